@@ -1,0 +1,1 @@
+//! (filled by its crate's owner)

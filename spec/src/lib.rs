@@ -1,0 +1,19 @@
+#![no_std]
+#![forbid(unsafe_code)]
+//! What the standards say, once: wire structures, opcodes, status codes, register layouts.
+//!
+//! | module | standard |
+//! |---|---|
+//! | [`nvme`] | NVM Express Base 2.0, NVM Command Set 1.0, NVMe over Fabrics, NVMe/TCP Transport 1.0 |
+//! | [`virtio_blk`], [`virtqueue`] | Virtio 1.2: block device, split and packed virtqueues |
+//! | [`vhost_user`] | vhost-user protocol as documented with QEMU 9 |
+//!
+//! Every structure has its size asserted beside it, explicit byte order (zerocopy's `little_endian`), and enums that
+//! tolerate unknown values. Nothing here decides anything; nothing elsewhere writes a mask by hand.
+
+extern crate alloc;
+
+pub mod nvme;
+pub mod vhost_user;
+pub mod virtio_blk;
+pub mod virtqueue;

@@ -1,0 +1,154 @@
+//! The status field of a completion (base 2.0, 3.3.3.2.1, Figures 93 to 101; NVM 1.0; fabrics).
+
+use core::fmt;
+
+/// A status field without the phase tag: SC in bits 7:0, SCT in 10:8, CRD in 12:11, M in 13, DNR in 14.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[repr(transparent)]
+pub struct Status(u16);
+
+impl Status {
+    const DNR: u16 = 1 << 14;
+    const MORE: u16 = 1 << 13;
+
+    /// From the 15-bit field.
+    pub const fn from_field(field: u16) -> Self {
+        Status(field & 0x7fff)
+    }
+    /// The 15-bit field.
+    pub const fn field(self) -> u16 {
+        self.0
+    }
+    /// From status code type and status code.
+    pub const fn new(sct: u8, sc: u8) -> Self {
+        Status((sct as u16 & 7) << 8 | sc as u16)
+    }
+    /// SC.
+    pub const fn sc(self) -> u8 {
+        self.0 as u8
+    }
+    /// SCT.
+    pub const fn sct(self) -> u8 {
+        (self.0 >> 8) as u8 & 7
+    }
+    /// With Do Not Retry set.
+    pub const fn dnr(self) -> Self {
+        Status(self.0 | Self::DNR)
+    }
+    /// With More set.
+    pub const fn more(self) -> Self {
+        Status(self.0 | Self::MORE)
+    }
+    /// Whether Do Not Retry is set.
+    pub const fn is_dnr(self) -> bool {
+        self.0 & Self::DNR != 0
+    }
+    /// SCT and SC both 0.
+    pub const fn is_success(self) -> bool {
+        self.0 & 0x7ff == 0
+    }
+    /// The same code, whatever DNR, M and CRD say.
+    pub const fn same_code(self, other: Status) -> bool {
+        self.0 & 0x7ff == other.0 & 0x7ff
+    }
+}
+
+macro_rules! statuses {
+    ($($name:ident = $sct:literal, $sc:literal, $text:literal;)*) => {
+        #[allow(missing_docs)]
+        impl Status {
+            $(pub const $name: Status = Status::new($sct, $sc);)*
+            /// The standard's words for this code.
+            pub const fn text(self) -> &'static str {
+                match (self.sct(), self.sc()) { $(($sct, $sc) => $text,)* _ => "unknown status" }
+            }
+        }
+    };
+}
+
+statuses! {
+    SUCCESS = 0, 0x00, "Successful Completion";
+    INVALID_OPCODE = 0, 0x01, "Invalid Command Opcode";
+    INVALID_FIELD = 0, 0x02, "Invalid Field in Command";
+    COMMAND_ID_CONFLICT = 0, 0x03, "Command ID Conflict";
+    DATA_TRANSFER_ERROR = 0, 0x04, "Data Transfer Error";
+    ABORTED_POWER_LOSS = 0, 0x05, "Commands Aborted due to Power Loss Notification";
+    INTERNAL_ERROR = 0, 0x06, "Internal Error";
+    ABORT_REQUESTED = 0, 0x07, "Command Abort Requested";
+    ABORTED_SQ_DELETION = 0, 0x08, "Command Aborted due to SQ Deletion";
+    ABORTED_FAILED_FUSED = 0, 0x09, "Command Aborted due to Failed Fused Command";
+    ABORTED_MISSING_FUSED = 0, 0x0a, "Command Aborted due to Missing Fused Command";
+    INVALID_NAMESPACE_OR_FORMAT = 0, 0x0b, "Invalid Namespace or Format";
+    COMMAND_SEQUENCE_ERROR = 0, 0x0c, "Command Sequence Error";
+    INVALID_SGL_SEGMENT = 0, 0x0d, "Invalid SGL Segment Descriptor";
+    INVALID_SGL_COUNT = 0, 0x0e, "Invalid Number of SGL Descriptors";
+    DATA_SGL_LENGTH_INVALID = 0, 0x0f, "Data SGL Length Invalid";
+    METADATA_SGL_LENGTH_INVALID = 0, 0x10, "Metadata SGL Length Invalid";
+    SGL_TYPE_INVALID = 0, 0x11, "SGL Descriptor Type Invalid";
+    INVALID_CMB_USE = 0, 0x12, "Invalid Use of Controller Memory Buffer";
+    PRP_OFFSET_INVALID = 0, 0x13, "PRP Offset Invalid";
+    ATOMIC_WRITE_UNIT_EXCEEDED = 0, 0x14, "Atomic Write Unit Exceeded";
+    OPERATION_DENIED = 0, 0x15, "Operation Denied";
+    SGL_OFFSET_INVALID = 0, 0x16, "SGL Offset Invalid";
+    HOST_ID_INCONSISTENT = 0, 0x18, "Host Identifier Inconsistent Format";
+    KEEP_ALIVE_EXPIRED = 0, 0x19, "Keep Alive Timer Expired";
+    KEEP_ALIVE_INVALID = 0, 0x1a, "Keep Alive Timeout Invalid";
+    ABORTED_PREEMPT = 0, 0x1b, "Command Aborted due to Preempt and Abort";
+    SANITIZE_FAILED = 0, 0x1c, "Sanitize Failed";
+    SANITIZE_IN_PROGRESS = 0, 0x1d, "Sanitize In Progress";
+    SGL_GRANULARITY_INVALID = 0, 0x1e, "SGL Data Block Granularity Invalid";
+    NAMESPACE_WRITE_PROTECTED = 0, 0x20, "Namespace is Write Protected";
+    COMMAND_INTERRUPTED = 0, 0x21, "Command Interrupted";
+    TRANSIENT_TRANSPORT_ERROR = 0, 0x22, "Transient Transport Error";
+    LBA_OUT_OF_RANGE = 0, 0x80, "LBA Out of Range";
+    CAPACITY_EXCEEDED = 0, 0x81, "Capacity Exceeded";
+    NAMESPACE_NOT_READY = 0, 0x82, "Namespace Not Ready";
+    RESERVATION_CONFLICT = 0, 0x83, "Reservation Conflict";
+    FORMAT_IN_PROGRESS = 0, 0x84, "Format In Progress";
+    CQ_INVALID = 1, 0x00, "Completion Queue Invalid";
+    INVALID_QUEUE_ID = 1, 0x01, "Invalid Queue Identifier";
+    INVALID_QUEUE_SIZE = 1, 0x02, "Invalid Queue Size";
+    ABORT_LIMIT_EXCEEDED = 1, 0x03, "Abort Command Limit Exceeded";
+    ASYNC_EVENT_LIMIT_EXCEEDED = 1, 0x05, "Asynchronous Event Request Limit Exceeded";
+    INVALID_FIRMWARE_SLOT = 1, 0x06, "Invalid Firmware Slot";
+    INVALID_FIRMWARE_IMAGE = 1, 0x07, "Invalid Firmware Image";
+    INVALID_INTERRUPT_VECTOR = 1, 0x08, "Invalid Interrupt Vector";
+    INVALID_LOG_PAGE = 1, 0x09, "Invalid Log Page";
+    INVALID_FORMAT = 1, 0x0a, "Invalid Format";
+    INVALID_QUEUE_DELETION = 1, 0x0c, "Invalid Queue Deletion";
+    FEATURE_NOT_SAVEABLE = 1, 0x0d, "Feature Identifier Not Saveable";
+    FEATURE_NOT_CHANGEABLE = 1, 0x0e, "Feature Not Changeable";
+    FEATURE_NOT_NAMESPACE_SPECIFIC = 1, 0x0f, "Feature Not Namespace Specific";
+    CONFLICTING_ATTRIBUTES = 1, 0x80, "Conflicting Attributes (NVM) / Incompatible Format (Connect)";
+    CONNECT_CONTROLLER_BUSY = 1, 0x81, "Connect Controller Busy (fabrics) / Invalid Protection Information (NVM)";
+    CONNECT_INVALID_PARAMETERS = 1, 0x82, "Connect Invalid Parameters (fabrics) / Attempted Write to Read Only Range (NVM)";
+    CONNECT_RESTART_DISCOVERY = 1, 0x83, "Connect Restart Discovery";
+    CONNECT_INVALID_HOST = 1, 0x84, "Connect Invalid Host";
+    DISCONNECT_INVALID_QUEUE_TYPE = 1, 0x85, "Invalid Queue Type";
+    DISCOVER_RESTART = 1, 0x90, "Discover Restart";
+    AUTHENTICATION_REQUIRED = 1, 0x91, "Authentication Required";
+    WRITE_FAULT = 2, 0x80, "Write Fault";
+    UNRECOVERED_READ_ERROR = 2, 0x81, "Unrecovered Read Error";
+    GUARD_CHECK_ERROR = 2, 0x82, "End-to-end Guard Check Error";
+    COMPARE_FAILURE = 2, 0x85, "Compare Failure";
+    ACCESS_DENIED = 2, 0x86, "Access Denied";
+    DEALLOCATED_BLOCK = 2, 0x87, "Deallocated or Unwritten Logical Block";
+    INTERNAL_PATH_ERROR = 3, 0x00, "Internal Path Error";
+    HOST_ABORTED = 3, 0x71, "Command Aborted By Host";
+}
+
+impl fmt::Debug for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} (SCT {:x}h, SC {:02x}h", self.text(), self.sct(), self.sc())?;
+        if self.is_dnr() {
+            f.write_str(", DNR")?;
+        }
+        f.write_str(")")
+    }
+}

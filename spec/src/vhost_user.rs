@@ -1,0 +1,1 @@
+//! (coming in the next commit)
