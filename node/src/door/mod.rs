@@ -1,0 +1,138 @@
+//! The doors of a shard: what clients come in by. Each door keeps its connections in a slab; a `Subsystem` names a queue's
+//! place in it by an [`Owner`], whose top four bits say which door.
+//!
+//! A turn of the shard: `ready` for every watched descriptor, `poll` over what is hot, the drives run (calling [`Host`]
+//! methods), `flush`. A door never blocks and never calls a drive's `apply`: it hands [`Arrival`]s to the shard, because the
+//! drive calls back into the door while it runs.
+
+pub mod nvme_tcp;
+pub mod vhost_user;
+
+use crate::device::Drives;
+use std::sync::Arc;
+use weir_controller::{Data, Host, Owner, SqHandle, Tag};
+use weir_spec::nvme::{Cqe, Sqe, Status};
+use weir_sys::reactor::Reactor;
+use weir_units::Nanos;
+
+/// Which door an [`Owner`] or a reactor token belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Kind {
+    /// The shard's own tokens (mailbox, media).
+    Shard = 0,
+    /// NVMe/TCP connections and listeners.
+    NvmeTcp = 1,
+    /// vhost-user sockets and kicks.
+    VhostUser = 2,
+}
+
+/// The owner of the queue at `index` of a door's slab.
+pub const fn owner(kind: Kind, index: u32) -> Owner {
+    Owner((kind as u32) << 28 | index & 0x0fff_ffff)
+}
+
+/// The place in the door's slab.
+pub const fn index(owner: Owner) -> usize {
+    (owner.0 & 0x0fff_ffff) as usize
+}
+
+/// A reactor token: kind in the top four bits, the rest is the door's own.
+pub const fn token(kind: Kind, rest: u64) -> u64 {
+    (kind as u64) << 60 | rest & (u64::MAX >> 4)
+}
+
+/// A whole, eligible command.
+#[derive(Clone, Copy, Debug)]
+pub struct Arrival {
+    /// Place in the shard's [`Drives`].
+    pub drive: u32,
+    /// Its submission queue there.
+    pub queue: SqHandle,
+    /// The entry, copied once.
+    pub sqe: Sqe,
+    /// The door's name for it.
+    pub tag: Tag,
+}
+
+/// Where a subsystem lives in the node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The shard.
+    pub shard: u32,
+    /// Place in that shard's [`Drives`].
+    pub drive: u32,
+}
+
+/// Every subsystem of the node by NQN; the same on every shard.
+#[derive(Debug, Default)]
+pub struct Directory(pub Vec<(String, Place)>);
+
+impl Directory {
+    /// Where the subsystem of that name is.
+    pub fn find(&self, nqn: &str) -> Option<Place> {
+        self.0.iter().find(|(n, _)| n == nqn).map(|(_, p)| *p)
+    }
+}
+
+/// What a door may reach while it is polled.
+pub struct Cx<'a> {
+    /// The time of this turn.
+    pub now: Nanos,
+    /// This shard's number.
+    pub shard: u32,
+    /// The shard's event loop.
+    pub reactor: &'a mut Reactor,
+    /// The shard's drives, for connecting and disconnecting queues.
+    pub drives: &'a mut Drives,
+    /// All subsystems of the node.
+    pub directory: &'a Arc<Directory>,
+    /// Commands for the drives.
+    pub arrivals: &'a mut Vec<Arrival>,
+    /// Connections whose drive is on another shard.
+    pub moves: &'a mut Vec<(u32, nvme_tcp::Moving)>,
+}
+
+/// All doors of a shard.
+pub struct Doors {
+    /// NVMe/TCP.
+    pub nvme_tcp: nvme_tcp::Door,
+    /// vhost-user-blk.
+    pub vhost_user: vhost_user::Door,
+}
+
+macro_rules! dispatch {
+    ($self:ident, $owner:ident, $call:ident($($arg:expr),*)) => {
+        if $owner.0 >> 28 == Kind::NvmeTcp as u32 {
+            $self.nvme_tcp.$call($owner, $($arg),*)
+        } else {
+            $self.vhost_user.$call($owner, $($arg),*)
+        }
+    };
+}
+
+impl Host for Doors {
+    /// No door here has rings of NVMe entries; the in-process transport has its own `Host`.
+    fn fetch(&mut self, _: Owner, _: u64) -> Result<Sqe, Status> {
+        Err(Status::INTERNAL_ERROR)
+    }
+
+    fn post(&mut self, _: Owner, _: u64, _: Option<u16>, _: &Cqe) -> Result<(), Status> {
+        Err(Status::INTERNAL_ERROR)
+    }
+
+    #[inline]
+    fn respond(&mut self, owner: Owner, tag: Tag, cqe: &Cqe) {
+        dispatch!(self, owner, respond(tag, cqe))
+    }
+
+    #[inline]
+    fn read_data(&mut self, owner: Owner, data: &Data, offset: u32, into: &mut [u8]) -> Result<(), Status> {
+        dispatch!(self, owner, read_data(data, offset, into))
+    }
+
+    #[inline]
+    fn write_data(&mut self, owner: Owner, data: &Data, offset: u32, from: &[u8]) -> Result<(), Status> {
+        dispatch!(self, owner, write_data(data, offset, from))
+    }
+}
