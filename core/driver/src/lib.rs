@@ -1,4 +1,156 @@
 #![no_std]
 #![forbid(unsafe_code)]
-//! placeholder
+//! The host's side of a drive: what brings a controller up and keeps its queue pairs full.
+//!
+//! Pure protocol machines; whoever carries the bytes (`weir-sys`' transports, `weir-node`'s in-process one) implements
+//! [`QueuePair`] on top of them:
+//!
+//! ```text
+//!   weir bench ──► QueuePair ──┬─ node::local                 nvme::{Admin, Rings}        memory and doorbells
+//!                              ├─ sys::transport::nvme_tcp    nvme_tcp (initiator)        one connection
+//!                              └─ sys::transport::vhost_user  vhost_user (front end)      a ring in shared memory
+//! ```
+//!
+//! May depend on `weir-spec` and `weir-units` only: no clock, no thread, no socket.
+//!
+//! Left out: interrupts (every caller polls), metadata, fused commands, more than one namespace a queue pair.
+
 extern crate alloc;
+
+#[cfg(test)]
+extern crate std;
+
+pub mod nvme;
+pub mod nvme_tcp;
+pub mod vhost_user;
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+use weir_spec::nvme::Status;
+
+/// What a request does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum IoKind {
+    /// Drive to buffer.
+    Read,
+    /// Buffer to drive.
+    Write,
+    /// Zeroes to the drive; no buffer.
+    WriteZeroes,
+    /// Tells the drive that the range is not needed (dataset management, discard); no buffer.
+    Trim,
+    /// Makes finished writes durable; `offset` and `len` are 0.
+    Flush,
+}
+
+/// One request to a [`QueuePair`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Io {
+    /// What to do.
+    pub kind: IoKind,
+    /// First byte; a multiple of the block size.
+    pub offset: u64,
+    /// Bytes; a multiple of the block size, at most [`QueuePair::max_io`].
+    pub len: u32,
+    /// Names the buffer and comes back in [`Done`]; less than [`QueuePair::depth`], and not in flight already.
+    pub slot: u32,
+}
+
+/// A finished request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Done {
+    /// The request's slot, free again.
+    pub slot: u32,
+    /// How it ended. Transports that are not NVMe translate (virtio's IOERR is an internal error).
+    pub status: Status,
+}
+
+/// Requests to one namespace over one queue, with a buffer for each that may be in flight. Never blocks.
+pub trait QueuePair {
+    /// Requests that may be in flight.
+    fn depth(&self) -> u32;
+    /// Bytes of a block: the unit of offsets and lengths.
+    fn block_size(&self) -> u32;
+    /// Bytes of the namespace.
+    fn capacity(&self) -> u64;
+    /// Bytes of the longest request, and of each buffer.
+    fn max_io(&self) -> u32;
+    /// The buffer of a slot, [`max_io`](Self::max_io) bytes, allocated at the start. While the slot is in flight its content
+    /// belongs to the drive.
+    fn buffer(&mut self, slot: u32) -> &mut [u8];
+    /// Queues a request; it leaves with the next [`poll`](Self::poll), together with the others.
+    ///
+    /// # Errors
+    /// The transport is broken for good, or the request breaks the rules of [`Io`].
+    fn submit(&mut self, io: Io) -> Result<(), TransportError>;
+    /// Sends what was queued and appends what has finished to `done`.
+    ///
+    /// # Errors
+    /// The transport is broken for good: what was in flight will not come back.
+    fn poll(&mut self, done: &mut Vec<Done>) -> Result<(), TransportError>;
+}
+
+/// Why a queue pair cannot be had, or can go no further. The text is what the user reads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TransportError {
+    /// Nobody answers at that address, or it cannot be reached.
+    Unreachable(String),
+    /// The other side said no.
+    Refused(String),
+    /// The other side went away in the middle.
+    Closed(String),
+    /// The other side broke the protocol.
+    Protocol(String),
+    /// The other side did not answer in time.
+    Timeout(String),
+    /// The caller asked for what the queue pair cannot do.
+    Usage(String),
+}
+
+impl fmt::Display for TransportError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unreachable(m)
+            | Self::Refused(m)
+            | Self::Closed(m)
+            | Self::Protocol(m)
+            | Self::Timeout(m)
+            | Self::Usage(m) => f.write_str(m),
+        }
+    }
+}
+
+impl core::error::Error for TransportError {}
+
+impl Io {
+    /// Checks the request against what a queue pair can do; every implementation's `submit` calls it first.
+    ///
+    /// # Errors
+    /// [`TransportError::Usage`], saying which rule is broken.
+    pub fn check<Q: QueuePair + ?Sized>(&self, q: &Q) -> Result<(), TransportError> {
+        let block = q.block_size();
+        let fits = match self.kind {
+            IoKind::Flush => self.len == 0 && self.offset == 0,
+            _ => {
+                self.len != 0
+                    && self.len <= q.max_io()
+                    && self.len % block == 0
+                    && self.offset % u64::from(block) == 0
+                    && self.offset.checked_add(u64::from(self.len)).is_some_and(|end| end <= q.capacity())
+            }
+        };
+        if fits && self.slot < q.depth() { Ok(()) } else { Err(self.refusal()) }
+    }
+
+    #[cold]
+    fn refusal(&self) -> TransportError {
+        TransportError::Usage(alloc::format!(
+            "the request {:?} of {} bytes at {} in slot {} does not fit the queue pair",
+            self.kind,
+            self.len,
+            self.offset,
+            self.slot
+        ))
+    }
+}
