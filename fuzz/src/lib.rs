@@ -1,1 +1,54 @@
-//! placeholder
+//! Fuzz targets, their registry, and a driver for them on the stable compiler.
+//!
+//! A target is a plain `fn(&[u8])` that must return for every input: a decoder, or a state machine that takes its events
+//! from the bytes and calls its own `check` after each. It panics when something is wrong, and only then.
+//! [`TARGETS`] lists them all, so that any fuzzer can link them; `cargo run -p weir-fuzz` runs them without one:
+//!
+//! ```text
+//! corpus + seed + step ──▶ mutate::Mutator ──▶ engine::attempt ──▶ panic? ──▶ engine::shrink ──▶ crashes/<target>-…
+//! ```
+//!
+//! The stable compiler offers no coverage feedback, so the mutator relies on what a target knows about its input: seeds (well-formed
+//! inputs to start from) and a dictionary (bytes that mean something). The input of a step depends on nothing but the seed,
+//! the target and the step, so a failure is found again at once by `--seed S --target T --from STEP --steps 1`.
+//! One target, [`CANARY`], has a planted bug. A run in which it is not found fails: a driver that finds nothing proves nothing.
+
+pub mod arbiter;
+pub mod canary;
+pub mod config;
+pub mod controller;
+pub mod engine;
+pub mod mutate;
+pub mod nvme_tcp;
+pub mod spec_nvme;
+pub mod vhost_user;
+
+/// One entry point that takes bytes from nowhere good.
+#[derive(Clone, Copy)]
+pub struct Target {
+    /// Its name on the command line, in crash files and in `corpus/`.
+    pub name: &'static str,
+    /// Runs one input; a panic is a finding.
+    pub run: fn(&[u8]),
+    /// Well-formed inputs to start from, besides the files in `corpus/<name>/`.
+    pub seeds: fn() -> Vec<Vec<u8>>,
+    /// Byte strings that mean something to the target; the mutator puts them in.
+    pub dictionary: &'static [&'static [u8]],
+    /// Longest input worth trying.
+    pub max_len: usize,
+}
+
+fn no_seeds() -> Vec<Vec<u8>> {
+    Vec::new()
+}
+
+const fn target(name: &'static str, run: fn(&[u8]), max_len: usize) -> Target {
+    Target { name, run, seeds: no_seeds, dictionary: &[], max_len }
+}
+
+/// Every target that must survive.
+pub const TARGETS: &[Target] = &[];
+
+/// The target that must not survive: it proves that the driver finds bugs.
+pub const CANARY: Target =
+    Target { seeds: canary::seeds, dictionary: canary::DICTIONARY, ..target("canary", canary::parse, 256) };
