@@ -1,2 +1,73 @@
-//! placeholder
-fn main() {}
+//! Repository checks that neither the compiler nor clippy makes: `cargo run -p xtask -- tidy`.
+//!
+//! Reads the files that git knows (and new ones that it does not ignore) once and runs every check over them in memory;
+//! nothing is built. A finding is one line, `file:line: what is wrong`, and one finding is exit status 1.
+//!
+//! | check | holds |
+//! |---|---|
+//! | [`arrows`] | `cli -> node -> sys -> core -> spec`; spec and core depend on nothing that brings in `std` |
+//! | [`purity`] | `#![no_std]` and `#![forbid(unsafe_code)]` in spec and core, `unsafe` in sys and bindings only |
+//! | [`size`] | files up to 600 lines and functions up to 70 (tests apart), or a `// tidy: long because …` |
+//! | [`text`] | crate docs, no tabs, no trailing spaces, no notes to self, no names of machines, registries or homes |
+//! | [`links`] | links between documents resolve, headings included; layout tables have no holes |
+
+mod arrows;
+mod lexer;
+mod links;
+mod purity;
+mod size;
+#[cfg(test)]
+mod tests;
+mod text;
+mod tree;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use tree::{Finding, Tree};
+
+/// Every check and its name.
+const CHECKS: [(&str, fn(&Tree) -> Vec<Finding>); 5] = [
+    ("arrows", arrows::check),
+    ("purity", purity::check),
+    ("size", size::check),
+    ("text", text::check),
+    ("links", links::check),
+];
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    if args != ["tidy"] {
+        eprintln!("usage: cargo run -p xtask -- tidy");
+        return ExitCode::from(2);
+    }
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."));
+    let tree = match Tree::read(root) {
+        Ok(tree) => tree,
+        Err(message) => {
+            eprintln!("tidy: {message}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let findings = tidy(&tree);
+    for finding in &findings {
+        println!("{finding}");
+    }
+    println!("tidy: {} files, {} findings", tree.files().len(), findings.len());
+    if findings.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// All findings, by file and line.
+fn tidy(tree: &Tree) -> Vec<Finding> {
+    let mut findings: Vec<Finding> = CHECKS
+        .iter()
+        .flat_map(|(name, check)| {
+            check(tree).into_iter().map(move |mut f| {
+                f.check = name;
+                f
+            })
+        })
+        .collect();
+    findings.sort();
+    findings
+}
