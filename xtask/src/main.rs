@@ -26,8 +26,11 @@ use std::process::ExitCode;
 
 use tree::{Finding, Tree};
 
+/// Reads the tree, tells what is wrong.
+type Check = fn(&Tree) -> Vec<Finding>;
+
 /// Every check and its name.
-const CHECKS: [(&str, fn(&Tree) -> Vec<Finding>); 5] = [
+const CHECKS: [(&str, Check); 5] = [
     ("arrows", arrows::check),
     ("purity", purity::check),
     ("size", size::check),
