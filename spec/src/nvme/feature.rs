@@ -1,1 +1,133 @@
-//! (coming in the next commit)
+//! Features (base 2.0, 5.27; NVM 1.0, 4.1.3) and the vendor feature that holds the quanta of deficit round robin.
+
+use super::wire::{bits, wire};
+use zerocopy::little_endian::U32;
+
+/// FID values (base 2.0, Figure 317).
+pub mod fid {
+    /// Arbitration.
+    pub const ARBITRATION: u8 = 0x01;
+    /// Power management.
+    pub const POWER: u8 = 0x02;
+    /// Temperature threshold.
+    pub const TEMPERATURE: u8 = 0x04;
+    /// Error recovery.
+    pub const ERROR_RECOVERY: u8 = 0x05;
+    /// Volatile write cache.
+    pub const WRITE_CACHE: u8 = 0x06;
+    /// Number of queues.
+    pub const QUEUES: u8 = 0x07;
+    /// Interrupt coalescing.
+    pub const COALESCING: u8 = 0x08;
+    /// Interrupt vector configuration.
+    pub const VECTOR: u8 = 0x09;
+    /// Write atomicity normal.
+    pub const WRITE_ATOMICITY: u8 = 0x0a;
+    /// Asynchronous event configuration.
+    pub const ASYNC_EVENTS: u8 = 0x0b;
+    /// Keep alive timer.
+    pub const KEEP_ALIVE: u8 = 0x0f;
+    /// Host identifier.
+    pub const HOST_ID: u8 = 0x81;
+    /// Vendor specific: the quanta of deficit round robin ([`super::Quanta`]).
+    pub const QUANTA: u8 = 0xc1;
+}
+
+/// Bits of CDW11 of feature 0Bh (base 2.0, Figure 326).
+pub mod async_config {
+    /// SMART critical warnings, bits 7:0.
+    pub const SMART: u32 = 0xff;
+    /// Namespace attribute notices.
+    pub const NAMESPACE: u32 = 1 << 8;
+    /// Discovery log page change.
+    pub const DISCOVERY: u32 = 1 << 31;
+}
+
+/// SEL of Get Features (base 2.0, Figure 191).
+pub mod select {
+    /// Current value.
+    pub const CURRENT: u32 = 0;
+    /// Default value.
+    pub const DEFAULT: u32 = 1;
+    /// Saved value.
+    pub const SAVED: u32 = 2;
+    /// Supported capabilities: bit 0 saveable, 1 namespace specific, 2 changeable.
+    pub const SUPPORTED: u32 = 3;
+}
+
+bits! {
+    /// CDW10 of Get Features and Set Features.
+    FeatureDw10: u32 {
+        /// Feature identifier.
+        fid, with_fid: 7, 0;
+        /// Select (Get Features).
+        sel, with_sel: 10, 8;
+        /// Save (Set Features).
+        sv, with_sv: 31, 31;
+    }
+}
+
+bits! {
+    /// Arbitration, feature 01h (base 2.0, Figure 318). Weights are 0-based.
+    Arbitration: u32 {
+        /// Burst as a power of two; 111b is no limit.
+        ab, with_ab: 2, 0;
+        /// Low priority weight, 0-based.
+        lpw, with_lpw: 15, 8;
+        /// Medium priority weight, 0-based.
+        mpw, with_mpw: 23, 16;
+        /// High priority weight, 0-based.
+        hpw, with_hpw: 31, 24;
+    }
+}
+
+bits! {
+    /// Number of queues, feature 07h (base 2.0, Figure 322); both 0-based.
+    Queues: u32 {
+        /// Submission queues.
+        nsq, with_nsq: 15, 0;
+        /// Completion queues.
+        ncq, with_ncq: 31, 16;
+    }
+}
+
+bits! {
+    /// Temperature threshold, feature 04h (base 2.0, Figure 320).
+    TemperatureThreshold: u32 {
+        /// Threshold, K.
+        tmpth, with_tmpth: 15, 0;
+        /// Sensor: 0 composite, 1 to 8, 1111b all (set).
+        tmpsel, with_tmpsel: 19, 16;
+        /// 0 over, 1 under.
+        thsel, with_thsel: 21, 20;
+    }
+}
+
+wire! {
+    /// Vendor feature C1h, Deficit Round Robin Quanta: what a class may spend in bytes a round. Set Features takes CDW11 (high),
+    /// CDW12 (medium) and CDW13 (low) and no data; Get Features returns this structure as data and `high` in DW0.
+    /// A quantum of 0 is Invalid Field in Command.
+    Quanta: 16 {
+        /// Bytes a round of the high class.
+        high: U32 = 0,
+        /// Of the medium class.
+        medium: U32 = 4,
+        /// Of the low class.
+        low: U32 = 8,
+        /// Reserved.
+        rsvd12: U32 = 12,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arbitration_as_nvme_cli_prints_it() {
+        let a = Arbitration(0).with_ab(7).with_lpw(7).with_mpw(15).with_hpw(31);
+        assert_eq!(a.0, 0x1f0f_0707);
+        assert_eq!(FeatureDw10(0x8000_03c1).sv(), 1);
+        assert_eq!(FeatureDw10(0x8000_03c1).sel(), 3);
+    }
+}

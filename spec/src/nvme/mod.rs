@@ -10,6 +10,7 @@ pub mod opcode;
 pub mod register;
 pub mod status;
 pub mod tcp;
+pub mod wire;
 
 pub use entry::{Cqe, Sqe};
 pub use opcode::{AdminOpcode, FabricsType, IoOpcode};
