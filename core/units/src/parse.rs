@@ -2,7 +2,7 @@
 
 use crate::{Bytes, Nanos};
 use alloc::format;
-use alloc::string::{String, ToString};
+use alloc::string::String;
 
 /// A text that is no size, time or rate; the message is what the user reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,7 +75,7 @@ fn scaled(text: &str, units: &[(&str, u64)], want: &str) -> Result<u64, ParseErr
     if whole.is_empty() || fraction.len() > 9 || (number.contains('.') && fraction.is_empty()) {
         return Err(wrong(text, want));
     }
-    let too_large = || ParseError(format!("\"{}\" is too large", text.to_string()));
+    let too_large = || ParseError(format!("\"{text}\" is too large"));
     let whole: u64 = whole.parse().map_err(|_| wrong(text, want))?;
     let mut value = u128::from(whole) * u128::from(scale);
     if !fraction.is_empty() {
