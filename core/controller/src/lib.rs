@@ -1,4 +1,77 @@
 #![no_std]
 #![forbid(unsafe_code)]
-//! placeholder
+//! The NVMe controllers of one drive as a state machine: NVMe base 2.0, NVM command set 1.0, fabrics. Depends on `weir-spec`,
+//! `weir-units` and `weir-arbiter`; knows no sockets, memory, media or clock: they are a port ([`Host`]), effects and `now`.
+//!
+//! ```text
+//!            Event::{Capsule, Submit, SqTail, CqHead, Register}                  Effect::Io        Event::Done
+//!  door ──▶ Subsystem::apply ──▶ Sq ──▶ Arbiter::pick ──▶ Slots ──(latency)──▶ executor ──▶ Subsystem::apply ──▶ Host::respond
+//!   ▲          │                 waiting                 in flight            media ⇄ Host::{read,write}_data        Host::post
+//!   └──────────┴── admin: Identify, features, log pages, async events, abort: answered at once, before I/O
+//! ```
+//! A [`Subsystem`] is one drive (or the discovery service): controllers in three models share its arbiter and slots.
+//! *Fabrics* controllers are made by [`Subsystem::connect`], one per association; their queues are message queues. *Ring*
+//! controllers ([`Subsystem::attach`] with [`Model::Rings`]) have registers, doorbells and queues in host memory, reached
+//! through [`Host::fetch`] and [`Host::post`]. A *front* controller ([`Model::Front`]) is ready at once and has message
+//! queues only ([`Subsystem::add_message_queue`]): the virtio door's.
+//!
+//! ```
+//! use weir_controller::*;
+//! use weir_units::{Class, Nanos};
+//! # struct Door;
+//! # use weir_spec::nvme::{Cqe, Sqe, Status};
+//! # impl Host for Door {
+//! #     fn fetch(&mut self, _: Owner, _: u64) -> Result<Sqe, Status> { Err(Status::DATA_TRANSFER_ERROR) }
+//! #     fn post(&mut self, _: Owner, _: u64, _: Option<u16>, _: &Cqe) -> Result<(), Status> { Ok(()) }
+//! #     fn respond(&mut self, _: Owner, tag: Tag, cqe: &Cqe) { assert!(tag == Tag(7) && cqe.status().is_success()); }
+//! #     fn read_data(&mut self, _: Owner, _: &Data, _: u32, _: &mut [u8]) -> Result<(), Status> { Ok(()) }
+//! #     fn write_data(&mut self, _: Owner, _: &Data, _: u32, _: &[u8]) -> Result<(), Status> { Ok(()) }
+//! # }
+//! # let (mut door, now) = (Door, Nanos(0));
+//! let mut config = Config::new("nqn.2026-01.io.weir:ssd0");
+//! config.namespaces.push(NamespaceConfig { nsid: 1, start: 0, size: 1 << 30, block_size: 4096, uuid: [1; 16] });
+//! config.tenants.push(TenantConfig::new("gold", Class::High));
+//! let mut drive = Subsystem::new(config, now).unwrap();
+//! let mut effects = Effects::new(256);
+//!
+//! let owner = Owner(0);
+//! let front = drive.attach(now, Attach { tenant: 0, owner, model: Model::Front, host: "gold-0".into() }).unwrap();
+//! let queue = drive.add_message_queue(front, 128, None, owner).unwrap();
+//! let request = Request { op: Op::Read, nsid: 1, offset: 8192, len: 4096, fua: false };
+//! drive.apply(now, Event::Submit { queue, request, tag: Tag(7) }, &mut door, &mut effects);
+//! drive.apply(now, Event::Run, &mut door, &mut effects);
+//! let slots: Vec<SlotId> = effects.drain().map(|e| match e {
+//!     Effect::Io(io) => io.slot, // move io.len bytes from the media at io.offset to io.data, or start to
+//!     Effect::Disconnect { .. } => unreachable!("nothing went wrong"),
+//! }).collect();
+//! for slot in slots {
+//!     drive.apply(now, Event::Done { slot, status: Status::SUCCESS }, &mut door, &mut effects);
+//! }
+//! assert_eq!(drive.next_deadline(), None);
+//! ```
+//! The loop of a driver: feed events; `Run`; execute and clear the effects; feed `Done`s; again while [`Subsystem::has_work`].
+//! Only `Run` and `Tick` push effects, and only as many as there is room for. At [`Subsystem::next_deadline`] feed `Tick`.
+//!
+//! **Classes.** A queue's class at the drive is its tenant's, unless the tenant's `class_from` lets somebody wish for a lower
+//! one, or for urgent where the operator allows it (`tenant.rs`).
+//! **Slots.** A command leaves its submission queue only when the arbiter picked it and a slot is free and, on rings, a
+//! completion queue entry is reserved. One that does not fit into `slot_bytes` waits and nobody overtakes it.
+//!
+//! **Limits.** Controllers are dynamic only; no metadata, no fused commands, no SGL segments, no PRP walk here (the `Host` does
+//! it), no shadow doorbells. An association ends with its admin queue's connection.
+
 extern crate alloc;
+
+mod config;
+mod event;
+mod fabrics;
+mod host;
+mod stats;
+mod subsystem;
+
+pub use config::{ClassFrom, Config, Cost, DiscoveryRecord, Kind, NamespaceConfig, TenantConfig};
+pub use event::{ControllerHandle, Effect, Effects, Event, Io, Op, Request, SlotId, SqHandle};
+pub use fabrics::{ConnectError, ConnectRequest, Connected};
+pub use host::{Data, Host, Owner, Tag};
+pub use stats::{ControllerInfo, DriveStats, QueueInfo, TenantStats, Work};
+pub use subsystem::{Attach, Error, Model, Subsystem};

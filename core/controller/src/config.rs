@@ -1,0 +1,166 @@
+//! What a drive is made with.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use weir_arbiter::{Mechanism, Settings};
+use weir_spec::nvme::fabrics::DISCOVERY_NQN;
+use weir_spec::nvme::log::DiscoveryEntry;
+use weir_units::{Class, Nanos};
+
+/// What a subsystem is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Namespaces and I/O queues.
+    Io,
+    /// The discovery log only.
+    Discovery,
+}
+
+/// What a command costs in arbitration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cost {
+    /// max(length, 4 KiB); 4 KiB without data.
+    Bytes,
+    /// One like another: 4 KiB each.
+    Commands,
+    /// What the flash will spend on it. Counted as `Bytes` until the drive has a flash model.
+    DeviceTime,
+}
+
+/// Who may wish for a queue's class, below the tenant's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClassFrom {
+    /// Nobody: the tenant's class.
+    Tenant,
+    /// QPRIO of Create I/O Submission Queue, where CC.AMS is not round robin.
+    Qprio,
+    /// CATTR bits 1:0 of Connect.
+    Cattr,
+    /// The door, from the I/O priority of the process at the other end.
+    Peer,
+}
+
+/// A tenant of the drive.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TenantConfig {
+    /// Its name, for messages and statistics.
+    pub name: String,
+    /// Default and ceiling of all its queues.
+    pub class: Class,
+    /// The operator allows wishes for urgent.
+    pub urgent: bool,
+    /// Who may wish.
+    pub class_from: ClassFrom,
+    /// Its part among tenants of the same class, where bytes are shared; usually 1.
+    pub weight: u16,
+    /// Host NQNs; `*` is any host that no tenant names.
+    pub hosts: Vec<String>,
+}
+
+impl TenantConfig {
+    /// A tenant for any host, with the class as default and ceiling.
+    pub fn new(name: &str, class: Class) -> Self {
+        let hosts = alloc::vec!["*".into()];
+        Self { name: name.into(), class, urgent: false, class_from: ClassFrom::Tenant, weight: 1, hosts }
+    }
+}
+
+/// A namespace of the drive.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamespaceConfig {
+    /// NSID, 1 to 1024.
+    pub nsid: u32,
+    /// Where it begins, in bytes of the drive's media.
+    pub start: u64,
+    /// Its size in bytes; a multiple of the block size.
+    pub size: u64,
+    /// 512 or 4096.
+    pub block_size: u32,
+    /// UUID of the namespace; also its NGUID.
+    pub uuid: [u8; 16],
+}
+
+/// What a drive is made with. `Config::new` has the defaults.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// I/O or discovery.
+    pub kind: Kind,
+    /// NQN of the subsystem.
+    pub subnqn: String,
+    /// Serial number, at most 20 characters.
+    pub serial: String,
+    /// Model number, at most 40 characters.
+    pub model: String,
+    /// Firmware revision, at most 8 characters.
+    pub firmware: String,
+    /// The drive's arbitration. [`Mechanism::None`] fetches eagerly.
+    pub arbitration: Settings,
+    /// What a command costs.
+    pub cost: Cost,
+    /// Commands in flight at once, at least 1.
+    pub slots: u32,
+    /// Bytes in flight at once; a larger command runs alone.
+    pub slot_bytes: u64,
+    /// Fixed service time: an I/O's effect comes this long after its fetch.
+    pub latency: Nanos,
+    /// Largest queue, in entries (CAP.MQES + 1), 2 to 65536.
+    pub max_queue_entries: u32,
+    /// I/O queue pairs a controller may have.
+    pub max_io_queues: u16,
+    /// Controllers at once.
+    pub max_controllers: u16,
+    /// MDTS: the largest transfer is `4 KiB << mdts`; 0 is unlimited.
+    pub mdts: u8,
+    /// Whether the media has a volatile write cache, so that hosts must flush.
+    pub volatile_write_cache: bool,
+    /// In-capsule data that the fabrics door takes on an I/O queue, in bytes (IOCCSZ − 4).
+    pub in_capsule: u32,
+    /// Admin commands a second and tenant.
+    pub admin_rate: u32,
+    /// Who shares the drive; none means one tenant for everybody, class medium.
+    pub tenants: Vec<TenantConfig>,
+    /// Namespaces.
+    pub namespaces: Vec<NamespaceConfig>,
+}
+
+impl Config {
+    /// An I/O subsystem without tenants and namespaces: DRR, 64 slots, 4 MiB in flight, no latency.
+    pub fn new(subnqn: &str) -> Self {
+        Self {
+            kind: Kind::Io,
+            subnqn: subnqn.into(),
+            serial: "WEIR0001".into(),
+            model: "Weir NVMe drive".into(),
+            firmware: env!("CARGO_PKG_VERSION").into(),
+            arbitration: Settings::new(Mechanism::Drr),
+            cost: Cost::Bytes,
+            slots: 64,
+            slot_bytes: 4 << 20,
+            latency: Nanos(0),
+            max_queue_entries: 4096,
+            max_io_queues: 1024,
+            max_controllers: 1024,
+            mdts: 8,
+            volatile_write_cache: false,
+            in_capsule: 8192,
+            admin_rate: 1000,
+            tenants: Vec::new(),
+            namespaces: Vec::new(),
+        }
+    }
+
+    /// A discovery subsystem.
+    pub fn discovery() -> Self {
+        let base = Self::new(DISCOVERY_NQN);
+        Self { kind: Kind::Discovery, max_io_queues: 0, max_queue_entries: 128, ..base }
+    }
+}
+
+/// A record of the discovery log and who sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DiscoveryRecord {
+    /// The entry.
+    pub entry: DiscoveryEntry,
+    /// Host NQNs that see it; none means all.
+    pub hosts: Vec<String>,
+}
