@@ -1,0 +1,86 @@
+//! The port to memory that somebody else owns and changes while we look: a guest's, or a front end's.
+//!
+//! `weir-sys` implements it over mapped files, [`model`] over a `Vec`. It is dispatched statically. Nothing that reads or
+//! writes through it ever holds a reference into that memory: values are copied out once, checked, and only the copy is
+//! used.
+//!
+//! A place that is used often (a ring) is resolved once into a [`Memory::Window`]; a place used once (a request's
+//! buffer) is given by its guest address each time. A window of a region that has gone is refused, not followed.
+
+pub mod model;
+
+use core::fmt;
+use core::sync::atomic::Ordering;
+
+/// An access that the memory cannot serve.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// No region, or not one region alone, covers it.
+    Unmapped,
+    /// It goes beyond its window.
+    OutOfWindow,
+    /// Its address is not a multiple of its size.
+    Misaligned,
+    /// The region was removed after the window was made.
+    Stale,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Fault::Unmapped => "the address is not in any memory region",
+            Fault::OutOfWindow => "the access goes beyond its window",
+            Fault::Misaligned => "the address is not aligned",
+            Fault::Stale => "the memory region was removed",
+        })
+    }
+}
+
+impl core::error::Error for Fault {}
+
+/// Shared memory, addressed as its owner's guest does.
+///
+/// Accesses through a window are atomic, of the size in the name, little endian, and ordered as asked (loads take
+/// `Relaxed` or `Acquire`, stores `Relaxed` or `Release`). Bulk copies have no order of their own: an acquiring load
+/// before and a releasing store after give it.
+pub trait Memory {
+    /// A resolved range; see the module.
+    type Window: Copy + fmt::Debug;
+
+    /// Resolves `len` bytes at `address`, which must lie in one region.
+    fn window(&self, address: u64, len: usize) -> Result<Self::Window, Fault>;
+    /// Loads 16 bits at `at` in the window.
+    fn load16(&self, window: &Self::Window, at: usize, order: Ordering) -> Result<u16, Fault>;
+    /// Loads 64 bits at `at` in the window.
+    fn load64(&self, window: &Self::Window, at: usize, order: Ordering) -> Result<u64, Fault>;
+    /// Stores 16 bits at `at` in the window.
+    fn store16(&self, window: &Self::Window, at: usize, value: u16, order: Ordering) -> Result<(), Fault>;
+    /// Stores 64 bits at `at` in the window; it must be 4-byte aligned only, and may be seen in two halves.
+    fn store_pair32(&self, window: &Self::Window, at: usize, low: u32, high: u32) -> Result<(), Fault>;
+    /// Stores 64 bits at `at` in the window.
+    fn store64(&self, window: &Self::Window, at: usize, value: u64, order: Ordering) -> Result<(), Fault>;
+    /// Copies out; the range may span adjacent regions.
+    fn read(&self, address: u64, into: &mut [u8]) -> Result<(), Fault>;
+    /// Copies in; the range may span adjacent regions.
+    fn write(&self, address: u64, from: &[u8]) -> Result<(), Fault>;
+    /// Copies 16 bytes, a header or a descriptor of any alignment.
+    #[inline]
+    fn read_entry(&self, address: u64) -> Result<[u8; 16], Fault> {
+        let mut b = [0; 16];
+        self.read(address, &mut b)?;
+        Ok(b)
+    }
+    /// Loads 32 bits at `at` in the window: the low or the high half of two 16-bit fields that belong together.
+    fn load32(&self, window: &Self::Window, at: usize, order: Ordering) -> Result<u32, Fault>;
+    /// Hints that the bytes are needed soon. Never faults.
+    #[inline]
+    fn prefetch(&self, _address: u64, _len: usize) {}
+    /// Hints that the line at `at` in the window is needed soon. Never faults.
+    #[inline]
+    fn prefetch_window(&self, _window: &Self::Window, _at: usize) {}
+    /// A fence, as `core::sync::atomic::fence`.
+    #[inline]
+    fn fence(&self, order: Ordering) {
+        core::sync::atomic::fence(order);
+    }
+}

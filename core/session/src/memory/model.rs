@@ -1,0 +1,180 @@
+//! Memory for tests, simulation and fuzzing: regions of bytes that both sides of a protocol share.
+
+use super::{Fault, Memory};
+use alloc::rc::Rc;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::cell::{Cell, RefCell};
+use core::sync::atomic::Ordering;
+
+#[derive(Debug)]
+struct Region {
+    address: u64,
+    bytes: RefCell<Vec<u8>>,
+}
+
+/// Slow, obvious, and counts what is done to it.
+#[derive(Debug, Default)]
+pub struct Model {
+    regions: Vec<Rc<Region>>,
+    epoch: u64,
+    stores: Cell<u64>,
+}
+
+/// A window of [`Model`].
+#[derive(Clone, Copy, Debug)]
+pub struct Window {
+    address: u64,
+    len: usize,
+    epoch: u64,
+}
+
+impl Model {
+    /// Memory without regions.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Memory with one region of zeroes.
+    pub fn flat(address: u64, len: usize) -> Self {
+        let mut m = Self::new();
+        m.add(address, len);
+        m
+    }
+
+    /// Adds a region of zeroes.
+    pub fn add(&mut self, address: u64, len: usize) {
+        self.regions.push(Rc::new(Region { address, bytes: RefCell::new(vec![0; len]) }));
+    }
+
+    /// Makes a region that `other` has visible here too, at the same address: shared memory.
+    pub fn share(&mut self, other: &Model, address: u64) -> bool {
+        let found = other.regions.iter().find(|r| r.address == address);
+        if let Some(r) = found {
+            self.regions.push(r.clone());
+        }
+        found.is_some()
+    }
+
+    /// Removes the region at `address`; windows made before are stale.
+    pub fn remove(&mut self, address: u64) -> bool {
+        let before = self.regions.len();
+        self.regions.retain(|r| r.address != address);
+        self.epoch += 1;
+        self.regions.len() != before
+    }
+
+    /// Removes all.
+    pub fn clear(&mut self) {
+        self.regions.clear();
+        self.epoch += 1;
+    }
+
+    /// Stores so far.
+    pub fn stores(&self) -> u64 {
+        self.stores.get()
+    }
+
+    fn each(&self, address: u64, len: usize, mut f: impl FnMut(&mut [u8], usize)) -> Result<(), Fault> {
+        let mut done = 0;
+        while done < len {
+            let at = address.checked_add(done as u64).ok_or(Fault::Unmapped)?;
+            let r = self
+                .regions
+                .iter()
+                .find(|r| at >= r.address && at - r.address < r.bytes.borrow().len() as u64)
+                .ok_or(Fault::Unmapped)?;
+            let mut bytes = r.bytes.borrow_mut();
+            let from = (at - r.address) as usize;
+            let n = (bytes.len() - from).min(len - done);
+            f(&mut bytes[from..from + n], done);
+            done += n;
+        }
+        Ok(())
+    }
+
+    fn place(&self, w: &Window, at: usize, size: usize) -> Result<u64, Fault> {
+        if w.epoch != self.epoch {
+            return Err(Fault::Stale);
+        }
+        if at.checked_add(size).is_none_or(|end| end > w.len) {
+            return Err(Fault::OutOfWindow);
+        }
+        let place = w.address + at as u64;
+        if place % size as u64 != 0 { Err(Fault::Misaligned) } else { Ok(place) }
+    }
+
+    fn load<const N: usize>(&self, w: &Window, at: usize) -> Result<[u8; N], Fault> {
+        let mut b = [0; N];
+        let place = self.place(w, at, N)?;
+        self.read(place, &mut b)?;
+        Ok(b)
+    }
+
+    fn store<const N: usize>(&self, w: &Window, at: usize, value: [u8; N]) -> Result<(), Fault> {
+        let place = self.place(w, at, N)?;
+        self.write(place, &value)
+    }
+}
+
+impl Memory for Model {
+    type Window = Window;
+
+    fn window(&self, address: u64, len: usize) -> Result<Window, Fault> {
+        let inside = self.regions.iter().any(|r| {
+            let end = r.address + r.bytes.borrow().len() as u64;
+            address >= r.address && address.checked_add(len as u64).is_some_and(|e| e <= end)
+        });
+        if inside { Ok(Window { address, len, epoch: self.epoch }) } else { Err(Fault::Unmapped) }
+    }
+    fn load16(&self, w: &Window, at: usize, _: Ordering) -> Result<u16, Fault> {
+        self.load(w, at).map(u16::from_le_bytes)
+    }
+    fn load32(&self, w: &Window, at: usize, _: Ordering) -> Result<u32, Fault> {
+        self.load(w, at).map(u32::from_le_bytes)
+    }
+    fn load64(&self, w: &Window, at: usize, _: Ordering) -> Result<u64, Fault> {
+        self.load(w, at).map(u64::from_le_bytes)
+    }
+    fn store16(&self, w: &Window, at: usize, value: u16, _: Ordering) -> Result<(), Fault> {
+        self.store(w, at, value.to_le_bytes())
+    }
+    fn store_pair32(&self, w: &Window, at: usize, low: u32, high: u32) -> Result<(), Fault> {
+        self.store(w, at, low.to_le_bytes())?;
+        self.store(w, at + 4, high.to_le_bytes())
+    }
+    fn store64(&self, w: &Window, at: usize, value: u64, _: Ordering) -> Result<(), Fault> {
+        self.store(w, at, value.to_le_bytes())
+    }
+    fn read(&self, address: u64, into: &mut [u8]) -> Result<(), Fault> {
+        let len = into.len();
+        self.each(address, len, |from, done| into[done..done + from.len()].copy_from_slice(from))
+    }
+    fn write(&self, address: u64, from: &[u8]) -> Result<(), Fault> {
+        self.stores.set(self.stores.get() + 1);
+        self.each(address, from.len(), |into, done| into.copy_from_slice(&from[done..done + into.len()]))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_window_is_one_region_and_dies_with_it() {
+        let mut m = Model::flat(0x1000, 0x1000);
+        m.add(0x2000, 0x1000);
+        assert_eq!(m.window(0x1ff0, 32).unwrap_err(), Fault::Unmapped);
+        let w = m.window(0x1ff0, 16).unwrap();
+        m.store16(&w, 14, 0xabcd, Ordering::Relaxed).unwrap();
+        assert_eq!(m.load16(&w, 14, Ordering::Relaxed), Ok(0xabcd));
+        assert_eq!(m.load16(&w, 15, Ordering::Relaxed), Err(Fault::OutOfWindow));
+        assert_eq!(m.load16(&w, 13, Ordering::Relaxed), Err(Fault::Misaligned));
+        m.write(0x1ffe, &[1, 2, 3, 4]).unwrap();
+        assert_eq!(m.load16(&w, 14, Ordering::Relaxed), Ok(0x0201));
+        m.remove(0x2000);
+        assert_eq!(m.load16(&w, 14, Ordering::Relaxed), Err(Fault::Stale));
+        assert_eq!(m.read(0x1ffe, &mut [0; 4]), Err(Fault::Unmapped));
+        assert_eq!(m.window(u64::MAX, 16).unwrap_err(), Fault::Unmapped);
+    }
+}

@@ -1,0 +1,484 @@
+//! The controller's end of an NVMe/TCP connection (NVMe/TCP Transport specification 1.0), which is one queue pair.
+//!
+//! ```text
+//!  socket ─ receive() ─► rx: headers, digests, data ─► Table of Requests ─ next_command() ─► drive's submission queue
+//!  socket ◄── ready() ── Tx: C2HData, R2T, responses ◄─ write_data(), respond() ◄── data() ──┘
+//! ```
+//!
+//! A command is eligible, and so leaves by [`Connection::next_command`], only when nothing on the host's side can hold
+//! it up any more: its data has arrived (in its capsule, or by R2T into a buffer of the tenant's [`Budget`]), and what it
+//! reads fits behind what waits for the socket. A host that does not send, or does not read, has its own commands waiting
+//! here and costs the drive nothing.
+//!
+//! States of a connection: [`State::AwaitsIcReq`] → [`State::Running`] → [`State::Quiescing`] (a C2HTermReq is
+//! on its way; everything received is ignored; buffers stay until their commands are answered) → [`State::Closed`].
+//!
+//! What is not an error of the connection but of one command (a data digest, an SGL of the wrong kind or length) leaves the
+//! connection standing: whoever reads or writes that command's data gets the status to complete it with.
+//!
+//! Left out: TLS, authentication. Limits: one R2T per command (MAXR2T permits at least one), 4096 commands a queue.
+//! No clock, no socket; may depend on `weir-spec` and `weir-units` only.
+
+mod budget;
+mod config;
+mod request;
+mod rx;
+mod tx;
+
+#[cfg(test)]
+mod tests;
+
+pub use budget::Budget;
+pub use config::{DEPTH_MAX, IN_CAPSULE, Settings};
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use request::{Stage, Table};
+use rx::Rx;
+use tx::Tx;
+use weir_spec::nvme::opcode::{AdminOpcode, Transfer, transfer};
+use weir_spec::nvme::tcp::{
+    CapsuleResp, DIGEST_LEN, Digest, Fatal, Fes, Framing, HEADER_MAX, IcReq, IcResp, PDA_MAX, PduType, R2t, TermReq,
+    dgst, flags, offset,
+};
+use weir_spec::nvme::{Cqe, Sqe, Status, entry::SglDescriptor};
+use weir_units::Nanos;
+use zerocopy::IntoBytes;
+use zerocopy::little_endian::{U16, U32};
+
+/// Where a connection is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Nothing but an ICReq is accepted.
+    AwaitsIcReq,
+    /// Capsules flow.
+    Running,
+    /// The host broke the protocol and was told so; it has to close.
+    Quiescing(Fatal),
+    /// To be closed now.
+    Closed(Closed),
+}
+
+/// Why a connection is to be closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Closed {
+    /// No ICReq came in time.
+    Silent,
+    /// The host sent a termination request.
+    ByHost(Fatal),
+    /// The host did not close after ours in time.
+    Lingering,
+    /// Whoever owns the connection said so.
+    ByUs,
+}
+
+/// A command all of whose data is here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Command {
+    /// Its place, less than the depth; names it until [`Connection::respond`].
+    pub tag: u16,
+    /// Its submission queue entry.
+    pub sqe: Sqe,
+}
+
+/// The controller's end of one connection.
+#[derive(Debug)]
+pub struct Connection<D> {
+    settings: Settings,
+    state: State,
+    deadline: Nanos,
+    table: Table,
+    rx: Rx,
+    tx: Tx<D>,
+    /// Input that waits for the socket to take responses.
+    stash: Vec<u8>,
+    ready: VecDeque<u16>,
+    /// Commands whose R2T waits for the budget.
+    awaits_buffer: VecDeque<u16>,
+    /// Commands whose answer waits for room.
+    awaits_tx: VecDeque<u16>,
+    /// Bytes of read data promised to commands that are not answered.
+    promised: usize,
+    /// Bytes of the budget held.
+    held: u64,
+    sq_flow_control: bool,
+}
+
+impl<D: Digest> Connection<D> {
+    /// Accepted at `now`; nothing has been received.
+    pub fn new(now: Nanos, settings: Settings) -> Self {
+        let settings = settings.lawful();
+        Self {
+            settings,
+            state: State::AwaitsIcReq,
+            deadline: now.saturating_add(settings.icreq_timeout),
+            table: Table::new(2),
+            rx: Rx::new(),
+            tx: Tx::new(),
+            stash: Vec::new(),
+            ready: VecDeque::with_capacity(2),
+            awaits_buffer: VecDeque::new(),
+            awaits_tx: VecDeque::new(),
+            promised: 0,
+            held: 0,
+            sq_flow_control: true,
+        }
+    }
+
+    /// Connect was accepted: the queue has `depth` entries (SQSIZE + 1), and the host disabled SQ flow control or not.
+    pub fn connected(&mut self, depth: u32, sq_flow_control: bool) {
+        self.table.grow(depth);
+        let depth = self.table.len();
+        for list in [&mut self.ready, &mut self.awaits_buffer, &mut self.awaits_tx] {
+            list.reserve(depth - list.len());
+        }
+        self.tx.reserve(depth + 1);
+        self.sq_flow_control = sq_flow_control;
+    }
+
+    /// Where the connection is in its life.
+    pub fn state(&self) -> State {
+        self.state
+    }
+
+    /// Whether capsules flow.
+    pub fn is_running(&self) -> bool {
+        self.state == State::Running
+    }
+
+    /// When [`tick`](Self::tick) is due.
+    pub fn deadline(&self) -> Nanos {
+        self.deadline
+    }
+
+    /// Time has passed: a host that did not speak, or did not close, is given up.
+    pub fn tick(&mut self, now: Nanos) {
+        if now < self.deadline {
+            return;
+        }
+        match self.state {
+            State::AwaitsIcReq => self.set_state(State::Closed(Closed::Silent)),
+            State::Quiescing(_) => self.set_state(State::Closed(Closed::Lingering)),
+            State::Running | State::Closed(_) => self.deadline = Nanos::NEVER,
+        }
+    }
+
+    /// Gives the connection up: nothing is sent or received any more.
+    pub fn close(&mut self) {
+        if !matches!(self.state, State::Closed(_)) {
+            self.set_state(State::Closed(Closed::ByUs));
+        }
+    }
+
+    fn set_state(&mut self, to: State) {
+        debug_assert!(
+            matches!(
+                (self.state, to),
+                (State::AwaitsIcReq, _) | (State::Running, State::Quiescing(_)) | (_, State::Closed(_))
+            ),
+            "from {:?} to {to:?}",
+            self.state
+        );
+        if !matches!(to, State::Quiescing(_)) {
+            self.deadline = Nanos::NEVER;
+        }
+        self.state = to;
+    }
+
+    /// Gives every buffer of the budget back, when the connection is gone and no command of it is being executed.
+    pub fn release(&mut self, budget: &mut Budget) {
+        for r in self.table.iter_mut() {
+            if let Some(buffer) = r.large.take() {
+                budget.put(buffer);
+                // What is still asked of this command finds no data.
+                r.received = 0;
+            }
+        }
+        self.awaits_buffer.clear();
+        self.held = 0;
+    }
+
+    /// The next eligible command; it is with the drive until [`respond`](Self::respond).
+    pub fn next_command(&mut self) -> Option<Command> {
+        if self.state != State::Running {
+            return None;
+        }
+        let tag = self.ready.pop_front()?;
+        let r = self.table.get_mut(tag)?;
+        r.stage = Stage::Executing;
+        Some(Command { tag, sqe: r.sqe })
+    }
+
+    /// Commands that are with the drive or on their way to it.
+    pub fn in_use(&self) -> usize {
+        self.table.in_use()
+    }
+
+    /// What the host sent for a command.
+    ///
+    /// # Errors
+    /// The status to complete the command with: its data digest was wrong, its SGL is not of the kind or length that its
+    /// data has, or there is no such command.
+    pub fn data(&self, tag: u16) -> Result<&[u8], Status> {
+        let r = self.table.get(tag).filter(|r| r.stage == Stage::Executing).ok_or(Status::INTERNAL_ERROR)?;
+        match r.error {
+            Some(status) => Err(status),
+            None => Ok(r.data()),
+        }
+    }
+
+    /// Copies `into.len()` bytes of what the host sent, from `offset` on.
+    ///
+    /// # Errors
+    /// As [`data`](Self::data), and Data SGL Length Invalid when the host described less than is wanted.
+    pub fn read_data(&self, tag: u16, offset: u32, into: &mut [u8]) -> Result<(), Status> {
+        let all = self.data(tag)?;
+        let from = offset as usize;
+        let part =
+            from.checked_add(into.len()).and_then(|to| all.get(from..to)).ok_or(Status::DATA_SGL_LENGTH_INVALID)?;
+        into.copy_from_slice(part);
+        Ok(())
+    }
+
+    /// Appends data for the host at `offset` of the command's buffer. Calls of one command come in the order of offsets.
+    ///
+    /// # Errors
+    /// The status to complete the command with: its SGL is of the wrong kind or too short, or there is no such command.
+    pub fn write_data(&mut self, tag: u16, offset: u32, from: &[u8]) -> Result<(), Status> {
+        let running = self.state == State::Running;
+        let r = self.table.get_mut(tag).filter(|r| r.stage == Stage::Executing).ok_or(Status::INTERNAL_ERROR)?;
+        if let Some(status) = r.error {
+            return Err(status);
+        }
+        let end = u64::from(offset) + from.len() as u64;
+        if end > u64::from(r.length) || direction(&r.sqe) != Transfer::ControllerToHost {
+            return Err(Status::DATA_SGL_LENGTH_INVALID);
+        }
+        r.moved += from.len() as u32;
+        if running {
+            self.tx.data(tag, r.sqe.cid, offset, from, self.settings.c2h_data);
+        }
+        Ok(())
+    }
+
+    /// Answers a command: by a CapsuleResp, or by SUCCESS in its last C2HData where the standard permits (the host
+    /// disabled SQ flow control and loses nothing of the entry). Its buffers are free again.
+    pub fn respond(&mut self, tag: u16, cqe: &Cqe, budget: &mut Budget) {
+        let Some(r) = self.table.get_mut(tag).filter(|r| r.stage == Stage::Executing) else { return };
+        let whole = r.moved == r.length;
+        self.promised -= r.reserved as usize;
+        let large = r.large.take();
+        if let Some(buffer) = large {
+            self.held -= buffer.len() as u64;
+            budget.put(buffer);
+        }
+        self.table.put(tag);
+        if self.state != State::Running {
+            return;
+        }
+        if self.tx.is_open(tag) {
+            let plain = cqe.dw0.get() == 0 && cqe.dw1.get() == 0 && cqe.status_phase.get() == 0;
+            if whole && plain && self.settings.c2h_success && !self.sq_flow_control {
+                self.tx.seal(flags::LAST_PDU | flags::SUCCESS);
+                self.tx.response_ends();
+                return;
+            }
+            self.tx.seal(flags::LAST_PDU);
+        }
+        self.tx.bare(CapsuleResp::CH, cqe.as_bytes());
+        self.tx.response_ends();
+    }
+
+    /// Bytes for the socket. After some of them were taken, [`sent`](Self::sent).
+    pub fn ready(&self) -> &[u8] {
+        if matches!(self.state, State::Closed(_)) { &[] } else { self.tx.ready() }
+    }
+
+    /// Bytes that wait for the socket or may not go to it yet.
+    pub fn backlog(&self) -> usize {
+        self.tx.backlog()
+    }
+
+    /// The socket took `n` bytes: what was held for room may go on, input that was held is read.
+    pub fn sent(&mut self, now: Nanos, n: usize, budget: &mut Budget) {
+        self.tx.sent(n);
+        self.unhold();
+        if !self.stash.is_empty() {
+            self.resume(now, budget);
+        }
+    }
+
+    /// Whether the socket should be read: not while a host that floods us does not take what it is sent.
+    pub fn wants_input(&self) -> bool {
+        self.stash.is_empty() && matches!(self.state, State::AwaitsIcReq | State::Running | State::Quiescing(_))
+    }
+
+    /// Whether commands wait for the budget: call [`grant`](Self::grant) when it was given something back.
+    pub fn awaits_budget(&self) -> bool {
+        !self.awaits_buffer.is_empty()
+    }
+
+    /// Sends the R2Ts that the budget has room for, in the order of the commands. True if any was sent.
+    pub fn grant(&mut self, budget: &mut Budget) -> bool {
+        let mut any = false;
+        while let Some(&tag) = self.awaits_buffer.front() {
+            if self.state != State::Running || !self.request_transfer(tag, budget) {
+                break;
+            }
+            self.awaits_buffer.pop_front();
+            any = true;
+        }
+        any
+    }
+
+    fn request_transfer(&mut self, tag: u16, budget: &mut Budget) -> bool {
+        let ttag = self.table.ttag(tag);
+        let Some(r) = self.table.get_mut(tag) else { return true };
+        let Some(buffer) = budget.take(r.length, self.held) else { return false };
+        self.held += buffer.len() as u64;
+        r.large = Some(buffer);
+        r.stage = Stage::Transferring;
+        let r2t = R2t {
+            ch: R2t::CH,
+            cccid: r.sqe.cid,
+            ttag: U16::new(ttag),
+            r2to: U32::new(0),
+            r2tl: U32::new(r.length),
+            reserved: [0; 4],
+        };
+        self.tx.bare(R2t::CH, r2t.as_bytes().get(8..).unwrap_or_default());
+        true
+    }
+
+    fn make_ready(&mut self, tag: u16) {
+        if let Some(r) = self.table.get_mut(tag) {
+            r.stage = Stage::Ready;
+            self.ready.push_back(tag);
+        }
+    }
+
+    /// Whether `len` bytes of read data may be promised; one command may always, however long.
+    fn has_room(&self, len: u32) -> bool {
+        let committed = self.promised + self.tx.backlog();
+        self.promised == 0 && self.tx.backlog() == 0 || committed + len as usize <= self.settings.tx_limit as usize
+    }
+
+    fn promise(&mut self, tag: u16) {
+        if let Some(r) = self.table.get_mut(tag) {
+            r.reserved = r.length.min(self.settings.max_transfer);
+            self.promised += r.reserved as usize;
+        }
+        self.make_ready(tag);
+    }
+
+    fn unhold(&mut self) {
+        while let Some(&tag) = self.awaits_tx.front() {
+            let length = self.table.get(tag).map_or(0, |r| r.length.min(self.settings.max_transfer));
+            if !self.has_room(length) {
+                break;
+            }
+            self.awaits_tx.pop_front();
+            self.promise(tag);
+        }
+    }
+
+    /// A capsule has arrived whole: the command goes where its data transfer sends it.
+    fn dispatch(&mut self, tag: u16, budget: &mut Budget) {
+        let max_transfer = self.settings.max_transfer;
+        let Some(r) = self.table.get_mut(tag) else { return };
+        let sgl = r.sqe.sgl();
+        let length = sgl.length.get();
+        let direction = direction(&r.sqe);
+        if r.length > 0 || r.error.is_some() || length == 0 || direction == Transfer::None {
+            return self.make_ready(tag);
+        }
+        if sgl.kind != SglDescriptor::TRANSPORT_DATA_BLOCK {
+            // In-capsule data that is not in the capsule is a wrong length; all else is a kind that fabrics lack.
+            let in_capsule = sgl.kind == SglDescriptor::DATA_BLOCK_OFFSET && direction == Transfer::HostToController;
+            r.error = Some(if in_capsule { Status::DATA_SGL_LENGTH_INVALID } else { Status::SGL_TYPE_INVALID });
+            return self.make_ready(tag);
+        }
+        match direction {
+            Transfer::HostToController if length <= max_transfer => {
+                r.length = length;
+                r.stage = Stage::AwaitsBuffer;
+                self.awaits_buffer.push_back(tag);
+                self.grant(budget);
+            }
+            Transfer::ControllerToHost => {
+                r.length = length;
+                r.stage = Stage::AwaitsTx;
+                self.awaits_tx.push_back(tag);
+                self.unhold();
+            }
+            _ => {
+                r.error = Some(Status::DATA_SGL_LENGTH_INVALID);
+                self.make_ready(tag);
+            }
+        }
+    }
+
+    /// ICReq (NVMe/TCP 1.0, 3.6.2.2): ICResp is the answer, and then capsules flow.
+    fn initialize(&mut self, req: &IcReq) -> Result<(), Fatal> {
+        if req.pfv.get() != 0 {
+            return Err(Fatal::new(Fes::UNSUPPORTED_PARAMETER, offset::PFV));
+        }
+        if req.hpda > PDA_MAX {
+            return Err(Fatal::field(offset::PDA));
+        }
+        let header_digest = self.settings.header_digest && req.dgst & dgst::HEADER != 0;
+        let data_digest = self.settings.data_digest && req.dgst & dgst::DATA != 0;
+        let cpda = self.settings.cpda.min(req.hpda);
+        let resp = IcResp {
+            ch: IcResp::CH,
+            pfv: U16::new(0),
+            cpda,
+            dgst: if header_digest { dgst::HEADER } else { 0 } | if data_digest { dgst::DATA } else { 0 },
+            maxh2cdata: U32::new(self.settings.maxh2cdata),
+            reserved: [0; 112],
+        };
+        self.tx.raw(resp.as_bytes());
+        self.rx.framing = Framing { header_digest, data_digest, pda: cpda };
+        self.tx.framing = Framing { header_digest, data_digest, pda: req.hpda };
+        self.set_state(State::Running);
+        Ok(())
+    }
+
+    /// Tells the host what it did and waits for it to close (NVMe/TCP 1.0, 3.5).
+    fn terminate(&mut self, now: Nanos, fatal: Fatal, header: &[u8]) {
+        let copy = header.get(..header.len().min(HEADER_MAX)).unwrap_or_default();
+        let term = TermReq::new(PduType::C2H_TERM_REQ, fatal, copy.len() as u32);
+        self.tx.raw(term.as_bytes());
+        self.tx.raw(copy);
+        self.stash.clear();
+        self.set_state(State::Quiescing(fatal));
+        self.deadline = now.saturating_add(self.settings.close_timeout);
+    }
+
+    /// The invariants.
+    ///
+    /// # Panics
+    /// When one is broken.
+    pub fn check(&self) {
+        self.table.check();
+        self.tx.check();
+        let reserved: usize = self.table.iter().filter(|r| r.stage != Stage::Free).map(|r| r.reserved as usize).sum();
+        assert_eq!(reserved, self.promised, "promises are those of the commands");
+        let held: u64 = self.table.iter().filter_map(|r| r.large.as_ref()).map(|b| b.len() as u64).sum();
+        assert_eq!(held, self.held, "held bytes are those of the buffers");
+        let count = |stage| self.table.iter().filter(|r| r.stage == stage).count();
+        assert_eq!(count(Stage::Ready), self.ready.len());
+        assert_eq!(count(Stage::AwaitsTx), self.awaits_tx.len());
+        assert!(count(Stage::AwaitsBuffer) >= self.awaits_buffer.len());
+        let one = self.settings.max_transfer as usize;
+        assert!(self.promised <= self.settings.tx_limit as usize + one, "promises are bounded");
+    }
+}
+
+/// Which way a command's data moves: by its opcode, and for a fabrics command by FCTYPE (byte 4).
+fn direction(sqe: &Sqe) -> Transfer {
+    let code = if sqe.opcode == AdminOpcode::FABRICS.0 { sqe.nsid.get() as u8 } else { sqe.opcode };
+    transfer(code)
+}
+
+const _: () = assert!(DIGEST_LEN == 4);

@@ -1,0 +1,124 @@
+//! Bytes and descriptors of the socket become messages.
+
+use alloc::vec::Vec;
+use core::fmt;
+use weir_spec::vhost_user::{Header, MAX_PAYLOAD, MAX_TABLE_REGIONS, Request};
+use zerocopy::FromBytes;
+
+const HEADER: usize = size_of::<Header>();
+
+/// What ends a connection: after it nothing on the socket can be understood.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProtocolError {
+    /// Not version 1.
+    Version(u32),
+    /// A payload longer than any message has.
+    TooLong(u32),
+    /// A reply where a request was due.
+    UnexpectedReply(Request),
+    /// More descriptors than any message carries.
+    TooManyDescriptors,
+    /// A request failed and the front end did not want to hear of it (no REPLY_ACK).
+    Failed(Request),
+}
+
+impl fmt::Display for ProtocolError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ProtocolError::Version(v) => write!(f, "the front end speaks vhost-user version {v}, not 1"),
+            ProtocolError::TooLong(n) => write!(f, "the front end announced a message of {n} bytes"),
+            ProtocolError::UnexpectedReply(r) => write!(f, "the front end sent a reply ({r:?}) where a request was due"),
+            ProtocolError::TooManyDescriptors => f.write_str("the front end sent too many file descriptors"),
+            ProtocolError::Failed(r) => write!(f, "{r:?} failed"),
+        }
+    }
+}
+
+impl core::error::Error for ProtocolError {}
+
+/// A whole message.
+#[derive(Debug)]
+pub struct Message<F> {
+    /// Which.
+    pub request: Request,
+    /// An answer is wanted in any case.
+    pub needs_reply: bool,
+    /// What follows the header.
+    pub payload: Vec<u8>,
+    /// Descriptors, in order.
+    pub fds: Vec<F>,
+}
+
+/// Collects one message at a time, so that no byte of the next one is read early: a drain may have to come between.
+#[derive(Debug)]
+pub struct Inbox<F> {
+    bytes: [u8; HEADER + MAX_PAYLOAD],
+    have: usize,
+    want: usize,
+    fds: Vec<F>,
+}
+
+impl<F> Default for Inbox<F> {
+    fn default() -> Self {
+        Self { bytes: [0; HEADER + MAX_PAYLOAD], have: 0, want: HEADER, fds: Vec::new() }
+    }
+}
+
+impl<F> Inbox<F> {
+    /// Where the next bytes of the socket go: never empty, and never beyond the message.
+    pub fn space(&mut self) -> &mut [u8] {
+        &mut self.bytes[self.have..self.want]
+    }
+
+    /// `count` bytes have been put there, and these descriptors came with them.
+    ///
+    /// # Errors
+    /// The connection is beyond repair.
+    pub fn advance(
+        &mut self,
+        count: usize,
+        fds: impl IntoIterator<Item = F>,
+    ) -> Result<Option<Message<F>>, ProtocolError> {
+        self.fds.extend(fds);
+        if self.fds.len() > MAX_TABLE_REGIONS {
+            self.fds.clear();
+            return Err(ProtocolError::TooManyDescriptors);
+        }
+        self.have = (self.have + count).min(self.want);
+        if self.have < self.want {
+            return Ok(None);
+        }
+        let header = self.header();
+        if self.have == HEADER {
+            check(&header)?;
+            self.want = HEADER + header.size.get() as usize;
+            if self.want > HEADER {
+                return Ok(None);
+            }
+        }
+        let payload = self.bytes[HEADER..self.want].to_vec();
+        (self.have, self.want) = (0, HEADER);
+        Ok(Some(Message {
+            request: Request(header.request.get()),
+            needs_reply: header.needs_reply(),
+            payload,
+            fds: core::mem::take(&mut self.fds),
+        }))
+    }
+
+    fn header(&self) -> Header {
+        Header::read_from_prefix(&self.bytes).map(|(h, _)| h).unwrap_or_default()
+    }
+}
+
+fn check(header: &Header) -> Result<(), ProtocolError> {
+    if header.version() != Header::VERSION {
+        Err(ProtocolError::Version(header.version()))
+    } else if header.is_reply() {
+        Err(ProtocolError::UnexpectedReply(Request(header.request.get())))
+    } else if header.size.get() as usize > MAX_PAYLOAD {
+        Err(ProtocolError::TooLong(header.size.get()))
+    } else {
+        Ok(())
+    }
+}

@@ -1,0 +1,410 @@
+//! One virtqueue of a started device: takes requests off the ring, remembers those in flight, completes them.
+
+use super::chain::{Chain, Violation};
+use super::disk::Disk;
+use super::pool::{List, Pool};
+use super::request::{Footer, Op, Parsed, Tag, parse};
+use super::ring::{DeviceRing, Packed, Places, Ring, Split, Traits};
+use crate::memory::{Fault, Memory};
+use alloc::boxed::Box;
+use alloc::vec;
+use alloc::vec::Vec;
+use weir_spec::virtio_blk::RequestStatus;
+use weir_spec::virtqueue::feature;
+
+/// A command for the drive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Taken {
+    /// To be given back with the completion, and to move its data.
+    pub tag: Tag,
+    /// What to do.
+    pub op: Op,
+    /// First byte on the disk, a multiple of the block size.
+    pub offset: u64,
+    /// Bytes, a multiple of the block size, at most [`Disk::max_transfer`] for reads and writes; 0 for a flush.
+    pub len: u32,
+}
+
+/// What a queue is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QueueState {
+    /// Takes requests.
+    Started,
+    /// Takes no more; finishes what it took.
+    Draining,
+    /// The ring is malformed; finishes what it took.
+    Broken(Violation),
+}
+
+#[derive(Clone, Copy, Debug)]
+#[repr(align(64))]
+struct Request {
+    segments: List,
+    status_at: u64,
+    offset: u64,
+    len: u64,
+    step: u32,
+    written: u32,
+    slots: u16,
+    parts_left: u16,
+    status: RequestStatus,
+    op: Op,
+}
+
+const IDLE: Request = Request {
+    segments: List::EMPTY,
+    status_at: 0,
+    offset: 0,
+    len: 0,
+    step: 0,
+    written: 0,
+    slots: 0,
+    parts_left: 0,
+    status: RequestStatus::OK,
+    op: Op::Flush,
+};
+
+/// A started virtqueue.
+#[derive(Debug)]
+pub struct Queue<M: Memory> {
+    index: u16,
+    state: QueueState,
+    ring: Ring<M>,
+    features: u64,
+    requests: Box<[Request]>,
+    pool: Pool,
+    chain: Box<Chain>,
+    in_flight: u32,
+    /// Used elements wait for [`Queue::publish`].
+    dirty: bool,
+}
+
+impl<M: Memory> Queue<M> {
+    /// Most entries.
+    pub const MAX_SIZE: u16 = 4096;
+
+    /// Starts a queue of `size` entries from `base`, as SET_VRING_BASE gave it.
+    pub(super) fn start(
+        memory: &M,
+        index: u16,
+        size: u16,
+        places: &Places,
+        base: u32,
+        features: u64,
+    ) -> Result<Self, Fault> {
+        let has = |bit| features & bit != 0;
+        let traits = Traits { event_idx: has(feature::EVENT_IDX), indirect: has(feature::INDIRECT_DESC) };
+        let ring = if has(feature::RING_PACKED) {
+            Ring::Packed(Packed::new(memory, places, size, traits, base)?)
+        } else {
+            Ring::Split(Split::new(memory, places, size, traits, base as u16)?)
+        };
+        Ok(Self {
+            index,
+            state: QueueState::Started,
+            ring,
+            features,
+            requests: vec![IDLE; usize::from(size)].into_boxed_slice(),
+            pool: Pool::new(size),
+            chain: Box::default(),
+            in_flight: 0,
+            dirty: false,
+        })
+    }
+
+    /// Its state.
+    pub fn state(&self) -> QueueState {
+        self.state
+    }
+
+    /// Requests taken and not completed.
+    pub fn in_flight(&self) -> u32 {
+        self.in_flight
+    }
+
+    pub(super) fn base(&self) -> u32 {
+        self.ring.base()
+    }
+
+    pub(super) fn drain(&mut self) {
+        self.state = QueueState::Draining;
+    }
+
+    /// Finds the ring anew after a change of memory or address.
+    pub(super) fn resolve(&mut self, memory: &M, places: &Places) -> Result<(), Violation> {
+        // What has been completed goes out where the ring still is; a ring that is gone shows below.
+        let _ = self.publish(memory);
+        let r = self.ring.resolve(memory, places).map_err(Violation::from);
+        r.map_err(|v| self.fail(v))
+    }
+
+    fn fail(&mut self, violation: Violation) -> Violation {
+        if self.state == QueueState::Started {
+            self.state = QueueState::Broken(violation);
+        }
+        violation
+    }
+
+    /// Takes up to `budget` requests and hands each command to `sink`; whether there was any. What needs no drive is
+    /// answered here.
+    ///
+    /// # Errors
+    /// The ring is malformed: the queue is [`QueueState::Broken`] from now on.
+    #[inline]
+    pub fn take(
+        &mut self,
+        memory: &M,
+        disk: &Disk,
+        budget: usize,
+        sink: &mut impl FnMut(Taken),
+    ) -> Result<bool, Violation> {
+        if self.state != QueueState::Started {
+            return Ok(false);
+        }
+        let mut any = false;
+        for _ in 0..budget {
+            if !self.pool.has_room() {
+                break;
+            }
+            match self.take_one(memory, disk, sink) {
+                Ok(true) => any = true,
+                Ok(false) => break,
+                Err(violation) => return Err(self.fail(violation)),
+            }
+        }
+        Ok(any)
+    }
+
+    #[inline]
+    fn take_one(&mut self, memory: &M, disk: &Disk, sink: &mut impl FnMut(Taken)) -> Result<bool, Violation> {
+        let chain = &mut *self.chain;
+        let found = match &mut self.ring {
+            Ring::Split(r) => {
+                let found = r.next(memory, chain)?;
+                r.look_ahead(memory);
+                found
+            }
+            Ring::Packed(r) => {
+                let found = r.next(memory, chain)?;
+                r.look_ahead(memory);
+                found
+            }
+        };
+        if !found {
+            return Ok(false);
+        }
+        let request = &mut self.requests[usize::from(chain.head)];
+        if request.parts_left != 0 {
+            return Err(Violation::InFlight);
+        }
+        let (footer, parsed) = parse(memory, chain, disk, self.features)?;
+        match parsed {
+            Parsed::Io { op, offset, len, data } => {
+                let step = match op {
+                    Op::Read | Op::Write => disk.max_transfer,
+                    Op::WriteZeroes { .. } => disk.max_zeroes,
+                    Op::Flush | Op::Discard => u32::MAX,
+                };
+                let parts = if len <= u64::from(step) { 1 } else { len.div_ceil(u64::from(step)) };
+                *request = Request {
+                    segments: self.pool.keep(&chain.segments[data]),
+                    status_at: footer.status_at,
+                    offset,
+                    len,
+                    step,
+                    written: footer.written,
+                    slots: chain.slots,
+                    parts_left: parts as u16,
+                    status: RequestStatus::OK,
+                    op,
+                };
+                self.in_flight += 1;
+                let mut done = 0;
+                for part in 0..parts as u32 {
+                    let n = (len - done).min(u64::from(step));
+                    sink(Taken { tag: Tag::new(self.index, part, chain.head), op, offset: offset + done, len: n as u32 });
+                    done += n;
+                }
+            }
+            Parsed::Id { data } => {
+                let status = self.answer_id(memory, disk, data);
+                self.answer(memory, footer, status)?;
+            }
+            Parsed::Answer(status) => self.answer(memory, footer, status)?,
+        }
+        Ok(true)
+    }
+
+    /// GET_ID: up to 20 bytes, a shorter buffer gets the beginning (5.2.6).
+    fn answer_id(&mut self, memory: &M, disk: &Disk, data: core::ops::Range<usize>) -> RequestStatus {
+        let mut done = 0;
+        for s in &self.chain.segments[data] {
+            let n = (s.len as usize).min(disk.serial.len() - done);
+            if memory.write(s.address, &disk.serial[done..done + n]).is_err() {
+                return RequestStatus::IOERR;
+            }
+            done += n;
+        }
+        if done == 0 { RequestStatus::IOERR } else { RequestStatus::OK }
+    }
+
+    /// Finishes the chain at hand, which never was in flight.
+    fn answer(&mut self, memory: &M, footer: Footer, status: RequestStatus) -> Result<(), Violation> {
+        let (head, slots) = (self.chain.head, self.chain.slots);
+        self.finish(memory, head, slots, footer, status)
+    }
+
+    #[inline]
+    fn finish(
+        &mut self,
+        memory: &M,
+        head: u16,
+        slots: u16,
+        footer: Footer,
+        status: RequestStatus,
+    ) -> Result<(), Violation> {
+        // A status byte that is nowhere: the driver gets its descriptors back with nothing written.
+        let written = if memory.write(footer.status_at, &[status.0]).is_ok() { footer.written } else { 0 };
+        self.ring.push_used(memory, head, slots, written)?;
+        self.dirty = true;
+        if written == 0 { Err(Violation::Address) } else { Ok(()) }
+    }
+
+    /// A command is done; its request is marked used once all of its commands are. Unknown tags are ignored: they are
+    /// of a life of the queue that was reset.
+    #[inline]
+    pub fn complete(&mut self, memory: &M, tag: Tag, status: RequestStatus) {
+        let Some(request) = self.requests.get_mut(usize::from(tag.head())) else {
+            return;
+        };
+        if request.parts_left == 0 {
+            return;
+        }
+        if status != RequestStatus::OK && request.status != RequestStatus::IOERR {
+            request.status = status;
+        }
+        request.parts_left -= 1;
+        if request.parts_left != 0 {
+            return;
+        }
+        self.pool.release(&mut request.segments);
+        self.in_flight -= 1;
+        let (slots, status) = (request.slots, request.status);
+        let footer = Footer { status_at: request.status_at, written: request.written };
+        if let Err(violation) = self.finish(memory, tag.head(), slots, footer, status) {
+            self.fail(violation);
+        }
+    }
+
+    /// Makes completions visible to the driver; whether to signal it (once for all).
+    #[inline]
+    pub fn publish(&mut self, memory: &M) -> bool {
+        if !self.dirty {
+            return false;
+        }
+        self.dirty = false;
+        match self.ring.publish(memory) {
+            Ok(signal) => signal,
+            Err(fault) => {
+                self.fail(fault.into());
+                false
+            }
+        }
+    }
+
+    /// Asks the driver not to kick: somebody polls.
+    pub fn quiet(&mut self, memory: &M) {
+        if self.state == QueueState::Started {
+            if let Err(fault) = self.ring.quiet(memory) {
+                self.fail(fault.into());
+            }
+        }
+    }
+
+    /// Asks the driver to kick from now on; whether something is there already, so that it must be polled once more.
+    pub fn listen(&mut self, memory: &M) -> bool {
+        if self.state != QueueState::Started {
+            return false;
+        }
+        match self.ring.listen(memory) {
+            Ok(more) => more,
+            Err(fault) => {
+                self.fail(fault.into());
+                false
+            }
+        }
+    }
+
+    fn request(&self, tag: Tag) -> Option<&Request> {
+        self.requests.get(usize::from(tag.head())).filter(|r| r.parts_left != 0)
+    }
+
+    /// Copies the guest's bytes for a write, from `offset` within the command.
+    ///
+    /// # Errors
+    /// The guest's buffer is not (or no longer) in its memory, or is too short.
+    #[inline]
+    pub fn read_data(&self, memory: &M, tag: Tag, offset: u32, into: &mut [u8]) -> Result<(), Fault> {
+        let request = self.request(tag).filter(|r| r.op == Op::Write).ok_or(Fault::Unmapped)?;
+        let from = u64::from(tag.part()) * u64::from(request.step) + u64::from(offset);
+        if let Some(s) = request.segments.single() {
+            if from + into.len() as u64 <= u64::from(s.len) {
+                return memory.read(s.address + from, into);
+            }
+        }
+        let len = into.len();
+        let whole =
+            self.pool.cover(&request.segments, from, len, |at, done, n| memory.read(at, &mut into[done..done + n]))?;
+        if whole { Ok(()) } else { Err(Fault::OutOfWindow) }
+    }
+
+    /// Copies bytes read from the drive to the guest, from `offset` within the command.
+    ///
+    /// # Errors
+    /// As [`Queue::read_data`].
+    #[inline]
+    pub fn write_data(&self, memory: &M, tag: Tag, offset: u32, from: &[u8]) -> Result<(), Fault> {
+        let request = self.request(tag).filter(|r| r.op == Op::Read).ok_or(Fault::Unmapped)?;
+        let start = u64::from(tag.part()) * u64::from(request.step) + u64::from(offset);
+        if let Some(s) = request.segments.single() {
+            if start + from.len() as u64 <= u64::from(s.len) {
+                return memory.write(s.address + start, from);
+            }
+        }
+        let whole = self
+            .pool
+            .cover(&request.segments, start, from.len(), |at, done, n| memory.write(at, &from[done..done + n]))?;
+        if whole { Ok(()) } else { Err(Fault::OutOfWindow) }
+    }
+
+    /// Hints that a command's guest buffer is needed soon.
+    #[inline]
+    pub fn prefetch(&self, memory: &M, tag: Tag) {
+        if let Some(s) = self.request(tag).and_then(|r| r.segments.single()) {
+            memory.prefetch(s.address, s.len as usize);
+        }
+    }
+
+    /// The range of a discard command that is in flight, in bytes: what its dataset management range says.
+    pub fn range(&self, tag: Tag) -> Option<(u64, u64)> {
+        self.request(tag).filter(|r| r.op == Op::Discard).map(|r| (r.offset, r.len))
+    }
+
+    /// Whether request bookkeeping agrees with itself; for tests.
+    ///
+    /// # Panics
+    /// If it does not.
+    pub fn check(&self) {
+        let live = self.requests.iter().filter(|r| r.parts_left != 0).count();
+        assert_eq!(live as u32, self.in_flight, "requests in flight");
+    }
+}
+
+/// Heads in flight, for a device that is torn down.
+impl<M: Memory> Queue<M> {
+    /// Tags of all commands in flight.
+    pub fn tags(&self) -> Vec<Tag> {
+        let live = self.requests.iter().enumerate().filter(|(_, r)| r.parts_left != 0);
+        live.map(|(head, _)| Tag::new(self.index, 0, head as u16)).collect()
+    }
+}

@@ -1,0 +1,82 @@
+//! The device's side of a virtqueue, split or packed, behind one set of methods.
+
+mod packed;
+mod split;
+
+pub(super) use packed::Packed;
+pub(super) use split::Split;
+
+use super::chain::{Chain, Violation};
+use crate::memory::{Fault, Memory};
+
+/// Where a ring's three parts lie (guest addresses): for a packed ring the ring, the driver's and the device's event
+/// structures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Places {
+    pub(super) descriptors: u64,
+    pub(super) driver: u64,
+    pub(super) device: u64,
+}
+
+/// What was negotiated that matters to a ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Traits {
+    pub(super) event_idx: bool,
+    pub(super) indirect: bool,
+}
+
+/// One side's view of a started ring.
+pub(super) trait DeviceRing<M: Memory> {
+    /// Reads the next chain that is available; false when there is none. A chain whose slot cannot be taken is left.
+    fn next(&mut self, memory: &M, chain: &mut Chain) -> Result<bool, Violation>;
+    /// Hints what the next call of `next` will read.
+    fn look_ahead(&self, memory: &M);
+    /// Marks a chain used; seen by the driver at [`DeviceRing::publish`].
+    fn push_used(&mut self, memory: &M, head: u16, slots: u16, written: u32) -> Result<(), Fault>;
+    /// Makes all that was marked visible; whether the driver wants to be notified.
+    fn publish(&mut self, memory: &M) -> Result<bool, Fault>;
+    /// Asks the driver not to kick.
+    fn quiet(&mut self, memory: &M) -> Result<(), Fault>;
+    /// Asks the driver to kick; whether it added something before it could know.
+    fn listen(&mut self, memory: &M) -> Result<bool, Fault>;
+    /// What GET_VRING_BASE answers.
+    fn base(&self) -> u32;
+}
+
+/// A started ring.
+#[derive(Debug)]
+pub(super) enum Ring<M: Memory> {
+    Split(Split<M>),
+    Packed(Packed<M>),
+}
+
+macro_rules! each {
+    ($ring:expr, $r:ident => $do:expr) => {
+        match $ring {
+            Ring::Split($r) => $do,
+            Ring::Packed($r) => $do,
+        }
+    };
+}
+
+impl<M: Memory> Ring<M> {
+    pub(super) fn resolve(&mut self, memory: &M, places: &Places) -> Result<(), Fault> {
+        each!(self, r => r.resolve(memory, places))
+    }
+    #[inline]
+    pub(super) fn push_used(&mut self, memory: &M, head: u16, slots: u16, written: u32) -> Result<(), Fault> {
+        each!(self, r => r.push_used(memory, head, slots, written))
+    }
+    pub(super) fn publish(&mut self, memory: &M) -> Result<bool, Fault> {
+        each!(self, r => r.publish(memory))
+    }
+    pub(super) fn quiet(&mut self, memory: &M) -> Result<(), Fault> {
+        each!(self, r => r.quiet(memory))
+    }
+    pub(super) fn listen(&mut self, memory: &M) -> Result<bool, Fault> {
+        each!(self, r => r.listen(memory))
+    }
+    pub(super) fn base(&self) -> u32 {
+        each!(self, r => DeviceRing::<M>::base(r))
+    }
+}

@@ -1,0 +1,197 @@
+//! A packed virtqueue as the device sees it (Virtio 1.2, 2.8).
+
+use super::{DeviceRing, Places, Traits};
+use crate::memory::{Fault, Memory};
+use crate::vhost_user::chain::{Chain, Violation};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use weir_spec::virtqueue::{EventSuppression, PackedIndex, flag, packed_need_event};
+
+/// Offset of a descriptor's flags.
+const FLAGS: usize = 14;
+
+#[derive(Debug)]
+pub(in crate::vhost_user) struct Packed<M: Memory> {
+    ring: M::Window,
+    driver: M::Window,
+    device: M::Window,
+    size: u16,
+    traits: Traits,
+    /// Next descriptor to read.
+    next_avail: PackedIndex,
+    /// Where the next used descriptor goes.
+    next_used: PackedIndex,
+    /// Slots read and not yet used: `next_used` trails `next_avail` by so many.
+    outstanding: u16,
+    /// The first used descriptor since the last publication: its flags are written last, so that a batch becomes
+    /// visible at once.
+    held: Option<(u16, u64)>,
+    /// Slots used since the last publication.
+    batch: u16,
+    /// The base was 0, both wrap counters included, and nothing has been read since. The virtio-driver crate (libblkio)
+    /// sends that for a new ring, whose counters are 1.
+    unsure: bool,
+}
+
+impl<M: Memory> Packed<M> {
+    pub(in crate::vhost_user) fn new(
+        memory: &M,
+        places: &Places,
+        size: u16,
+        traits: Traits,
+        base: u32,
+    ) -> Result<Self, Fault> {
+        let [ring, driver, device] = windows(memory, places, size)?;
+        let (next_avail, next_used) = (PackedIndex::from_bits(base as u16), PackedIndex::from_bits((base >> 16) as u16));
+        if next_avail.offset >= size || next_used.offset >= size {
+            return Err(Fault::OutOfWindow);
+        }
+        let ahead = u32::from(next_avail.offset) + u32::from(size) - u32::from(next_used.offset);
+        let outstanding = match (ahead % u32::from(size), next_avail.wrap == next_used.wrap) {
+            (0, false) => size,
+            (n, _) => n as u16,
+        };
+        Ok(Self { ring, driver, device, size, traits, next_avail, next_used, outstanding, held: None, batch: 0, unsure: base == 0 })
+    }
+
+    /// Finds the ring anew after the memory or its address changed.
+    pub(in crate::vhost_user) fn resolve(&mut self, memory: &M, places: &Places) -> Result<(), Fault> {
+        [self.ring, self.driver, self.device] = windows(memory, places, self.size)?;
+        Ok(())
+    }
+
+    /// Whether a descriptor with these flags at `next_avail` is available.
+    #[inline]
+    fn is_avail(&mut self, flags: u16) -> bool {
+        if self.next_avail.is_avail(flags) {
+            return true;
+        }
+        // AVAIL without USED in slot 0 cannot be on a driver's second round, which would have found it used.
+        if self.unsure && PackedIndex::START.is_avail(flags) {
+            (self.next_avail, self.next_used) = (PackedIndex::START, PackedIndex::START);
+            return true;
+        }
+        false
+    }
+
+    /// Reads the chain at `next_avail`: how many slots it takes.
+    #[inline]
+    fn walk(&self, memory: &M, chain: &mut Chain) -> Result<u16, Violation> {
+        let mut at = self.next_avail;
+        for slots in 1..=self.size - self.outstanding {
+            let place = 16 * usize::from(at.offset);
+            let address = memory.load64(&self.ring, place, Relaxed)?;
+            let high = memory.load64(&self.ring, place + 8, Relaxed)?;
+            let (len, id, flags) = (high as u32, (high >> 32) as u16, (high >> 48) as u16);
+            if flags & flag::INDIRECT != 0 {
+                if !self.traits.indirect || flags & flag::NEXT != 0 || slots != 1 {
+                    return Err(Violation::Indirect);
+                }
+                chain.push_indirect(memory, address, len, true)?;
+            } else {
+                chain.push(address, len, flags)?;
+            }
+            if flags & flag::NEXT == 0 {
+                // The identifier of the last descriptor is the buffer's.
+                chain.head = id;
+                return Ok(slots);
+            }
+            at = at.advance(1, self.size);
+        }
+        Err(Violation::TooLong)
+    }
+}
+
+fn windows<M: Memory>(memory: &M, places: &Places, size: u16) -> Result<[M::Window; 3], Fault> {
+    Ok([
+        memory.window(places.descriptors, 16 * usize::from(size))?,
+        memory.window(places.driver, 4)?,
+        memory.window(places.device, 4)?,
+    ])
+}
+
+impl<M: Memory> DeviceRing<M> for Packed<M> {
+    #[inline]
+    fn next(&mut self, memory: &M, chain: &mut Chain) -> Result<bool, Violation> {
+        if self.outstanding == self.size {
+            return Ok(false);
+        }
+        // Acquire: the rest of the chain is read after the flags that make it available.
+        let flags = memory.load16(&self.ring, 16 * usize::from(self.next_avail.offset) + FLAGS, Acquire)?;
+        if !self.is_avail(flags) {
+            return Ok(false);
+        }
+        chain.clear();
+        let slots = self.walk(memory, chain)?;
+        if chain.head >= self.size {
+            return Err(Violation::OutOfRange);
+        }
+        chain.slots = slots;
+        self.unsure = false;
+        self.outstanding += slots;
+        self.next_avail = self.next_avail.advance(slots, self.size);
+        Ok(true)
+    }
+
+    #[inline]
+    fn look_ahead(&self, memory: &M) {
+        let place = 16 * usize::from(self.next_avail.offset);
+        if let Ok(address) = memory.load64(&self.ring, place, Relaxed) {
+            memory.prefetch(address, 16);
+        }
+        let ahead = self.next_avail.advance(4.min(self.size), self.size);
+        memory.prefetch_window(&self.ring, 16 * usize::from(ahead.offset));
+    }
+
+    #[inline]
+    fn push_used(&mut self, memory: &M, head: u16, slots: u16, written: u32) -> Result<(), Fault> {
+        let flags = self.next_used.used_flags() | if written != 0 { flag::WRITE } else { 0 };
+        let value = u64::from(written) | u64::from(head) << 32 | u64::from(flags) << 48;
+        if self.held.is_none() {
+            self.held = Some((self.next_used.offset, value));
+        } else {
+            memory.store64(&self.ring, 16 * usize::from(self.next_used.offset) + 8, value, Relaxed)?;
+        }
+        self.next_used = self.next_used.advance(slots, self.size);
+        self.outstanding = self.outstanding.saturating_sub(slots);
+        self.batch = self.batch.saturating_add(slots);
+        Ok(())
+    }
+
+    fn publish(&mut self, memory: &M) -> Result<bool, Fault> {
+        let Some((offset, value)) = self.held.take() else {
+            return Ok(false);
+        };
+        // Release: data, status bytes and the rest of the batch are visible before the descriptor that leads to them.
+        memory.store64(&self.ring, 16 * usize::from(offset) + 8, value, Release)?;
+        let slots = core::mem::take(&mut self.batch);
+        // See the split ring: one of the two sides must see the other's store.
+        memory.fence(SeqCst);
+        let event = memory.load32(&self.driver, 0, Relaxed)?;
+        Ok(match (event >> 16) as u16 {
+            EventSuppression::DISABLE => false,
+            EventSuppression::DESC if self.traits.event_idx => {
+                let old = self.next_used.offset.wrapping_sub(slots);
+                packed_need_event(PackedIndex::from_bits(event as u16), self.next_used, old, self.size)
+            }
+            _ => true,
+        })
+    }
+
+    fn quiet(&mut self, memory: &M) -> Result<(), Fault> {
+        memory.store16(&self.device, 2, EventSuppression::DISABLE, Relaxed)
+    }
+
+    fn listen(&mut self, memory: &M) -> Result<bool, Fault> {
+        memory.store16(&self.device, 2, EventSuppression::ENABLE, Relaxed)?;
+        memory.fence(SeqCst);
+        if self.outstanding == self.size {
+            return Ok(false);
+        }
+        let flags = memory.load16(&self.ring, 16 * usize::from(self.next_avail.offset) + FLAGS, Relaxed)?;
+        Ok(self.is_avail(flags))
+    }
+
+    fn base(&self) -> u32 {
+        u32::from(self.next_avail.bits()) | u32::from(self.next_used.bits()) << 16
+    }
+}
