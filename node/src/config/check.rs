@@ -1,0 +1,263 @@
+//! What only shows when all sections lie side by side: names used twice, references to nothing, doors that do not fit.
+
+use super::device::{self, DeviceRead};
+use super::export::{DoorRead, ExportRead};
+use super::read::{Placed, Sink, quoted};
+use super::tenant::TenantRead;
+use super::types::{
+    Address, ClassFrom, Config, DeviceConfig, DoorConfig, ExportConfig, MediaConfig, NodeConfig, NvmeTcpConfig,
+    TenantConfig,
+};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use weir_units::Class;
+
+/// Virtqueues that a vhost-user device offers unless the export says otherwise.
+const VHOST_QUEUES: u16 = 16;
+
+/// The sections as they were read.
+pub(super) struct Parts {
+    pub(super) node: NodeConfig,
+    pub(super) devices: Vec<DeviceRead>,
+    pub(super) tenants: Vec<TenantRead>,
+    pub(super) exports: Vec<ExportRead>,
+    pub(super) nvme_tcp: NvmeTcpConfig,
+}
+
+/// Puts the sections together, notes what does not fit, and fills what is missing: a RAM drive, one tenant for every
+/// host, an NVMe/TCP export of every drive.
+pub(super) fn assemble(sink: &Sink, parts: Parts) -> Config {
+    let Parts { node, devices, tenants, exports, nvme_tcp } = parts;
+    unique_devices(sink, &devices);
+    unique_tenants(sink, &tenants);
+    let mut devices: Vec<DeviceConfig> = devices.into_iter().map(|d| d.device).collect();
+    if devices.is_empty() {
+        devices.push(device::default_device(&node.name));
+    }
+    let mut tenants: Vec<TenantConfig> = tenants.into_iter().map(|t| t.tenant).collect();
+    if tenants.is_empty() {
+        tenants.push(everybody());
+    }
+    let exports = match exports {
+        none if none.is_empty() => devices.iter().enumerate().map(|(i, d)| by_tcp(i, d)).collect(),
+        some => Exports { sink, node: &node, devices: &devices, tenants: &tenants }.check(&some),
+    };
+    Config { node, devices, tenants, exports, nvme_tcp }
+}
+
+/// The tenant of a node whose configuration has none.
+fn everybody() -> TenantConfig {
+    let hosts = Vec::new();
+    TenantConfig { name: "default".into(), class: Class::Medium, urgent: false, weight: 1, hosts, any_host: true }
+}
+
+fn by_tcp(index: usize, device: &DeviceConfig) -> ExportConfig {
+    let class_from = inherited(device.class_from, &DoorConfig::NvmeTcp);
+    ExportConfig { device: index, door: DoorConfig::NvmeTcp, class_from, queues: device.queues, read_only: false }
+}
+
+/// Notes the second use of a value that only one may have.
+struct Unique<'a> {
+    sink: &'a Sink,
+    seen: BTreeMap<String, u32>,
+}
+
+impl<'a> Unique<'a> {
+    fn new(sink: &'a Sink) -> Self {
+        Unique { sink, seen: BTreeMap::new() }
+    }
+
+    fn see(&mut self, value: &str, line: u32, key: &str, what_to_do: &str) {
+        match self.seen.get(value) {
+            Some(first) => {
+                self.sink.note(line, key, format_args!("{} is taken by line {first}; {what_to_do}", quoted(value)));
+            }
+            None => {
+                self.seen.insert(value.to_string(), line);
+            }
+        }
+    }
+
+    fn see_placed(&mut self, placed: &Placed<String>, what_to_do: &str) {
+        self.see(&placed.value, placed.line, &placed.key, what_to_do);
+    }
+}
+
+fn unique_devices(sink: &Sink, devices: &[DeviceRead]) {
+    let (mut names, mut nqns) = (Unique::new(sink), Unique::new(sink));
+    let (mut serials, mut media) = (Unique::new(sink), Unique::new(sink));
+    for read in devices {
+        let key = |key: &str| format!("{}.{key}", read.path);
+        names.see(&read.device.name, read.line, &key("name"), "every device needs a name of its own");
+        if let Some(nqn) = &read.nqn {
+            nqns.see_placed(nqn, "every device needs an NQN of its own");
+        }
+        if let Some(serial) = &read.serial {
+            serials.see_placed(serial, "every device needs a serial number of its own");
+        }
+        if !matches!(read.device.media, MediaConfig::Ram | MediaConfig::Null) {
+            let text = read.device.media.to_string();
+            media.see(&text, read.line, &key("media"), "two drives on one medium destroy each other's data");
+        }
+    }
+}
+
+fn unique_tenants(sink: &Sink, tenants: &[TenantRead]) {
+    let (mut names, mut hosts) = (Unique::new(sink), Unique::new(sink));
+    for read in tenants {
+        if let Some(name) = &read.name {
+            names.see_placed(name, "every tenant needs a name of its own");
+        }
+        let Some(list) = &read.hosts else { continue };
+        for host in &list.value {
+            hosts.see(host, list.line, &list.key, "a host belongs to one tenant");
+        }
+    }
+}
+
+struct Exports<'a> {
+    sink: &'a Sink,
+    node: &'a NodeConfig,
+    devices: &'a [DeviceConfig],
+    tenants: &'a [TenantConfig],
+}
+
+impl Exports<'_> {
+    fn check(&self, exports: &[ExportRead]) -> Vec<ExportConfig> {
+        let mut sockets: BTreeMap<PathBuf, String> = BTreeMap::new();
+        for address in &self.node.api {
+            if let Address::Unix(path) = address {
+                sockets.insert(path.clone(), "the API".to_string());
+            }
+        }
+        let mut by_tcp: BTreeMap<usize, u32> = BTreeMap::new();
+        let mut checked = Vec::with_capacity(exports.len());
+        for export in exports {
+            let Some((place, config)) = self.one(export) else { continue };
+            let taken = match &config.door {
+                DoorConfig::VhostUser { path, .. } => sockets.insert(path.clone(), format!("line {}", export.line)),
+                DoorConfig::NvmeTcp => by_tcp.insert(config.device, export.line).map(|line| format!("line {line}")),
+            };
+            match taken {
+                Some(by) if config.door == DoorConfig::NvmeTcp => {
+                    self.sink.note(
+                        place.line,
+                        &place.key,
+                        format_args!("{by} exports this device by nvme-tcp already; leave one out"),
+                    );
+                }
+                Some(by) => self.sink.note(
+                    place.line,
+                    &place.key,
+                    format_args!("this socket is taken by {by}; choose another path"),
+                ),
+                None => {}
+            }
+            checked.push(config);
+        }
+        checked
+    }
+
+    fn one<'e>(&self, export: &'e ExportRead) -> Option<(&'e Placed<DoorRead>, ExportConfig)> {
+        let device = self.device(export);
+        let door = export.door.as_ref();
+        let tenant = match door?.value {
+            DoorRead::VhostUser(_) => self.tenant(export),
+            DoorRead::NvmeTcp => self.no_tenant(export),
+        };
+        let (device, door, tenant) = (device?, door?, tenant?);
+        let config = match &door.value {
+            DoorRead::NvmeTcp => DoorConfig::NvmeTcp,
+            DoorRead::VhostUser(path) => DoorConfig::VhostUser { path: path.clone(), tenant },
+        };
+        let class_from = self.class_from(export, &self.devices[device], &config);
+        let queues = self.queues(export, &self.devices[device], &config);
+        Some((door, ExportConfig { device, door: config, class_from, queues, read_only: export.read_only }))
+    }
+
+    fn device(&self, export: &ExportRead) -> Option<usize> {
+        let Some(placed) = &export.device else {
+            if self.devices.len() != 1 {
+                let names = list(self.devices.iter().map(|d| d.name.as_str()));
+                let what = format!("missing, and there are several; write one of {names}");
+                self.sink.note(export.line, &format!("{}.device", export.key), what);
+                return None;
+            }
+            return Some(0);
+        };
+        let found = self.devices.iter().position(|d| d.name == placed.value);
+        if found.is_none() {
+            let names = list(self.devices.iter().map(|d| d.name.as_str()));
+            let what = format!("there is no device {}; there is {names}", quoted(&placed.value));
+            self.sink.note(placed.line, &placed.key, what);
+        }
+        found
+    }
+
+    fn tenant(&self, export: &ExportRead) -> Option<usize> {
+        let names = || list(self.tenants.iter().map(|t| t.name.as_str()));
+        let Some(placed) = &export.tenant else {
+            if self.tenants.len() != 1 {
+                let what = format!("missing, and there are several; write one of {}", names());
+                self.sink.note(export.line, &format!("{}.tenant", export.key), what);
+                return None;
+            }
+            return Some(0);
+        };
+        let found = self.tenants.iter().position(|t| t.name == placed.value);
+        if found.is_none() {
+            let what = format!("there is no tenant {}; there is {}", quoted(&placed.value), names());
+            self.sink.note(placed.line, &placed.key, what);
+        }
+        found
+    }
+
+    /// Over NVMe/TCP the host's NQN says who it is.
+    fn no_tenant(&self, export: &ExportRead) -> Option<usize> {
+        if let Some(placed) = &export.tenant {
+            let what = "an NVMe/TCP host is known by its NQN; leave this out and list the NQN in hosts of a [[tenant]]";
+            self.sink.note(placed.line, &placed.key, what);
+        }
+        Some(0)
+    }
+
+    fn class_from(&self, export: &ExportRead, device: &DeviceConfig, door: &DoorConfig) -> ClassFrom {
+        let Some(placed) = &export.class_from else { return inherited(device.class_from, door) };
+        if inherited(placed.value, door) != placed.value {
+            let allowed = match door {
+                DoorConfig::NvmeTcp => "\"tenant\" or \"cattr\"",
+                DoorConfig::VhostUser { .. } => "\"tenant\" or \"peer\"",
+            };
+            let what = format!("\"{}\" means nothing at this door; {allowed} is allowed", placed.value);
+            self.sink.note(placed.line, &placed.key, what);
+        }
+        placed.value
+    }
+
+    fn queues(&self, export: &ExportRead, device: &DeviceConfig, door: &DoorConfig) -> u16 {
+        let default = match door {
+            DoorConfig::NvmeTcp => device.queues,
+            DoorConfig::VhostUser { .. } => device.queues.min(VHOST_QUEUES),
+        };
+        let Some(placed) = &export.queues else { return default };
+        if placed.value > device.queues {
+            let what = format!("{} is more than the device's queues, {}", placed.value, device.queues);
+            self.sink.note(placed.line, &placed.key, what);
+        }
+        placed.value
+    }
+}
+
+/// A device's `class_from` at a door that may not know it: there it is the tenant's class.
+/// Fabrics hosts send no Create I/O Submission Queue, a vhost-user front end neither that nor Connect, and the process
+/// at the other end of a TCP connection may be on another machine.
+fn inherited(wish: ClassFrom, door: &DoorConfig) -> ClassFrom {
+    match (wish, door) {
+        (ClassFrom::Cattr, DoorConfig::NvmeTcp) | (ClassFrom::Peer, DoorConfig::VhostUser { .. }) => wish,
+        _ => ClassFrom::Tenant,
+    }
+}
+
+fn list<'n>(names: impl Iterator<Item = &'n str>) -> String {
+    names.map(|n| if n.is_empty() { "(unnamed)" } else { n }).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,210 @@
+//! `[[device]]`, and the device part of a bench target.
+
+use super::node::element_name;
+use super::read::{Placed, Read, Section, Sink, integer, per_class, quoted, size, text, time, word};
+use super::tenant::nqn;
+use super::types::{Arbitration, ClassFrom, Cost, DeviceConfig, Mechanism, MediaConfig};
+use super::value::{Entry, Value};
+use std::path::Path;
+use weir_units::{Bytes, Nanos};
+
+/// Longest fixed service time: hosts give up on a command after 30 s.
+const MAX_LATENCY: Nanos = Nanos::from_secs(10);
+/// A quantum of a round: one page at the least.
+const QUANTUM: std::ops::RangeInclusive<u64> = 4 * Bytes::KIB..=Bytes::GIB;
+const CAPACITY: std::ops::RangeInclusive<u64> = 64 * Bytes::KIB..=1 << 56;
+const DEFAULT_CAPACITY: Bytes = Bytes(Bytes::GIB);
+
+/// A device and the places of what has to be unique.
+pub(super) struct DeviceRead {
+    pub(super) device: DeviceConfig,
+    pub(super) line: u32,
+    pub(super) path: String,
+    pub(super) nqn: Option<Placed<String>>,
+    pub(super) serial: Option<Placed<String>>,
+}
+
+pub(super) fn read_all(root: &Section<'_>, base: &Path, node: &str) -> Vec<DeviceRead> {
+    let read_one = |(i, (line, entries))| {
+        let name = format!("ssd{i}");
+        read(&root.inner(format!("device.{name}"), line, entries), base, node, name)
+    };
+    root.tables("device").into_iter().enumerate().map(read_one).collect()
+}
+
+fn read(section: &Section<'_>, base: &Path, node: &str, default_name: String) -> DeviceRead {
+    let name = element_name(section, "device").map_or(default_name, |n| n.value);
+    let media = media_and_kind(section, base);
+    let device = rest(section, &name, node, media);
+    let nqn = section.placed("nqn", nqn);
+    let serial = section.placed("serial", serial);
+    section.finish();
+    DeviceRead { device, line: section.line(), path: section.path(), nqn, serial }
+}
+
+/// The same keys, without those that a bench target has no use for.
+pub(super) fn from_query(sink: &Sink, kind: &str, entries: &[Entry]) -> Option<DeviceConfig> {
+    let section = Section::new(sink, "", 0, entries);
+    let media = match kind {
+        "nvme" | "" => Err(format!("{} is no local device", quoted(kind))),
+        _ if kind.starts_with("nvme:") => Err(format!("{} is not local; give it to bench as the target", quoted(kind))),
+        _ => parse_media(kind, Path::new("")),
+    };
+    let media = media.map_err(|what| sink.note(0, "", what)).ok()?;
+    let device = rest(&section, "bench", "local", media);
+    section.finish();
+    Some(device)
+}
+
+fn rest(section: &Section<'_>, name: &str, node: &str, media: MediaConfig) -> DeviceConfig {
+    section.not_yet("flash", "use kind = \"ram\", \"file\" or \"null\" with latency and slots");
+    let nqn = section.get("nqn", nqn).unwrap_or_else(|| format!("nqn.2026-11.io.weir:{node}:{name}"));
+    let serial = section.get("serial", serial).unwrap_or_else(|| serial_of(&nqn));
+    let block_size = section.or("block_size", 512, block_size);
+    DeviceConfig {
+        name: name.to_string(),
+        capacity: capacity(section, &media, block_size),
+        media,
+        block_size,
+        latency: section.or("latency", Nanos(0), time(MAX_LATENCY)),
+        slots: section.or("slots", 64, integer(1..=4096)) as u16,
+        slot_bytes: section.or("slot_bytes", Bytes(4 * Bytes::MIB), size(128 * Bytes::KIB..=Bytes::GIB)),
+        arbitration: arbitration(section),
+        cost: section.or("cost", Cost::Bytes, cost),
+        class_from: section.or("class_from", ClassFrom::Tenant, word(ClassFrom::WORDS)),
+        queues: section.or("queues", 64, integer(1..=1024)) as u16,
+        queue_depth: section.or("queue_depth", 1024, integer(2..=4096)) as u16,
+        nqn,
+        serial,
+    }
+}
+
+fn media_and_kind(section: &Section<'_>, base: &Path) -> MediaConfig {
+    section.not_yet("profile", "use kind = \"ram\", \"file\" or \"null\" with latency and slots");
+    let media = section.get("media", |v| Ok(parse_media(&text(v)?, base)?));
+    let kind = section.get("kind", |v| word(&[("ram", "ram"), ("file", "file"), ("null", "null")])(v));
+    match (kind, media) {
+        (Some("file"), None) => {
+            if !section.has("media") {
+                section.fault("kind", "a file drive needs its file; write media = \"file:PATH\"");
+            }
+            MediaConfig::Ram
+        }
+        (Some("null"), None) => MediaConfig::Null,
+        (_, None) => MediaConfig::Ram,
+        (Some(kind), Some(media)) if kind != media.kind() => {
+            let what = format!("\"{kind}\" does not fit media = \"{media}\"; leave kind out");
+            section.fault("kind", what);
+            media
+        }
+        (_, Some(media)) => media,
+    }
+}
+
+/// `ram`, `null`, `file:PATH`, `block:PATH`, `nvme:TARGET`.
+fn parse_media(text: &str, base: &Path) -> Result<MediaConfig, String> {
+    let (kind, place) = text.split_once(':').map_or((text, None), |(kind, place)| (kind, Some(place)));
+    let path = |place: &str| match place {
+        "" => Err(format!("{kind}: needs a path; write {kind}:PATH")),
+        place if place.contains('\0') => Err(format!("{} is no path", quoted(place))),
+        place => Ok(super::resolve(base, place)),
+    };
+    match (kind, place) {
+        ("ram", None) => Ok(MediaConfig::Ram),
+        ("null", None) => Ok(MediaConfig::Null),
+        ("file", place) => path(place.unwrap_or_default()).map(MediaConfig::File),
+        ("block", place) => path(place.unwrap_or_default()).map(MediaConfig::Block),
+        ("nvme", Some(target)) if target.starts_with("nvme-tcp://") => Ok(MediaConfig::Nvme(target.to_string())),
+        ("nvme", _) => Err("nvme: needs a target like nvme:nvme-tcp://HOST:PORT/NQN?ns=1".to_string()),
+        _ => Err(format!("{} is no medium; there is ram, null, file:PATH, block:PATH and nvme:TARGET", quoted(text))),
+    }
+}
+
+fn capacity(section: &Section<'_>, media: &MediaConfig, block_size: u32) -> Option<Bytes> {
+    let given = section.get("capacity", |v| {
+        let bytes = size(CAPACITY)(v)?;
+        match bytes.0 % u64::from(block_size) {
+            0 => Ok(bytes),
+            _ => Err(format!("{bytes} is not a multiple of the block size, {block_size} bytes").into()),
+        }
+    });
+    match media {
+        MediaConfig::Ram | MediaConfig::Null => given.or(Some(DEFAULT_CAPACITY)),
+        MediaConfig::File(_) | MediaConfig::Block(_) | MediaConfig::Nvme(_) => given,
+    }
+}
+
+fn block_size(value: &Value) -> Read<u32> {
+    let bytes = size(0..=u64::MAX)(value)?;
+    match bytes.0 {
+        512 => Ok(512),
+        4096 => Ok(4096),
+        _ => Err(format!("{bytes} is no block size; 512 or 4096 is allowed").into()),
+    }
+}
+
+fn arbitration(section: &Section<'_>) -> Arbitration {
+    let default = Arbitration::default();
+    Arbitration {
+        mechanism: section.or("arbitration", default.mechanism, word(Mechanism::WORDS)),
+        weights: section.or(
+            "weights",
+            default.weights,
+            per_class(default.weights, |v| Ok(integer(1..=256)(v)? as u16)),
+        ),
+        burst: section.or("burst", default.burst, burst),
+        quanta: section.or("quanta", default.quanta, per_class(default.quanta, |v| Ok(size(QUANTUM)(v)?.0 as u32))),
+    }
+}
+
+/// AB of Set Features 01h: a power of two, written as the number of commands.
+fn burst(value: &Value) -> Read<Option<u8>> {
+    match value {
+        Value::Text(text) | Value::Bare(text) if text == "none" => Ok(None),
+        Value::Text(_) => Err(format!("{} where 1, 2, 4, 8, 16, 32, 64 or \"none\" is wanted", shown(value)).into()),
+        _ => {
+            let commands = integer(1..=64)(value)?;
+            if !commands.is_power_of_two() {
+                return Err(
+                    format!("{commands} is no power of two; 1, 2, 4, 8, 16, 32, 64 or \"none\" is allowed").into()
+                );
+            }
+            Ok(Some(commands.trailing_zeros() as u8))
+        }
+    }
+}
+
+fn shown(value: &Value) -> String {
+    match value {
+        Value::Text(text) => quoted(text),
+        other => other.kind().to_string(),
+    }
+}
+
+fn cost(value: &Value) -> Read<Cost> {
+    if text(value)? == "device-time" {
+        return Err("device-time is not supported yet; use bytes or commands".to_string().into());
+    }
+    word(Cost::WORDS)(value)
+}
+
+fn serial(value: &Value) -> Read<String> {
+    let text = text(value)?;
+    if text.is_empty() || text.len() > 20 || !text.bytes().all(|b| b.is_ascii_graphic()) {
+        return Err(format!("{} is no serial number; use 1 to 20 printable ASCII characters", quoted(&text)).into());
+    }
+    Ok(text)
+}
+
+/// The same NQN has the same serial number at every start: `WEIR` and 64 bits of FNV-1a.
+fn serial_of(nqn: &str) -> String {
+    let hash =
+        nqn.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0000_0100_0000_01b3));
+    format!("WEIR{hash:016X}")
+}
+
+/// The drive of a node whose configuration has none.
+pub(super) fn default_device(node: &str) -> DeviceConfig {
+    let sink = Sink::new("");
+    rest(&Section::new(&sink, "", 0, &[]), "ssd0", node, MediaConfig::Ram)
+}

@@ -1,0 +1,67 @@
+//! `[[export]]`.
+
+use super::read::{Placed, Read, Section, flag, integer, quoted, text, word};
+use super::runtime::socket_path;
+use super::types::ClassFrom;
+use super::value::Value;
+use std::path::{Path, PathBuf};
+
+/// An export whose names have not been looked up yet.
+pub(super) struct ExportRead {
+    pub(super) line: u32,
+    pub(super) key: String,
+    pub(super) device: Option<Placed<String>>,
+    /// `None`: wrong, and noted.
+    pub(super) door: Option<Placed<DoorRead>>,
+    pub(super) tenant: Option<Placed<String>>,
+    pub(super) class_from: Option<Placed<ClassFrom>>,
+    pub(super) queues: Option<Placed<u16>>,
+    pub(super) read_only: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum DoorRead {
+    NvmeTcp,
+    VhostUser(PathBuf),
+}
+
+pub(super) fn read_all(root: &Section<'_>, base: &Path) -> Vec<ExportRead> {
+    let read_one = |(i, (line, entries))| read(&root.inner(format!("export#{}", i + 1), line, entries), base);
+    root.tables("export").into_iter().enumerate().map(read_one).collect()
+}
+
+fn read(section: &Section<'_>, base: &Path) -> ExportRead {
+    if !section.has("door") {
+        section.fault("door", "missing; write door = \"nvme-tcp\" or door = \"vhost-user:PATH\"");
+    }
+    let export = ExportRead {
+        line: section.line(),
+        key: section.path(),
+        device: section.placed("device", text),
+        door: section.placed("door", |v| door(v, base)),
+        tenant: section.placed("tenant", text),
+        class_from: section.placed("class_from", word(ClassFrom::WORDS)),
+        queues: section.placed("queues", |v| Ok(integer(1..=1024)(v)? as u16)),
+        read_only: section.or("read_only", false, flag),
+    };
+    section.not_yet("volume", "name a device");
+    section.finish();
+    export
+}
+
+fn door(value: &Value, base: &Path) -> Read<DoorRead> {
+    let text = text(value)?;
+    if text == "nvme-tcp" {
+        return Ok(DoorRead::NvmeTcp);
+    }
+    if let Some(path) = text.strip_prefix("vhost-user:") {
+        return Ok(DoorRead::VhostUser(socket_path(base, path)?));
+    }
+    if text == "vfio-user" || text.starts_with("vfio-user:") {
+        return Err("vfio-user is not supported yet; use nvme-tcp or vhost-user:PATH".to_string().into());
+    }
+    if text == "vhost-user" {
+        return Err("vhost-user needs a socket; write vhost-user:PATH".to_string().into());
+    }
+    Err(format!("{} is no door; there is nvme-tcp and vhost-user:PATH", quoted(&text)).into())
+}

@@ -1,0 +1,121 @@
+//! What a node is to do: `weir.toml`, the built-in default and the device part of a bench target, by one set of rules.
+//!
+//! ```text
+//! weir.toml ──▶ value::table ─┐
+//!                             ├─▶ read::Section ─▶ node, device, tenant, export, door ─▶ check ─▶ Config
+//! local:ram?slots=16 ─▶ query ┘                                                    └─▶ print (Config as TOML again)
+//! ```
+//!
+//! Every key has a default. A fault names file, line and key and says what to do; reading goes on after it, so that one
+//! run shows them all. A key of a later release is refused, never ignored. Reading touches neither the clock nor a
+//! file except [`Config::load`]; that a medium exists or an address is free shows when the node starts.
+
+mod builtin;
+mod check;
+mod device;
+mod door;
+mod error;
+mod export;
+mod node;
+mod print;
+mod read;
+mod runtime;
+mod tenant;
+mod types;
+mod value;
+
+#[cfg(test)]
+mod tests;
+
+pub use error::{ConfigError, Problem};
+pub use node::address;
+pub use runtime::{create_runtime_dir, runtime_dir};
+pub use types::{
+    Address, Arbitration, ClassFrom, Config, Cost, DeviceConfig, DoorConfig, ExportConfig, Mechanism, MediaConfig,
+    NodeConfig, NvmeTcpConfig, Shares, TenantConfig,
+};
+
+use read::{Section, Sink};
+use std::path::{Path, PathBuf};
+use toml::de::DeTable;
+
+/// A file larger than this is no configuration.
+const MAX_FILE: u64 = 1 << 20;
+
+impl Config {
+    /// Reads and checks a file; relative paths in it are relative to its folder.
+    pub fn load(file: &Path) -> Result<Config, ConfigError> {
+        let shown = file.display().to_string();
+        let fail = |what: String| ConfigError(vec![Problem { file: shown.clone(), line: 0, key: String::new(), what }]);
+        let base = match std::path::absolute(file) {
+            Ok(path) => path.parent().map(Path::to_path_buf).unwrap_or_default(),
+            Err(e) => return Err(fail(format!("cannot find its folder: {e}"))),
+        };
+        match std::fs::metadata(file) {
+            Ok(meta) if meta.len() > MAX_FILE => {
+                return Err(fail(format!("{} bytes; a configuration has at most {MAX_FILE}", meta.len())));
+            }
+            Ok(_) => {}
+            Err(e) => return Err(fail(format!("cannot be read: {e}; name a TOML file with -c"))),
+        }
+        let text = std::fs::read_to_string(file).map_err(|e| fail(format!("cannot be read: {e}")))?;
+        Config::parse(&text, &shown, &base)
+    }
+
+    /// Checks a text. `file` is its name in messages, `base` the folder that relative paths in it start from.
+    pub fn parse(text: &str, file: &str, base: &Path) -> Result<Config, ConfigError> {
+        let lines = value::Lines::of(text);
+        let (document, faults) = DeTable::parse_recoverable(text);
+        let sink = Sink::new(file);
+        if !faults.is_empty() {
+            // What follows a broken line is guesswork: only the syntax is reported.
+            for fault in faults {
+                let line = fault.span().map_or(0, |span| lines.line(span.start));
+                sink.note(line, "", format_args!("not TOML: {}", fault.message()));
+            }
+            return Err(ConfigError(sink.into_problems()));
+        }
+        let entries = value::table(document.get_ref(), &lines);
+        let root = Section::new(&sink, "", 1, &entries);
+        let config = read_config(&root, base);
+        match sink.into_problems() {
+            problems if problems.is_empty() => Ok(config),
+            problems => Err(ConfigError(problems)),
+        }
+    }
+}
+
+fn read_config(root: &Section<'_>, base: &Path) -> Config {
+    let node = node::read(root, base);
+    let devices = device::read_all(root, base, &node.name);
+    let tenants = tenant::read_all(root);
+    let nvme_tcp = door::read(root);
+    let exports = export::read_all(root, base);
+    root.not_yet("volume", "export whole devices with [[export]]");
+    root.finish();
+    check::assemble(root.sink(), check::Parts { node, devices, tenants, exports, nvme_tcp })
+}
+
+impl DeviceConfig {
+    /// The device part of a bench target, `local:KIND?QUERY`: `kind` is `null`, `ram`, `file:PATH` or `block:PATH`,
+    /// `query` has the keys of `[[device]]` as `key=value&key=value`, sizes and times without quotes.
+    pub fn from_query(kind: &str, query: &str) -> Result<DeviceConfig, ConfigError> {
+        let sink = Sink::new("");
+        let device = match value::query(query) {
+            Ok(entries) => device::from_query(&sink, kind, &entries),
+            Err(what) => {
+                sink.note(0, "", what);
+                None
+            }
+        };
+        match (device, sink.into_problems()) {
+            (Some(device), problems) if problems.is_empty() => Ok(device),
+            (_, problems) => Err(ConfigError(problems)),
+        }
+    }
+}
+
+/// `path` as seen from `base`.
+fn resolve(base: &Path, path: &str) -> PathBuf {
+    base.join(path)
+}

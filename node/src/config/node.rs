@@ -1,0 +1,99 @@
+//! `[node]`.
+
+use super::read::{Placed, Read, Section, flag, integer, one_or_list, quoted, text};
+use super::runtime::socket_path;
+use super::types::{Address, NodeConfig};
+use super::value::Value;
+use std::net::SocketAddr;
+use std::path::Path;
+
+/// More CPUs than any machine has.
+const MAX_CORE: u64 = 4095;
+
+pub(super) fn read(root: &Section<'_>, base: &Path) -> NodeConfig {
+    let Some((line, entries)) = root.table("node") else {
+        return NodeConfig { name: "n1".into(), api: default_api(base), cores: vec![0], poll: false };
+    };
+    let node = root.inner("node", line, entries);
+    let name = node.or("name", "n1".to_string(), name);
+    let api = node.or("api", default_api(base), |v| addresses(v, base));
+    let cores = node.or("cores", vec![0], cores);
+    let poll = node.or("poll", false, flag);
+    if node.get("journal", flag) == Some(true) {
+        node.fault("journal", "not supported yet; leave it out or write false");
+    }
+    node.finish();
+    NodeConfig { name, api, cores, poll }
+}
+
+fn default_api(base: &Path) -> Vec<Address> {
+    vec![Address::Unix(base.join("weir.sock"))]
+}
+
+/// A name as it stands in NQNs, paths and URLs.
+pub(super) fn name(value: &Value) -> Read<String> {
+    let name = text(value)?;
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    if name.is_empty()
+        || name.len() > 32
+        || !name.chars().all(plain)
+        || !name.starts_with(|c: char| c.is_ascii_alphanumeric())
+    {
+        let what = format!(
+            "{} is no name; use 1 to 32 letters, digits, '-', '_' and '.', a letter or digit first",
+            quoted(&name)
+        );
+        return Err(what.into());
+    }
+    Ok(name)
+}
+
+/// The name of an element of `[[list]]`; its path follows its name.
+pub(super) fn element_name(section: &Section<'_>, list: &str) -> Option<Placed<String>> {
+    let mut placed = section.placed("name", name)?;
+    section.rename(format!("{list}.{}", placed.value));
+    placed.key = section.key("name");
+    Some(placed)
+}
+
+fn addresses(value: &Value, base: &Path) -> Read<Vec<Address>> {
+    let list = one_or_list(|v| address(&text(v)?, base).map_err(Into::into))(value)?;
+    if list.is_empty() {
+        return Err("no address; leave the key out for the default unix:weir.sock".to_string().into());
+    }
+    for (i, a) in list.iter().enumerate() {
+        if list[..i].contains(a) {
+            return Err(format!("{a} is listed twice; keep one").into());
+        }
+    }
+    Ok(list)
+}
+
+/// An address of the API: `unix:PATH`, or `IP:PORT` of the loopback interface.
+pub fn address(text: &str, base: &Path) -> Result<Address, String> {
+    if let Some(path) = text.strip_prefix("unix:") {
+        return socket_path(base, path).map(Address::Unix);
+    }
+    let Ok(address) = text.parse::<SocketAddr>() else {
+        return Err(format!("{} is not an address like unix:weir.sock or 127.0.0.1:9400", quoted(text)));
+    };
+    if !address.ip().is_loopback() {
+        return Err(format!(
+            "{address} is not loopback, and the API asks nobody for a password; use 127.0.0.1 or [::1]"
+        ));
+    }
+    Ok(Address::Tcp(address))
+}
+
+fn cores(value: &Value) -> Read<Vec<usize>> {
+    let list = one_or_list(integer(0..=MAX_CORE))(value)?;
+    if list.is_empty() {
+        return Err("no core; write at least one, like [0]".to_string().into());
+    }
+    for (i, core) in list.iter().enumerate() {
+        if list[..i].contains(core) {
+            return Err(format!("core {core} is listed twice; keep one").into());
+        }
+    }
+    Ok(list.into_iter().map(|core| core as usize).collect())
+}

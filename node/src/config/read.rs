@@ -1,0 +1,377 @@
+//! Reading a table key by key: every fault is noted with its line, and reading goes on.
+
+use super::Shares;
+use super::error::Problem;
+use super::value::{Entry, Value};
+use std::cell::RefCell;
+use std::fmt::Display;
+use std::ops::RangeInclusive;
+use weir_units::{Bytes, Nanos, parse};
+
+/// Where the faults of one file gather.
+pub(super) struct Sink {
+    file: String,
+    problems: RefCell<Vec<Problem>>,
+}
+
+impl Sink {
+    pub(super) fn new(file: &str) -> Self {
+        Sink { file: file.to_string(), problems: RefCell::default() }
+    }
+
+    pub(super) fn note(&self, line: u32, key: &str, what: impl Display) {
+        let what = one_line(&what.to_string());
+        let problem = Problem { file: self.file.clone(), line, key: key.to_string(), what };
+        self.problems.borrow_mut().push(problem);
+    }
+
+    /// By line; keys of a TOML table arrive in another order.
+    pub(super) fn into_problems(self) -> Vec<Problem> {
+        let mut problems = self.problems.into_inner();
+        problems.sort_by_key(|p| p.line);
+        problems
+    }
+}
+
+/// Why a value is refused, and where if not on its key's line.
+pub(super) struct Wrong {
+    what: String,
+    line: Option<u32>,
+}
+
+impl From<String> for Wrong {
+    fn from(what: String) -> Self {
+        Wrong { what, line: None }
+    }
+}
+
+/// What a reader of one value answers.
+pub(super) type Read<T> = Result<T, Wrong>;
+
+/// A value, and where it was written, for faults that only show beside other values.
+#[derive(Clone, Debug)]
+pub(super) struct Placed<T> {
+    pub(super) value: T,
+    pub(super) line: u32,
+    pub(super) key: String,
+}
+
+/// One table under its path (`device.ssd0`). Every key asked for counts as known; [`Section::finish`] refuses the rest.
+pub(super) struct Section<'a> {
+    sink: &'a Sink,
+    entries: &'a [Entry],
+    path: RefCell<String>,
+    line: u32,
+    known: RefCell<Vec<&'static str>>,
+}
+
+impl<'a> Section<'a> {
+    pub(super) fn new(sink: &'a Sink, path: impl Into<String>, line: u32, entries: &'a [Entry]) -> Self {
+        Section { sink, entries, path: RefCell::new(path.into()), line, known: RefCell::default() }
+    }
+
+    /// A table inside this one.
+    pub(super) fn inner(&self, path: impl Into<String>, line: u32, entries: &'a [Entry]) -> Section<'a> {
+        Section::new(self.sink, path, line, entries)
+    }
+
+    /// Where this section's faults go.
+    pub(super) fn sink(&self) -> &'a Sink {
+        self.sink
+    }
+
+    /// `device.ssd0`.
+    pub(super) fn path(&self) -> String {
+        self.path.borrow().clone()
+    }
+
+    /// Once the section's own name is known.
+    pub(super) fn rename(&self, path: String) {
+        *self.path.borrow_mut() = path;
+    }
+
+    pub(super) fn line(&self) -> u32 {
+        self.line
+    }
+
+    pub(super) fn key(&self, key: &str) -> String {
+        let path = self.path.borrow();
+        if path.is_empty() { key.to_string() } else { format!("{path}.{key}") }
+    }
+
+    fn find(&self, key: &'static str) -> Option<&'a Entry> {
+        self.known.borrow_mut().push(key);
+        self.entries.iter().find(|e| e.key == key)
+    }
+
+    /// Whether the key is there, well-formed or not.
+    pub(super) fn has(&self, key: &'static str) -> bool {
+        self.find(key).is_some()
+    }
+
+    /// The line to blame for what has to do with `key`: the key's own, else the section's.
+    pub(super) fn line_of(&self, key: &'static str) -> u32 {
+        self.find(key).map_or(self.line, |e| e.line)
+    }
+
+    /// A fault of this key.
+    pub(super) fn fault(&self, key: &'static str, what: impl Display) {
+        self.sink.note(self.line_of(key), &self.key(key), what);
+    }
+
+    /// The key's value; `None` where it is absent, or wrong and noted.
+    pub(super) fn get<T>(&self, key: &'static str, read: impl FnOnce(&Value) -> Read<T>) -> Option<T> {
+        self.placed(key, read).map(|p| p.value)
+    }
+
+    /// The key's value, else `default`.
+    pub(super) fn or<T>(&self, key: &'static str, default: T, read: impl FnOnce(&Value) -> Read<T>) -> T {
+        self.get(key, read).unwrap_or(default)
+    }
+
+    /// Like `get`, with the place.
+    pub(super) fn placed<T>(&self, key: &'static str, read: impl FnOnce(&Value) -> Read<T>) -> Option<Placed<T>> {
+        let entry = self.find(key)?;
+        match read(&entry.value) {
+            Ok(value) => Some(Placed { value, line: entry.line, key: self.key(key) }),
+            Err(wrong) => {
+                self.sink.note(wrong.line.unwrap_or(entry.line), &self.key(key), wrong.what);
+                None
+            }
+        }
+    }
+
+    /// A key that is spoken for but not served yet.
+    pub(super) fn not_yet(&self, key: &'static str, instead: &str) {
+        if self.has(key) {
+            self.fault(key, format_args!("not supported yet; {instead}"));
+        }
+    }
+
+    /// The tables of `[[key]]`, each with its line.
+    pub(super) fn tables(&self, key: &'static str) -> Vec<(u32, &'a [Entry])> {
+        let Some(entry) = self.find(key) else { return Vec::new() };
+        let Value::List(items) = &entry.value else {
+            self.fault(key, format_args!("{} where a list of tables is wanted; write [[{key}]]", entry.value.kind()));
+            return Vec::new();
+        };
+        let mut tables = Vec::with_capacity(items.len());
+        for item in items {
+            match &item.value {
+                Value::Table(entries) => tables.push((item.line, entries.as_slice())),
+                other => {
+                    let what = format!("{} where a table is wanted; write [[{key}]]", other.kind());
+                    self.sink.note(item.line, &self.key(key), what);
+                }
+            }
+        }
+        tables
+    }
+
+    /// The table of `[key]`, with its line.
+    pub(super) fn table(&self, key: &'static str) -> Option<(u32, &'a [Entry])> {
+        let entry = self.find(key)?;
+        match &entry.value {
+            Value::Table(entries) => Some((entry.line, entries)),
+            other => {
+                self.fault(key, format_args!("{} where a table is wanted; write [{}]", other.kind(), self.key(key)));
+                None
+            }
+        }
+    }
+
+    /// Refuses every key that nobody asked for, with the nearest one that exists.
+    pub(super) fn finish(&self) {
+        let mut known = self.known.borrow().clone();
+        known.sort_unstable();
+        known.dedup();
+        for entry in self.entries.iter().filter(|e| !known.contains(&e.key.as_str())) {
+            let hint = match nearest(&entry.key, &known) {
+                Some(near) => format!("did you mean {near}?"),
+                None => format!("there is {}", known.join(", ")),
+            };
+            self.sink.note(entry.line, &self.key(&printable(&entry.key)), format!("unknown key; {hint}"));
+        }
+    }
+}
+
+/// A message repeats what the user wrote; whatever that was, it stays one readable line.
+fn one_line(what: &str) -> String {
+    let shown = what.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c });
+    if what.chars().count() > 400 { shown.take(397).chain("...".chars()).collect() } else { shown.collect() }
+}
+
+/// A key as it can be shown on one line.
+fn printable(key: &str) -> String {
+    key.escape_debug().collect()
+}
+
+/// The word that is at most two edits (one in a short word) away.
+fn nearest<'w>(word: &str, words: &[&'w str]) -> Option<&'w str> {
+    if word.len() > 64 {
+        return None;
+    }
+    let reach = if word.len() < 5 { 1 } else { 2 };
+    let far = words.iter().map(|w| (distance(word, w), *w)).min()?;
+    (far.0 <= reach).then_some(far.1)
+}
+
+/// Levenshtein's distance, one row at a time.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.iter().enumerate() {
+            let cost = diagonal + usize::from(x != *y);
+            diagonal = row[j + 1];
+            row[j + 1] = cost.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}
+
+pub(super) fn text(value: &Value) -> Read<String> {
+    match value {
+        Value::Text(text) | Value::Bare(text) => Ok(text.clone()),
+        other => Err(format!("{} where a string is wanted", other.kind()).into()),
+    }
+}
+
+pub(super) fn flag(value: &Value) -> Read<bool> {
+    match value {
+        Value::Flag(flag) => Ok(*flag),
+        Value::Bare(text) if text == "true" => Ok(true),
+        Value::Bare(text) if text == "false" => Ok(false),
+        other => Err(format!("{} where true or false is wanted", shown(other)).into()),
+    }
+}
+
+pub(super) fn integer(range: RangeInclusive<u64>) -> impl Fn(&Value) -> Read<u64> {
+    move |value| {
+        let number = match value {
+            Value::Integer(number) => number.and_then(|n| u64::try_from(n).ok()),
+            Value::Bare(text) if text.bytes().all(|b| b.is_ascii_digit()) && !text.is_empty() => text.parse().ok(),
+            other => return Err(format!("{} where a number is wanted", shown(other)).into()),
+        };
+        match number {
+            Some(n) if range.contains(&n) => Ok(n),
+            _ => {
+                Err(format!("{} is out of range; {} to {} is allowed", shown(value), range.start(), range.end()).into())
+            }
+        }
+    }
+}
+
+/// As the user wrote it, where that is short.
+fn shown(value: &Value) -> String {
+    match value {
+        Value::Integer(Some(n)) => n.to_string(),
+        Value::Text(text) | Value::Bare(text) => quoted(text),
+        other => other.kind().to_string(),
+    }
+}
+
+/// A user's text on one line and no longer than a screen is wide.
+pub(super) fn quoted(text: &str) -> String {
+    if text.chars().count() > 80 {
+        return format!("{:?}...", text.chars().take(77).collect::<String>());
+    }
+    format!("{text:?}")
+}
+
+/// A size: a number of bytes, or text with a unit.
+pub(super) fn size(range: RangeInclusive<u64>) -> impl Fn(&Value) -> Read<Bytes> {
+    move |value| {
+        let size = match value {
+            Value::Integer(Some(n)) => u64::try_from(*n).map(Bytes).map_err(|_| format!("{n} is below zero"))?,
+            Value::Text(text) | Value::Bare(text) => parse::bytes(text).map_err(|e| e.to_string())?,
+            other => return Err(format!("{} where a size like \"4KiB\" is wanted", other.kind()).into()),
+        };
+        if range.contains(&size.0) {
+            return Ok(size);
+        }
+        Err(format!("{size} is out of range; {} to {} is allowed", Bytes(*range.start()), Bytes(*range.end())).into())
+    }
+}
+
+/// A time with its unit.
+pub(super) fn time(most: Nanos) -> impl Fn(&Value) -> Read<Nanos> {
+    move |value| {
+        let time = match value {
+            Value::Integer(Some(0)) => Nanos(0),
+            Value::Text(text) | Value::Bare(text) => parse::nanos(text).map_err(|e| e.to_string())?,
+            other => return Err(format!("{} where a time like \"80us\" is wanted", shown(other)).into()),
+        };
+        if time > most {
+            return Err(format!("{time} is too long; at most {most} is allowed").into());
+        }
+        Ok(time)
+    }
+}
+
+/// One of a few words.
+pub(super) fn word<T: Copy>(words: &[(&str, T)]) -> impl Fn(&Value) -> Read<T> {
+    move |value| {
+        let text = text(value)?;
+        words.iter().find(|(w, _)| *w == text).map(|(_, t)| *t).ok_or_else(|| {
+            let all: Vec<&str> = words.iter().map(|(w, _)| *w).collect();
+            Wrong::from(format!("{} is unknown; {} is allowed", quoted(&text), any_of(&all)))
+        })
+    }
+}
+
+fn any_of(words: &[&str]) -> String {
+    let quoted: Vec<String> = words.iter().map(|w| format!("\"{w}\"")).collect();
+    match quoted.split_last() {
+        Some((last, rest)) if !rest.is_empty() => format!("{} or {last}", rest.join(", ")),
+        _ => quoted.join(""),
+    }
+}
+
+/// One value, or a list of them; an element's fault is on the element's line.
+pub(super) fn one_or_list<T>(read: impl Fn(&Value) -> Read<T>) -> impl Fn(&Value) -> Read<Vec<T>> {
+    move |value| match value {
+        Value::List(items) => {
+            let read_item = |item: &super::value::Item| {
+                read(&item.value).map_err(|w| Wrong { line: w.line.or(Some(item.line)), ..w })
+            };
+            items.iter().map(read_item).collect()
+        }
+        Value::Bare(text) => text.split(',').map(|t| read(&Value::Bare(t.to_string()))).collect(),
+        single => Ok(vec![read(single)?]),
+    }
+}
+
+/// `{ high = …, medium = …, low = … }`, or `…:…:…` in that order; a class left out keeps its default.
+pub(super) fn per_class<T: Copy>(
+    default: Shares<T>,
+    read: impl Fn(&Value) -> Read<T>,
+) -> impl Fn(&Value) -> Read<Shares<T>> {
+    move |value| match value {
+        Value::Table(entries) => {
+            let mut shares = default;
+            for entry in entries {
+                let at = |what: String| Wrong { what, line: Some(entry.line) };
+                let place = shares
+                    .get_mut(&entry.key)
+                    .ok_or_else(|| at(format!("unknown class {}; there is high, medium, low", quoted(&entry.key))))?;
+                *place = read(&entry.value).map_err(|w| at(format!("{}: {}", entry.key, w.what)))?;
+            }
+            Ok(shares)
+        }
+        Value::Text(text) | Value::Bare(text) => {
+            let parts: Vec<&str> = text.split(':').collect();
+            let [high, medium, low] = parts[..] else {
+                return Err(format!("{} is not three values like 32:16:8 (high:medium:low)", quoted(text)).into());
+            };
+            let part = |t: &str| read(&Value::Bare(t.trim().to_string()));
+            Ok(Shares { high: part(high)?, medium: part(medium)?, low: part(low)? })
+        }
+        other => {
+            let what = format!("{} where a table like {{ high = …, medium = …, low = … }} is wanted", other.kind());
+            Err(what.into())
+        }
+    }
+}

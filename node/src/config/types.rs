@@ -1,0 +1,352 @@
+//! What a configuration says once it has been checked.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use weir_units::{Bytes, Class, Nanos};
+
+/// A whole node. Devices, tenants and exports keep the order of the file; exports refer to the others by index.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// `[node]`.
+    pub node: NodeConfig,
+    /// `[[device]]`, at least one.
+    pub devices: Vec<DeviceConfig>,
+    /// `[[tenant]]`, at least one.
+    pub tenants: Vec<TenantConfig>,
+    /// `[[export]]`, at least one.
+    pub exports: Vec<ExportConfig>,
+    /// `[door.nvme-tcp]`.
+    pub nvme_tcp: NvmeTcpConfig,
+}
+
+/// The process as a whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeConfig {
+    /// Part of every subsystem NQN.
+    pub name: String,
+    /// Where the HTTP API listens; the first UNIX socket is the one that `weir status` looks for.
+    pub api: Vec<Address>,
+    /// One reactor thread on each of these CPUs.
+    pub cores: Vec<usize>,
+    /// Reactors spin even without work.
+    pub poll: bool,
+}
+
+/// Where the API listens.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Address {
+    /// A UNIX stream socket.
+    Unix(PathBuf),
+    /// A TCP port.
+    Tcp(SocketAddr),
+}
+
+/// As the configuration writes it.
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Address::Unix(path) => write!(f, "unix:{}", path.display()),
+            Address::Tcp(address) => address.fmt(f),
+        }
+    }
+}
+
+/// One drive.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceConfig {
+    /// Its name in the API and in NQNs.
+    pub name: String,
+    /// Where the bytes are.
+    pub media: MediaConfig,
+    /// `None`: as large as the medium is (a file, a block device, another drive).
+    pub capacity: Option<Bytes>,
+    /// Logical block: 512 or 4096.
+    pub block_size: u32,
+    /// Fixed service time of a command; 0: as fast as the medium.
+    pub latency: Nanos,
+    /// Commands that the drive works on at once.
+    pub slots: u16,
+    /// Bytes that the drive works on at once.
+    pub slot_bytes: Bytes,
+    /// Who is next.
+    pub arbitration: Arbitration,
+    /// What a command counts for in `drr`.
+    pub cost: Cost,
+    /// Who decides a queue's class, where the export does not say.
+    pub class_from: ClassFrom,
+    /// I/O queues of one controller at most.
+    pub queues: u16,
+    /// Entries of one queue at most (CAP.MQES + 1).
+    pub queue_depth: u16,
+    /// NVMe qualified name of the subsystem.
+    pub nqn: String,
+    /// Serial number, 1 to 20 printable ASCII characters.
+    pub serial: String,
+}
+
+/// Where bytes live.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum MediaConfig {
+    /// Nowhere: writes vanish, reads give zeroes.
+    Null,
+    /// A sparse arena in memory.
+    Ram,
+    /// A file, by O_DIRECT.
+    File(PathBuf),
+    /// A block device.
+    Block(PathBuf),
+    /// Another NVMe drive: a bench target (`nvme-tcp://…`).
+    Nvme(String),
+}
+
+impl MediaConfig {
+    /// The word before the colon.
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            MediaConfig::Null => "null",
+            MediaConfig::Ram => "ram",
+            MediaConfig::File(_) => "file",
+            MediaConfig::Block(_) => "block",
+            MediaConfig::Nvme(_) => "nvme",
+        }
+    }
+}
+
+/// As the configuration writes it.
+impl fmt::Display for MediaConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            MediaConfig::Null | MediaConfig::Ram => f.write_str(self.kind()),
+            MediaConfig::File(path) | MediaConfig::Block(path) => write!(f, "{}:{}", self.kind(), path.display()),
+            MediaConfig::Nvme(target) => write!(f, "nvme:{target}"),
+        }
+    }
+}
+
+/// How a drive chooses the next queue, and by what numbers; also what the API shows and changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Arbitration {
+    /// The rule.
+    pub mechanism: Mechanism,
+    /// `wrr`: commands of a class in a round, 1 to 256.
+    pub weights: Shares<u16>,
+    /// `rr`, `wrr`: at most 2 to this power commands of a queue in one visit, 0 to 6; `None`: no limit (AB = 111b).
+    pub burst: Option<u8>,
+    /// `drr`: bytes of a class in a round.
+    pub quanta: Shares<u32>,
+}
+
+impl Default for Arbitration {
+    fn default() -> Self {
+        Arbitration {
+            mechanism: Mechanism::Drr,
+            weights: Shares { high: 32, medium: 16, low: 8 },
+            burst: None,
+            quanta: Shares { high: 128 << 10, medium: 64 << 10, low: 32 << 10 },
+        }
+    }
+}
+
+/// One value for each weighted class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Shares<T> {
+    /// Class high.
+    pub high: T,
+    /// Class medium.
+    pub medium: T,
+    /// Class low.
+    pub low: T,
+}
+
+impl<T> Shares<T> {
+    /// By the class's name.
+    pub(super) fn get_mut(&mut self, class: &str) -> Option<&mut T> {
+        match class {
+            "high" => Some(&mut self.high),
+            "medium" => Some(&mut self.medium),
+            "low" => Some(&mut self.low),
+            _ => None,
+        }
+    }
+}
+
+/// Closed sets of words: the enum, its words, and both directions.
+macro_rules! words {
+    ($(#[$m:meta])* $name:ident { $($(#[$vm:meta])* $variant:ident = $word:literal),+ $(,)? }) => {
+        $(#[$m])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+        pub enum $name {
+            $($(#[$vm])* #[serde(rename = $word)] $variant),+
+        }
+
+        impl $name {
+            /// Every word with its meaning.
+            pub const WORDS: &'static [(&'static str, $name)] = &[$(($word, $name::$variant)),+];
+
+            /// As configuration and JSON write it.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $($name::$variant => $word),+
+                }
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(self.name())
+            }
+        }
+    };
+}
+
+words! {
+    /// Arbitration mechanisms (design: Device).
+    Mechanism {
+        /// Everything at once, no guarantee: for comparison.
+        None = "none",
+        /// Round robin over all queues (CC.AMS 000b).
+        Rr = "rr",
+        /// Weighted round robin in commands, with urgent (CC.AMS 001b).
+        Wrr = "wrr",
+        /// Deficit round robin in bytes, with urgent (CC.AMS 111b).
+        Drr = "drr",
+    }
+}
+
+words! {
+    /// What a command costs its queue.
+    Cost {
+        /// Its length, 4 KiB at the least.
+        Bytes = "bytes",
+        /// The same for every command.
+        Commands = "commands",
+    }
+}
+
+words! {
+    /// Who decides the class of a queue; never above what the tenant may have.
+    ClassFrom {
+        /// The tenant's class.
+        Tenant = "tenant",
+        /// QPRIO of Create I/O Submission Queue.
+        Qprio = "qprio",
+        /// CATTR bits 1:0 of the Fabrics Connect command.
+        Cattr = "cattr",
+        /// The I/O priority of the process at the other end of the socket.
+        Peer = "peer",
+    }
+}
+
+/// One customer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TenantConfig {
+    /// Its name.
+    pub name: String,
+    /// Default and ceiling of its queues.
+    pub class: Class,
+    /// Its queues may be urgent.
+    pub urgent: bool,
+    /// Its share among the tenants of its class, 1 to 256.
+    pub weight: u16,
+    /// Host NQNs that are this tenant's.
+    pub hosts: Vec<String>,
+    /// Hosts that are nobody else's are this tenant's (`"*"`).
+    pub any_host: bool,
+}
+
+impl TenantConfig {
+    /// The best class its queues can have.
+    pub fn ceiling(&self) -> Class {
+        if self.urgent { Class::Urgent } else { self.class }
+    }
+}
+
+/// One way to a drive.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExportConfig {
+    /// Index into [`Config::devices`].
+    pub device: usize,
+    /// By which protocol and where.
+    pub door: DoorConfig,
+    /// Who decides the class of the queues that come this way.
+    pub class_from: ClassFrom,
+    /// I/O queues at most.
+    pub queues: u16,
+    /// Writes are refused.
+    pub read_only: bool,
+}
+
+/// A protocol and what it needs.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum DoorConfig {
+    /// NVMe/TCP on the addresses of `[door.nvme-tcp]`; the host's NQN says which tenant it is.
+    NvmeTcp,
+    /// A virtio-blk device on a vhost-user socket.
+    VhostUser {
+        /// The socket.
+        path: PathBuf,
+        /// Index into [`Config::tenants`].
+        tenant: usize,
+    },
+}
+
+/// As the configuration writes it.
+impl fmt::Display for DoorConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DoorConfig::NvmeTcp => f.write_str("nvme-tcp"),
+            DoorConfig::VhostUser { path, .. } => write!(f, "vhost-user:{}", path.display()),
+        }
+    }
+}
+
+/// The NVMe/TCP door.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NvmeTcpConfig {
+    /// Where it listens.
+    pub listen: Vec<SocketAddr>,
+    /// Data that a host may send inside a command capsule.
+    pub in_capsule: Bytes,
+    /// Header digests are granted to hosts that ask.
+    pub header_digest: bool,
+    /// Data digests are granted to hosts that ask.
+    pub data_digest: bool,
+    /// Write data that one tenant may have on the way (R2T budget).
+    pub tenant_buffer: Bytes,
+    /// Connections at most, over all hosts.
+    pub connections: u16,
+}
+
+impl Default for NvmeTcpConfig {
+    fn default() -> Self {
+        NvmeTcpConfig {
+            listen: vec![SocketAddr::from(([127, 0, 0, 1], 4420))],
+            in_capsule: Bytes(8 * Bytes::KIB),
+            header_digest: true,
+            data_digest: true,
+            tenant_buffer: Bytes(16 * Bytes::MIB),
+            connections: 1024,
+        }
+    }
+}
+
+/// For the arbiter of a drive; every number is in the arbiter's range by construction.
+impl From<Arbitration> for weir_arbiter::Settings {
+    fn from(from: Arbitration) -> Self {
+        let Arbitration { mechanism, weights: w, burst, quanta: q } = from;
+        weir_arbiter::Settings {
+            mechanism: match mechanism {
+                Mechanism::None => weir_arbiter::Mechanism::None,
+                Mechanism::Rr => weir_arbiter::Mechanism::Rr,
+                Mechanism::Wrr => weir_arbiter::Mechanism::Wrr,
+                Mechanism::Drr => weir_arbiter::Mechanism::Drr,
+            },
+            weights: weir_arbiter::Weights { high: w.high, medium: w.medium, low: w.low },
+            burst: burst.map_or(weir_arbiter::Burst::NoLimit, weir_arbiter::Burst::Log2),
+            quanta: weir_arbiter::Quanta { high: q.high, medium: q.medium, low: q.low },
+        }
+    }
+}
