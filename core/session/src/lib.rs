@@ -5,6 +5,9 @@
 //! | module | standard | a machine is |
 //! |---|---|---|
 //! | [`nvme_tcp`] | NVMe/TCP Transport 1.0 | one connection, which is one queue pair |
+//! | [`vhost_user`] | vhost-user (QEMU 9), virtio-blk (Virtio 1.2) | one connection, which is one device |
+//!
+//! [`memory`] is the port through which a machine sees memory that belongs to somebody else.
 //!
 //! A machine knows its protocol and nothing of what the requests mean: `node`'s doors carry its bytes and hand its requests to
 //! a drive. May depend on `weir-spec` and `weir-units` only: no clock, no thread, no socket.
@@ -14,4 +17,6 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod memory;
 pub mod nvme_tcp;
+pub mod vhost_user;

@@ -47,13 +47,18 @@ impl Model {
         self.regions.push(Rc::new(Region { address, bytes: RefCell::new(vec![0; len]) }));
     }
 
-    /// Makes a region that `other` has visible here too, at the same address: shared memory.
-    pub fn share(&mut self, other: &Model, address: u64) -> bool {
-        let found = other.regions.iter().find(|r| r.address == address);
-        if let Some(r) = found {
-            self.regions.push(r.clone());
-        }
-        found.is_some()
+    /// Makes a region that `other` has visible here too, at the same address: shared memory. Its length, or `None` if
+    /// there is no such region.
+    pub fn share(&mut self, other: &Model, address: u64) -> Option<u64> {
+        let found = other.regions.iter().find(|r| r.address == address)?;
+        self.regions.push(found.clone());
+        Some(found.bytes.borrow().len() as u64)
+    }
+
+    /// Has what `new` has from now on; windows made before are stale.
+    pub fn take_over(&mut self, new: Model) {
+        self.regions = new.regions;
+        self.epoch += 1;
     }
 
     /// Removes the region at `address`; windows made before are stale.

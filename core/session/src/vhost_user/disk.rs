@@ -1,7 +1,6 @@
 //! What a device says about itself: features and configuration space.
 
-use super::queue::Queue;
-use crate::memory::model::Model;
+use super::queue::MAX_QUEUE_SIZE;
 use weir_spec::vhost_user::{F_PROTOCOL_FEATURES, protocol};
 use weir_spec::virtio_blk::{Config, ID_BYTES, SECTOR, SECTOR_SHIFT, feature as blk};
 use weir_spec::virtqueue::feature as ring;
@@ -104,9 +103,9 @@ impl Disk {
     pub(super) fn holds(&self, sector: u64, len: u64) -> bool {
         let mask = (1u64 << self.block_shift) - 1;
         let count = len >> SECTOR_SHIFT;
-        sector <= self.sectors && count <= self.sectors - sector && (sector * SECTOR | len) & mask == 0
+        sector <= self.sectors && count <= self.sectors - sector && ((sector * SECTOR) | len) & mask == 0
     }
 }
 
 // Tags carry the queue in six bits.
-const _: () = assert!(Disk::MAX_QUEUES <= 64 && Queue::<Model>::MAX_SIZE <= 4096);
+const _: () = assert!(Disk::MAX_QUEUES <= 64 && MAX_QUEUE_SIZE <= 4096);

@@ -27,7 +27,9 @@ impl fmt::Display for ProtocolError {
         match self {
             ProtocolError::Version(v) => write!(f, "the front end speaks vhost-user version {v}, not 1"),
             ProtocolError::TooLong(n) => write!(f, "the front end announced a message of {n} bytes"),
-            ProtocolError::UnexpectedReply(r) => write!(f, "the front end sent a reply ({r:?}) where a request was due"),
+            ProtocolError::UnexpectedReply(r) => {
+                write!(f, "the front end sent a reply ({r:?}) where a request was due")
+            }
             ProtocolError::TooManyDescriptors => f.write_str("the front end sent too many file descriptors"),
             ProtocolError::Failed(r) => write!(f, "{r:?} failed"),
         }

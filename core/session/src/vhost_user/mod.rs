@@ -22,7 +22,7 @@
 //!
 //! Whether a started queue is served depends on SET_VRING_ENABLE as well, which starts nothing by itself.
 //!
-//! Limits: [`Disk::MAX_QUEUES`] queues of [`Queue::MAX_SIZE`] entries, [`MAX_CHAIN`] descriptors a request. Left out, and
+//! Limits: [`Disk::MAX_QUEUES`] queues of [`MAX_QUEUE_SIZE`] entries, [`MAX_CHAIN`] descriptors a request. Left out, and
 //! therefore not offered: in-flight tracking (INFLIGHT_SHMFD), the dirty log, postcopy, IOMMU, in-band notifications,
 //! zoned devices, secure erase, a writable write cache switch.
 
@@ -42,5 +42,5 @@ pub use chain::{Chain, MAX_CHAIN, Segment, Violation};
 pub use device::{Action, Device, Map, MapError, Region};
 pub use disk::Disk;
 pub use inbox::{Inbox, Message, ProtocolError};
-pub use queue::{Queue, QueueState, Taken};
+pub use queue::{MAX_QUEUE_SIZE, Queue, QueueState, Taken};
 pub use request::{Op, Tag};

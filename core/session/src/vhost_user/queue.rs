@@ -25,6 +25,9 @@ pub struct Taken {
     pub len: u32,
 }
 
+/// Most entries of a queue.
+pub const MAX_QUEUE_SIZE: u16 = 4096;
+
 /// What a queue is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueueState {
@@ -80,9 +83,6 @@ pub struct Queue<M: Memory> {
 }
 
 impl<M: Memory> Queue<M> {
-    /// Most entries.
-    pub const MAX_SIZE: u16 = 4096;
-
     /// Starts a queue of `size` entries from `base`, as SET_VRING_BASE gave it.
     pub(super) fn start(
         memory: &M,
@@ -136,6 +136,11 @@ impl<M: Memory> Queue<M> {
         let _ = self.publish(memory);
         let r = self.ring.resolve(memory, places).map_err(Violation::from);
         r.map_err(|v| self.fail(v))
+    }
+
+    /// Its ring is in no memory any more.
+    pub(super) fn lost(&mut self) -> Result<(), Violation> {
+        Err(self.fail(Fault::Unmapped.into()))
     }
 
     fn fail(&mut self, violation: Violation) -> Violation {
@@ -222,7 +227,12 @@ impl<M: Memory> Queue<M> {
                 let mut done = 0;
                 for part in 0..parts as u32 {
                     let n = (len - done).min(u64::from(step));
-                    sink(Taken { tag: Tag::new(self.index, part, chain.head), op, offset: offset + done, len: n as u32 });
+                    sink(Taken {
+                        tag: Tag::new(self.index, part, chain.head),
+                        op,
+                        offset: offset + done,
+                        len: n as u32,
+                    });
                     done += n;
                 }
             }

@@ -41,7 +41,8 @@ impl<M: Memory> Packed<M> {
         base: u32,
     ) -> Result<Self, Fault> {
         let [ring, driver, device] = windows(memory, places, size)?;
-        let (next_avail, next_used) = (PackedIndex::from_bits(base as u16), PackedIndex::from_bits((base >> 16) as u16));
+        let (next_avail, next_used) =
+            (PackedIndex::from_bits(base as u16), PackedIndex::from_bits((base >> 16) as u16));
         if next_avail.offset >= size || next_used.offset >= size {
             return Err(Fault::OutOfWindow);
         }
@@ -50,7 +51,19 @@ impl<M: Memory> Packed<M> {
             (0, false) => size,
             (n, _) => n as u16,
         };
-        Ok(Self { ring, driver, device, size, traits, next_avail, next_used, outstanding, held: None, batch: 0, unsure: base == 0 })
+        Ok(Self {
+            ring,
+            driver,
+            device,
+            size,
+            traits,
+            next_avail,
+            next_used,
+            outstanding,
+            held: None,
+            batch: 0,
+            unsure: base == 0,
+        })
     }
 
     /// Finds the ring anew after the memory or its address changed.

@@ -1,0 +1,678 @@
+//! The device behind one connection: answers the front end's messages and owns the queues.
+
+use super::chain::Violation;
+use super::disk::Disk;
+use super::inbox::{Message, ProtocolError};
+use super::queue::{MAX_QUEUE_SIZE, Queue, QueueState, Taken};
+use super::request::Tag;
+use super::ring::Places;
+use crate::memory::Memory;
+use crate::memory::model::Model;
+use alloc::rc::Rc;
+use alloc::vec::Vec;
+use core::fmt;
+use weir_spec::vhost_user::{
+    BackendRequest, ConfigHeader, F_PROTOCOL_FEATURES, Header, MAX_CONFIG, MemoryRegion, Request, SingleRegion,
+    VringAddress, VringFd, VringState, config_payload, memory_table, protocol,
+};
+use weir_spec::virtio_blk::RequestStatus;
+use weir_spec::virtqueue::feature;
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, IntoBytes};
+
+/// A range of guest memory and the file it lies in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Region {
+    /// Guest physical address.
+    pub guest: u64,
+    /// Length in bytes.
+    pub len: u64,
+    /// Where the front end sees it; ring addresses are given in these terms.
+    pub user: u64,
+    /// Where it starts in its file.
+    pub offset: u64,
+}
+
+impl Region {
+    fn from_wire(r: &MemoryRegion) -> Option<Self> {
+        let (guest, len, user, offset) =
+            (r.guest_address.get(), r.size.get(), r.user_address.get(), r.mmap_offset.get());
+        let fits = |start: u64| start.checked_add(len).is_some();
+        (len != 0 && fits(guest) && fits(user) && fits(offset)).then_some(Self { guest, len, user, offset })
+    }
+
+    fn overlaps(&self, other: &Region) -> bool {
+        let meet = |a: u64, b: u64| a < b + other.len && b < a + self.len;
+        meet(self.guest, other.guest) || meet(self.user, other.user)
+    }
+}
+
+/// Why memory could not be mapped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MapError {
+    /// The file ends before the region does.
+    TooShort {
+        /// Bytes needed.
+        need: u64,
+        /// Bytes that the file has.
+        have: u64,
+    },
+    /// The system refused, with this error number.
+    System(i32),
+}
+
+impl fmt::Display for MapError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            MapError::TooShort { need, have } => write!(f, "the file has {have} bytes, the region ends at {need}"),
+            MapError::System(errno) => write!(f, "cannot map it: error {errno}"),
+        }
+    }
+}
+
+impl core::error::Error for MapError {}
+
+/// Memory whose regions the front end sends, each with a descriptor. The device has checked that they do not overlap.
+pub trait Map<F>: Memory {
+    /// Maps these and forgets all others; on failure nothing changes.
+    ///
+    /// # Errors
+    /// What the system said.
+    fn replace(&mut self, regions: Vec<(Region, F)>) -> Result<(), MapError>;
+    /// Maps one more.
+    ///
+    /// # Errors
+    /// What the system said.
+    fn add(&mut self, region: Region, fd: F) -> Result<(), MapError>;
+    /// Unmaps one: windows into it are stale from now on.
+    fn remove(&mut self, region: &Region);
+}
+
+/// What the door has to do.
+#[derive(Debug)]
+pub enum Action<F> {
+    /// Send this to the front end.
+    Reply(Vec<u8>),
+    /// Send this on the back end's channel.
+    Tell(Vec<u8>),
+    /// The front end kicks this queue through `fd` from now on; without one, it must be polled.
+    Kick {
+        /// Which queue.
+        queue: u16,
+        /// The eventfd.
+        fd: Option<F>,
+    },
+    /// The queue's completions are signalled through `fd` from now on; once at once, since one may have been missed.
+    Call {
+        /// Which queue.
+        queue: u16,
+        /// The eventfd; without one, the front end polls.
+        fd: Option<F>,
+    },
+    /// A broken queue is reported through `fd`.
+    Err {
+        /// Which queue.
+        queue: u16,
+        /// The eventfd.
+        fd: Option<F>,
+    },
+    /// The back end's channel.
+    Channel(F),
+    /// The queue has begun.
+    Started(u16),
+    /// The queue can be polled: it was enabled, or its memory changed.
+    Poll(u16),
+    /// Signal the queue's completions.
+    Signal(u16),
+    /// The queue has ended. What was in flight is dropped: its completions must not come any more.
+    Stopped(u16),
+    /// The queue's ring is malformed; it is not served until the front end restarts it.
+    Broken(u16, Violation),
+    /// The front end must be disconnected.
+    Close(ProtocolError),
+}
+
+/// Most memory regions.
+const MAX_REGIONS: usize = 64;
+
+#[derive(Debug)]
+struct Vring<M: Memory> {
+    size: u16,
+    base: u32,
+    address: Option<VringAddress>,
+    enabled: bool,
+    queue: Option<Queue<M>>,
+}
+
+impl<M: Memory> Vring<M> {
+    fn new() -> Self {
+        Self { size: 0, base: 0, address: None, enabled: false, queue: None }
+    }
+}
+
+/// The request failed; where the front end wants to know, it is told, else it is disconnected.
+struct Refused;
+
+type Handled = Result<(), Refused>;
+
+/// One front end's block device. All calls on one device get the same memory.
+#[derive(Debug)]
+pub struct Device<M: Memory> {
+    disk: Disk,
+    features: Option<u64>,
+    protocol: u64,
+    vrings: Vec<Vring<M>>,
+    regions: Vec<Region>,
+    draining: Option<u16>,
+    channel: bool,
+}
+
+impl<M: Memory> Device<M> {
+    /// A device that nobody has talked to.
+    pub fn new(disk: Disk) -> Self {
+        let count = usize::from(disk.queues.clamp(1, Disk::MAX_QUEUES));
+        let vrings = (0..count).map(|_| Vring::new()).collect();
+        Self { disk, features: None, protocol: 0, vrings, regions: Vec::new(), draining: None, channel: false }
+    }
+
+    /// What it says about itself.
+    pub fn disk(&self) -> &Disk {
+        &self.disk
+    }
+
+    /// Virtio features that the front end accepted.
+    pub fn features(&self) -> u64 {
+        self.features.unwrap_or(0)
+    }
+
+    /// How many queues it has, started or not.
+    pub fn queues(&self) -> u16 {
+        self.vrings.len() as u16
+    }
+
+    /// A started queue.
+    pub fn queue(&self, index: u16) -> Option<&Queue<M>> {
+        self.vrings.get(usize::from(index))?.queue.as_ref()
+    }
+
+    /// Whether an answer waits for requests in flight: no message may be handled until [`Device::settle`] has sent it.
+    pub fn is_draining(&self) -> bool {
+        self.draining.is_some()
+    }
+
+    /// Whether a queue takes requests.
+    pub fn is_served(&self, index: u16) -> bool {
+        self.vrings
+            .get(usize::from(index))
+            .is_some_and(|v| v.enabled && v.queue.as_ref().is_some_and(|q| q.state() == QueueState::Started))
+    }
+
+    #[inline]
+    fn running(&mut self, index: u16) -> Option<&mut Queue<M>> {
+        self.vrings.get_mut(usize::from(index))?.queue.as_mut()
+    }
+
+    /// See [`Queue::take`]; a queue that is not enabled yields nothing.
+    ///
+    /// # Errors
+    /// The ring is malformed.
+    #[inline]
+    pub fn take(
+        &mut self,
+        memory: &M,
+        index: u16,
+        budget: usize,
+        sink: &mut impl FnMut(Taken),
+    ) -> Result<bool, Violation> {
+        match self.vrings.get_mut(usize::from(index)) {
+            Some(Vring { enabled: true, queue: Some(q), .. }) => q.take(memory, &self.disk, budget, sink),
+            _ => Ok(false),
+        }
+    }
+
+    /// See [`Queue::complete`].
+    #[inline]
+    pub fn complete(&mut self, memory: &M, tag: Tag, status: RequestStatus) {
+        if let Some(q) = self.running(tag.queue()) {
+            q.complete(memory, tag, status);
+        }
+    }
+
+    /// See [`Queue::publish`].
+    #[inline]
+    pub fn publish(&mut self, memory: &M, index: u16) -> bool {
+        self.running(index).is_some_and(|q| q.publish(memory))
+    }
+
+    /// See [`Queue::quiet`].
+    pub fn quiet(&mut self, memory: &M, index: u16) {
+        if let Some(q) = self.running(index) {
+            q.quiet(memory);
+        }
+    }
+
+    /// See [`Queue::listen`]. A queue that is not enabled is left as it is, and polled once it is.
+    pub fn listen(&mut self, memory: &M, index: u16) -> bool {
+        self.is_served(index) && self.running(index).is_some_and(|q| q.listen(memory))
+    }
+
+    /// Handles one message.
+    pub fn message<F>(&mut self, message: Message<F>, memory: &mut M, out: &mut Vec<Action<F>>)
+    where
+        M: Map<F>,
+    {
+        let Message { request, needs_reply, payload, fds } = message;
+        let ack = needs_reply && self.protocol & protocol::REPLY_ACK != 0;
+        let handled = self.dispatch(request, &payload, fds, memory, out);
+        let answers = has_reply(request);
+        match handled {
+            Ok(()) if ack && !answers => reply(request, U64::ZERO.as_bytes(), out),
+            Ok(()) => {}
+            Err(Refused) if ack => reply(request, U64::new(1).as_bytes(), out),
+            Err(Refused) => out.push(Action::Close(ProtocolError::Failed(request))),
+        }
+    }
+
+    fn dispatch<F>(
+        &mut self,
+        request: Request,
+        payload: &[u8],
+        fds: Vec<F>,
+        memory: &mut M,
+        out: &mut Vec<Action<F>>,
+    ) -> Handled
+    where
+        M: Map<F>,
+    {
+        match request {
+            Request::GET_FEATURES => number(request, self.disk.features(), out),
+            Request::SET_FEATURES => self.set_features(value(payload)?),
+            Request::GET_PROTOCOL_FEATURES => number(request, Disk::PROTOCOL, out),
+            Request::SET_PROTOCOL_FEATURES => self.set_protocol_features(value(payload)?),
+            Request::SET_OWNER => Ok(()),
+            Request::RESET_OWNER => self.disable_all(),
+            Request::RESET_DEVICE => self.reset(out),
+            Request::GET_QUEUE_NUM => number(request, self.vrings.len() as u64, out),
+            Request::GET_MAX_MEM_SLOTS => number(request, MAX_REGIONS as u64, out),
+            Request::SET_MEM_TABLE => self.set_mem_table(payload, fds, memory, out),
+            Request::ADD_MEM_REG => self.add_region(payload, fds, memory, out),
+            // libblkio sends a descriptor along; it is closed when dropped.
+            Request::REM_MEM_REG => self.remove_region(payload, memory, out),
+            Request::SET_VRING_NUM => self.set_num(payload),
+            Request::SET_VRING_ADDR => self.set_address(payload, memory, out),
+            Request::SET_VRING_BASE => self.set_base(payload),
+            Request::GET_VRING_BASE => self.get_base(payload, memory, out),
+            Request::SET_VRING_ENABLE => self.set_enable(payload, out),
+            Request::SET_VRING_KICK => self.set_kick(payload, fds, memory, out),
+            Request::SET_VRING_CALL => {
+                let (queue, fd) = self.vring_fd(payload, fds)?;
+                out.push(Action::Call { queue, fd });
+                Ok(())
+            }
+            Request::SET_VRING_ERR => {
+                let (queue, fd) = self.vring_fd(payload, fds)?;
+                out.push(Action::Err { queue, fd });
+                Ok(())
+            }
+            Request::GET_CONFIG => self.get_config(payload, out),
+            Request::SET_BACKEND_REQ_FD => {
+                out.push(Action::Channel(fds.into_iter().next().ok_or(Refused)?));
+                self.channel = true;
+                Ok(())
+            }
+            // SET_CONFIG among them: nothing in our configuration space can be written.
+            _ => Err(Refused),
+        }
+    }
+
+    fn set_features(&mut self, features: u64) -> Handled {
+        let unchanged = self.features == Some(features);
+        if features & !self.disk.features() != 0 || !unchanged && self.vrings.iter().any(|v| v.queue.is_some()) {
+            return Err(Refused);
+        }
+        self.features = Some(features);
+        // Without protocol features there is no SET_VRING_ENABLE: rings are enabled from the start.
+        if features & F_PROTOCOL_FEATURES == 0 {
+            self.vrings.iter_mut().for_each(|v| v.enabled = true);
+        }
+        Ok(())
+    }
+
+    fn set_protocol_features(&mut self, features: u64) -> Handled {
+        if features & !Disk::PROTOCOL != 0 {
+            return Err(Refused);
+        }
+        self.protocol = features;
+        Ok(())
+    }
+
+    fn disable_all(&mut self) -> Handled {
+        self.vrings.iter_mut().for_each(|v| v.enabled = false);
+        Ok(())
+    }
+
+    fn reset<F>(&mut self, out: &mut Vec<Action<F>>) -> Handled {
+        for (i, v) in self.vrings.iter_mut().enumerate() {
+            if v.queue.is_some() {
+                out.push(Action::Stopped(i as u16));
+            }
+            *v = Vring::new();
+        }
+        self.features = None;
+        Ok(())
+    }
+
+    fn set_mem_table<F>(&mut self, payload: &[u8], fds: Vec<F>, memory: &mut M, out: &mut Vec<Action<F>>) -> Handled
+    where
+        M: Map<F>,
+    {
+        let wire = memory_table(payload).ok_or(Refused)?;
+        let regions: Vec<Region> = wire.iter().map(Region::from_wire).collect::<Option<_>>().ok_or(Refused)?;
+        let clash = regions.iter().enumerate().any(|(i, r)| regions[..i].iter().any(|o| r.overlaps(o)));
+        if clash || fds.len() != regions.len() {
+            return Err(Refused);
+        }
+        memory.replace(regions.iter().copied().zip(fds).collect()).map_err(|_| Refused)?;
+        self.regions = regions;
+        self.resolve_all(memory, out);
+        Ok(())
+    }
+
+    fn add_region<F>(&mut self, payload: &[u8], fds: Vec<F>, memory: &mut M, out: &mut Vec<Action<F>>) -> Handled
+    where
+        M: Map<F>,
+    {
+        let region = single_region(payload)?;
+        let fd = fds.into_iter().next().ok_or(Refused)?;
+        if self.regions.len() == MAX_REGIONS || self.regions.iter().any(|o| region.overlaps(o)) {
+            return Err(Refused);
+        }
+        memory.add(region, fd).map_err(|_| Refused)?;
+        self.regions.push(region);
+        self.resolve_all(memory, out);
+        Ok(())
+    }
+
+    fn remove_region<F>(&mut self, payload: &[u8], memory: &mut M, out: &mut Vec<Action<F>>) -> Handled
+    where
+        M: Map<F>,
+    {
+        let wanted = single_region(payload)?;
+        // "Identified by its guest address, user address and size; the mmap offset is ignored."
+        let same = |r: &Region| (r.guest, r.user, r.len) == (wanted.guest, wanted.user, wanted.len);
+        let at = self.regions.iter().position(same).ok_or(Refused)?;
+        let region = self.regions.swap_remove(at);
+        memory.remove(&region);
+        self.resolve_all(memory, out);
+        Ok(())
+    }
+
+    /// Finds every started ring again; one that is in no memory any more is broken.
+    fn resolve_all<F>(&mut self, memory: &M, out: &mut Vec<Action<F>>) {
+        for i in 0..self.vrings.len() {
+            self.resolve(i, memory, out);
+        }
+    }
+
+    fn resolve<F>(&mut self, index: usize, memory: &M, out: &mut Vec<Action<F>>) {
+        let places = self.places(index);
+        let Some(queue) = self.vrings[index].queue.as_mut() else {
+            return;
+        };
+        let broken = match places {
+            Some(places) => queue.resolve(memory, &places),
+            None => queue.lost(),
+        };
+        out.push(match broken {
+            Ok(()) => Action::Poll(index as u16),
+            Err(violation) => Action::Broken(index as u16, violation),
+        });
+    }
+
+    /// The guest addresses of a vring's parts.
+    fn places(&self, index: usize) -> Option<Places> {
+        let a = self.vrings[index].address?;
+        Some(Places {
+            descriptors: self.to_guest(a.descriptor.get())?,
+            driver: self.to_guest(a.available.get())?,
+            device: self.to_guest(a.used.get())?,
+        })
+    }
+
+    fn to_guest(&self, user: u64) -> Option<u64> {
+        let r = self.regions.iter().find(|r| user >= r.user && user - r.user < r.len)?;
+        Some(r.guest + (user - r.user))
+    }
+
+    fn vring(&mut self, index: u32) -> Result<&mut Vring<M>, Refused> {
+        self.vrings.get_mut(index as usize).ok_or(Refused)
+    }
+
+    fn state(&mut self, payload: &[u8]) -> Result<(&mut Vring<M>, u32), Refused> {
+        let s = VringState::read_from_bytes(payload).map_err(|_| Refused)?;
+        Ok((self.vring(s.index.get())?, s.num.get()))
+    }
+
+    fn set_num(&mut self, payload: &[u8]) -> Handled {
+        let (vring, num) = self.state(payload)?;
+        if num == 0 || num > u32::from(MAX_QUEUE_SIZE) || vring.queue.is_some() {
+            return Err(Refused);
+        }
+        vring.size = num as u16;
+        Ok(())
+    }
+
+    fn set_base(&mut self, payload: &[u8]) -> Handled {
+        let (vring, num) = self.state(payload)?;
+        if vring.queue.is_some() {
+            return Err(Refused);
+        }
+        vring.base = num;
+        Ok(())
+    }
+
+    fn set_address<F>(&mut self, payload: &[u8], memory: &M, out: &mut Vec<Action<F>>) -> Handled {
+        let a = VringAddress::read_from_bytes(payload).map_err(|_| Refused)?;
+        let index = a.index.get();
+        self.vring(index)?.address = Some(a);
+        self.resolve(index as usize, memory, out);
+        Ok(())
+    }
+
+    fn set_enable<F>(&mut self, payload: &[u8], out: &mut Vec<Action<F>>) -> Handled {
+        let index = VringState::read_from_bytes(payload).map_err(|_| Refused)?.index.get();
+        let (vring, num) = self.state(payload)?;
+        vring.enabled = match num {
+            0 => false,
+            1 => true,
+            _ => return Err(Refused),
+        };
+        if vring.enabled && vring.queue.is_some() {
+            out.push(Action::Poll(index as u16));
+        }
+        Ok(())
+    }
+
+    fn vring_fd<F>(&mut self, payload: &[u8], fds: Vec<F>) -> Result<(u16, Option<F>), Refused> {
+        let v = VringFd::read_from_bytes(payload).map_err(|_| Refused)?;
+        self.vring(u32::from(v.index()))?;
+        let fd = fds.into_iter().next();
+        if v.has_fd() != fd.is_some() {
+            return Err(Refused);
+        }
+        Ok((u16::from(v.index()), fd))
+    }
+
+    /// A ring starts when its kick descriptor arrives (or word that there will be none).
+    fn set_kick<F>(&mut self, payload: &[u8], fds: Vec<F>, memory: &M, out: &mut Vec<Action<F>>) -> Handled {
+        let (queue, fd) = self.vring_fd(payload, fds)?;
+        let index = usize::from(queue);
+        if self.vrings[index].queue.is_none() {
+            let features = self.features.ok_or(Refused)?;
+            let places = self.places(index).ok_or(Refused)?;
+            let v = &mut self.vrings[index];
+            let packed = features & feature::RING_PACKED != 0;
+            if v.size == 0 || !packed && !v.size.is_power_of_two() {
+                return Err(Refused);
+            }
+            let started = Queue::start(memory, queue, v.size, &places, v.base, features).map_err(|_| Refused)?;
+            v.queue = Some(started);
+            out.push(Action::Kick { queue, fd });
+            out.push(Action::Started(queue));
+        } else {
+            out.push(Action::Kick { queue, fd });
+            out.push(Action::Poll(queue));
+        }
+        Ok(())
+    }
+
+    /// Stops a ring. The answer waits until nothing is in flight.
+    fn get_base<F>(&mut self, payload: &[u8], memory: &M, out: &mut Vec<Action<F>>) -> Handled {
+        let index = VringState::read_from_bytes(payload).map_err(|_| Refused)?.index.get();
+        let vring = self.vring(index)?;
+        if let Some(q) = vring.queue.as_mut() {
+            q.drain();
+            self.draining = Some(index as u16);
+            self.settle(memory, out);
+        } else {
+            let state = VringState { index: U32::new(index), num: U32::new(vring.base) };
+            reply(Request::GET_VRING_BASE, state.as_bytes(), out);
+        }
+        Ok(())
+    }
+
+    /// Sends the answer that waited for requests in flight, if they are all done. To be called after completions.
+    pub fn settle<F>(&mut self, memory: &M, out: &mut Vec<Action<F>>) {
+        let Some(index) = self.draining else {
+            return;
+        };
+        let vring = &mut self.vrings[usize::from(index)];
+        if let Some(q) = vring.queue.as_mut() {
+            if q.in_flight() != 0 {
+                return;
+            }
+            if q.publish(memory) {
+                out.push(Action::Signal(index));
+            }
+            vring.base = q.base();
+            vring.queue = None;
+            out.push(Action::Stopped(index));
+        }
+        let state = VringState { index: U32::new(u32::from(index)), num: U32::new(vring.base) };
+        reply(Request::GET_VRING_BASE, state.as_bytes(), out);
+        self.draining = None;
+    }
+
+    fn get_config<F>(&mut self, payload: &[u8], out: &mut Vec<Action<F>>) -> Handled {
+        let Some((head, data)) = config_payload(payload) else {
+            // "An error is indicated by a payload of length 0."
+            reply(Request::GET_CONFIG, &[], out);
+            return Ok(());
+        };
+        let config = self.disk.config(self.features.unwrap_or(u64::MAX));
+        // A front end that knows a longer structure finds zeroes in the fields that we do not.
+        let mut space = [0; MAX_CONFIG];
+        space[..size_of_val(&config)].copy_from_slice(config.as_bytes());
+        let from = head.offset.get() as usize;
+        let Some(bytes) = from.checked_add(data.len()).and_then(|to| space.get(from..to)) else {
+            reply(Request::GET_CONFIG, &[], out);
+            return Ok(());
+        };
+        let mut answer = Vec::with_capacity(size_of::<ConfigHeader>() + bytes.len());
+        answer.extend_from_slice(head.as_bytes());
+        answer.extend_from_slice(bytes);
+        reply(Request::GET_CONFIG, &answer, out);
+        Ok(())
+    }
+
+    /// The disk has another size now, 0 when it has gone: requests beyond it fail, and the front end is told.
+    pub fn resize<F>(&mut self, sectors: u64, out: &mut Vec<Action<F>>) {
+        if self.disk.sectors == sectors {
+            return;
+        }
+        self.disk.sectors = sectors;
+        let wanted = protocol::CONFIG | protocol::BACKEND_REQ;
+        if self.channel && self.protocol & wanted == wanted {
+            out.push(Action::Tell(Header::backend(BackendRequest::CONFIG_CHANGE_MSG, 0).as_bytes().to_vec()));
+        }
+    }
+
+    /// Whether its parts agree; for tests.
+    ///
+    /// # Panics
+    /// If they do not.
+    pub fn check(&self) {
+        for v in &self.vrings {
+            if let Some(q) = &v.queue {
+                q.check();
+                assert!(v.size != 0 && v.address.is_some(), "a started queue has a size and a place");
+            }
+        }
+        if let Some(i) = self.draining {
+            assert!(self.queue(i).is_some(), "a drain is of a started queue");
+        }
+    }
+}
+
+fn value(payload: &[u8]) -> Result<u64, Refused> {
+    U64::read_from_bytes(payload).map(U64::get).map_err(|_| Refused)
+}
+
+fn single_region(payload: &[u8]) -> Result<Region, Refused> {
+    let wire = SingleRegion::read_from_bytes(payload).map_err(|_| Refused)?;
+    Region::from_wire(&wire.region).ok_or(Refused)
+}
+
+fn reply<F>(request: Request, payload: &[u8], out: &mut Vec<Action<F>>) {
+    let mut bytes = Vec::with_capacity(size_of::<Header>() + payload.len());
+    bytes.extend_from_slice(Header::reply(request, payload.len() as u32).as_bytes());
+    bytes.extend_from_slice(payload);
+    out.push(Action::Reply(bytes));
+}
+
+fn number<F>(request: Request, value: u64, out: &mut Vec<Action<F>>) -> Handled {
+    reply(request, U64::new(value).as_bytes(), out);
+    Ok(())
+}
+
+/// Whether the message has an answer of its own, which stands for the acknowledgement.
+fn has_reply(request: Request) -> bool {
+    matches!(
+        request,
+        Request::GET_FEATURES
+            | Request::GET_PROTOCOL_FEATURES
+            | Request::GET_QUEUE_NUM
+            | Request::GET_MAX_MEM_SLOTS
+            | Request::GET_VRING_BASE
+            | Request::GET_CONFIG
+    )
+}
+
+/// Model memory is shared by handing over the model that has the region.
+impl Map<Rc<Model>> for Model {
+    fn replace(&mut self, regions: Vec<(Region, Rc<Model>)>) -> Result<(), MapError> {
+        let mut new = Model::new();
+        for (region, from) in regions {
+            share(&mut new, &region, &from)?;
+        }
+        self.take_over(new);
+        Ok(())
+    }
+    fn add(&mut self, region: Region, from: Rc<Model>) -> Result<(), MapError> {
+        share(self, &region, &from)
+    }
+    fn remove(&mut self, region: &Region) {
+        Model::remove(self, region.guest);
+    }
+}
+
+fn share(to: &mut Model, region: &Region, from: &Model) -> Result<(), MapError> {
+    let need = region.offset + region.len;
+    match to.share(from, region.guest) {
+        Some(have) if have == region.len => Ok(()),
+        have => {
+            Model::remove(to, region.guest);
+            Err(MapError::TooShort { need, have: have.unwrap_or(0) })
+        }
+    }
+}
