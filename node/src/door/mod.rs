@@ -10,7 +10,7 @@ pub mod vhost_user;
 
 use crate::device::Drives;
 use std::sync::Arc;
-use weir_controller::{Data, Host, Owner, SqHandle, Tag};
+use weir_controller::{Data, Event, Host, Owner, Tag};
 use weir_spec::nvme::{Cqe, Sqe, Status};
 use weir_sys::reactor::Reactor;
 use weir_units::Nanos;
@@ -42,17 +42,13 @@ pub const fn token(kind: Kind, rest: u64) -> u64 {
     (kind as u64) << 60 | rest & (u64::MAX >> 4)
 }
 
-/// A whole, eligible command.
+/// A whole, eligible command for a drive: [`Event::Capsule`] or [`Event::Submit`].
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival {
     /// Place in the shard's [`Drives`].
     pub drive: u32,
-    /// Its submission queue there.
-    pub queue: SqHandle,
-    /// The entry, copied once.
-    pub sqe: Sqe,
-    /// The door's name for it.
-    pub tag: Tag,
+    /// The command, copied once.
+    pub event: Event,
 }
 
 /// Where a subsystem lives in the node.
