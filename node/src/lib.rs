@@ -1,3 +1,6 @@
 //! placeholder
 
 pub mod config;
+
+pub mod api;
+pub mod holder;

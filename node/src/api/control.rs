@@ -1,0 +1,52 @@
+//! What the API asks of a node.
+
+use super::types::{DevicePatch, DeviceStatus, ExportStatus, Status, TenantPatch, TenantStatus};
+use std::fmt;
+
+/// Why a call did not do what it was asked; the text is what the user reads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// There is no such thing (404).
+    NotFound(String),
+    /// The values make no sense (400).
+    Invalid(String),
+    /// Not in this state (409).
+    Conflict(String),
+    /// The node is starting, stopping or not answering (503).
+    Unavailable(String),
+}
+
+impl Refusal {
+    /// The text alone.
+    pub fn text(&self) -> &str {
+        match self {
+            Refusal::NotFound(t) | Refusal::Invalid(t) | Refusal::Conflict(t) | Refusal::Unavailable(t) => t,
+        }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.text())
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+/// The node as the API sees it. Every call may block until the shards have answered.
+pub trait Control: Send + Sync + 'static {
+    /// Everything at once.
+    fn status(&self) -> Result<Status, Refusal>;
+    /// All drives, in the order of the configuration.
+    fn devices(&self) -> Result<Vec<DeviceStatus>, Refusal>;
+    /// All tenants, in the order of the configuration.
+    fn tenants(&self) -> Result<Vec<TenantStatus>, Refusal>;
+    /// All exports, in the order of the configuration.
+    fn exports(&self) -> Result<Vec<ExportStatus>, Refusal>;
+    /// Changes a drive's arbitration while I/O runs; the patch is in range (see [`DevicePatch::check`]).
+    fn set_device(&self, name: &str, patch: &DevicePatch) -> Result<DeviceStatus, Refusal>;
+    /// Changes a tenant's class or weight while I/O runs; the patch is in range (see [`TenantPatch::check`]).
+    fn set_tenant(&self, name: &str, patch: &TenantPatch) -> Result<TenantStatus, Refusal>;
+    /// Begins to drain and then ends the process; returns at once, and may be called twice.
+    fn shutdown(&self);
+}

@@ -1,0 +1,89 @@
+//! `/metrics`: the Prometheus text format, version 0.0.4.
+
+use super::types::{Counters, State, Status};
+use std::fmt::Write;
+
+/// A family of the text format: name, help, kind, and samples as (labels, value).
+struct Family<'a> {
+    out: &'a mut String,
+    name: &'static str,
+}
+
+impl<'a> Family<'a> {
+    fn new(out: &'a mut String, name: &'static str, kind: &str, help: &str) -> Self {
+        let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}");
+        Family { out, name }
+    }
+
+    fn sample(&mut self, labels: &[(&str, &str)], value: impl std::fmt::Display) {
+        let labels: Vec<String> = labels.iter().map(|(k, v)| format!("{k}=\"{}\"", escaped(v))).collect();
+        let braces = if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
+        let _ = writeln!(self.out, "{}{braces} {value}", self.name);
+    }
+}
+
+/// A label's value: backslash, quote and newline are escaped.
+fn escaped(value: &str) -> String {
+    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+/// The whole page.
+pub(super) fn text(status: &Status) -> String {
+    let mut out = String::new();
+    let serving = u8::from(status.state == State::Serving);
+    Family::new(&mut out, "weir_up", "gauge", "1 while the node serves.")
+        .sample(&[("node", &status.node), ("version", &status.version)], serving);
+    Family::new(&mut out, "weir_uptime_seconds", "gauge", "Time since the node began to serve.")
+        .sample(&[], status.uptime_s);
+    let mut cpu = Family::new(&mut out, "weir_shard_cpu_seconds_total", "counter", "CPU time of a reactor.");
+    for shard in &status.shards {
+        cpu.sample(&[("core", &shard.core.to_string())], shard.cpu_s);
+    }
+    let devices: Vec<_> = status.devices.iter().map(|d| (d.name.as_str(), &d.io)).collect();
+    let tenants: Vec<_> = status.tenants.iter().map(|t| (t.name.as_str(), &t.io)).collect();
+    gauges(&mut out, status);
+    let names = ["weir_device_commands_total", "weir_device_bytes_total", "weir_device_errors_total"];
+    io(&mut out, names, "device", &devices);
+    let names = ["weir_tenant_commands_total", "weir_tenant_bytes_total", "weir_tenant_errors_total"];
+    io(&mut out, names, "tenant", &tenants);
+    out
+}
+
+fn gauges(out: &mut String, status: &Status) {
+    let mut family = Family::new(out, "weir_device_capacity_bytes", "gauge", "Size of a drive.");
+    for device in &status.devices {
+        family.sample(&[("device", &device.name)], device.capacity_bytes);
+    }
+    let mut family = Family::new(out, "weir_device_slots_busy", "gauge", "Commands a drive works on now.");
+    for device in &status.devices {
+        family.sample(&[("device", &device.name)], device.slots_busy);
+    }
+    let mut family = Family::new(out, "weir_tenant_queues", "gauge", "I/O queues of a tenant now.");
+    for tenant in &status.tenants {
+        family.sample(&[("tenant", &tenant.name)], tenant.queues);
+    }
+    let mut family = Family::new(out, "weir_export_clients", "gauge", "Clients of an export now.");
+    for export in &status.exports {
+        let address = export.addresses.join(" ");
+        let labels = [("device", export.device.as_str()), ("door", &export.door), ("address", &address)];
+        family.sample(&labels, export.clients);
+    }
+}
+
+fn io(out: &mut String, names: [&'static str; 3], label: &str, rows: &[(&str, &Counters)]) {
+    let mut commands = Family::new(out, names[0], "counter", "I/O commands completed.");
+    for (name, io) in rows {
+        commands.sample(&[(label, name), ("op", "read")], io.reads);
+        commands.sample(&[(label, name), ("op", "write")], io.writes);
+        commands.sample(&[(label, name), ("op", "other")], io.others);
+    }
+    let mut bytes = Family::new(out, names[1], "counter", "Bytes moved.");
+    for (name, io) in rows {
+        bytes.sample(&[(label, name), ("op", "read")], io.read_bytes);
+        bytes.sample(&[(label, name), ("op", "write")], io.written_bytes);
+    }
+    let mut errors = Family::new(out, names[2], "counter", "I/O commands that ended with an error.");
+    for (name, io) in rows {
+        errors.sample(&[(label, name)], io.errors);
+    }
+}

@@ -1,0 +1,28 @@
+//! The control API: HTTP with JSON over a UNIX socket and, where configured, a loopback port.
+//!
+//! ```text
+//! CLI, curl, Prometheus ─▶ Bound/Running (sockets, one thread) ─▶ routes (HTTP to calls) ─▶ Control (the node)
+//! ```
+//!
+//! [`Control`] is all that the API knows of the node. Calls may block for as long as a shard takes to answer; they run beside
+//! the API's own thread, so that one slow shard does not make the API deaf. The UNIX socket is for its owner alone
+//! (mode 0600). The port asks nobody for a password, so it is loopback only and answers no web page of another origin.
+//! [`openapi`] describes every route; a test holds the two together.
+
+mod control;
+mod metrics;
+pub mod openapi;
+mod routes;
+mod server;
+mod types;
+
+#[cfg(test)]
+mod tests;
+
+pub use control::{Control, Refusal};
+pub use routes::router;
+pub use server::{Bound, Running};
+pub use types::{
+    Counters, DevicePatch, DeviceStatus, DoorStatus, ErrorBody, ExportStatus, ShardStatus, SharesPatch, State, Status,
+    TenantPatch, TenantStatus,
+};

@@ -1,0 +1,282 @@
+//! The API's description in OpenAPI 3.1, served at `/openapi.json`.
+
+use serde_json::{Map, Value, json};
+
+/// The document.
+pub fn document() -> Value {
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Weir",
+            "version": env!("CARGO_PKG_VERSION"),
+            "description": "Control of a running node. Every answer that is not 2xx is an Error.",
+            "license": { "name": "Apache-2.0 OR MIT", "identifier": "Apache-2.0 OR MIT" },
+        },
+        "paths": paths(),
+        "components": { "schemas": schemas() },
+    })
+}
+
+fn paths() -> Value {
+    json!({
+        "/v1/status": { "get": operation("status", "Everything at once.", "Status") },
+        "/v1/devices": { "get": list("devices", "All drives.", "Device") },
+        "/v1/devices/{name}": {
+            "parameters": [name_parameter()],
+            "get": named(operation("device", "One drive.", "Device")),
+            "patch": patch(
+                "set_device", "Change a drive's arbitration while I/O runs; what is left out stays.", "DevicePatch", "Device",
+            ),
+        },
+        "/v1/tenants": { "get": list("tenants", "All tenants.", "Tenant") },
+        "/v1/tenants/{name}": {
+            "parameters": [name_parameter()],
+            "get": named(operation("tenant", "One tenant.", "Tenant")),
+            "patch": patch(
+                "set_tenant", "Change a tenant's class or weight while I/O runs; what is left out stays.", "TenantPatch", "Tenant",
+            ),
+        },
+        "/v1/exports": { "get": list("exports", "All exports.", "Export") },
+        "/v1/shutdown": { "post": {
+            "operationId": "shutdown",
+            "summary": "Finish what is in flight, then end the process.",
+            "responses": { "202": answer("Draining has begun.", &json!({
+                "type": "object",
+                "required": ["state"],
+                "properties": { "state": { "const": "draining" } },
+            })) },
+        } },
+        "/metrics": { "get": {
+            "operationId": "metrics",
+            "summary": "The Prometheus text format, version 0.0.4.",
+            "responses": {
+                "200": { "description": "Samples.", "content": { "text/plain": { "schema": { "type": "string" } } } },
+                "503": error("The node is not answering."),
+            },
+        } },
+        "/openapi.json": { "get": {
+            "operationId": "openapi",
+            "summary": "This document.",
+            "responses": { "200": answer("OpenAPI 3.1.", &json!({ "type": "object" })) },
+        } },
+    })
+}
+
+fn reference(schema: &str) -> Value {
+    json!({ "$ref": format!("#/components/schemas/{schema}") })
+}
+
+fn answer(description: &str, schema: &Value) -> Value {
+    json!({ "description": description, "content": { "application/json": { "schema": schema } } })
+}
+
+fn error(description: &str) -> Value {
+    answer(description, &reference("Error"))
+}
+
+fn operation(id: &str, summary: &str, schema: &str) -> Value {
+    answering(id, summary, &reference(schema))
+}
+
+fn list(id: &str, summary: &str, schema: &str) -> Value {
+    answering(id, summary, &json!({ "type": "array", "items": reference(schema) }))
+}
+
+fn answering(id: &str, summary: &str, schema: &Value) -> Value {
+    let responses = json!({ "200": answer(summary, schema), "503": error("The node is not answering.") });
+    json!({ "operationId": id, "summary": summary, "responses": responses })
+}
+
+fn named(mut operation: Value) -> Value {
+    operation["responses"]["404"] = error("There is nothing of that name.");
+    operation
+}
+
+fn patch(id: &str, summary: &str, body: &str, schema: &str) -> Value {
+    let mut operation = named(operation(id, summary, schema));
+    operation["requestBody"] =
+        json!({ "required": true, "content": { "application/json": { "schema": reference(body) } } });
+    operation["responses"]["400"] = error("A value is out of range or unknown.");
+    operation["responses"]["409"] = error("Not allowed in this state.");
+    operation
+}
+
+fn name_parameter() -> Value {
+    json!({ "name": "name", "in": "path", "required": true, "schema": { "type": "string" } })
+}
+
+/// An object with all its properties required; a name that ends in `?` is optional.
+fn object(properties: &[(&str, Value)]) -> Value {
+    let mut all = Map::new();
+    let mut required = Vec::new();
+    for (name, schema) in properties {
+        let bare = name.trim_end_matches('?');
+        if bare.len() == name.len() {
+            required.push(bare);
+        }
+        all.insert(bare.to_string(), schema.clone());
+    }
+    json!({ "type": "object", "additionalProperties": false, "required": required, "properties": all })
+}
+
+fn text(description: &str) -> Value {
+    json!({ "type": "string", "description": description })
+}
+
+fn words(words: &[&str]) -> Value {
+    json!({ "type": "string", "enum": words })
+}
+
+fn number(description: &str) -> Value {
+    json!({ "type": "integer", "minimum": 0, "description": description })
+}
+
+fn between(least: u64, most: u64, description: &str) -> Value {
+    json!({ "type": "integer", "minimum": least, "maximum": most, "description": description })
+}
+
+fn flag(description: &str) -> Value {
+    json!({ "type": "boolean", "description": description })
+}
+
+fn texts(description: &str) -> Value {
+    json!({ "type": "array", "items": { "type": "string" }, "description": description })
+}
+
+fn array(schema: &str) -> Value {
+    json!({ "type": "array", "items": reference(schema) })
+}
+
+fn shares(value: &Value) -> Value {
+    object(&[("high", value.clone()), ("medium", value.clone()), ("low", value.clone())])
+}
+
+fn shares_patch(value: &Value) -> Value {
+    object(&[("high?", value.clone()), ("medium?", value.clone()), ("low?", value.clone())])
+}
+
+fn weight() -> Value {
+    between(1, 256, "Commands a round.")
+}
+
+fn quantum() -> Value {
+    between(4096, 1 << 30, "Bytes a round.")
+}
+
+fn burst() -> Value {
+    json!({
+        "type": ["integer", "null"], "minimum": 0, "maximum": 6,
+        "description": "At most two to this power commands of a queue in one visit; null: no limit.",
+    })
+}
+
+fn mechanism() -> Value {
+    words(&["none", "rr", "wrr", "drr"])
+}
+
+fn schemas() -> Value {
+    json!({
+        "Error": object(&[("error", text("What went wrong and what to do."))]),
+        "Status": status(),
+        "Shard": object(&[
+            ("core", number("The CPU it runs on.")),
+            ("poll", flag("It never sleeps.")),
+            ("cpu_s", json!({ "type": "number", "description": "CPU time used, in seconds." })),
+        ]),
+        "Door": object(&[
+            ("kind", text("nvme-tcp")),
+            ("listen", texts("Addresses with the ports really bound.")),
+            ("connections", number("Connections now.")),
+        ]),
+        "Counters": object(&[
+            ("reads", number("Read commands.")),
+            ("writes", number("Write commands.")),
+            ("others", number("Other I/O commands.")),
+            ("read_bytes", number("Bytes read.")),
+            ("written_bytes", number("Bytes written.")),
+            ("errors", number("I/O commands that ended with an error.")),
+        ]),
+        "Arbitration": object(&[
+            ("mechanism", mechanism()),
+            ("weights", shares(&weight())),
+            ("burst", burst()),
+            ("quanta", shares(&quantum())),
+        ]),
+        "Device": device(),
+        "Tenant": tenant(),
+        "Export": export(),
+        "DevicePatch": object(&[
+            ("mechanism?", mechanism()),
+            ("weights?", shares_patch(&weight())),
+            ("burst?", burst()),
+            ("quanta?", shares_patch(&quantum())),
+        ]),
+        "TenantPatch": object(&[
+            ("class?", words(&["urgent", "high", "medium", "low"])),
+            ("weight?", between(1, 256, "Share among the tenants of its class.")),
+        ]),
+    })
+}
+
+fn status() -> Value {
+    object(&[
+        ("node", text("The node's name.")),
+        ("version", text("Weir's version.")),
+        ("pid", number("Process id.")),
+        ("state", words(&["serving", "draining"])),
+        ("uptime_s", json!({ "type": "number", "description": "Seconds since it began to serve." })),
+        ("api", texts("Where the API listens.")),
+        ("shards", array("Shard")),
+        ("doors", array("Door")),
+        ("devices", array("Device")),
+        ("tenants", array("Tenant")),
+        ("exports", array("Export")),
+    ])
+}
+
+fn device() -> Value {
+    object(&[
+        ("name", text("Its name.")),
+        ("nqn", text("NVMe qualified name of its subsystem.")),
+        ("serial", text("Serial number.")),
+        ("media", text("Where the bytes are.")),
+        ("capacity_bytes", number("Size.")),
+        ("block_size", number("Logical block.")),
+        ("latency_ns", number("Fixed service time; 0: none.")),
+        ("slots", number("Commands that it works on at once.")),
+        ("slots_busy", number("Commands that it works on now.")),
+        ("slot_bytes", number("Bytes that it works on at once.")),
+        ("arbitration", reference("Arbitration")),
+        ("cost", words(&["bytes", "commands"])),
+        ("core", number("The CPU of its reactor.")),
+        ("controllers", number("Controllers that exist now.")),
+        ("queues", number("I/O queues that exist now.")),
+        ("io", reference("Counters")),
+    ])
+}
+
+fn tenant() -> Value {
+    object(&[
+        ("name", text("Its name.")),
+        ("class", words(&["urgent", "high", "medium", "low"])),
+        ("urgent", flag("Its queues may be urgent.")),
+        ("weight", between(1, 256, "Share among the tenants of its class.")),
+        ("hosts", texts("Host NQNs; *: every host that is nobody else's.")),
+        ("controllers", number("Controllers that exist now.")),
+        ("queues", number("I/O queues that exist now.")),
+        ("io", reference("Counters")),
+    ])
+}
+
+fn export() -> Value {
+    object(&[
+        ("device", text("The drive.")),
+        ("door", words(&["nvme-tcp", "vhost-user"])),
+        ("addresses", texts("Socket paths or IP:PORT.")),
+        ("tenant?", text("The tenant of a vhost-user socket.")),
+        ("class_from", words(&["tenant", "qprio", "cattr", "peer"])),
+        ("queues", number("I/O queues at most.")),
+        ("read_only", flag("Writes are refused.")),
+        ("clients", number("Clients connected now.")),
+    ])
+}

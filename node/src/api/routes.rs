@@ -1,0 +1,198 @@
+//! HTTP to calls of [`Control`], and their answers back.
+
+use super::control::{Control, Refusal};
+use super::types::{DevicePatch, ErrorBody, TenantPatch};
+use super::{metrics, openapi};
+use axum::Json;
+use axum::Router;
+use axum::extract::rejection::JsonRejection;
+use axum::extract::{DefaultBodyLimit, FromRequest, Path, Request, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use serde::Serialize;
+use std::sync::Arc;
+
+/// The largest patch is a few hundred bytes.
+const MAX_BODY: usize = 64 << 10;
+
+type Node = Arc<dyn Control>;
+
+/// The API without its sockets. `local_only`: requests that a web page of another origin may have caused are refused
+/// (for a port; a UNIX socket is out of a browser's reach).
+pub fn router(control: Node, local_only: bool) -> Router {
+    let routes = Router::new()
+        .route("/v1/status", get(status))
+        .route("/v1/devices", get(devices))
+        .route("/v1/devices/{name}", get(device).patch(set_device))
+        .route("/v1/tenants", get(tenants))
+        .route("/v1/tenants/{name}", get(tenant).patch(set_tenant))
+        .route("/v1/exports", get(exports))
+        .route("/v1/shutdown", post(shutdown))
+        .route("/metrics", get(prometheus))
+        .route("/openapi.json", get(description))
+        .fallback(no_route)
+        .method_not_allowed_fallback(no_method)
+        .layer(DefaultBodyLimit::max(MAX_BODY))
+        .with_state(control);
+    if local_only { routes.layer(middleware::from_fn(refuse_foreign)) } else { routes }
+}
+
+/// Every refusal as JSON.
+struct Failure(StatusCode, String);
+
+impl IntoResponse for Failure {
+    fn into_response(self) -> Response {
+        (self.0, Json(ErrorBody { error: self.1 })).into_response()
+    }
+}
+
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Self {
+        let code = match &refusal {
+            Refusal::NotFound(_) => StatusCode::NOT_FOUND,
+            Refusal::Invalid(_) => StatusCode::BAD_REQUEST,
+            Refusal::Conflict(_) => StatusCode::CONFLICT,
+            Refusal::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
+        };
+        Failure(code, refusal.text().to_string())
+    }
+}
+
+type Answer<T> = Result<Json<T>, Failure>;
+
+/// Runs a call that may block beside the API's thread.
+async fn ask<T: Send + 'static>(
+    control: Node,
+    call: impl FnOnce(&dyn Control) -> Result<T, Refusal> + Send + 'static,
+) -> Result<T, Failure> {
+    match tokio::task::spawn_blocking(move || call(control.as_ref())).await {
+        Ok(answer) => answer.map_err(Failure::from),
+        Err(e) => {
+            tracing::error!("a control call failed: {e}");
+            Err(Failure(StatusCode::INTERNAL_SERVER_ERROR, "the call failed; the node's log says why".into()))
+        }
+    }
+}
+
+async fn status(State(node): State<Node>) -> Answer<impl Serialize> {
+    ask(node, |c| c.status()).await.map(Json)
+}
+
+async fn devices(State(node): State<Node>) -> Answer<impl Serialize> {
+    ask(node, |c| c.devices()).await.map(Json)
+}
+
+async fn tenants(State(node): State<Node>) -> Answer<impl Serialize> {
+    ask(node, |c| c.tenants()).await.map(Json)
+}
+
+async fn exports(State(node): State<Node>) -> Answer<impl Serialize> {
+    ask(node, |c| c.exports()).await.map(Json)
+}
+
+async fn device(State(node): State<Node>, Path(name): Path<String>) -> Answer<impl Serialize> {
+    let found = ask(node, |c| c.devices()).await?;
+    let names: Vec<String> = found.iter().map(|d| d.name.clone()).collect();
+    found.into_iter().find(|d| d.name == name).map(Json).ok_or_else(|| missing("device", &name, &names))
+}
+
+async fn tenant(State(node): State<Node>, Path(name): Path<String>) -> Answer<impl Serialize> {
+    let found = ask(node, |c| c.tenants()).await?;
+    let names: Vec<String> = found.iter().map(|t| t.name.clone()).collect();
+    found.into_iter().find(|t| t.name == name).map(Json).ok_or_else(|| missing("tenant", &name, &names))
+}
+
+fn missing(what: &str, name: &str, names: &[String]) -> Failure {
+    Failure(StatusCode::NOT_FOUND, format!("there is no {what} \"{name}\"; there is {}", names.join(", ")))
+}
+
+async fn set_device(
+    State(node): State<Node>,
+    Path(name): Path<String>,
+    Body(patch): Body<DevicePatch>,
+) -> Answer<impl Serialize> {
+    patch.check().map_err(|e| Failure(StatusCode::BAD_REQUEST, e))?;
+    ask(node, move |c| c.set_device(&name, &patch)).await.map(Json)
+}
+
+async fn set_tenant(
+    State(node): State<Node>,
+    Path(name): Path<String>,
+    Body(patch): Body<TenantPatch>,
+) -> Answer<impl Serialize> {
+    patch.check().map_err(|e| Failure(StatusCode::BAD_REQUEST, e))?;
+    ask(node, move |c| c.set_tenant(&name, &patch)).await.map(Json)
+}
+
+async fn shutdown(State(node): State<Node>) -> impl IntoResponse {
+    node.shutdown();
+    (StatusCode::ACCEPTED, Json(serde_json::json!({ "state": "draining" })))
+}
+
+async fn prometheus(State(node): State<Node>) -> Result<impl IntoResponse, Failure> {
+    let status = ask(node, |c| c.status()).await?;
+    Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], metrics::text(&status)))
+}
+
+async fn description() -> impl IntoResponse {
+    Json(openapi::document())
+}
+
+async fn no_route(request: Request) -> Failure {
+    let what = format!("there is no {}; GET /openapi.json lists what there is", request.uri().path());
+    Failure(StatusCode::NOT_FOUND, what)
+}
+
+async fn no_method(request: Request) -> Failure {
+    let what =
+        format!("{} does not take {}; GET /openapi.json lists what does", request.uri().path(), request.method());
+    Failure(StatusCode::METHOD_NOT_ALLOWED, what)
+}
+
+/// A JSON body, whose faults are answered as JSON too.
+struct Body<T>(T);
+
+impl<T: serde::de::DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
+    type Rejection = Failure;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Failure> {
+        match Json::<T>::from_request(request, state).await {
+            Ok(Json(value)) => Ok(Body(value)),
+            Err(rejection) => Err(Failure(code_of(&rejection), rejection.body_text())),
+        }
+    }
+}
+
+/// Values that do not fit are 400 like every other wrong value, not axum's 422.
+fn code_of(rejection: &JsonRejection) -> StatusCode {
+    match rejection.status() {
+        StatusCode::UNPROCESSABLE_ENTITY => StatusCode::BAD_REQUEST,
+        other => other,
+    }
+}
+
+/// A page that somebody's browser shows may send requests to a loopback port, and DNS may give any name that address.
+async fn refuse_foreign(headers: HeaderMap, request: Request, next: Next) -> Response {
+    let header = |name| headers.get(name).and_then(|v: &header::HeaderValue| v.to_str().ok());
+    let host = header(header::HOST).unwrap_or_default();
+    let own_origin = match headers.contains_key(header::ORIGIN) {
+        true => header(header::ORIGIN).is_some_and(|origin| origin.strip_prefix("http://") == Some(host)),
+        false => true,
+    };
+    if !is_loopback(host) || !own_origin {
+        let what = "only requests to a loopback address from no other web page are answered; use http://127.0.0.1:PORT";
+        return Failure(StatusCode::FORBIDDEN, what.into()).into_response();
+    }
+    next.run(request).await
+}
+
+fn is_loopback(host: &str) -> bool {
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|b| b.is_ascii_digit()) => name,
+        _ => host,
+    };
+    let bare = name.trim_start_matches('[').trim_end_matches(']');
+    name == "localhost" || bare.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
+}

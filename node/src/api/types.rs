@@ -1,0 +1,292 @@
+//! The JSON of the API.
+
+use crate::config::{Arbitration, ClassFrom, Cost, Mechanism, Shares};
+use serde::{Deserialize, Deserializer, Serialize};
+
+/// What a node is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    /// Serving.
+    Serving,
+    /// Finishing what is in flight before it ends.
+    Draining,
+}
+
+/// `GET /v1/status`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    /// The node's name.
+    pub node: String,
+    /// Weir's version.
+    pub version: String,
+    /// Process id.
+    pub pid: u32,
+    /// What it is doing.
+    pub state: State,
+    /// Seconds since it began to serve.
+    pub uptime_s: f64,
+    /// Where the API listens, as the configuration writes it.
+    pub api: Vec<String>,
+    /// Reactors.
+    pub shards: Vec<ShardStatus>,
+    /// Doors that listen for more than one export.
+    pub doors: Vec<DoorStatus>,
+    /// Drives.
+    pub devices: Vec<DeviceStatus>,
+    /// Tenants.
+    pub tenants: Vec<TenantStatus>,
+    /// Exports.
+    pub exports: Vec<ExportStatus>,
+}
+
+/// One reactor thread.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ShardStatus {
+    /// The CPU it runs on.
+    pub core: usize,
+    /// It never sleeps.
+    pub poll: bool,
+    /// CPU time used since it started, in seconds.
+    pub cpu_s: f64,
+}
+
+/// A listening door.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DoorStatus {
+    /// `nvme-tcp`.
+    pub kind: String,
+    /// Addresses with the ports really bound.
+    pub listen: Vec<String>,
+    /// Connections now.
+    pub connections: u32,
+}
+
+/// What has been done since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counters {
+    /// Read commands.
+    pub reads: u64,
+    /// Write commands.
+    pub writes: u64,
+    /// Other I/O commands.
+    pub others: u64,
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Bytes written.
+    pub written_bytes: u64,
+    /// I/O commands that ended with an error.
+    pub errors: u64,
+}
+
+impl Counters {
+    /// Adds what another shard or queue has counted.
+    pub fn add(&mut self, other: &Counters) {
+        self.reads += other.reads;
+        self.writes += other.writes;
+        self.others += other.others;
+        self.read_bytes += other.read_bytes;
+        self.written_bytes += other.written_bytes;
+        self.errors += other.errors;
+    }
+}
+
+/// One drive.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceStatus {
+    /// Its name.
+    pub name: String,
+    /// NVMe qualified name of its subsystem.
+    pub nqn: String,
+    /// Serial number.
+    pub serial: String,
+    /// Where the bytes are, as the configuration writes it.
+    pub media: String,
+    /// Size.
+    pub capacity_bytes: u64,
+    /// Logical block.
+    pub block_size: u32,
+    /// Fixed service time; 0: none.
+    pub latency_ns: u64,
+    /// Commands that it works on at once.
+    pub slots: u32,
+    /// Commands that it works on now.
+    pub slots_busy: u32,
+    /// Bytes that it works on at once.
+    pub slot_bytes: u64,
+    /// Who is next.
+    pub arbitration: Arbitration,
+    /// What a command counts for.
+    pub cost: Cost,
+    /// The CPU of its reactor.
+    pub core: usize,
+    /// Controllers that exist now.
+    pub controllers: u32,
+    /// I/O queues that exist now.
+    pub queues: u32,
+    /// What it has done.
+    pub io: Counters,
+}
+
+/// One tenant.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TenantStatus {
+    /// Its name.
+    pub name: String,
+    /// `urgent`, `high`, `medium` or `low`.
+    pub class: String,
+    /// Its queues may be urgent.
+    pub urgent: bool,
+    /// Its share among the tenants of its class.
+    pub weight: u16,
+    /// Host NQNs; `*`: every host that is nobody else's.
+    pub hosts: Vec<String>,
+    /// Controllers that exist now, over all drives.
+    pub controllers: u32,
+    /// I/O queues that exist now, over all drives.
+    pub queues: u32,
+    /// What it has had done, over all drives.
+    pub io: Counters,
+}
+
+/// One way to a drive.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExportStatus {
+    /// The drive.
+    pub device: String,
+    /// `nvme-tcp` or `vhost-user`.
+    pub door: String,
+    /// Socket paths or IP:PORT; where a client connects.
+    pub addresses: Vec<String>,
+    /// The tenant of a vhost-user socket; over NVMe/TCP the host's NQN decides.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<String>,
+    /// Who decides the class.
+    pub class_from: ClassFrom,
+    /// I/O queues at most.
+    pub queues: u16,
+    /// Writes are refused.
+    pub read_only: bool,
+    /// Clients connected now.
+    pub clients: u32,
+}
+
+/// `PATCH /v1/devices/NAME`: what is left out stays.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DevicePatch {
+    /// `none`, `rr`, `wrr` or `drr`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mechanism: Option<Mechanism>,
+    /// Commands a round, 1 to 256.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weights: Option<SharesPatch<u16>>,
+    /// Commands a visit: 2 to this power, 0 to 6; `null`: no limit.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    pub burst: Option<Option<u8>>,
+    /// Bytes a round, 4 KiB to 1 GiB.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quanta: Option<SharesPatch<u32>>,
+}
+
+/// A `null` that was written is a value, unlike a key that was not.
+fn present<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Option<u8>>, D::Error> {
+    Option::<u8>::deserialize(from).map(Some)
+}
+
+/// Some of the classes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, bound(deserialize = "T: Deserialize<'de>"))]
+pub struct SharesPatch<T> {
+    /// Class high.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub high: Option<T>,
+    /// Class medium.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub medium: Option<T>,
+    /// Class low.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub low: Option<T>,
+}
+
+impl<T: Copy> SharesPatch<T> {
+    fn apply(&self, to: &mut Shares<T>) {
+        to.high = self.high.unwrap_or(to.high);
+        to.medium = self.medium.unwrap_or(to.medium);
+        to.low = self.low.unwrap_or(to.low);
+    }
+
+    fn all(&self, fits: impl Fn(T) -> bool) -> bool {
+        [self.high, self.medium, self.low].into_iter().flatten().all(fits)
+    }
+}
+
+impl DevicePatch {
+    /// Every number is in the range that the configuration allows, and there is something to do.
+    pub fn check(&self) -> Result<(), String> {
+        if *self == DevicePatch::default() {
+            return Err("nothing to change; give mechanism, weights, burst or quanta".into());
+        }
+        if self.weights.is_some_and(|w| !w.all(|n| (1..=256).contains(&n))) {
+            return Err("weights: 1 to 256 is allowed".into());
+        }
+        if self.burst.flatten().is_some_and(|log2| log2 > 6) {
+            return Err("burst: 0 to 6 (a power of two) or null is allowed".into());
+        }
+        if self.quanta.is_some_and(|q| !q.all(|n| (4096..=1 << 30).contains(&n))) {
+            return Err("quanta: 4096 to 1073741824 bytes is allowed".into());
+        }
+        Ok(())
+    }
+
+    /// The settings with the patch applied.
+    pub fn apply(&self, mut to: Arbitration) -> Arbitration {
+        to.mechanism = self.mechanism.unwrap_or(to.mechanism);
+        to.burst = self.burst.unwrap_or(to.burst);
+        if let Some(weights) = &self.weights {
+            weights.apply(&mut to.weights);
+        }
+        if let Some(quanta) = &self.quanta {
+            quanta.apply(&mut to.quanta);
+        }
+        to
+    }
+}
+
+/// `PATCH /v1/tenants/NAME`: what is left out stays.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TenantPatch {
+    /// `high`, `medium` or `low`; `urgent` where the configuration allows the tenant that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub class: Option<String>,
+    /// 1 to 256.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weight: Option<u16>,
+}
+
+impl TenantPatch {
+    /// The class is one, the weight is in range, and there is something to do.
+    pub fn check(&self) -> Result<(), String> {
+        if *self == TenantPatch::default() {
+            return Err("nothing to change; give class or weight".into());
+        }
+        if self.weight.is_some_and(|w| !(1..=256).contains(&w)) {
+            return Err("weight: 1 to 256 is allowed".into());
+        }
+        self.class().map(drop)
+    }
+
+    /// The class asked for.
+    pub fn class(&self) -> Result<Option<weir_units::Class>, String> {
+        let Some(name) = &self.class else { return Ok(None) };
+        name.parse().map(Some).map_err(|()| "class: urgent, high, medium or low is allowed".to_string())
+    }
+}
+
+/// The body of every answer that is not 2xx.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ErrorBody {
+    /// What went wrong and what to do.
+    pub error: String,
+}

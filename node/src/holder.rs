@@ -1,0 +1,217 @@
+//! Listening sockets, and who has the address when it is taken.
+//!
+//! A busy port or socket is the first thing that goes wrong when a node starts, and "Address already in use" does not say
+//! what to stop. `/proc/net/tcp` gives the inode of the listening socket, `/proc/PID/fd` the process that has it open;
+//! a UNIX socket tells its owner by SO_PEERCRED. What cannot be found out (another user's process) is left out.
+
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+/// Connections that may wait to be accepted.
+const BACKLOG: i32 = 1024;
+
+/// A process that has an address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holder {
+    /// Its process id.
+    pub pid: u32,
+    /// Its name (`/proc/PID/comm`), empty where that cannot be read.
+    pub name: String,
+}
+
+/// `"weir" (process 4711)`.
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.name.is_empty() {
+            write!(f, "{:?} (process {})", self.name, self.pid)
+        } else {
+            write!(f, "process {}", self.pid)
+        }
+    }
+}
+
+/// Why an address cannot be listened on.
+#[derive(Debug)]
+pub enum BindError {
+    /// Somebody has it.
+    Busy {
+        /// The address.
+        address: String,
+        /// Who, where that can be found out.
+        holder: Option<Holder>,
+    },
+    /// There is something else at the socket's path.
+    NotASocket(PathBuf),
+    /// Anything else.
+    Io {
+        /// The address.
+        address: String,
+        /// What the kernel said.
+        error: io::Error,
+    },
+}
+
+impl fmt::Display for BindError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            BindError::Busy { address, holder: Some(who) } => {
+                write!(f, "{address}: in use by {who}; stop it or choose another address")
+            }
+            BindError::Busy { address, holder: None } => {
+                write!(f, "{address}: in use by a process of another user; stop it or choose another address")
+            }
+            BindError::NotASocket(path) => {
+                write!(
+                    f,
+                    "{}: a file that is no socket is in the way; remove it or choose another path",
+                    path.display()
+                )
+            }
+            BindError::Io { address, error } => {
+                let what_to_do = match error.kind() {
+                    io::ErrorKind::PermissionDenied => "run as root or choose another address",
+                    io::ErrorKind::NotFound => "create its folder or choose another path",
+                    io::ErrorKind::AddrNotAvailable => "no interface has this address; choose another",
+                    _ => "choose another address",
+                };
+                write!(f, "{address}: cannot listen: {error}; {what_to_do}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for BindError {}
+
+/// Listens on a TCP address. Port 0 takes any free one.
+pub fn listen_tcp(address: SocketAddr) -> Result<TcpListener, BindError> {
+    TcpListener::bind(address).map_err(|error| match error.kind() {
+        io::ErrorKind::AddrInUse => BindError::Busy { address: address.to_string(), holder: who_holds_tcp(address) },
+        _ => BindError::Io { address: address.to_string(), error },
+    })
+}
+
+/// Listens on a UNIX stream socket with these permissions (less the umask). What a node that was killed left behind at the
+/// path is replaced; a socket that somebody answers is not.
+pub fn listen_unix(path: &Path, mode: u32) -> Result<UnixListener, BindError> {
+    let fail = |error: io::Error| BindError::Io { address: path.display().to_string(), error };
+    match std::fs::symlink_metadata(path) {
+        Ok(meta) if !meta.file_type().is_socket() => return Err(BindError::NotASocket(path.to_path_buf())),
+        Ok(_) => clear_stale(path)?,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+        Err(e) => return Err(fail(e)),
+    }
+    bind_unix(path, mode).map_err(|error| match error.kind() {
+        io::ErrorKind::AddrInUse => busy_unix(path),
+        _ => fail(error),
+    })
+}
+
+fn clear_stale(path: &Path) -> Result<(), BindError> {
+    match UnixStream::connect(path) {
+        Ok(_) => Err(busy_unix(path)),
+        Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => {
+            let fail = |error| BindError::Io { address: path.display().to_string(), error };
+            std::fs::remove_file(path).map_err(fail)
+        }
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+        // Not allowed to connect, or its backlog is full: somebody is there.
+        Err(_) => Err(busy_unix(path)),
+    }
+}
+
+fn busy_unix(path: &Path) -> BindError {
+    BindError::Busy { address: path.display().to_string(), holder: who_holds_unix(path) }
+}
+
+/// The mode is set before the socket has a name: there is no moment in which others may connect.
+fn bind_unix(path: &Path, mode: u32) -> io::Result<UnixListener> {
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    rustix::fs::fchmod(&socket, rustix::fs::Mode::from_raw_mode(mode))?;
+    rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+    rustix::net::listen(&socket, BACKLOG)?;
+    Ok(UnixListener::from(socket))
+}
+
+/// The process that listens on a TCP address, or on that port of all addresses.
+pub fn who_holds_tcp(address: SocketAddr) -> Option<Holder> {
+    let tables = ["/proc/net/tcp", "/proc/net/tcp6"];
+    let inode = tables.iter().find_map(|table| {
+        let text = std::fs::read_to_string(table).ok()?;
+        text.lines().skip(1).find_map(|line| listening_inode(line, address))
+    })?;
+    process_with_socket(inode)
+}
+
+/// The process that listens on a UNIX socket.
+pub fn who_holds_unix(path: &Path) -> Option<Holder> {
+    if let Ok(stream) = UnixStream::connect(path) {
+        if let Ok(peer) = sockopt::socket_peercred(&stream) {
+            // Credentials are those of listen(2).
+            return Some(holder(peer.pid.as_raw_pid().unsigned_abs()));
+        }
+    }
+    let table = std::fs::read_to_string("/proc/net/unix").ok()?;
+    let path = path.to_str()?;
+    let inode = table.lines().skip(1).find_map(|line| {
+        let mut fields = line.split_whitespace();
+        let inode = fields.nth(6)?;
+        (fields.next()? == path).then(|| inode.parse().ok()).flatten()
+    })?;
+    process_with_socket(inode)
+}
+
+/// One line of `/proc/net/tcp`: `sl local_address rem_address st … inode`; 0A is LISTEN.
+fn listening_inode(line: &str, wanted: SocketAddr) -> Option<u64> {
+    let fields: Vec<&str> = line.split_whitespace().collect();
+    let (local, state, inode) = (*fields.get(1)?, *fields.get(3)?, *fields.get(9)?);
+    let (ip, port) = local.split_once(':')?;
+    if state != "0A" || u16::from_str_radix(port, 16).ok()? != wanted.port() {
+        return None;
+    }
+    let ip = kernel_ip(ip)?;
+    let same = ip == wanted.ip() || ip.is_unspecified() || wanted.ip().is_unspecified();
+    same.then(|| inode.parse().ok()).flatten()
+}
+
+/// Four bytes at a time, each word in the machine's byte order.
+fn kernel_ip(hex: &str) -> Option<IpAddr> {
+    let mut bytes = Vec::with_capacity(16);
+    for word in hex.as_bytes().chunks(8) {
+        let word = u32::from_str_radix(std::str::from_utf8(word).ok()?, 16).ok()?;
+        bytes.extend(word.to_ne_bytes());
+    }
+    match bytes.len() {
+        4 => <[u8; 4]>::try_from(bytes).ok().map(IpAddr::from),
+        16 => <[u8; 16]>::try_from(bytes).ok().map(IpAddr::from),
+        _ => None,
+    }
+}
+
+fn process_with_socket(inode: u64) -> Option<Holder> {
+    let wanted = format!("socket:[{inode}]");
+    for process in std::fs::read_dir("/proc").ok()?.flatten() {
+        let Some(pid) = process.file_name().to_str().and_then(|n| n.parse::<u32>().ok()) else { continue };
+        let Ok(files) = std::fs::read_dir(process.path().join("fd")) else { continue };
+        let has = |file: io::Result<std::fs::DirEntry>| {
+            file.and_then(|f| std::fs::read_link(f.path())).is_ok_and(|link| link.as_os_str() == wanted.as_str())
+        };
+        if files.into_iter().any(has) {
+            return Some(holder(pid));
+        }
+    }
+    None
+}
+
+fn holder(pid: u32) -> Holder {
+    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    Holder { pid, name: name.trim_end().to_string() }
+}
+
+#[cfg(test)]
+#[path = "holder_tests.rs"]
+mod tests;
