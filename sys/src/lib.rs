@@ -1,1 +1,22 @@
-//! placeholder
+//! What touches the machine: memory that outlives a process, the event loop, where a drive's bytes live, sockets.
+//! The only crate with `unsafe`; each block says why it is sound.
+//!
+//! ```text
+//!   arena    Arena ─────────► Ram          named shared memory, checked when it is opened (docs/formats.md)
+//!   reactor  Reactor ───────► FileMedia    io_uring: watched descriptors, file operations, sleeping and waking
+//!            Sender ─wakes──►              messages from other threads
+//!   media    Media {Store {Null, Ram}, File}
+//!   memory   GuestMemory                  a front end's memory, mapped; the Memory port of weir-session
+//!   sched    cores, run-queue wait, who is at the other end of a socket and how the kernel ranks it
+//!   crc      CRC32C for NVMe/TCP digests
+//! ```
+//!
+//! Decides nothing about NVMe: machines in `core` say what is to be done, `weir-node` calls this crate to do it.
+//! Linux 5.13 or newer (6.1 for its full speed), 64 bits.
+
+pub mod arena;
+pub mod crc;
+pub mod media;
+pub mod memory;
+pub mod reactor;
+pub mod sched;

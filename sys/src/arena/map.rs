@@ -1,0 +1,121 @@
+//! The mapping of an arena: its address, its slices, making pages present.
+
+use super::{ArenaError, HUGE};
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+use std::ptr::{self, NonNull};
+use std::sync::atomic::AtomicU64;
+
+pub(super) struct Mapping {
+    at: NonNull<u8>,
+    len: usize,
+    hugetlb: bool,
+}
+
+// SAFETY: the only owner of the mapping in this process; what it hands out borrows it.
+unsafe impl Send for Mapping {}
+// SAFETY: shared references only read, except for the atomic word.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps `length` bytes of the file, on a huge page boundary so that huge pages can be used.
+    pub(super) fn new(fd: &OwnedFd, length: u64, hugetlb: bool) -> Result<Self, ArenaError> {
+        let len = usize::try_from(length).map_err(|_| ArenaError::TooLarge(length))?;
+        let room = len.checked_add(HUGE).ok_or(ArenaError::TooLarge(length))?;
+        // SAFETY: a new mapping at an address of the kernel's choice.
+        let start = unsafe { mmap_anonymous(ptr::null_mut(), room, ProtFlags::empty(), MapFlags::PRIVATE)? };
+        let lead = start.addr().next_multiple_of(HUGE) - start.addr();
+        let at = start.wrapping_byte_add(lead);
+        let both = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: replaces part of the mapping made above, which nobody else knows.
+        let mapped = unsafe { mmap(at, len, both, MapFlags::SHARED | MapFlags::FIXED, fd, 0) };
+        if let Err(e) = mapped {
+            // SAFETY: the mapping made above.
+            let _ = unsafe { munmap(start, room) };
+            return Err(e.into());
+        }
+        let end = len.next_multiple_of(HUGE.min(if hugetlb { HUGE } else { 4096 }));
+        // SAFETY: what lies before and after the file's part belongs to the mapping made above and is not used.
+        unsafe {
+            if lead > 0 {
+                let _ = munmap(start, lead);
+            }
+            if HUGE - lead > end - len {
+                let _ = munmap(at.wrapping_byte_add(end), room - lead - end);
+            }
+        }
+        let at = NonNull::new(at.cast()).ok_or(ArenaError::Full)?;
+        Ok(Self { at, len, hugetlb })
+    }
+
+    pub(super) fn is_hugetlb(&self) -> bool {
+        self.hugetlb
+    }
+
+    #[inline]
+    pub(super) fn bytes(&self) -> &[u8] {
+        // SAFETY: mapped readable for as long as `self`; any bit pattern is a byte. Its size is sealed or its file locked.
+        unsafe { std::slice::from_raw_parts(self.at.as_ptr(), self.len) }
+    }
+
+    #[inline]
+    pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as `bytes`, mapped writable, borrowed mutably.
+        unsafe { std::slice::from_raw_parts_mut(self.at.as_ptr(), self.len) }
+    }
+
+    /// A word of the header that processes share.
+    pub(super) fn word(&self, offset: usize) -> &AtomicU64 {
+        assert!(offset % 8 == 0 && offset + 8 <= super::HEADER);
+        // SAFETY: inside the header page, aligned; the payload's slices do not cover it, and it is only ever accessed so.
+        unsafe { AtomicU64::from_ptr(self.at.as_ptr().add(offset).cast()) }
+    }
+
+    fn advise(&mut self, range: &Range<usize>, advice: i32) -> Result<(), Errno> {
+        let at = self.bytes_mut()[range.clone()].as_mut_ptr();
+        // SAFETY: a range of this mapping; the advices used here keep its content.
+        match unsafe { libc::madvise(at.cast(), range.len(), advice) } {
+            0 => Ok(()),
+            _ => Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::INVAL)),
+        }
+    }
+
+    /// Allocates and maps the pages of a range, writable: after this no access to it can fail.
+    pub(super) fn reserve(&mut self, range: Range<usize>) -> Result<(), ArenaError> {
+        let step = if self.hugetlb { HUGE } else { 4096 };
+        let range = range.start / step * step..range.end.next_multiple_of(step).min(self.len);
+        loop {
+            match self.advise(&range, libc::MADV_POPULATE_WRITE) {
+                Ok(()) => return Ok(()),
+                Err(Errno::INTR | Errno::AGAIN) => {}
+                // The fault would have been a SIGBUS: no memory, no space, a poisoned page.
+                Err(Errno::FAULT | Errno::NOMEM) => return Err(ArenaError::Full),
+                Err(e) => return Err(e.into()),
+            }
+        }
+    }
+
+    /// As `reserve` for whole huge pages: one small page is made present, then the kernel assembles the huge page around it
+    /// (MADV_COLLAPSE, which works whatever /sys/kernel/mm/transparent_hugepage says, unless that is "deny").
+    pub(super) fn reserve_huge(&mut self, range: Range<usize>) -> Result<(), ArenaError> {
+        if !self.hugetlb && range.start % HUGE == 0 {
+            for at in range.clone().step_by(HUGE).take_while(|at| at + HUGE <= range.end) {
+                self.reserve(at..at + 1)?;
+                if self.advise(&(at..at + HUGE), libc::MADV_COLLAPSE).is_err() {
+                    break;
+                }
+            }
+        }
+        self.reserve(range)
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        let len = if self.hugetlb { self.len.next_multiple_of(HUGE) } else { self.len.next_multiple_of(4096) };
+        // SAFETY: the mapping made in `new`; nothing borrows it any more.
+        let _ = unsafe { munmap(self.at.as_ptr().cast(), len) };
+    }
+}

@@ -1,0 +1,288 @@
+//! Named shared-memory regions: what must outlive a process lies in one. A memfd, or a file on tmpfs; the descriptor can be
+//! handed to another process, which opens it with the same checks.
+//!
+//! ```text
+//!   0      Header    magic, schema, versions, length, owner epoch      one page, docs/formats.md
+//!   4096   payload   of the schema's own layout; offsets, never pointers
+//! ```
+//! Memory appears when it is [reserved](Arena::reserve): a page that has been reserved never fails, one that has not may
+//! kill the process where memory has run out. Reserving fails with an error instead.
+
+mod error;
+mod map;
+#[cfg(test)]
+mod tests;
+
+pub use error::ArenaError;
+
+use map::Mapping;
+use rustix::fs::{FlockOperation, MemfdFlags, Mode, OFlags, SealFlags};
+use std::fmt;
+use std::ops::Range;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// Bytes before the payload.
+pub const HEADER: usize = 4096;
+/// Bytes of a huge page.
+pub const HUGE: usize = 2 << 20;
+/// The first eight bytes of every arena.
+pub const MAGIC: [u8; 8] = *b"WEIRMEM\0";
+/// Version of the header.
+pub const VERSION: u32 = 1;
+
+/// What an arena's payload is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Schema {
+    /// At most 16 bytes of ASCII.
+    pub name: &'static str,
+    /// Raised with every change of the layout.
+    pub version: u32,
+}
+
+/// Which pages to ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Pages {
+    /// 4 KiB: memory appears in small pieces.
+    #[default]
+    Small,
+    /// 2 MiB from the system's reserve (hugetlb) where there is one for the whole arena, otherwise assembled from small pages
+    /// (transparent); small ones where neither can be had.
+    Huge,
+}
+
+/// The first page; see docs/formats.md.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Clone, Copy)]
+#[repr(C)]
+struct Header {
+    magic: [u8; 8],
+    version: u32,
+    header_len: u32,
+    schema: [u8; 16],
+    schema_version: u32,
+    /// Of the bytes before it.
+    crc: u32,
+    length: u64,
+    epoch: u64,
+}
+
+impl Header {
+    fn new(schema: Schema, length: u64) -> Self {
+        let mut name = [0; 16];
+        name[..schema.name.len()].copy_from_slice(schema.name.as_bytes());
+        let mut header = Self {
+            magic: MAGIC,
+            version: VERSION,
+            header_len: HEADER as u32,
+            schema: name,
+            schema_version: schema.version,
+            crc: 0,
+            length,
+            epoch: 1,
+        };
+        header.crc = header.checksum();
+        header
+    }
+
+    /// Over the fields that never change, the length last.
+    fn checksum(&self) -> u32 {
+        let bytes = self.as_bytes();
+        let crc = crate::crc::crc32c(&bytes[..std::mem::offset_of!(Header, crc)]);
+        crate::crc::crc32c_append(crc, &self.length.to_ne_bytes())
+    }
+
+    fn check(&self, schema: Schema, length: u64) -> Result<(), ArenaError> {
+        let name = |bytes: &[u8; 16]| String::from_utf8_lossy(bytes).trim_end_matches('\0').to_owned();
+        if self.magic != MAGIC {
+            return Err(ArenaError::NotAnArena);
+        }
+        if self.version != VERSION || self.header_len != HEADER as u32 {
+            return Err(ArenaError::Version { found: self.version, known: VERSION });
+        }
+        if self.crc != self.checksum() {
+            return Err(ArenaError::Damaged);
+        }
+        if name(&self.schema) != schema.name {
+            return Err(ArenaError::Schema { found: name(&self.schema), wanted: schema.name });
+        }
+        if self.schema_version != schema.version {
+            let (found, known) = (self.schema_version, schema.version);
+            return Err(ArenaError::SchemaVersion { schema: schema.name, found, known });
+        }
+        if self.length != length {
+            return Err(ArenaError::Length { said: self.length, found: length });
+        }
+        Ok(())
+    }
+}
+
+/// A mapped arena. This value is the only one in the process that reaches the payload; that no other process writes to it is
+/// what the owner epoch is for (a successor [claims](Self::claim) it).
+pub struct Arena {
+    map: Mapping,
+    fd: OwnedFd,
+}
+
+impl Arena {
+    /// A new region of its own, sealed in size; `name` shows up in /proc/PID/maps.
+    ///
+    /// # Errors
+    /// No memory, no descriptors, or a payload that does not fit the address space.
+    pub fn create(name: &str, schema: Schema, payload: u64, pages: Pages) -> Result<Self, ArenaError> {
+        if pages == Pages::Huge {
+            let length = total(payload)?.next_multiple_of(HUGE as u64);
+            if let Ok(arena) = Self::create_memfd(name, schema, length, true) {
+                return Ok(arena);
+            }
+        }
+        Self::create_memfd(name, schema, total(payload)?, false)
+    }
+
+    fn create_memfd(name: &str, schema: Schema, length: u64, hugetlb: bool) -> Result<Self, ArenaError> {
+        let huge = if hugetlb { MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB } else { MemfdFlags::empty() };
+        let fd = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | huge)?;
+        rustix::fs::ftruncate(&fd, length)?;
+        rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+        Self::format(fd, schema, length, hugetlb)
+    }
+
+    /// A new file, which must not exist yet and is locked while the arena lives.
+    ///
+    /// # Errors
+    /// The file exists or cannot be created, or there is no space for the header.
+    pub fn create_file(path: &Path, schema: Schema, payload: u64) -> Result<Self, ArenaError> {
+        let length = total(payload)?;
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let fd = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)?;
+        let formatted = lock(&fd).and_then(|()| {
+            rustix::fs::ftruncate(&fd, length)?;
+            Self::format(fd, schema, length, false)
+        });
+        if formatted.is_err() {
+            // Ours, and useless.
+            let _ = rustix::fs::unlink(path);
+        }
+        formatted
+    }
+
+    fn format(fd: OwnedFd, schema: Schema, length: u64, hugetlb: bool) -> Result<Self, ArenaError> {
+        debug_assert!(schema.name.len() <= 16 && schema.name.is_ascii());
+        let mut map = Mapping::new(&fd, length, hugetlb)?;
+        map.reserve(0..HEADER)?;
+        let header = Header::new(schema, length);
+        map.bytes_mut()[..size_of::<Header>()].copy_from_slice(header.as_bytes());
+        Ok(Self { map, fd })
+    }
+
+    /// Opens a region that another process made.
+    ///
+    /// # Errors
+    /// It is not an arena, of another schema, version or length, or damaged; the message says which.
+    pub fn open(fd: OwnedFd, schema: Schema) -> Result<Self, ArenaError> {
+        let stat = rustix::fs::fstat(&fd)?;
+        let length = stat.st_size as u64;
+        if length < HEADER as u64 {
+            return Err(ArenaError::Length { said: HEADER as u64, found: length });
+        }
+        let mut first = [0; size_of::<Header>()];
+        rustix::io::pread(&fd, &mut first[..], 0)?;
+        Header::read_from_bytes(&first).map_err(|_| ArenaError::NotAnArena)?.check(schema, length)?;
+        let hugetlb = stat.st_blksize as usize == HUGE && length % HUGE as u64 == 0;
+        Ok(Self { map: Mapping::new(&fd, length, hugetlb)?, fd })
+    }
+
+    /// Opens a file made by [`create_file`](Self::create_file) and locks it.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open); also that the file is missing or another process holds it.
+    pub fn open_file(path: &Path, schema: Schema) -> Result<Self, ArenaError> {
+        let fd = rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+        lock(&fd)?;
+        Self::open(fd, schema)
+    }
+
+    /// The descriptor, to be handed to another process.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    /// How often the arena has changed owners, from 1.
+    pub fn epoch(&self) -> u64 {
+        self.epoch_word().load(Ordering::Acquire)
+    }
+
+    /// Makes the caller the owner after `epoch`; whoever owned it until then sees its epoch gone and must stop.
+    ///
+    /// # Errors
+    /// Somebody else was faster; the present epoch.
+    pub fn claim(&self, epoch: u64) -> Result<u64, u64> {
+        self.epoch_word().compare_exchange(epoch, epoch + 1, Ordering::AcqRel, Ordering::Acquire).map(|e| e + 1)
+    }
+
+    fn epoch_word(&self) -> &AtomicU64 {
+        self.map.word(std::mem::offset_of!(Header, epoch))
+    }
+
+    /// The payload.
+    #[inline]
+    pub fn payload(&self) -> &[u8] {
+        &self.map.bytes()[HEADER..]
+    }
+
+    /// The payload, for its owner.
+    #[inline]
+    pub fn payload_mut(&mut self) -> &mut [u8] {
+        &mut self.map.bytes_mut()[HEADER..]
+    }
+
+    /// Whether the region is of huge pages from the system's reserve.
+    pub fn is_hugetlb(&self) -> bool {
+        self.map.is_hugetlb()
+    }
+
+    /// Makes the memory of a range of the payload present.
+    ///
+    /// # Errors
+    /// There is no memory, or no space on its file system.
+    pub fn reserve(&mut self, range: Range<usize>) -> Result<(), ArenaError> {
+        self.map.reserve(range.start + HEADER..range.end + HEADER)
+    }
+
+    /// As [`reserve`](Self::reserve), of huge pages where possible. The range lies on [`HUGE`] boundaries of the file.
+    ///
+    /// # Errors
+    /// As [`reserve`](Self::reserve).
+    pub fn reserve_huge(&mut self, range: Range<usize>) -> Result<(), ArenaError> {
+        self.map.reserve_huge(range.start + HEADER..range.end + HEADER)
+    }
+
+    /// Gives the memory of a range of whole pages back; it reads as zeroes.
+    ///
+    /// # Errors
+    /// The file system cannot.
+    pub fn release(&mut self, range: Range<usize>) -> Result<(), ArenaError> {
+        let (at, len) = ((range.start + HEADER) as u64, range.len() as u64);
+        let flags = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
+        Ok(rustix::fs::fallocate(&self.fd, flags, at, len)?)
+    }
+}
+
+impl fmt::Debug for Arena {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Arena").field("len", &self.map.bytes().len()).field("hugetlb", &self.is_hugetlb()).finish()
+    }
+}
+
+fn total(payload: u64) -> Result<u64, ArenaError> {
+    let length = payload.checked_add(HEADER as u64).filter(|l| *l <= 1 << 46).ok_or(ArenaError::TooLarge(payload))?;
+    Ok(length.next_multiple_of(HEADER as u64))
+}
+
+fn lock(fd: &OwnedFd) -> Result<(), ArenaError> {
+    match rustix::fs::flock(fd, FlockOperation::NonBlockingLockExclusive) {
+        Err(rustix::io::Errno::WOULDBLOCK) => Err(ArenaError::Busy),
+        other => Ok(other?),
+    }
+}

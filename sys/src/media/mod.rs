@@ -1,0 +1,171 @@
+//! Where a drive's bytes live.
+//!
+//! ```text
+//!   Media ──┬─ Store ──┬─ Null   reads zeroes, forgets writes: for measuring         answers at once:
+//!           │          └─ Ram    a sparse arena                                      read(offset, len, |at, bytes| …)
+//!           └─ File              a file or a block device, direct I/O over the       answers later: start(…),
+//!                                reactor                                             ready(FileDone) -> Finished
+//! ```
+//! A store hands out slices of itself, so that bytes are copied once, between it and the client's memory. A file is given
+//! buffers and gives them back.
+//!
+//! Offsets and lengths are bytes; the controller has checked that they are whole blocks inside a namespace. Outside of the
+//! medium they are refused with a status all the same. Deallocated and never written bytes read as zeroes everywhere.
+//!
+//! The first write or flush that fails for another reason than space poisons a medium: writes are refused from then on, reads
+//! go on, and [`Media::fault`] says what happened first. What the medium holds is in doubt then, and a host that was told of
+//! one failure must not come to rely on later successes.
+
+mod bits;
+mod file;
+mod kind;
+mod memory;
+mod null;
+mod open;
+mod ram;
+mod status;
+
+#[cfg(test)]
+mod file_tests;
+#[cfg(test)]
+mod ram_tests;
+
+pub use file::{FileMedia, FileOpKind, Finished, Request};
+pub use kind::{MediaError, MediaKind, Spec};
+pub use null::Null;
+pub use ram::Ram;
+pub use status::Fault;
+
+use weir_spec::nvme::Status;
+
+/// A medium of any kind.
+#[derive(Debug)]
+pub enum Media {
+    /// In memory: answers at once.
+    Store(Store),
+    /// In a file or on a block device: answers through the reactor.
+    File(FileMedia),
+}
+
+impl Media {
+    /// Opens or makes what `spec` describes.
+    ///
+    /// # Errors
+    /// The message names the medium and says what to change.
+    pub fn open(spec: &Spec) -> Result<Self, MediaError> {
+        let capacity = || spec.capacity.ok_or_else(|| MediaError::NeedsCapacity(spec.kind.to_string()));
+        Ok(match &spec.kind {
+            MediaKind::Null => Media::Store(Store::Null(Null::new(capacity()?))),
+            MediaKind::Ram => Media::Store(Store::Ram(Ram::create(&spec.name, capacity()?)?)),
+            MediaKind::File(path) => Media::File(FileMedia::open_file(path, spec.capacity, spec.block_size)?),
+            MediaKind::Block(path) => Media::File(FileMedia::open_block(path, spec.capacity, spec.block_size)?),
+        })
+    }
+
+    /// Bytes.
+    pub fn capacity(&self) -> u64 {
+        match self {
+            Media::Store(s) => s.capacity(),
+            Media::File(f) => f.capacity(),
+        }
+    }
+
+    /// What poisoned it, if anything did.
+    pub fn fault(&self) -> Option<&Fault> {
+        match self {
+            Media::Store(_) => None,
+            Media::File(f) => f.fault(),
+        }
+    }
+}
+
+/// A medium that answers at once.
+#[derive(Debug)]
+pub enum Store {
+    /// Nothing.
+    Null(Null),
+    /// Memory.
+    Ram(Ram),
+}
+
+macro_rules! each {
+    ($self:ident, $store:ident => $what:expr) => {
+        match $self {
+            Store::Null($store) => $what,
+            Store::Ram($store) => $what,
+        }
+    };
+}
+
+impl Store {
+    /// Bytes.
+    pub fn capacity(&self) -> u64 {
+        each!(self, s => s.capacity())
+    }
+
+    /// Hands the bytes of a range to `put` in ascending chunks, each with its offset from the start of the range.
+    ///
+    /// # Errors
+    /// Outside of the medium, or what `put` says.
+    #[inline]
+    pub fn read(&self, offset: u64, len: u32, put: impl FnMut(u32, &[u8]) -> Result<(), Status>) -> Result<(), Status> {
+        each!(self, s => s.read(offset, len, put))
+    }
+
+    /// Has `get` fill the bytes of a range, chunk by chunk. A [`Null`] does not ask for them.
+    ///
+    /// # Errors
+    /// Outside of the medium, Capacity Exceeded where memory is short (nothing has changed then), or what `get` says (the
+    /// range is undefined then).
+    #[inline]
+    pub fn write(
+        &mut self,
+        offset: u64,
+        len: u32,
+        get: impl FnMut(u32, &mut [u8]) -> Result<(), Status>,
+    ) -> Result<(), Status> {
+        each!(self, s => s.write(offset, len, get))
+    }
+
+    /// Asks the processor for the first bytes of a range that will be read or written soon.
+    #[inline]
+    pub fn prefetch(&self, offset: u64, len: u32) {
+        if let Store::Ram(ram) = self {
+            ram.prefetch(offset, len);
+        }
+    }
+
+    /// Makes a range read as zeroes. It needs no memory, and gives back what becomes free.
+    ///
+    /// # Errors
+    /// Outside of the medium.
+    pub fn zero(&mut self, offset: u64, len: u32) -> Result<(), Status> {
+        each!(self, s => s.zero(offset, len))
+    }
+
+    /// The same as [`zero`](Self::zero): what is deallocated reads as zeroes.
+    ///
+    /// # Errors
+    /// Outside of the medium.
+    pub fn deallocate(&mut self, offset: u64, len: u32) -> Result<(), Status> {
+        self.zero(offset, len)
+    }
+
+    /// Upkeep for an idle moment, a few tens of microseconds of it: gives one piece of freed memory back. True while there
+    /// is more to do.
+    pub fn background(&mut self) -> bool {
+        match self {
+            Store::Null(_) => false,
+            Store::Ram(ram) => ram.background(),
+        }
+    }
+}
+
+/// `offset + len` inside of `capacity`, as a range of indices.
+#[inline]
+fn range(capacity: u64, offset: u64, len: u32) -> Result<std::ops::Range<usize>, Status> {
+    match offset.checked_add(u64::from(len)) {
+        Some(end) if end <= capacity => Ok(offset as usize..end as usize),
+        _ => Err(Status::LBA_OUT_OF_RANGE),
+    }
+}

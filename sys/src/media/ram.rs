@@ -1,0 +1,317 @@
+//! A drive in memory: a sparse arena with a bitmap of the pages that hold data.
+//!
+//! A page whose bit is 0 reads as zeroes, whatever its memory holds, and reading it takes no memory. A bit is set after the
+//! page's bytes are there and cleared before its memory goes, so a crash at any point leaves old bytes, new bytes or zeroes.
+//! Memory comes in extents at the first write: a shortage is a status there and never a signal later.
+
+use super::memory::{self, Budget};
+use super::null::put_zeroes;
+use super::{MediaError, bits};
+use crate::arena::{Arena, ArenaError, HEADER, HUGE, Pages, Schema};
+use std::ops::Range;
+use weir_spec::nvme::Status;
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// The arena's schema.
+pub const SCHEMA: Schema = Schema { name: "ram-media", version: 1 };
+/// Bytes that one bit stands for.
+const PAGE: usize = 4096;
+/// Cache lines that `prefetch` asks for; the processor's own prefetchers see the rest coming.
+const PREFETCH_LINES: usize = 8;
+
+/// The start of the payload; see docs/formats.md. Offsets count from the start of the payload.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub(super) struct Layout {
+    pub(super) capacity: U64,
+    pub(super) page: U32,
+    pub(super) extent: U32,
+    pub(super) written_at: U64,
+    pub(super) taken_at: U64,
+    pub(super) data_at: U64,
+}
+
+impl Layout {
+    fn new(capacity: u64, extent: u32) -> Self {
+        let written_at = 64;
+        let taken_at = written_at + bits::bytes_for(capacity.div_ceil(PAGE as u64));
+        let end = taken_at + bits::bytes_for(capacity.div_ceil(u64::from(extent)));
+        // On a huge page's boundary of the file, so that an extent can be one.
+        let data_at = (end + HEADER as u64).next_multiple_of(HUGE as u64) - HEADER as u64;
+        Self {
+            capacity: capacity.into(),
+            page: (PAGE as u32).into(),
+            extent: extent.into(),
+            written_at: written_at.into(),
+            taken_at: taken_at.into(),
+            data_at: data_at.into(),
+        }
+    }
+
+    fn payload(&self) -> u64 {
+        self.data_at.get() + self.capacity.get().next_multiple_of(self.extent.get().into())
+    }
+}
+
+/// See the [module](self).
+#[derive(Debug)]
+pub struct Ram {
+    arena: Arena,
+    capacity: u64,
+    extent: usize,
+    written: Range<usize>,
+    taken: Range<usize>,
+    data: usize,
+    budget: Budget,
+    /// Extents whose memory may have become free; not part of the arena, a reopened drive looks at all of them.
+    suspects: Vec<u8>,
+    cursor: usize,
+}
+
+impl Ram {
+    /// A new, empty drive. One that fits into half of the memory available takes it in huge pages; a larger one, which can
+    /// only be meant to stay mostly empty, in pieces of 64 KiB.
+    ///
+    /// # Errors
+    /// No memory for its bitmaps.
+    pub fn create(name: &str, capacity: u64) -> Result<Self, MediaError> {
+        Self::create_with(name, capacity, if memory::fits(capacity) { HUGE as u32 } else { 64 << 10 })
+    }
+
+    pub(super) fn create_with(name: &str, capacity: u64, extent: u32) -> Result<Self, MediaError> {
+        if capacity == 0 || capacity > 1 << 45 {
+            return Err(ArenaError::TooLarge(capacity).into());
+        }
+        let layout = Layout::new(capacity, extent);
+        let pages = if extent as usize == HUGE { Pages::Huge } else { Pages::Small };
+        let mut arena = Arena::create(&format!("weir-ram-{name}"), SCHEMA, layout.payload(), pages)?;
+        arena.reserve(0..(layout.taken_at.get() + bits::bytes_for(capacity.div_ceil(extent.into()))) as usize)?;
+        arena.payload_mut()[..size_of::<Layout>()].copy_from_slice(layout.as_bytes());
+        Self::open(arena)
+    }
+
+    /// A drive in an arena that exists.
+    ///
+    /// # Errors
+    /// The arena holds a layout that this program does not make.
+    pub fn open(arena: Arena) -> Result<Self, MediaError> {
+        let (layout, _) = Layout::read_from_prefix(arena.payload()).map_err(|_| ArenaError::Damaged)?;
+        let (capacity, extent) = (layout.capacity.get(), layout.extent.get());
+        let known = capacity > 0 && capacity <= 1 << 45 && matches!(extent as usize, HUGE | 0x10000);
+        if !known || layout != Layout::new(capacity, extent) || (arena.payload().len() as u64) < layout.payload() {
+            return Err(ArenaError::Damaged.into());
+        }
+        let extents = capacity.div_ceil(extent.into());
+        let map = |at: U64, bits: u64| at.get() as usize..(at.get() + bits::bytes_for(bits)) as usize;
+        let mut suspects = vec![0; bits::bytes_for(extents) as usize];
+        bits::fill(&mut suspects, 0..extents as usize, true);
+        Ok(Self {
+            capacity,
+            extent: extent as usize,
+            written: map(layout.written_at, capacity.div_ceil(PAGE as u64)),
+            taken: map(layout.taken_at, extents),
+            data: layout.data_at.get() as usize,
+            budget: Budget::default(),
+            suspects,
+            cursor: 0,
+            arena,
+        })
+    }
+
+    /// Bytes.
+    pub fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
+    /// The memory region, to be handed to a successor.
+    pub fn arena(&self) -> &Arena {
+        &self.arena
+    }
+
+    /// Bytes of memory that its extents take.
+    pub fn resident(&self) -> u64 {
+        let map = &self.arena.payload()[self.taken.clone()];
+        map.iter().map(|b| u64::from(b.count_ones())).sum::<u64>() * self.extent as u64
+    }
+
+    #[inline]
+    fn written(&self) -> &[u8] {
+        &self.arena.payload()[self.written.clone()]
+    }
+
+    #[inline]
+    fn bytes(&self, range: Range<usize>) -> &[u8] {
+        &self.arena.payload()[self.data + range.start..self.data + range.end]
+    }
+
+    #[inline]
+    fn bytes_mut(&mut self, range: Range<usize>) -> &mut [u8] {
+        let data = self.data;
+        &mut self.arena.payload_mut()[data + range.start..data + range.end]
+    }
+
+    fn pages(range: &Range<usize>) -> Range<usize> {
+        range.start / PAGE..range.end.div_ceil(PAGE)
+    }
+
+    /// See [`Store::read`](super::Store::read).
+    #[inline]
+    pub fn read(
+        &self,
+        offset: u64,
+        len: u32,
+        mut put: impl FnMut(u32, &[u8]) -> Result<(), Status>,
+    ) -> Result<(), Status> {
+        let range = super::range(self.capacity, offset, len)?;
+        let mut at = range.start;
+        while at < range.end {
+            let pages = at / PAGE..range.end.div_ceil(PAGE);
+            let map = self.written();
+            let until = if pages.len() == 1 { range.end } else { range.end.min(bits::run(map, pages.clone()) * PAGE) };
+            let from_start = (at - range.start) as u32;
+            if bits::get(map, pages.start) {
+                put(from_start, self.bytes(at..until))?;
+            } else {
+                put_zeroes(from_start, (until - at) as u32, &mut put)?;
+            }
+            at = until;
+        }
+        Ok(())
+    }
+
+    /// See [`Store::write`](super::Store::write). `get` is called once, for the whole range.
+    #[inline]
+    pub fn write(
+        &mut self,
+        offset: u64,
+        len: u32,
+        mut get: impl FnMut(u32, &mut [u8]) -> Result<(), Status>,
+    ) -> Result<(), Status> {
+        let range = super::range(self.capacity, offset, len)?;
+        if range.is_empty() {
+            return Ok(());
+        }
+        let pages = Self::pages(&range);
+        let map = self.written();
+        let known = bits::get(map, pages.start) && (pages.len() == 1 || bits::run(map, pages.clone()) == pages.end);
+        if known {
+            return get(0, self.bytes_mut(range));
+        }
+        self.prepare(&range)?;
+        get(0, self.bytes_mut(range))?;
+        let written = self.written.clone();
+        bits::fill(&mut self.arena.payload_mut()[written], pages, true);
+        Ok(())
+    }
+
+    /// Before a first write: memory, and zeroes in what the write leaves of its first and last page.
+    #[cold]
+    fn prepare(&mut self, range: &Range<usize>) -> Result<(), Status> {
+        for extent in range.start / self.extent..range.end.div_ceil(self.extent) {
+            if !bits::get(&self.arena.payload()[self.taken.clone()], extent) {
+                self.take(extent).map_err(|_| Status::CAPACITY_EXCEEDED)?;
+            }
+        }
+        let pages = Self::pages(range);
+        for (page, rest) in
+            [(pages.start, pages.start * PAGE..range.start), (pages.end - 1, range.end..pages.end * PAGE)]
+        {
+            if !rest.is_empty() && !bits::get(self.written(), page) {
+                self.bytes_mut(rest).fill(0);
+            }
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, extent: usize) -> Result<(), ArenaError> {
+        if !self.budget.take(self.extent as u64) {
+            return Err(ArenaError::Full);
+        }
+        let at = self.data + extent * self.extent;
+        let range = at..at + self.extent;
+        if self.extent == HUGE { self.arena.reserve_huge(range) } else { self.arena.reserve(range) }?;
+        let taken = self.taken.clone();
+        bits::set(&mut self.arena.payload_mut()[taken], extent, true);
+        Ok(())
+    }
+
+    /// See [`Store::zero`](super::Store::zero).
+    pub fn zero(&mut self, offset: u64, len: u32) -> Result<(), Status> {
+        let range = super::range(self.capacity, offset, len)?;
+        let whole = range.start.div_ceil(PAGE)..if range.end as u64 == self.capacity {
+            range.end.div_ceil(PAGE)
+        } else {
+            range.end / PAGE
+        };
+        let edges = if whole.start < whole.end {
+            [range.start..whole.start * PAGE, (whole.end * PAGE).min(range.end)..range.end]
+        } else {
+            let middle = (range.start.next_multiple_of(PAGE)).min(range.end);
+            [range.start..middle, middle..range.end]
+        };
+        for edge in edges {
+            if !edge.is_empty() && bits::get(self.written(), edge.start / PAGE) {
+                self.bytes_mut(edge).fill(0);
+            }
+        }
+        if whole.start < whole.end {
+            let written = self.written.clone();
+            bits::fill(&mut self.arena.payload_mut()[written], whole.clone(), false);
+            let per = self.extent / PAGE;
+            bits::fill(&mut self.suspects, whole.start / per..whole.end.div_ceil(per), true);
+            self.cursor = self.cursor.min(whole.start / per);
+        }
+        Ok(())
+    }
+
+    /// See [`Store::background`](super::Store::background).
+    pub fn background(&mut self) -> bool {
+        let per = self.extent / PAGE;
+        let (pages, extents) =
+            (self.capacity.div_ceil(PAGE as u64) as usize, self.capacity.div_ceil(self.extent as u64) as usize);
+        // Most suspects are found to be innocent in a few loads; one that is not takes a system call.
+        for _ in 0..64 {
+            let Some(extent) = bits::first_set(&self.suspects, self.cursor, extents) else {
+                self.cursor = extents;
+                return false;
+            };
+            bits::set(&mut self.suspects, extent, false);
+            self.cursor = extent + 1;
+            let empty = bits::none(self.written(), extent * per..((extent + 1) * per).min(pages));
+            if empty && bits::get(&self.arena.payload()[self.taken.clone()], extent) {
+                self.give_back(extent);
+                break;
+            }
+        }
+        true
+    }
+
+    fn give_back(&mut self, extent: usize) {
+        let taken = self.taken.clone();
+        bits::set(&mut self.arena.payload_mut()[taken.clone()], extent, false);
+        let at = self.data + extent * self.extent;
+        if let Err(e) = self.arena.release(at..at + self.extent) {
+            // It stays ours: no harm but the memory.
+            bits::set(&mut self.arena.payload_mut()[taken], extent, true);
+            tracing::warn!("cannot give memory back: {e}");
+        }
+    }
+
+    /// See [`Store::prefetch`](super::Store::prefetch).
+    #[inline]
+    pub fn prefetch(&self, offset: u64, len: u32) {
+        #[cfg(target_arch = "x86_64")]
+        if let Ok(range) = super::range(self.capacity, offset, len) {
+            if len > 0 && bits::get(self.written(), range.start / PAGE) {
+                for line in self.bytes(range).chunks(64).take(PREFETCH_LINES) {
+                    use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+                    // SAFETY: a prefetch changes nothing and cannot fault.
+                    unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) };
+                }
+            }
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = (offset, len);
+    }
+}

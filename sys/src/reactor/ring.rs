@@ -1,0 +1,177 @@
+//! The io_uring itself: set-up, submission, completions.
+
+use super::ReactorError;
+use io_uring::types::{CancelBuilder, Fd, SubmitArgs, Timespec};
+use io_uring::{IoUring, cqueue, opcode, squeue};
+use std::io;
+use std::os::fd::RawFd;
+use std::time::Duration;
+use weir_units::Nanos;
+
+/// Entries of the submission ring; more than that in one turn costs another system call, nothing else.
+const ENTRIES: u32 = 256;
+/// Entries of the completion ring. The kernel keeps what exceeds it (IORING_FEAT_NODROP).
+const COMPLETIONS: u32 = 4096;
+
+/// Whose completion it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Nobody's: the answer to a cancellation.
+    None,
+    Watch,
+    File,
+    Bell,
+}
+
+/// A completion's `user_data`: kind in bits 63:56, generation in 55:32, place in 31:0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Tag(u64);
+
+impl Tag {
+    pub(super) const NONE: Tag = Tag(0);
+
+    pub(super) fn new(kind: Kind, generation: u32, place: u32) -> Self {
+        Tag((kind as u64) << 56 | u64::from(generation & 0xff_ffff) << 32 | u64::from(place))
+    }
+
+    pub(super) fn kind(self) -> Kind {
+        match self.0 >> 56 {
+            1 => Kind::Watch,
+            2 => Kind::File,
+            3 => Kind::Bell,
+            _ => Kind::None,
+        }
+    }
+
+    pub(super) fn generation(self) -> u32 {
+        (self.0 >> 32) as u32 & 0xff_ffff
+    }
+
+    pub(super) fn place(self) -> u32 {
+        self.0 as u32
+    }
+}
+
+pub(super) struct Ring {
+    ring: IoUring,
+    /// Made disabled, so that the thread that turns it becomes its only submitter whoever made it.
+    enabled: bool,
+}
+
+impl Ring {
+    pub(super) fn new() -> Result<Self, ReactorError> {
+        let ring = build()?;
+        if !(ring.params().is_feature_nodrop() && ring.params().is_feature_ext_arg()) {
+            return Err(ReactorError::Unsupported);
+        }
+        Ok(Self { ring, enabled: false })
+    }
+
+    #[inline]
+    pub(super) fn wants_enter(&mut self) -> bool {
+        let queue = self.ring.submission();
+        !queue.is_empty() || queue.taskrun() || queue.cq_overflow()
+    }
+
+    #[inline]
+    pub(super) fn has_completions(&mut self) -> bool {
+        !self.ring.completion().is_empty()
+    }
+
+    #[inline]
+    pub(super) fn next(&mut self) -> Option<(Tag, i32, bool)> {
+        let entry = self.ring.completion().next()?;
+        Some((Tag(entry.user_data()), entry.result(), cqueue::more(entry.flags())))
+    }
+
+    /// Submits everything; with a timeout also waits for one completion.
+    pub(super) fn enter(&mut self, wait: Option<Nanos>) {
+        if !self.enabled {
+            self.ring.submitter().register_enable_rings().expect("a ring that was made disabled can be enabled");
+            self.enabled = true;
+        }
+        let result = match wait {
+            None => self.ring.submit(),
+            Some(Nanos::NEVER) => self.ring.submit_and_wait(1),
+            Some(t) => {
+                let t = Timespec::from(Duration::from_nanos(t.get()));
+                self.ring.submitter().submit_with_args(1, &SubmitArgs::new().timespec(&t))
+            }
+        };
+        match result.map_err(|e| e.raw_os_error()) {
+            // ETIME: the timeout. EINTR: a signal. EBUSY: completions must be reaped first. EAGAIN: no memory now. All leave
+            // the entries in the ring for the next time.
+            Ok(_) | Err(Some(libc::ETIME | libc::EINTR | libc::EBUSY | libc::EAGAIN)) => {}
+            Err(e) => panic!("io_uring_enter failed: {}", io::Error::from_raw_os_error(e.unwrap_or(0))),
+        }
+    }
+
+    /// # Safety
+    /// What the entry points to must stay valid until its completion.
+    pub(super) unsafe fn push(&mut self, entry: squeue::Entry) {
+        // SAFETY: the caller's promise.
+        while unsafe { self.ring.submission().push(&entry) }.is_err() {
+            self.enter(None);
+        }
+    }
+
+    pub(super) fn poll(&mut self, fd: RawFd, events: u32, multi: bool, tag: Tag) {
+        let entry = opcode::PollAdd::new(Fd(fd), events).multi(multi).build().user_data(tag.0);
+        // SAFETY: the entry points to no memory.
+        unsafe { self.push(entry) }
+    }
+
+    pub(super) fn cancel_poll(&mut self, tag: Tag) {
+        let entry = opcode::PollRemove::new(tag.0).build().user_data(Tag::NONE.0);
+        // SAFETY: the entry points to no memory.
+        unsafe { self.push(entry) }
+    }
+
+    /// Cancels what can be cancelled; every operation still completes.
+    pub(super) fn cancel_files(&mut self) {
+        self.enter(None);
+        // Fails where nothing is cancellable any more, and then completions are on their way.
+        let _ = self.ring.submitter().register_sync_cancel(Some(Timespec::new()), CancelBuilder::any());
+    }
+}
+
+impl Tag {
+    pub(super) fn raw(self) -> u64 {
+        self.0
+    }
+}
+
+/// The best set of flags that this kernel knows: completions wait until we ask for them and a flag says that they do (6.1);
+/// without interrupting us (5.19); plain.
+fn build() -> io::Result<IoUring> {
+    let mut last = io::Error::from_raw_os_error(libc::EINVAL);
+    for level in 0..3 {
+        let mut builder = IoUring::builder();
+        builder.setup_cqsize(COMPLETIONS).setup_clamp().setup_r_disabled().dontfork();
+        match level {
+            0 => builder.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag().setup_submit_all(),
+            1 => builder.setup_coop_taskrun().setup_taskrun_flag().setup_submit_all(),
+            _ => &mut builder,
+        };
+        match builder.build(ENTRIES) {
+            Ok(ring) => return Ok(ring),
+            Err(e) if e.raw_os_error() == Some(libc::EINVAL) => last = e,
+            Err(e) => return Err(e),
+        }
+    }
+    Err(last)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tags_keep_their_parts() {
+        for kind in [Kind::None, Kind::Watch, Kind::File, Kind::Bell] {
+            let tag = Tag::new(kind, 0x1ab_cdef, 0xffff_fffe);
+            assert_eq!((tag.kind(), tag.generation(), tag.place()), (kind, 0xab_cdef, 0xffff_fffe));
+        }
+        assert_eq!(Tag::NONE.kind(), Kind::None);
+    }
+}

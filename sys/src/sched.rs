@@ -1,0 +1,184 @@
+//! What the scheduler knows: cores, time spent waiting for one, and the priority of who is at the other end of a socket.
+
+use rustix::fs::{Mode, OFlags};
+use rustix::thread::CpuSet;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use weir_units::{Class, Nanos};
+
+/// Pins the calling thread to one core.
+///
+/// # Errors
+/// The core does not exist or is not ours to use; the message names it.
+pub fn pin(core: usize) -> io::Result<()> {
+    let refused = |e: io::Error| {
+        let allowed = allowed().map(|c| format!("{c:?}")).unwrap_or_default();
+        io::Error::new(e.kind(), format!("cannot run on core {core}: {e} (allowed: {allowed})"))
+    };
+    if core >= CpuSet::MAX_CPU {
+        return Err(refused(io::ErrorKind::InvalidInput.into()));
+    }
+    let mut set = CpuSet::new();
+    set.set(core);
+    rustix::thread::sched_setaffinity(None, &set).map_err(|e| refused(e.into()))
+}
+
+/// The cores that the calling thread may run on.
+///
+/// # Errors
+/// The kernel has more cores than fit the set.
+pub fn allowed() -> io::Result<Vec<usize>> {
+    let set = rustix::thread::sched_getaffinity(None)?;
+    Ok((0..CpuSet::MAX_CPU).filter(|c| set.is_set(*c)).collect())
+}
+
+/// How long a thread has been ready to run without a core, which is part of every latency it reports and not its fault.
+#[derive(Debug)]
+pub struct RunDelay(OwnedFd);
+
+impl RunDelay {
+    /// Of the calling thread; may be read from any.
+    ///
+    /// # Errors
+    /// The kernel keeps no such statistics.
+    pub fn of_this_thread() -> io::Result<Self> {
+        let path = format!("/proc/self/task/{}/schedstat", rustix::thread::gettid().as_raw_nonzero());
+        Ok(Self(rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?))
+    }
+
+    /// Since the thread began.
+    ///
+    /// # Errors
+    /// The thread has ended.
+    pub fn read(&self) -> io::Result<Nanos> {
+        let mut text = [0; 96];
+        let n = rustix::io::pread(&self.0, &mut text[..], 0)?;
+        parse_schedstat(&text[..n]).ok_or_else(|| io::ErrorKind::InvalidData.into())
+    }
+}
+
+/// "time on a core, time waiting for one, slices"
+fn parse_schedstat(text: &[u8]) -> Option<Nanos> {
+    std::str::from_utf8(text).ok()?.split_ascii_whitespace().nth(1)?.parse().ok().map(Nanos)
+}
+
+/// Who is at the other end of a Unix socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// Its process, where it is visible from here.
+    pub pid: Option<i32>,
+    /// Its user.
+    pub uid: u32,
+    /// Its group.
+    pub gid: u32,
+}
+
+/// SO_PEERCRED: who connected, or listened, at that moment.
+///
+/// # Errors
+/// Not a Unix socket.
+pub fn peer(socket: impl AsFd) -> io::Result<Peer> {
+    let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut len = size_of::<libc::ucred>() as libc::socklen_t;
+    let fd = std::os::fd::AsRawFd::as_raw_fd(&socket.as_fd());
+    // SAFETY: the option is a ucred, whose address and size are given.
+    let r = unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_PEERCRED, (&raw mut peer).cast(), &raw mut len) };
+    if r != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // On anything but a connected Unix socket the kernel fills in "nobody".
+    if peer.uid == u32::MAX {
+        return Err(io::ErrorKind::NotConnected.into());
+    }
+    Ok(Peer { pid: (peer.pid > 0).then_some(peer.pid), uid: peer.uid, gid: peer.gid })
+}
+
+/// The class that a process wishes for by its I/O priority (`ionice`): 1 → high, 2 → medium, 3 → low, 0 (nobody niced it) →
+/// `None`.
+///
+/// # Errors
+/// There is no such process.
+pub fn io_class(pid: i32) -> io::Result<Option<Class>> {
+    const IOPRIO_WHO_PROCESS: libc::c_int = 1;
+    // SAFETY: a system call on two integers.
+    let r = unsafe { libc::syscall(libc::SYS_ioprio_get, IOPRIO_WHO_PROCESS, pid) };
+    if r < 0 { Err(io::Error::last_os_error()) } else { Ok(class_of(r as u32)) }
+}
+
+/// An I/O priority has its class in bits 15:13.
+fn class_of(ioprio: u32) -> Option<Class> {
+    match ioprio >> 13 & 7 {
+        1 => Some(Class::High),
+        2 => Some(Class::Medium),
+        3 => Some(Class::Low),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn pins_to_an_allowed_core_and_names_a_missing_one() {
+        std::thread::spawn(|| {
+            let core = allowed().unwrap()[0];
+            pin(core).unwrap();
+            assert_eq!(allowed().unwrap(), [core]);
+            for missing in [CpuSet::MAX_CPU - 1, CpuSet::MAX_CPU] {
+                let e = pin(missing).unwrap_err().to_string();
+                assert!(e.contains(&format!("core {missing}")), "{e}");
+            }
+        })
+        .join()
+        .unwrap();
+    }
+
+    #[test]
+    fn two_threads_on_one_core_wait_for_each_other() {
+        let core = allowed().unwrap()[0];
+        let spin = move || {
+            pin(core).unwrap();
+            let (delay, start) = (RunDelay::of_this_thread().unwrap(), std::time::Instant::now());
+            let before = delay.read().unwrap();
+            while start.elapsed().as_millis() < 60 {}
+            delay.read().unwrap().checked_sub(before).unwrap()
+        };
+        let other = std::thread::spawn(spin);
+        let total = std::thread::spawn(spin).join().unwrap().get() + other.join().unwrap().get();
+        assert!(total > 5_000_000, "60 ms of two threads on a core, but only {total} ns of waiting");
+        assert_eq!(parse_schedstat(b"1 22 3\n"), Some(Nanos(22)));
+        assert_eq!(parse_schedstat(b"1"), None);
+    }
+
+    #[test]
+    fn knows_its_peer_and_its_class() {
+        let (a, _b) = UnixStream::pair().unwrap();
+        let peer = peer(&a).unwrap();
+        assert_eq!(peer.pid, Some(std::process::id() as i32));
+        assert_eq!(peer.uid, rustix::process::getuid().as_raw());
+        let tcp = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        assert!(super::peer(&tcp).is_err());
+    }
+
+    #[test]
+    fn ionice_becomes_a_class() {
+        let set = |class: i64| {
+            // SAFETY: a system call on integers; 0 is the calling thread.
+            assert_eq!(unsafe { libc::syscall(libc::SYS_ioprio_set, 1, 0, class << 13 | 4) }, 0);
+        };
+        std::thread::spawn(move || {
+            let tid = rustix::thread::gettid().as_raw_nonzero().get();
+            assert_eq!(io_class(tid).unwrap(), None);
+            for (class, wish) in [(2, Class::Medium), (3, Class::Low)] {
+                set(class);
+                assert_eq!(io_class(tid).unwrap(), Some(wish));
+            }
+        })
+        .join()
+        .unwrap();
+        assert_eq!(class_of(1 << 13 | 7), Some(Class::High));
+        assert!(io_class(i32::MAX).is_err());
+    }
+}
