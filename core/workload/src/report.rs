@@ -1,0 +1,261 @@
+//! What a job achieved: counted while it runs, merged over its copies, summed up at the end.
+
+use crate::histogram::Histogram;
+use alloc::string::String;
+use alloc::vec::Vec;
+use weir_units::{Class, Nanos};
+
+/// Counts one copy of a job. One histogram is touched per request; intervals are closed by [`tick`](Self::tick).
+#[derive(Clone, Debug)]
+pub struct Recorder {
+    start: Nanos,
+    /// Length of an interval of the series; no series if absent.
+    interval: Option<Nanos>,
+    interval_end: Nanos,
+    now: Counts,
+    closed: Counts,
+    series: Vec<Counts>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Counts {
+    latency: Histogram,
+    bytes: u64,
+    errors: u64,
+}
+
+impl Counts {
+    fn merge(&mut self, other: &Counts) {
+        self.latency.merge(&other.latency);
+        self.bytes += other.bytes;
+        self.errors += other.errors;
+    }
+    fn clear(&mut self) {
+        self.latency.clear();
+        (self.bytes, self.errors) = (0, 0);
+    }
+}
+
+/// The most points of a series; what comes later is in the summary alone.
+const MAX_POINTS: usize = 10_000;
+
+impl Recorder {
+    /// Counts from `start` on, with a point for each `interval` if one is given. Copies to be merged later share both.
+    pub fn new(start: Nanos, interval: Option<Nanos>) -> Self {
+        let interval_end = interval.map_or(Nanos::NEVER, |i| start.saturating_add(i));
+        Recorder {
+            start,
+            interval,
+            interval_end,
+            now: Counts::default(),
+            closed: Counts::default(),
+            series: Vec::new(),
+        }
+    }
+
+    /// A request of `len` bytes took so many nanoseconds.
+    #[inline]
+    pub fn record(&mut self, latency: u64, len: u32) {
+        self.now.latency.record(latency);
+        self.now.bytes += u64::from(len);
+    }
+
+    /// A request failed.
+    pub fn error(&mut self) {
+        self.now.errors += 1;
+    }
+
+    /// Closes the intervals that have ended; call it at least once an interval.
+    #[inline]
+    pub fn tick(&mut self, now: Nanos) {
+        if now >= self.interval_end {
+            self.close(now);
+        }
+    }
+
+    #[cold]
+    fn close(&mut self, now: Nanos) {
+        let Some(interval) = self.interval.filter(|i| i.get() > 0) else { return };
+        while now >= self.interval_end {
+            self.closed.merge(&self.now);
+            if self.series.len() < MAX_POINTS {
+                self.series.push(self.now.clone());
+            }
+            self.now.clear();
+            self.interval_end = self.interval_end.saturating_add(interval);
+        }
+    }
+
+    /// Requests that succeeded and requests that failed, so far.
+    pub fn so_far(&self) -> (u64, u64) {
+        (self.now.latency.count() + self.closed.latency.count(), self.now.errors + self.closed.errors)
+    }
+
+    /// Bytes moved so far.
+    pub fn bytes(&self) -> u64 {
+        self.now.bytes + self.closed.bytes
+    }
+
+    /// Adds another copy's counts; both must have the same start and interval.
+    pub fn merge(&mut self, other: &Recorder) {
+        self.now.merge(&other.now);
+        self.closed.merge(&other.closed);
+        for (i, theirs) in other.series.iter().enumerate() {
+            match self.series.get_mut(i) {
+                Some(ours) => ours.merge(theirs),
+                None => self.series.push(theirs.clone()),
+            }
+        }
+    }
+
+    /// The figures over `active` nanoseconds.
+    pub fn summary(&self, active: Nanos) -> Summary {
+        let mut all = self.closed.clone();
+        all.merge(&self.now);
+        Summary::of(&all, active)
+    }
+
+    /// The series: one point for each closed interval.
+    pub fn series(&self) -> Vec<Point> {
+        let Some(interval) = self.interval else { return Vec::new() };
+        let points = self.series.iter().enumerate().map(|(i, counts)| {
+            let s = Summary::of(counts, interval);
+            Point {
+                t_s: (i as f64 + 1.0) * interval.as_secs_f64(),
+                iops: s.iops,
+                bandwidth_bytes_per_s: s.bandwidth_bytes_per_s,
+                p99_ns: s.latency.p99,
+            }
+        });
+        points.collect()
+    }
+
+    /// When counting began.
+    pub fn start(&self) -> Nanos {
+        self.start
+    }
+}
+
+/// Latencies in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Latency {
+    /// Arithmetic mean, exact.
+    pub mean: f64,
+    /// Median.
+    pub p50: u64,
+    /// 99th percentile.
+    pub p99: u64,
+    /// 99.9th percentile.
+    pub p999: u64,
+    /// Largest, exact.
+    pub max: u64,
+}
+
+/// A job's figures, or the whole run's.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Summary {
+    /// Successful requests a second.
+    pub iops: f64,
+    /// Their bytes a second.
+    pub bandwidth_bytes_per_s: f64,
+    /// Their latencies.
+    pub latency: Latency,
+    /// Requests that failed.
+    pub errors: u64,
+}
+
+impl Summary {
+    fn of(counts: &Counts, active: Nanos) -> Self {
+        let h = &counts.latency;
+        let per_second = |n: u64| if active.get() == 0 { 0.0 } else { n as f64 / active.as_secs_f64() };
+        Summary {
+            iops: per_second(h.count()),
+            bandwidth_bytes_per_s: per_second(counts.bytes),
+            latency: Latency {
+                mean: h.mean(),
+                p50: h.percentile(50.0),
+                p99: h.percentile(99.0),
+                p999: h.percentile(99.9),
+                max: h.max(),
+            },
+            errors: counts.errors,
+        }
+    }
+}
+
+/// One interval of a series.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Point {
+    /// End of the interval, in seconds from the start.
+    pub t_s: f64,
+    /// Requests a second in it.
+    pub iops: f64,
+    /// Bytes a second in it.
+    pub bandwidth_bytes_per_s: f64,
+    /// 99th percentile of the latencies in it.
+    pub p99_ns: u64,
+}
+
+/// A job's line in the report.
+#[derive(Clone, Debug, PartialEq)]
+pub struct JobResult {
+    /// Its name.
+    pub name: String,
+    /// Its class, where it has one.
+    pub class: Option<Class>,
+    /// Its figures.
+    pub summary: Summary,
+    /// Its series, where one was asked for.
+    pub series: Vec<Point>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Nanos = Nanos::from_secs(1);
+
+    #[test]
+    fn summary_and_series() {
+        let mut r = Recorder::new(Nanos(5), Some(SECOND));
+        for i in 0..30u64 {
+            r.tick(Nanos(5 + i * 100_000_000));
+            r.record(1000, 4096);
+        }
+        r.error();
+        let s = r.summary(Nanos::from_secs(3));
+        assert_eq!((s.iops, s.bandwidth_bytes_per_s, s.errors), (10.0, 40_960.0, 1));
+        assert_eq!((s.latency.p50, s.latency.max), (1000, 1000));
+        let points = r.series();
+        assert_eq!(points.len(), 2, "the third interval is not over");
+        assert_eq!(points[1], Point { t_s: 2.0, iops: 10.0, bandwidth_bytes_per_s: 40_960.0, p99_ns: 1000 });
+        r.tick(Nanos(5 + 3_000_000_000));
+        assert_eq!(r.series().len(), 3);
+        assert_eq!((r.so_far(), r.bytes()), ((30, 1), 30 * 4096));
+    }
+
+    #[test]
+    fn copies_add_up() {
+        let mut a = Recorder::new(Nanos(0), Some(SECOND));
+        let mut b = a.clone();
+        a.record(10, 512);
+        a.tick(SECOND);
+        b.record(20, 512);
+        b.tick(SECOND);
+        b.record(30, 512);
+        b.tick(Nanos::from_secs(2));
+        a.merge(&b);
+        assert_eq!(a.series().iter().map(|p| p.iops).collect::<Vec<_>>(), [2.0, 1.0]);
+        let s = a.summary(Nanos::from_secs(2));
+        assert_eq!((s.iops, s.latency.max, s.latency.mean), (1.5, 30, 20.0));
+    }
+
+    #[test]
+    fn no_series_unless_asked_for() {
+        let mut r = Recorder::new(Nanos(0), None);
+        r.record(1, 1);
+        r.tick(Nanos(u64::MAX - 1));
+        assert!(r.series().is_empty());
+        assert_eq!(r.summary(Nanos(0)).iops, 0.0);
+    }
+}
