@@ -99,8 +99,8 @@ impl Generator {
 
     /// The next request.
     #[inline]
-    pub fn next(&mut self) -> Request {
-        let draw = self.rng.next();
+    pub fn next_request(&mut self) -> Request {
+        let draw = self.rng.next_u64();
         let len = match self.sizes[..] {
             [(only, _)] => only,
             _ => self.pick_size(draw >> 32),
@@ -201,8 +201,8 @@ mod tests {
                 let mut g = Generator::new(&j, DEVICE, copy, seed).unwrap();
                 let mut same = Generator::new(&j, DEVICE, copy, seed).unwrap();
                 for _ in 0..200 {
-                    let r = g.next();
-                    prop_assert_eq!(r, same.next());
+                    let r = g.next_request();
+                    prop_assert_eq!(r, same.next_request());
                     prop_assert!(j.sizes.parts().iter().any(|(s, _)| *s == r.len));
                     prop_assert!(r.offset >= start * 512 && r.offset + u64::from(r.len) <= (start + len) * 512);
                     if j.pattern.random {
@@ -217,10 +217,11 @@ mod tests {
     #[test]
     fn sequential_covers_and_wraps() {
         let mut g = Generator::new(&job("rw=write,bs=4KiB,region=8KiB+10KiB"), DEVICE, 0, 1).unwrap();
-        let at: Vec<u64> = (0..5).map(|_| g.next().offset).collect();
+        let at: Vec<u64> = (0..5).map(|_| g.next_request().offset).collect();
         assert_eq!(at, [8192, 12288, 8192, 12288, 8192]);
         let j = job("rw=read,bs=4KiB,jobs=4,region=64KiB");
-        let starts: Vec<u64> = (0..4).map(|c| Generator::new(&j, DEVICE, c, 1).unwrap().next().offset).collect();
+        let starts: Vec<u64> =
+            (0..4).map(|c| Generator::new(&j, DEVICE, c, 1).unwrap().next_request().offset).collect();
         assert_eq!(starts, [0, 16384, 32768, 49152]);
     }
 
@@ -229,7 +230,7 @@ mod tests {
         let mut g = Generator::new(&job("rw=randread,bs=4KiB,region=40KiB"), DEVICE, 0, 5).unwrap();
         let mut seen = [0u32; 10];
         for _ in 0..100_000 {
-            seen[(g.next().offset / 4096) as usize] += 1;
+            seen[(g.next_request().offset / 4096) as usize] += 1;
         }
         assert!(seen.iter().all(|n| (9_500..10_500).contains(n)), "{seen:?}");
     }
@@ -239,7 +240,7 @@ mod tests {
         let mut g = Generator::new(&job("rw=randrw:30,bs=4KiB:25/8KiB:75"), DEVICE, 0, 9).unwrap();
         let (mut reads, mut small, mut small_reads) = (0, 0, 0);
         for _ in 0..200_000 {
-            let r = g.next();
+            let r = g.next_request();
             let (read, is_small) = (r.kind == Kind::Read, r.len == 4096);
             reads += u32::from(read);
             small += u32::from(is_small);
@@ -253,7 +254,7 @@ mod tests {
     fn copies_and_seeds_differ() {
         let first = |copy, seed| {
             let mut g = Generator::new(&job("rw=randread,jobs=2"), DEVICE, copy, seed).unwrap();
-            [g.next(), g.next(), g.next()]
+            [g.next_request(), g.next_request(), g.next_request()]
         };
         assert_ne!(first(0, 1), first(1, 1));
         assert_ne!(first(0, 1), first(0, 2));

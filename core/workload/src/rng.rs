@@ -25,7 +25,7 @@ impl Rng {
 
     /// The next 64 bits.
     #[inline]
-    pub fn next(&mut self) -> u64 {
+    pub fn next_u64(&mut self) -> u64 {
         let s = &mut self.0;
         let out = s[0].wrapping_add(s[3]).rotate_left(23).wrapping_add(s[0]);
         let t = s[1] << 17;
@@ -41,7 +41,7 @@ impl Rng {
     /// A number below `n` (0 for n = 0), by multiplication: the bias is below n / 2^64.
     #[inline]
     pub fn below(&mut self, n: u64) -> u64 {
-        ((u128::from(self.next()) * u128::from(n)) >> 64) as u64
+        ((u128::from(self.next_u64()) * u128::from(n)) >> 64) as u64
     }
 }
 
@@ -53,7 +53,7 @@ mod tests {
     fn reference_sequence() {
         // From the authors' C code with the state {1, 2, 3, 4}.
         let mut r = Rng([1, 2, 3, 4]);
-        assert_eq!([r.next(), r.next(), r.next()], [41943041, 58720359, 3588806011781223]);
+        assert_eq!([r.next_u64(), r.next_u64(), r.next_u64()], [41943041, 58720359, 3588806011781223]);
     }
 
     #[test]
