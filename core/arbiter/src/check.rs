@@ -29,6 +29,7 @@ impl Arbiter {
             }
         }
         self.check_classes(&self.classes[ROOT as usize]);
+        self.check_rings();
         assert!(self.next == NONE || self.find() == Some(self.next), "the remembered choice is stale");
     }
 
@@ -84,49 +85,49 @@ impl Arbiter {
         for (c, r) in classes.rings.into_iter().enumerate() {
             let busy = r != NONE && self.rings.rings[r as usize].current != NONE;
             assert_eq!(busy, classes.active & 1 << c != 0, "class {c} and its ring disagree");
-            if r != NONE {
-                let ring = &self.rings.rings[r as usize];
-                assert_eq!(usize::from(ring.class), c);
-                self.check_ring(r, ring);
-                let inner = |n: u32| self.rings.nodes[n as usize].inner;
-                for n in (0..self.rings.nodes.len() as u32).filter(|&n| self.rings.nodes[n as usize].ring == r) {
-                    if ring.up == ROOT && inner(n) != NONE {
-                        self.check_ring(inner(n), &self.rings.rings[inner(n) as usize]);
-                    }
-                }
-            }
+            assert!(r == NONE || usize::from(self.rings.rings[r as usize].class) == c);
         }
     }
 
-    /// The calendar's lists, their bits and the children's states tell the same story.
-    fn check_ring(&self, r: u32, ring: &Ring) {
-        let states = || self.rings.nodes.iter().filter(|node| node.ring == r);
-        assert_eq!(states().count(), ring.children as usize, "ring {r}: children");
-        let currents = states().filter(|node| node.state == State::Current).count();
-        assert_eq!(currents, usize::from(ring.current != NONE), "ring {r}: turns");
-        assert!(ring.current != NONE || ring.waiting == 0, "ring {r}: somebody waits and nobody is served");
-        assert!(ring.class == PLAIN || ring.class < 4);
-        let mut listed = 0;
-        for ahead in 0..ROUNDS {
-            let bucket = (ring.round + ahead) % ROUNDS;
-            if ring.waiting & 1 << bucket == 0 {
-                continue;
-            }
-            let last = self.rings.calendars[ring.calendar as usize][bucket as usize];
-            let mut n = last;
-            loop {
-                let next = self.rings.nodes[n as usize].next;
-                let node = &self.rings.nodes[next as usize];
-                assert_eq!((node.prev, node.ring, u64::from(node.bucket)), (n, r, bucket), "ring {r}: links");
-                assert_eq!(node.state, State::Waiting);
-                assert!(node.due == ring.round + ahead || (node.due > ring.round + ahead && node.due >= ROUNDS - 1));
-                (n, listed) = (next, listed + 1);
-                if n == last {
-                    break;
-                }
+    /// The calendars' lists, their bits and the children's states tell the same story.
+    fn check_rings(&self) {
+        let mut counts = alloc::vec![[0u32; 3]; self.rings.rings.len()];
+        for node in self.rings.nodes.iter().filter(|node| node.ring != NONE) {
+            let [children, current, waiting] = &mut counts[node.ring as usize];
+            *children += 1;
+            *current += u32::from(node.state == State::Current);
+            *waiting += u32::from(node.state == State::Waiting);
+        }
+        for (r, ring) in self.rings.rings.iter().enumerate() {
+            let [children, current, waiting] = counts[r];
+            assert_eq!(children, ring.children, "ring {r}: children");
+            assert_eq!(current, u32::from(ring.current != NONE), "ring {r}: turns");
+            assert!(ring.current != NONE || ring.waiting == 0, "ring {r}: somebody waits and nobody is served");
+            assert!(ring.class == PLAIN || ring.class < 4);
+            let listed: u32 = (0..ROUNDS).map(|ahead| self.check_bucket(r as u32, ring, ahead)).sum();
+            assert_eq!(listed, waiting, "ring {r}: somebody waits outside the calendar");
+        }
+    }
+
+    /// How many wait in a bucket.
+    fn check_bucket(&self, r: u32, ring: &Ring, ahead: u64) -> u32 {
+        let bucket = (ring.round + ahead) % ROUNDS;
+        if ring.waiting & 1 << bucket == 0 {
+            return 0;
+        }
+        let last = self.rings.calendars[ring.calendar as usize][bucket as usize];
+        let (mut n, mut listed) = (last, 0);
+        loop {
+            let next = self.rings.nodes[n as usize].next;
+            let node = &self.rings.nodes[next as usize];
+            assert_eq!((node.prev, node.ring, u64::from(node.bucket)), (n, r, bucket), "ring {r}: links");
+            assert_eq!(node.state, State::Waiting, "ring {r}: node {next}");
+            // Beyond the calendar a node waits where the calendar ended when it came.
+            assert!(node.due == ring.round + ahead || (node.due > ring.round + ahead && node.due >= ROUNDS - 1));
+            (n, listed) = (next, listed + 1);
+            if n == last {
+                return listed;
             }
         }
-        let waiting = states().filter(|node| node.state == State::Waiting).count();
-        assert_eq!(listed, waiting, "ring {r}: somebody waits outside the calendar");
     }
 }

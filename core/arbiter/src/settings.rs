@@ -32,7 +32,7 @@ pub struct Weights {
     pub low: u16,
 }
 
-/// Bytes that a class may spend a round under [`Mechanism::Drr`], at least 1.
+/// Bytes that a class may spend a round under [`Mechanism::Drr`], at least 512.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quanta {
     /// Of class high.
@@ -125,7 +125,7 @@ impl Settings {
         let Weights { high, medium, low } = self.weights;
         let q = self.quanta;
         match self.mechanism {
-            Mechanism::Drr => [q.high.max(1), q.medium.max(1), q.low.max(1)],
+            Mechanism::Drr => [q.high.max(512), q.medium.max(512), q.low.max(512)],
             _ => [high, medium, low].map(|w| u32::from(w.clamp(1, 256))),
         }
     }
