@@ -1,2 +1,67 @@
-//! placeholder
-fn main() {}
+//! The binary `weir`: starts a node, asks and changes a running one over its API, and measures.
+//!
+//! ```text
+//! args ──▶ up ──▶ weir-node in this process            bench ──▶ a target, no node needed
+//!      └─▶ ask ─▶ client (HTTP) ─▶ a running node      config, completions: neither
+//! ```
+//!
+//! Exit status: 0; 1 where it failed; 2 for wrong usage. An error is one line, `weir: what: why; what to do`.
+
+mod args;
+mod ask;
+mod bench;
+mod client;
+mod config;
+mod connect;
+mod failure;
+mod output;
+mod start;
+mod up;
+
+#[cfg(test)]
+mod tests;
+
+use args::{Cli, Command};
+use clap::{CommandFactory, Parser};
+use failure::Failure;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    log_to_stderr();
+    match run(cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}
+
+fn run(cli: Cli) -> Result<(), Failure> {
+    let Cli { command, json, api } = cli;
+    match command {
+        Command::Up(args) => up::run(&args, api.as_deref(), json),
+        Command::Config(args) => config::run(&args, json),
+        Command::Bench(args) => bench::run(args, json),
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "weir", &mut script);
+            output::raw(&script)
+        }
+        Command::Status => ask::status(&client::Client::find(api.as_deref())?, json),
+        Command::Device(args) => ask::device(&client::Client::find(api.as_deref())?, &args, json),
+        Command::Tenant(args) => ask::tenant(&client::Client::find(api.as_deref())?, &args, json),
+        Command::Export(args) => ask::export(&client::Client::find(api.as_deref())?, &args, json),
+        Command::Shutdown => ask::shutdown(&client::Client::find(api.as_deref())?, json),
+    }
+}
+
+/// Warnings and errors; `WEIR_LOG=debug` or `WEIR_LOG=weir_node::door=trace` for more.
+fn log_to_stderr() {
+    use std::io::IsTerminal;
+    use tracing_subscriber::EnvFilter;
+    let filter = EnvFilter::try_from_env("WEIR_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .init();
+}

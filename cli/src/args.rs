@@ -1,0 +1,216 @@
+//! The command line.
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use weir_node::config::Mechanism;
+
+/// NVMe drives that tenants share with guarantees.
+///
+/// Exit status: 0 on success, 1 where something failed, 2 for wrong usage.
+#[derive(Debug, Parser)]
+#[command(name = "weir", version, after_help = EXAMPLES, arg_required_else_help = true)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+    /// Print JSON
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// The node's API: unix:PATH, a path, or IP:PORT [default: weir.sock in the runtime folder]
+    #[arg(long, global = true, env = "WEIR_API", value_name = "ADDRESS")]
+    pub api: Option<String>,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  weir up                                start the built-in default: a 1 GiB RAM drive, three tenants
+  weir up -c weir.toml                   start what a file says
+  weir status                            what the running node does
+  weir tenant set silver --class high    change a share while I/O runs
+  weir bench 'local:ram?latency=80us'    measure a drive in this process, no node needed";
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Start a node in the foreground and serve until SIGTERM, SIGINT or `weir shutdown`
+    Up(Up),
+    /// Show what the running node serves, and to whom
+    Status,
+    /// List drives, or change their arbitration
+    Device(Device),
+    /// List tenants, or change their shares
+    Tenant(Tenant),
+    /// List the ways to the drives
+    Export(Export),
+    /// Let the running node finish what is in flight and end
+    Shutdown,
+    /// Check a configuration file, or print it with every default
+    Config(Config),
+    /// Measure a drive
+    Bench(crate::bench::Args),
+    /// Print a completion script for a shell
+    #[command(after_help = "Example:\n  weir completions bash > /etc/bash_completion.d/weir")]
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  weir up
+  weir up -c weir.toml
+  weir up --poll --cores 0,1 --listen 0.0.0.0:4420
+
+The first SIGTERM or SIGINT drains and exits 0, the second exits 1 at once.")]
+pub struct Up {
+    /// The configuration [default: built in; `weir config --default` prints it]
+    #[arg(short, long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Spin even without work, for the lowest latency
+    #[arg(long)]
+    pub poll: bool,
+    /// CPUs to run on, one reactor each
+    #[arg(long, value_name = "CPU", value_delimiter = ',')]
+    pub cores: Vec<u16>,
+    /// Where NVMe/TCP listens
+    #[arg(long, value_name = "IP:PORT", value_delimiter = ',')]
+    pub listen: Vec<SocketAddr>,
+}
+
+#[derive(Debug, Args)]
+pub struct Device {
+    #[command(subcommand)]
+    pub command: DeviceCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum DeviceCommand {
+    /// List the drives
+    Ls,
+    /// Change how a drive arbitrates, while I/O runs
+    #[command(after_help = "\
+Examples:
+  weir device set ssd0 --arbitration wrr --weights 32:16:8
+  weir device set ssd0 --arbitration drr --quanta 128KiB:64KiB:32KiB
+  weir device set ssd0 --burst none")]
+    Set(DeviceSet),
+}
+
+#[derive(Debug, Args)]
+#[group(id = "change", required = true, multiple = true, args = ["arbitration", "weights", "burst", "quanta"])]
+pub struct DeviceSet {
+    /// The drive
+    pub name: String,
+    /// Who is next
+    #[arg(long, value_enum)]
+    pub arbitration: Option<MechanismArg>,
+    /// wrr: commands of high:medium:low in a round, 1 to 256 each
+    #[arg(long, value_name = "H:M:L")]
+    pub weights: Option<String>,
+    /// rr, wrr: commands of a queue in one visit, 1, 2, 4 … 64, or none for no limit
+    #[arg(long, value_name = "COUNT")]
+    pub burst: Option<String>,
+    /// drr: bytes of high:medium:low in a round, 4KiB to 1GiB each
+    #[arg(long, value_name = "H:M:L")]
+    pub quanta: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum MechanismArg {
+    None,
+    Rr,
+    Wrr,
+    Drr,
+}
+
+impl From<MechanismArg> for Mechanism {
+    fn from(arg: MechanismArg) -> Self {
+        match arg {
+            MechanismArg::None => Mechanism::None,
+            MechanismArg::Rr => Mechanism::Rr,
+            MechanismArg::Wrr => Mechanism::Wrr,
+            MechanismArg::Drr => Mechanism::Drr,
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+pub struct Tenant {
+    #[command(subcommand)]
+    pub command: TenantCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum TenantCommand {
+    /// List the tenants
+    Ls,
+    /// Change a tenant's share, while I/O runs
+    #[command(after_help = "\
+Examples:
+  weir tenant set silver --class high
+  weir tenant set bronze --weight 4")]
+    Set(TenantSet),
+}
+
+#[derive(Debug, Args)]
+#[group(id = "share", required = true, multiple = true, args = ["class", "weight"])]
+pub struct TenantSet {
+    /// The tenant
+    pub name: String,
+    /// Its class
+    #[arg(long, value_enum)]
+    pub class: Option<ClassArg>,
+    /// Its share among the tenants of its class, 1 to 256
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub weight: Option<u16>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum ClassArg {
+    Urgent,
+    High,
+    Medium,
+    Low,
+}
+
+impl ClassArg {
+    pub fn name(self) -> &'static str {
+        match self {
+            ClassArg::Urgent => "urgent",
+            ClassArg::High => "high",
+            ClassArg::Medium => "medium",
+            ClassArg::Low => "low",
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+pub struct Export {
+    #[command(subcommand)]
+    pub command: ExportCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum ExportCommand {
+    /// List the exports
+    Ls,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  weir config --default > weir.toml    start a configuration of your own
+  weir config -c weir.toml --check     say what is wrong with it, with file, line and key
+  weir config -c weir.toml             print it with every default filled in")]
+pub struct Config {
+    /// The configuration [default: built in]
+    #[arg(short, long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Print the built-in default as written, with comments
+    #[arg(long, conflicts_with_all = ["config", "check"])]
+    pub default: bool,
+    /// Print nothing but errors
+    #[arg(long)]
+    pub check: bool,
+}

@@ -1,0 +1,257 @@
+//! Commands that ask or change a running node.
+
+use crate::args::{self, DeviceCommand, DeviceSet, ExportCommand, TenantCommand, TenantSet};
+use crate::client::Client;
+use crate::failure::Failure;
+use crate::output::{self, Table};
+use std::time::{Duration, Instant};
+use weir_node::api::{DevicePatch, DeviceStatus, ExportStatus, SharesPatch, State, Status, TenantPatch, TenantStatus};
+use weir_node::config::{Arbitration, Mechanism};
+use weir_units::{Bytes, Nanos, parse};
+
+/// A drain that takes longer than this is worth a word.
+const DRAIN: Duration = Duration::from_secs(60);
+
+pub fn status(client: &Client, json: bool) -> Result<(), Failure> {
+    let status: Status = client.get("/v1/status")?;
+    if json { output::json(&status) } else { output::text(&describe(&status)) }
+}
+
+/// The whole of `weir status`.
+pub fn describe(status: &Status) -> String {
+    let state = match status.state {
+        State::Serving => "serving",
+        State::Draining => "draining",
+    };
+    let up = uptime(status.uptime_s);
+    let mut out = format!("node {}  {state} for {up}  process {}  weir {}\n", status.node, status.pid, status.version);
+    let cores: Vec<String> = status.shards.iter().map(|s| s.core.to_string()).collect();
+    let poll = if status.shards.iter().any(|s| s.poll) { " (polling)" } else { "" };
+    out += &format!("cores {}{poll}  api {}\n", cores.join(","), status.api.join(" "));
+    for (title, table) in [
+        ("devices", devices_table(&status.devices)),
+        ("tenants", tenants_table(&status.tenants)),
+        ("exports", exports_table(&status.exports)),
+    ] {
+        out += &format!("\n{title}\n{}", table.render());
+    }
+    out
+}
+
+fn uptime(seconds: f64) -> String {
+    let s = seconds.max(0.0) as u64;
+    match (s / 86_400, s / 3_600 % 24, s / 60 % 60, s % 60) {
+        (0, 0, 0, s) => format!("{s} s"),
+        (0, 0, m, s) => format!("{m} min {s} s"),
+        (0, h, m, _) => format!("{h} h {m} min"),
+        (d, h, _, _) => format!("{d} d {h} h"),
+    }
+}
+
+pub fn device(client: &Client, args: &args::Device, json: bool) -> Result<(), Failure> {
+    match &args.command {
+        DeviceCommand::Ls => {
+            let devices: Vec<DeviceStatus> = client.get("/v1/devices")?;
+            if json { output::json(&devices) } else { output::text(&devices_table(&devices).render()) }
+        }
+        DeviceCommand::Set(set) => {
+            let patch = device_patch(set).map_err(Failure::usage)?;
+            let device: DeviceStatus = client.patch(&format!("/v1/devices/{}", in_url(&set.name)), &patch)?;
+            if json {
+                return output::json(&device);
+            }
+            output::text(&format!("{}: {}\n", device.name, arbitration(&device.arbitration)))
+        }
+    }
+}
+
+fn device_patch(set: &DeviceSet) -> Result<DevicePatch, String> {
+    let burst = match set.burst.as_deref() {
+        None => None,
+        Some("none") => Some(None),
+        Some(text) => match text.parse::<u32>() {
+            Ok(n) if n.is_power_of_two() && n <= 64 => Some(Some(n.trailing_zeros() as u8)),
+            _ => return Err(format!("--burst: \"{text}\": 1, 2, 4, 8, 16, 32, 64 or none is allowed")),
+        },
+    };
+    let weight = |t: &str| t.parse::<u16>().map_err(|_| format!("--weights: \"{t}\" is not a number from 1 to 256"));
+    let quantum = |t: &str| {
+        let bytes = parse::bytes(t).map_err(|e| format!("--quanta: {e}"))?;
+        u32::try_from(bytes.0).map_err(|_| format!("--quanta: {bytes} is out of range; 4KiB to 1GiB is allowed"))
+    };
+    let patch = DevicePatch {
+        mechanism: set.arbitration.map(Mechanism::from),
+        weights: three(set.weights.as_deref(), "--weights", weight)?,
+        burst,
+        quanta: three(set.quanta.as_deref(), "--quanta", quantum)?,
+    };
+    patch.check().map_err(|e| format!("--{e}"))?;
+    Ok(patch)
+}
+
+/// `high:medium:low`; an empty place leaves that class as it is.
+fn three<T>(
+    text: Option<&str>,
+    option: &str,
+    read: impl Fn(&str) -> Result<T, String>,
+) -> Result<Option<SharesPatch<T>>, String> {
+    let Some(text) = text else { return Ok(None) };
+    let parts: Vec<&str> = text.split(':').collect();
+    let [high, medium, low] = parts[..] else {
+        return Err(format!("{option}: \"{text}\" is not three values high:medium:low"));
+    };
+    let part = |t: &str| if t.is_empty() { Ok(None) } else { read(t).map(Some) };
+    Ok(Some(SharesPatch { high: part(high)?, medium: part(medium)?, low: part(low)? }))
+}
+
+pub fn tenant(client: &Client, args: &args::Tenant, json: bool) -> Result<(), Failure> {
+    match &args.command {
+        TenantCommand::Ls => {
+            let tenants: Vec<TenantStatus> = client.get("/v1/tenants")?;
+            if json { output::json(&tenants) } else { output::text(&tenants_table(&tenants).render()) }
+        }
+        TenantCommand::Set(TenantSet { name, class, weight }) => {
+            let patch = TenantPatch { class: class.map(|c| c.name().to_string()), weight: *weight };
+            let tenant: TenantStatus = client.patch(&format!("/v1/tenants/{}", in_url(name)), &patch)?;
+            if json {
+                return output::json(&tenant);
+            }
+            output::text(&format!("{}: class {}, weight {}\n", tenant.name, tenant.class, tenant.weight))
+        }
+    }
+}
+
+pub fn export(client: &Client, args: &args::Export, json: bool) -> Result<(), Failure> {
+    match args.command {
+        ExportCommand::Ls => {
+            let exports: Vec<ExportStatus> = client.get("/v1/exports")?;
+            if json { output::json(&exports) } else { output::text(&exports_table(&exports).render()) }
+        }
+    }
+}
+
+/// Returns when the node has ended.
+pub fn shutdown(client: &Client, json: bool) -> Result<(), Failure> {
+    let _: serde_json::Value = client.post("/v1/shutdown")?;
+    let start = Instant::now();
+    while client.answers() {
+        if start.elapsed() > DRAIN {
+            let what = format!("shutdown: the node has been draining for {} s", DRAIN.as_secs());
+            return Err(Failure::new(what + "; wait, or send it SIGTERM to end it at once"));
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    if json { output::json(&serde_json::json!({ "state": "stopped" })) } else { output::text("stopped\n") }
+}
+
+/// A name as one segment of a path.
+fn in_url(name: &str) -> String {
+    let byte = |b: u8| match b {
+        b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => char::from(b).to_string(),
+        other => format!("%{other:02X}"),
+    };
+    name.bytes().map(byte).collect()
+}
+
+fn arbitration(a: &Arbitration) -> String {
+    match a.mechanism {
+        Mechanism::None => "none".to_string(),
+        Mechanism::Rr => format!("rr, burst {}", burst(a.burst)),
+        Mechanism::Wrr => {
+            format!("wrr {}:{}:{}, burst {}", a.weights.high, a.weights.medium, a.weights.low, burst(a.burst))
+        }
+        Mechanism::Drr => {
+            let [h, m, l] = [a.quanta.high, a.quanta.medium, a.quanta.low].map(|q| Bytes(q.into()).to_string());
+            format!("drr {h}:{m}:{l}")
+        }
+    }
+}
+
+fn burst(log2: Option<u8>) -> String {
+    log2.map_or("none".to_string(), |log2| (1_u32 << log2.min(31)).to_string())
+}
+
+fn devices_table(devices: &[DeviceStatus]) -> Table {
+    let mut table = Table::new(&[
+        "NAME",
+        "MEDIA",
+        ">CAPACITY",
+        ">LATENCY",
+        ">SLOTS",
+        "ARBITRATION",
+        ">QUEUES",
+        ">READ",
+        ">WRITTEN",
+        ">ERRORS",
+        "NQN",
+    ]);
+    for d in devices {
+        let latency = if d.latency_ns == 0 { "-".to_string() } else { Nanos(d.latency_ns).to_string() };
+        table.row([
+            d.name.clone(),
+            d.media.clone(),
+            Bytes(d.capacity_bytes).to_string(),
+            latency,
+            format!("{}/{}", d.slots_busy, d.slots),
+            arbitration(&d.arbitration),
+            d.queues.to_string(),
+            amount(d.io.read_bytes),
+            amount(d.io.written_bytes),
+            d.io.errors.to_string(),
+            d.nqn.clone(),
+        ]);
+    }
+    table
+}
+
+fn tenants_table(tenants: &[TenantStatus]) -> Table {
+    let mut table = Table::new(&[
+        "NAME", "CLASS", ">WEIGHT", ">QUEUES", ">READS", ">WRITES", ">READ", ">WRITTEN", ">ERRORS", "HOSTS",
+    ]);
+    for t in tenants {
+        let class = if t.urgent && t.class != "urgent" { format!("{} (urgent)", t.class) } else { t.class.clone() };
+        table.row([
+            t.name.clone(),
+            class,
+            t.weight.to_string(),
+            t.queues.to_string(),
+            t.io.reads.to_string(),
+            t.io.writes.to_string(),
+            amount(t.io.read_bytes),
+            amount(t.io.written_bytes),
+            t.io.errors.to_string(),
+            t.hosts.join(" "),
+        ]);
+    }
+    table
+}
+
+fn exports_table(exports: &[ExportStatus]) -> Table {
+    let mut table = Table::new(&["DEVICE", "DOOR", "TENANT", "CLASS FROM", ">QUEUES", "MODE", ">CLIENTS", "ADDRESS"]);
+    for e in exports {
+        table.row([
+            e.device.clone(),
+            e.door.clone(),
+            e.tenant.clone().unwrap_or_else(|| "by host".to_string()),
+            e.class_from.to_string(),
+            e.queues.to_string(),
+            if e.read_only { "ro" } else { "rw" }.to_string(),
+            e.clients.to_string(),
+            e.addresses.join(" "),
+        ]);
+    }
+    table
+}
+
+/// Bytes to three digits, in powers of ten as bandwidths are.
+fn amount(bytes: u64) -> String {
+    let mut value = bytes as f64;
+    for unit in ["B", "KB", "MB", "GB", "TB"] {
+        if value < 999.5 {
+            let digits = if unit == "B" || value >= 99.95 { 0 } else { 1 };
+            return format!("{value:.digits$} {unit}");
+        }
+        value /= 1000.0;
+    }
+    format!("{value:.1} PB")
+}

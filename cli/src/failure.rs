@@ -1,0 +1,43 @@
+//! What a command that failed leaves behind: one line and an exit status.
+
+use std::fmt::Display;
+use std::process::ExitCode;
+
+/// `weir: what: why; what to do`, and 1 or 2.
+#[derive(Debug)]
+pub struct Failure {
+    text: String,
+    usage: bool,
+}
+
+impl Failure {
+    /// It was tried and failed: exit status 1.
+    pub fn new(text: impl Display) -> Self {
+        Failure { text: text.to_string(), usage: false }
+    }
+
+    /// It was asked for wrongly: exit status 2.
+    pub fn usage(text: impl Display) -> Self {
+        Failure { text: text.to_string(), usage: true }
+    }
+
+    /// Without the `weir: ` in front.
+    #[cfg(test)]
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Prints it (several lines where it has several) and gives the exit status.
+    pub fn report(self) -> ExitCode {
+        for line in self.text.lines() {
+            eprintln!("weir: {line}");
+        }
+        ExitCode::from(if self.usage { 2 } else { 1 })
+    }
+}
+
+impl From<weir_node::config::ConfigError> for Failure {
+    fn from(error: weir_node::config::ConfigError) -> Self {
+        Failure::new(error)
+    }
+}

@@ -1,0 +1,66 @@
+//! Text for people and programs on standard output. A reader that has seen enough (`weir status | head -1`) is no error.
+
+use crate::failure::Failure;
+use serde::Serialize;
+use std::io::{ErrorKind, Write};
+
+/// Writes bytes as they are.
+pub fn raw(bytes: &[u8]) -> Result<(), Failure> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(bytes).and_then(|()| out.flush()) {
+        Err(e) if e.kind() != ErrorKind::BrokenPipe => Err(Failure::new(format_args!("standard output: {e}"))),
+        _ => Ok(()),
+    }
+}
+
+/// Writes text that ends its own lines.
+pub fn text(text: &str) -> Result<(), Failure> {
+    raw(text.as_bytes())
+}
+
+/// Writes one JSON document and a newline.
+pub fn json(value: &impl Serialize) -> Result<(), Failure> {
+    let mut text = serde_json::to_string_pretty(value).map_err(Failure::new)?;
+    text.push('\n');
+    raw(text.as_bytes())
+}
+
+/// A table with aligned columns, two blanks apart.
+pub struct Table {
+    rows: Vec<Vec<String>>,
+    right: Vec<bool>,
+}
+
+impl Table {
+    /// With these headings; a heading that begins with `>` is aligned right, for numbers.
+    pub fn new(headings: &[&str]) -> Self {
+        let names = headings.iter().map(|h| h.trim_start_matches('>').to_string()).collect();
+        Table { rows: vec![names], right: headings.iter().map(|h| h.starts_with('>')).collect() }
+    }
+
+    /// Adds a row; a missing cell is empty.
+    pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
+        let mut row: Vec<String> = cells.into_iter().collect();
+        row.resize(self.right.len(), String::new());
+        self.rows.push(row);
+    }
+
+    /// The lines, without blanks at their ends.
+    pub fn render(&self) -> String {
+        let width = |column: usize| self.rows.iter().map(|r| r[column].chars().count()).max().unwrap_or(0);
+        let widths: Vec<usize> = (0..self.right.len()).map(width).collect();
+        let mut out = String::new();
+        for row in &self.rows {
+            let mut line = String::new();
+            for (i, cell) in row.iter().enumerate() {
+                let gap = if i == 0 { "" } else { "  " };
+                let pad = " ".repeat(widths[i] - cell.chars().count());
+                let [before, after] = if self.right[i] { [pad.as_str(), ""] } else { ["", pad.as_str()] };
+                line.extend([gap, before, cell, after]);
+            }
+            out.push_str(line.trim_end());
+            out.push('\n');
+        }
+        out
+    }
+}
