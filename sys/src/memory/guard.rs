@@ -1,0 +1,89 @@
+//! What happens when a guest's memory file is truncated under its mapping: the kernel sends SIGBUS at the next access. A
+//! front end could end the whole node that way, so the handler here puts a private page of zeroes at the address, if it is
+//! in a mapping that was announced, and lets the access continue. Any other SIGBUS ends the process, as it would have.
+
+use std::sync::Once;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+const SLOTS: usize = 4096;
+
+struct Slot {
+    start: AtomicUsize,
+    /// 0 when the slot is free, 1 while it is being filled.
+    len: AtomicUsize,
+}
+
+static WATCHED: [Slot; SLOTS] = [const { Slot { start: AtomicUsize::new(0), len: AtomicUsize::new(0) } }; SLOTS];
+static USED: AtomicUsize = AtomicUsize::new(0);
+
+/// A mapping that is watched until this is dropped.
+#[derive(Debug)]
+pub struct Ticket(usize);
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        WATCHED[self.0].len.store(0, Ordering::Release);
+    }
+}
+
+/// Watches a mapping; `None` when there are too many, and then it is as vulnerable as it was.
+pub fn watch(start: usize, len: usize) -> Option<Ticket> {
+    static INSTALL: Once = Once::new();
+    INSTALL.call_once(install);
+    let at = WATCHED.iter().position(|s| s.len.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok())?;
+    WATCHED[at].start.store(start, Ordering::Relaxed);
+    WATCHED[at].len.store(len, Ordering::Release);
+    USED.fetch_max(at + 1, Ordering::Release);
+    Some(Ticket(at))
+}
+
+fn is_watched(address: usize) -> bool {
+    let used = USED.load(Ordering::Acquire);
+    WATCHED[..used].iter().any(|s| {
+        let len = s.len.load(Ordering::Acquire);
+        len > 1 && address.wrapping_sub(s.start.load(Ordering::Relaxed)) < len
+    })
+}
+
+fn install() {
+    // SAFETY: the handler below only uses atomics and system calls that are safe in a signal handler; the structure is
+    // zeroed, which is a valid value of it, and filled before use.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = on_sigbus as *const () as usize;
+        action.sa_flags = libc::SA_SIGINFO | libc::SA_NODEFER;
+        libc::sigemptyset(&mut action.sa_mask);
+        libc::sigaction(libc::SIGBUS, &action, std::ptr::null_mut());
+    }
+}
+
+extern "C" fn on_sigbus(signal: libc::c_int, info: *mut libc::siginfo_t, _context: *mut libc::c_void) {
+    // SAFETY: the kernel passes a valid siginfo to a handler installed with SA_SIGINFO.
+    let address = unsafe { (*info).si_addr() }.addr();
+    if is_watched(address) && plug(address) {
+        return;
+    }
+    // SAFETY: back to the default action; returning repeats the access, which then ends the process.
+    unsafe {
+        libc::signal(signal, libc::SIG_DFL);
+    }
+}
+
+/// Puts zeroes at the page of `address`. Where the mapping is of huge pages this fails, and the process ends.
+fn plug(address: usize) -> bool {
+    const PAGE: usize = 4096;
+    let page = std::ptr::without_provenance_mut::<libc::c_void>(address & !(PAGE - 1));
+    // SAFETY: the page belongs to a mapping that is watched, hence to a `GuestMemory`, which never makes references into
+    // it; replacing its content is what the other process could have done as well.
+    let got = unsafe {
+        libc::mmap(
+            page,
+            PAGE,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED,
+            -1,
+            0,
+        )
+    };
+    got != libc::MAP_FAILED
+}
