@@ -11,7 +11,7 @@
 //!                              └─ sys::transport::vhost_user  vhost_user (front end)      a ring in shared memory
 //! ```
 //!
-//! May depend on `weir-spec` and `weir-units` only: no clock, no thread, no socket.
+//! May depend on `weir-spec`, `weir-units` and `weir-session` (its `Memory` port) only: no clock, no thread, no socket.
 //!
 //! Left out: interrupts (every caller polls), metadata, fused commands, more than one namespace a queue pair.
 
