@@ -1,1 +1,25 @@
-//! The host's side of nvme_tcp.
+//! The host's end of NVMe/TCP (NVMe/TCP Transport 1.0; fabrics of NVMe base 2.0).
+//!
+//! ```text
+//!   submit() ─► commands by CID ─► segments() ─► socket        [`Connection`]: one queue pair, capsules and data
+//!   completions ◄── receive(), filled() ◄─────── socket
+//!
+//!   ask() ──► Ask::Command ─► Connection of the admin queue    [`BringUp`]: from Connect to an enabled controller
+//!   answer() ◄── completion and its data
+//! ```
+//!
+//! [`Connection`] neither owns the callers' buffers nor copies what they write: it hands out segments, which name a place in
+//! its own headers or in a buffer of the [`Buffers`] port. [`command`] builds the submission queue entries.
+//!
+//! Left out: TLS, authentication, ANA, reconnecting. Limits: one R2T outstanding a command (MAXR2T 0).
+
+mod bring_up;
+pub mod command;
+mod connection;
+mod receive;
+
+#[cfg(test)]
+mod tests;
+
+pub use bring_up::{Ask, BringUp, Discovery, Options, Ready};
+pub use connection::{Buffers, Completion, Connection, Failure, Segment, Settings, Transfer};

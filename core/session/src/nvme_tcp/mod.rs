@@ -26,6 +26,8 @@ mod rx;
 mod tx;
 
 #[cfg(test)]
+mod pair_tests;
+#[cfg(test)]
 mod tests;
 
 pub use budget::Budget;

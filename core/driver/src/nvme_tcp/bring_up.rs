@@ -1,0 +1,395 @@
+//! From a fresh admin connection to an enabled controller, one command at a time (base 2.0, 3.5.2), and the reading of the
+//! discovery log.
+
+use super::command;
+use super::connection::Transfer;
+use crate::TransportError;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use weir_spec::nvme::fabrics::{CNTLID_DYNAMIC, ConnectData, DISCOVERY_NQN};
+use weir_spec::nvme::identify::{IDENTIFY_LEN, IdentifyController, IdentifyNamespace, cns};
+use weir_spec::nvme::log::{DiscoveryEntry, DiscoveryHeader};
+use weir_spec::nvme::register::{self, Cap, Cc, Csts, ams};
+use weir_spec::nvme::{Cqe, Sqe};
+use weir_units::{Class, Nanos};
+use zerocopy::{FromBytes, IntoBytes};
+
+/// What the host wants.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The subsystem.
+    pub subnqn: String,
+    /// This host.
+    pub hostnqn: String,
+    /// This host's identifier.
+    pub hostid: [u8; 16],
+    /// The namespace; 0 takes the first active one.
+    pub nsid: u32,
+    /// I/O queue pairs.
+    pub queues: u16,
+    /// Entries of an I/O queue.
+    pub depth: u16,
+    /// The class to ask for in CATTR; counts where the operator lets it.
+    pub class: Option<Class>,
+    /// Whether the host wants SQHD; without, reads end with their data.
+    pub sq_flow_control: bool,
+    /// Header digests.
+    pub header_digest: bool,
+    /// Data digests.
+    pub data_digest: bool,
+    /// Keep alive timeout; zero for none.
+    pub kato: Nanos,
+    /// CC.AMS ([`ams`]).
+    pub ams: u32,
+}
+
+impl Options {
+    /// For a subsystem, with the usual choices: one queue pair of 128 entries, no digests, no SQ flow control.
+    pub fn new(subnqn: &str, hostnqn: &str) -> Self {
+        Self {
+            subnqn: subnqn.into(),
+            hostnqn: hostnqn.into(),
+            hostid: hostid(hostnqn),
+            nsid: 1,
+            queues: 1,
+            depth: 128,
+            class: None,
+            sq_flow_control: false,
+            header_digest: false,
+            data_digest: false,
+            kato: Nanos::from_secs(15),
+            ams: ams::RR,
+        }
+    }
+
+    /// The data of Connect, for the admin queue (`cntlid` is then [`CNTLID_DYNAMIC`]) and the I/O queues of a controller.
+    pub fn connect_data(&self, cntlid: u16) -> ConnectData {
+        ConnectData::new(&self.subnqn, &self.hostnqn, self.hostid, cntlid)
+    }
+
+    /// CATTR for an I/O queue.
+    pub fn cattr(&self) -> u8 {
+        command::cattr(self.class, self.sq_flow_control)
+    }
+}
+
+/// A host identifier that follows from the host's name (FNV-1a, twice), never zero.
+fn hostid(hostnqn: &str) -> [u8; 16] {
+    let fnv = |seed: u64| hostnqn.bytes().fold(seed, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0000_0100_0000_01b3));
+    let mut id = [0; 16];
+    let (low, high) = id.split_at_mut(8);
+    low.copy_from_slice(&fnv(0xcbf2_9ce4_8422_2325).to_le_bytes());
+    high.copy_from_slice(&(fnv(0x9e37_79b9_7f4a_7c15) | 1).to_le_bytes());
+    id
+}
+
+/// What comes next.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Ask {
+    /// Submit this command; its data to the controller is given, its data to the host goes back to `answer`.
+    Command {
+        /// The entry.
+        sqe: Sqe,
+        /// Which way its data moves.
+        transfer: Transfer,
+        /// Data for the controller.
+        data: Vec<u8>,
+    },
+    /// Ask again after so long.
+    Wait(Nanos),
+    /// Nothing: [`BringUp::ready`] has it all.
+    Nothing,
+}
+
+/// What was found out about controller and namespace.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ready {
+    /// CNTLID.
+    pub cntlid: u16,
+    /// I/O queue pairs granted.
+    pub queues: u16,
+    /// Entries that a queue may have at most.
+    pub max_depth: u32,
+    /// The longest transfer in bytes.
+    pub max_transfer: u32,
+    /// In-capsule data of I/O queues in bytes.
+    pub in_capsule: u32,
+    /// The namespace.
+    pub nsid: u32,
+    /// Bytes of a logical block.
+    pub block_size: u32,
+    /// Bytes of the namespace.
+    pub capacity: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Connect,
+    Capabilities,
+    Enable,
+    AwaitReady,
+    Pause,
+    IdentifyController,
+    Queues,
+    Namespaces,
+    IdentifyNamespace,
+    Done,
+}
+
+/// The steps from Connect to a controller that takes I/O queues. For the discovery subsystem it ends once the controller
+/// was identified.
+#[derive(Debug)]
+pub struct BringUp {
+    options: Options,
+    phase: Phase,
+    cap: Cap,
+    polls_left: u32,
+    ready: Ready,
+}
+
+const POLL: Nanos = Nanos::from_millis(1);
+
+impl BringUp {
+    /// Begins with Connect.
+    pub fn new(options: Options) -> Self {
+        Self { options, phase: Phase::Connect, cap: Cap(0), polls_left: 0, ready: Ready::default() }
+    }
+
+    /// What was asked for.
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// What was found out; complete when [`ask`](Self::ask) asks for nothing.
+    pub fn ready(&self) -> Ready {
+        self.ready
+    }
+
+    /// What to do now.
+    pub fn ask(&mut self) -> Ask {
+        let read = |sqe, len| Ask::Command { sqe, transfer: Transfer::ToHost(len), data: Vec::new() };
+        let bare = |sqe| Ask::Command { sqe, transfer: Transfer::None, data: Vec::new() };
+        match self.phase {
+            Phase::Connect => {
+                let data = self.options.connect_data(CNTLID_DYNAMIC);
+                let kato = (self.options.kato.get() / 1_000_000) as u32;
+                Ask::Command {
+                    sqe: command::connect(0, 32, command::cattr(None, self.options.sq_flow_control), kato),
+                    transfer: Transfer::ToController(data.as_bytes().len() as u32),
+                    data: data.as_bytes().into(),
+                }
+            }
+            Phase::Capabilities => bare(command::property_get(register::CAP, 8)),
+            Phase::Enable => {
+                let cc = Cc(0).with_en(1).with_iosqes(6).with_iocqes(4).with_ams(self.options.ams);
+                bare(command::property_set(register::CC, cc.0))
+            }
+            Phase::AwaitReady => bare(command::property_get(register::CSTS, 4)),
+            Phase::Pause => {
+                self.phase = Phase::AwaitReady;
+                Ask::Wait(POLL)
+            }
+            Phase::IdentifyController => read(command::identify(cns::CONTROLLER, 0), IDENTIFY_LEN as u32),
+            Phase::Queues => bare(command::set_queues(self.options.queues.max(1))),
+            Phase::Namespaces => read(command::identify(cns::ACTIVE_NAMESPACES, 0), IDENTIFY_LEN as u32),
+            Phase::IdentifyNamespace => read(command::identify(cns::NAMESPACE, self.ready.nsid), IDENTIFY_LEN as u32),
+            Phase::Done => Ask::Nothing,
+        }
+    }
+
+    /// The completion of the last command, with its data to the host.
+    ///
+    /// # Errors
+    /// The controller refused, in its own words, or is none that this driver can use.
+    pub fn answer(&mut self, cqe: &Cqe, data: &[u8]) -> Result<(), TransportError> {
+        if !cqe.status().is_success() {
+            return Err(self.refusal(cqe));
+        }
+        self.phase = match self.phase {
+            Phase::Connect => {
+                self.ready.cntlid = cqe.dw0.get() as u16;
+                Phase::Capabilities
+            }
+            Phase::Capabilities => {
+                self.cap = Cap(u64::from(cqe.dw0.get()) | u64::from(cqe.dw1.get()) << 32);
+                self.ready.max_depth = self.cap.mqes() as u32 + 1;
+                self.polls_left = (self.cap.to() as u32).max(1).saturating_mul(500);
+                self.check_ams()?;
+                Phase::Enable
+            }
+            Phase::Enable => Phase::AwaitReady,
+            Phase::AwaitReady | Phase::Pause => self.status(Csts(cqe.dw0.get()))?,
+            Phase::IdentifyController => self.controller(data)?,
+            Phase::Queues => {
+                let granted = (cqe.dw0.get() & 0xffff).min(cqe.dw0.get() >> 16) + 1;
+                self.ready.queues = granted.min(u32::from(self.options.queues.max(1))) as u16;
+                self.ready.nsid = self.options.nsid;
+                if self.options.nsid == 0 { Phase::Namespaces } else { Phase::IdentifyNamespace }
+            }
+            Phase::Namespaces => {
+                self.ready.nsid = data.first_chunk().map_or(0, |c| u32::from_le_bytes(*c));
+                if self.ready.nsid == 0 {
+                    return Err(self.refused("it has no active namespace"));
+                }
+                Phase::IdentifyNamespace
+            }
+            Phase::IdentifyNamespace => self.namespace(data)?,
+            Phase::Done => Phase::Done,
+        };
+        Ok(())
+    }
+
+    fn check_ams(&self) -> Result<(), TransportError> {
+        let supported = match self.options.ams {
+            ams::RR => true,
+            ams::WRR => self.cap.ams() & register::ams_supported::WRR != 0,
+            _ => self.cap.ams() & register::ams_supported::VENDOR != 0,
+        };
+        if supported { Ok(()) } else { Err(self.refused("it does not support the arbitration mechanism asked for")) }
+    }
+
+    fn status(&mut self, csts: Csts) -> Result<Phase, TransportError> {
+        if csts.cfs() != 0 {
+            return Err(self.refused("its controller reports a fatal status"));
+        }
+        if csts.rdy() != 0 {
+            return Ok(Phase::IdentifyController);
+        }
+        self.polls_left = self.polls_left.saturating_sub(1);
+        if self.polls_left == 0 {
+            let text = format!("{}: the controller did not become ready in time", self.options.subnqn);
+            return Err(TransportError::Timeout(text));
+        }
+        Ok(Phase::Pause)
+    }
+
+    fn controller(&mut self, data: &[u8]) -> Result<Phase, TransportError> {
+        let Ok((id, _)) = IdentifyController::ref_from_prefix(data) else {
+            return Err(self.refused("its identify data is too short"));
+        };
+        // MDTS counts pages of 2^(12 + MPSMIN) bytes; 0 is no limit.
+        let page = 12 + self.cap.mpsmin() as u32;
+        self.ready.max_transfer = match u32::from(id.mdts) {
+            0 => 1 << 20,
+            n => 1u32.checked_shl(n + page).filter(|b| *b != 0).unwrap_or(1 << 31),
+        };
+        self.ready.in_capsule = id.ioccsz.get().saturating_mul(16).saturating_sub(64);
+        Ok(if self.options.subnqn == DISCOVERY_NQN { Phase::Done } else { Phase::Queues })
+    }
+
+    fn namespace(&mut self, data: &[u8]) -> Result<Phase, TransportError> {
+        let Ok((id, _)) = IdentifyNamespace::ref_from_prefix(data) else {
+            return Err(self.refused("its identify data is too short"));
+        };
+        let shift = id.block_shift().filter(|s| (9..=16).contains(s));
+        let capacity = shift.and_then(|s| id.nsze.get().checked_mul(1 << s)).filter(|c| *c > 0);
+        let (Some(shift), Some(capacity)) = (shift, capacity) else {
+            return Err(self.refused(&format!("namespace {} does not exist", self.ready.nsid)));
+        };
+        (self.ready.block_size, self.ready.capacity) = (1 << shift, capacity);
+        Ok(Phase::Done)
+    }
+
+    fn refused(&self, why: &str) -> TransportError {
+        TransportError::Refused(format!("{}: {why}", self.options.subnqn))
+    }
+
+    fn refusal(&self, cqe: &Cqe) -> TransportError {
+        let what = match self.phase {
+            Phase::Connect => "Connect",
+            Phase::Capabilities | Phase::AwaitReady | Phase::Pause => "Property Get",
+            Phase::Enable => "enabling the controller",
+            Phase::IdentifyController => "Identify Controller",
+            Phase::Queues => "setting the number of queues",
+            Phase::Namespaces | Phase::IdentifyNamespace => "Identify Namespace",
+            Phase::Done => "the command",
+        };
+        refusal(&self.options.subnqn, what, cqe)
+    }
+}
+
+/// The controller said no to a step.
+pub(super) fn refusal(subnqn: &str, what: &str, cqe: &Cqe) -> TransportError {
+    TransportError::Refused(format!("{subnqn} refused {what}: {}", cqe.status()))
+}
+
+/// Reads the discovery log page (base 2.0, 5.16.1.23) until two looks at its generation counter agree.
+#[derive(Debug, Default)]
+pub struct Discovery {
+    generation: Option<u64>,
+    expected: u64,
+    entries: Vec<DiscoveryEntry>,
+    done: bool,
+    tries: u32,
+}
+
+/// Records of a discovery log that are read; more is not believed.
+const RECORDS_MAX: u64 = 4096;
+const RECORD: u64 = size_of::<DiscoveryEntry>() as u64;
+
+impl Discovery {
+    /// Nothing has been read.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// What to read now.
+    pub fn ask(&self) -> Ask {
+        let read = |offset, len| Ask::Command {
+            sqe: command::discovery_log(offset, len),
+            transfer: Transfer::ToHost(len),
+            data: Vec::new(),
+        };
+        let have = self.entries.len() as u64;
+        match (self.done, self.generation) {
+            (true, _) => Ask::Nothing,
+            (false, Some(_)) if have < self.expected => {
+                let records = (self.expected - have).min(4);
+                read((have + 1) * RECORD, (records * RECORD) as u32)
+            }
+            _ => read(0, RECORD as u32),
+        }
+    }
+
+    /// What was read.
+    ///
+    /// # Errors
+    /// The controller refused, or its log makes no sense or does not stand still.
+    pub fn answer(&mut self, cqe: &Cqe, data: &[u8]) -> Result<(), TransportError> {
+        if !cqe.status().is_success() {
+            return Err(refusal(DISCOVERY_NQN, "Get Log Page", cqe));
+        }
+        let odd = |why: &str| TransportError::Protocol(format!("the discovery log {why}"));
+        if self.generation.is_some() && (self.entries.len() as u64) < self.expected {
+            for chunk in data.chunks_exact(RECORD as usize) {
+                if (self.entries.len() as u64) < self.expected {
+                    self.entries.push(DiscoveryEntry::read_from_bytes(chunk).unwrap_or_default());
+                }
+            }
+            return if data.len() < RECORD as usize { Err(odd("is cut short")) } else { Ok(()) };
+        }
+        let (header, _) = DiscoveryHeader::read_from_prefix(data).map_err(|_| odd("is cut short"))?;
+        if self.generation == Some(header.genctr.get()) {
+            self.done = true;
+            return Ok(());
+        }
+        self.tries += 1;
+        if self.tries > 16 {
+            return Err(odd("changes faster than it can be read"));
+        }
+        if header.numrec.get() > RECORDS_MAX {
+            return Err(odd("claims more records than a network has"));
+        }
+        self.generation = Some(header.genctr.get());
+        self.expected = header.numrec.get();
+        self.entries.clear();
+        self.done = self.expected == 0;
+        Ok(())
+    }
+
+    /// The records.
+    pub fn entries(&self) -> &[DiscoveryEntry] {
+        &self.entries
+    }
+}
