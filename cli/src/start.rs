@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use weir_node::api::Control;
 use weir_node::config::Config;
+use weir_node::{Node, NodeControl};
 
 /// A node that serves.
 pub struct Started {
@@ -15,7 +16,15 @@ pub struct Started {
     pub stop: Box<dyn FnOnce()>,
 }
 
-/// Starts what the configuration says. `on_shutdown` is to be called when [`Control::shutdown`] is.
-pub fn start(_config: Config, _on_shutdown: Box<dyn Fn() + Send + Sync>) -> Result<Started, String> {
-    Err("the node is not linked into this build".to_string())
+/// Starts what the configuration says. `on_shutdown` is called when [`Control::shutdown`] is.
+pub fn start(config: Config, on_shutdown: Box<dyn Fn() + Send + Sync>) -> Result<Started, String> {
+    let node = Node::start(config).map_err(|e| e.to_string())?;
+    let listening = node.listening().to_vec();
+    let control = Arc::new(NodeControl::new(&node, on_shutdown));
+    let draining = control.clone();
+    let stop = Box::new(move || {
+        draining.drain();
+        node.stop();
+    });
+    Ok(Started { listening, control, stop })
 }

@@ -1,6 +1,28 @@
-//! placeholder
-
-pub mod config;
+//! The process: drives and doors on shards, put together from a configuration and reached by the control API.
+//!
+//! ```text
+//!   Config ──► Node::start ──► Shard (a thread a core) ──┬─ Reactor         sockets, files, sleeping
+//!                │                 ▲ mailbox             ├─ Drives/Device   machine, media, the executor between
+//!                └─ NodeControl ───┘                     └─ Doors           NVMe/TCP, vhost-user
+//!                     ▲ api (HTTP)
+//! ```
+//!
+//! Decides nothing that a machine of `core` could decide; touches nothing that `sys` does not hand out. docs/architecture.md
+//! has the turn of a shard.
 
 pub mod api;
+pub mod config;
+mod control;
+pub mod device;
+mod direct;
+pub mod door;
 pub mod holder;
+mod node;
+mod remote;
+mod shard;
+pub mod target;
+mod transfer;
+
+pub use control::NodeControl;
+pub use node::{Node, StartError};
+pub use shard::{Call, Shard, ShardHandle};

@@ -1,0 +1,281 @@
+//! The node as its API sees it: questions and changes become calls into the shards' mailboxes.
+
+use crate::api::{
+    Control, Counters, DevicePatch, DeviceStatus, DoorStatus, ExportStatus, Refusal, ShardStatus, State, Status,
+    TenantPatch, TenantStatus,
+};
+use crate::config::{Address, Arbitration, Config, DoorConfig};
+use crate::node::{Node, place};
+use crate::shard::ShardHandle;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+use weir_controller::{ControllerInfo, DriveStats, Work};
+use weir_units::Class;
+
+/// See the [module](self).
+pub struct NodeControl {
+    config: Arc<Config>,
+    shards: Vec<ShardHandle>,
+    listening: Vec<SocketAddr>,
+    started: Instant,
+    draining: AtomicBool,
+    on_shutdown: Box<dyn Fn() + Send + Sync>,
+    /// As it is now, so that a change is made from the present state.
+    arbitration: Mutex<Vec<Arbitration>>,
+}
+
+/// One drive at one moment.
+struct Snapshot {
+    stats: DriveStats,
+    controllers: Vec<ControllerInfo>,
+    capacity: u64,
+    block_size: u32,
+}
+
+/// CPU time of the calling thread.
+fn cpu_seconds() -> f64 {
+    let used = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    used.tv_sec as f64 + used.tv_nsec as f64 / 1e9
+}
+
+fn gone() -> Refusal {
+    Refusal::Unavailable("the node is stopping".into())
+}
+
+fn counters(work: &Work) -> Counters {
+    Counters {
+        reads: work.reads,
+        writes: work.writes,
+        others: work.others,
+        read_bytes: work.read_bytes,
+        written_bytes: work.write_bytes,
+        errors: work.errors,
+    }
+}
+
+impl NodeControl {
+    /// The control of a node that serves; `on_shutdown` is called once, when it is asked to end.
+    pub fn new(node: &Node, on_shutdown: Box<dyn Fn() + Send + Sync>) -> Self {
+        let config = node.config().clone();
+        let arbitration = Mutex::new(config.devices.iter().map(|d| d.arbitration).collect());
+        Self {
+            shards: node.shards().to_vec(),
+            listening: node.listening().to_vec(),
+            started: Instant::now(),
+            draining: AtomicBool::new(false),
+            on_shutdown,
+            arbitration,
+            config,
+        }
+    }
+
+    /// From now on the status says that the node is finishing.
+    pub fn drain(&self) {
+        self.draining.store(true, Ordering::Relaxed);
+    }
+
+    fn snapshot(&self, device: usize) -> Result<Snapshot, Refusal> {
+        let place = place(device, self.shards.len());
+        let look = move |shard: &mut crate::shard::Shard| {
+            let device = shard.drives.device(place.drive);
+            Snapshot {
+                stats: device.machine().stats(),
+                controllers: device.machine().controllers(),
+                capacity: device.capacity(),
+                block_size: device.block_size(),
+            }
+        };
+        self.shards[place.shard as usize].call(look).ok_or_else(gone)
+    }
+
+    fn snapshots(&self) -> Result<Vec<Snapshot>, Refusal> {
+        (0..self.config.devices.len()).map(|i| self.snapshot(i)).collect()
+    }
+
+    fn device_status(&self, index: usize, s: &Snapshot) -> DeviceStatus {
+        let device = &self.config.devices[index];
+        let place = place(index, self.shards.len());
+        let arbitration = self.arbitration.lock().unwrap_or_else(PoisonError::into_inner)[index];
+        DeviceStatus {
+            name: device.name.clone(),
+            nqn: device.nqn.clone(),
+            serial: device.serial.clone(),
+            media: device.media.to_string(),
+            capacity_bytes: s.capacity,
+            block_size: s.block_size,
+            latency_ns: device.latency.get(),
+            slots: s.stats.slots,
+            slots_busy: s.stats.slots_used,
+            slot_bytes: device.slot_bytes.get(),
+            arbitration,
+            cost: device.cost,
+            core: self.config.node.cores[place.shard as usize],
+            controllers: s.controllers.len() as u32,
+            queues: s.controllers.iter().map(|c| c.queues.len() as u32).sum(),
+            io: counters(&s.stats.work),
+        }
+    }
+
+    fn tenant_status(&self, index: usize, snapshots: &[Snapshot]) -> TenantStatus {
+        let tenant = &self.config.tenants[index];
+        let mut status = TenantStatus {
+            name: tenant.name.clone(),
+            class: tenant.class.to_string(),
+            urgent: tenant.urgent,
+            weight: tenant.weight,
+            hosts: tenant.hosts.clone(),
+            controllers: 0,
+            queues: 0,
+            io: Counters::default(),
+        };
+        if tenant.any_host {
+            status.hosts.push("*".into());
+        }
+        for s in snapshots {
+            let Some(t) = s.stats.tenants.get(index) else { continue };
+            status.class = t.class.to_string();
+            status.weight = t.weight;
+            status.controllers += t.controllers;
+            status.queues += t.queues;
+            status.io.add(&counters(&t.work));
+        }
+        status
+    }
+
+    /// Connections of the NVMe/TCP door over all shards, and clients of every vhost-user socket.
+    fn clients(&self) -> Result<(u32, Vec<(std::path::PathBuf, u32)>), Refusal> {
+        let mut connections = 0;
+        let mut sockets = Vec::new();
+        for shard in &self.shards {
+            let look = |s: &mut crate::shard::Shard| (s.doors.nvme_tcp.connections(), s.doors.vhost_user.clients());
+            let (tcp, vhost) = shard.call(look).ok_or_else(gone)?;
+            connections += tcp;
+            sockets.extend(vhost);
+        }
+        Ok((connections, sockets))
+    }
+
+    fn export_statuses(&self, snapshots: &[Snapshot]) -> Result<Vec<ExportStatus>, Refusal> {
+        let (_, sockets) = self.clients()?;
+        let status = |e: &crate::config::ExportConfig| {
+            let (door, addresses, tenant, clients) = match &e.door {
+                DoorConfig::NvmeTcp => {
+                    let addresses = self.listening.iter().map(SocketAddr::to_string).collect();
+                    let fronts = sockets.iter().filter(|(p, _)| self.serves(p, e.device)).map(|(_, n)| n).sum::<u32>();
+                    let all = snapshots[e.device].controllers.len() as u32;
+                    ("nvme-tcp", addresses, None, all.saturating_sub(fronts))
+                }
+                DoorConfig::VhostUser { path, tenant } => {
+                    let clients = sockets.iter().find(|(p, _)| p == path).map_or(0, |(_, n)| *n);
+                    let tenant = Some(self.config.tenants[*tenant].name.clone());
+                    ("vhost-user", vec![path.display().to_string()], tenant, clients)
+                }
+            };
+            ExportStatus {
+                device: self.config.devices[e.device].name.clone(),
+                door: door.into(),
+                addresses,
+                tenant,
+                class_from: e.class_from,
+                queues: e.queues,
+                read_only: e.read_only,
+                clients,
+            }
+        };
+        Ok(self.config.exports.iter().map(status).collect())
+    }
+
+    fn serves(&self, socket: &std::path::Path, device: usize) -> bool {
+        let same = |door: &DoorConfig| matches!(door, DoorConfig::VhostUser { path, .. } if path == socket);
+        self.config.exports.iter().any(|e| e.device == device && same(&e.door))
+    }
+}
+
+impl Control for NodeControl {
+    fn status(&self) -> Result<Status, Refusal> {
+        let snapshots = self.snapshots()?;
+        let (connections, _) = self.clients()?;
+        let state = if self.draining.load(Ordering::Relaxed) { State::Draining } else { State::Serving };
+        let mut shards = Vec::new();
+        for (shard, core) in self.shards.iter().zip(&self.config.node.cores) {
+            let cpu = shard.call(|_| cpu_seconds()).ok_or_else(gone)?;
+            shards.push(ShardStatus { core: *core, poll: self.config.node.poll, cpu_s: cpu });
+        }
+        let listen: Vec<String> = self.listening.iter().map(SocketAddr::to_string).collect();
+        let door = DoorStatus { kind: "nvme-tcp".into(), listen, connections };
+        Ok(Status {
+            node: self.config.node.name.clone(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            pid: std::process::id(),
+            state,
+            uptime_s: self.started.elapsed().as_secs_f64(),
+            api: self.config.node.api.iter().map(Address::to_string).collect(),
+            shards,
+            doors: if self.listening.is_empty() { Vec::new() } else { vec![door] },
+            devices: snapshots.iter().enumerate().map(|(i, s)| self.device_status(i, s)).collect(),
+            tenants: (0..self.config.tenants.len()).map(|i| self.tenant_status(i, &snapshots)).collect(),
+            exports: self.export_statuses(&snapshots)?,
+        })
+    }
+
+    fn devices(&self) -> Result<Vec<DeviceStatus>, Refusal> {
+        Ok(self.snapshots()?.iter().enumerate().map(|(i, s)| self.device_status(i, s)).collect())
+    }
+
+    fn tenants(&self) -> Result<Vec<TenantStatus>, Refusal> {
+        let snapshots = self.snapshots()?;
+        Ok((0..self.config.tenants.len()).map(|i| self.tenant_status(i, &snapshots)).collect())
+    }
+
+    fn exports(&self) -> Result<Vec<ExportStatus>, Refusal> {
+        self.export_statuses(&self.snapshots()?)
+    }
+
+    fn set_device(&self, name: &str, patch: &DevicePatch) -> Result<DeviceStatus, Refusal> {
+        let index = self.config.devices.iter().position(|d| d.name == name);
+        let index = index.ok_or_else(|| Refusal::NotFound(format!("there is no device \"{name}\"")))?;
+        let place = place(index, self.shards.len());
+        {
+            // Held over the call: two patches at once are applied one after the other.
+            let mut current = self.arbitration.lock().unwrap_or_else(PoisonError::into_inner);
+            let wanted = patch.apply(current[index]);
+            let change = move |s: &mut crate::shard::Shard| s.drives.get(place.drive).set_arbitration(wanted.into());
+            let answer = self.shards[place.shard as usize].call(change).ok_or_else(gone)?;
+            answer.map_err(|e| Refusal::Invalid(e.to_string()))?;
+            current[index] = wanted;
+        }
+        Ok(self.device_status(index, &self.snapshot(index)?))
+    }
+
+    fn set_tenant(&self, name: &str, patch: &TenantPatch) -> Result<TenantStatus, Refusal> {
+        let index = self.config.tenants.iter().position(|t| t.name == name);
+        let index = index.ok_or_else(|| Refusal::NotFound(format!("there is no tenant \"{name}\"")))?;
+        let class = patch.class().map_err(Refusal::Invalid)?;
+        let urgent = self.config.tenants[index].urgent;
+        if class == Some(Class::Urgent) && !urgent {
+            let why = format!("tenant \"{name}\" may not be urgent; write urgent = true in its [[tenant]]");
+            return Err(Refusal::Conflict(why));
+        }
+        let weight = patch.weight;
+        for device in 0..self.config.devices.len() {
+            let place = place(device, self.shards.len());
+            let change = move |s: &mut crate::shard::Shard| {
+                let machine = s.drives.get(place.drive);
+                let now = &machine.config().tenants[index];
+                let (class, weight) = (class.unwrap_or(now.class), weight.unwrap_or(now.weight));
+                machine.set_tenant(index as u16, class, urgent, weight)
+            };
+            let answer = self.shards[place.shard as usize].call(change).ok_or_else(gone)?;
+            answer.map_err(|e| Refusal::Invalid(e.to_string()))?;
+        }
+        Ok(self.tenant_status(index, &self.snapshots()?))
+    }
+
+    fn shutdown(&self) {
+        if !self.draining.swap(true, Ordering::Relaxed) {
+            (self.on_shutdown)();
+        }
+    }
+}

@@ -1,0 +1,297 @@
+//! The composition root: a [`Node`] is built in stages, each of which either succeeds or leaves nothing behind.
+//!
+//! 1. claim the addresses (NVMe/TCP listeners); 2. open the drives; 3. one shard a core, drives dealt out in turn;
+//! 4. open the doors; 5. start the threads.
+
+use crate::config::{ClassFrom, Config, Cost, DeviceConfig, DoorConfig};
+use crate::device::{Device, Drives, OpenError};
+use crate::door::{Directory, Doors, Place, nvme_tcp, vhost_user};
+use crate::holder;
+use crate::shard::{Call, Shard, ShardHandle};
+use std::fmt;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+use weir_controller::{self as controller, DiscoveryRecord, Subsystem};
+use weir_spec::nvme::fabrics::DISCOVERY_NQN;
+use weir_sys::reactor::{Idle, Reactor, ReactorError, Waker, mailbox};
+use weir_sys::sched;
+
+/// Why a node does not start.
+#[derive(Debug)]
+pub enum StartError {
+    /// An address of NVMe/TCP cannot be had.
+    Listen(holder::BindError),
+    /// A drive cannot be opened.
+    Device(String, OpenError),
+    /// An export cannot be opened.
+    Export(String, String),
+    /// No event loop.
+    Reactor(ReactorError),
+    /// A thread cannot be started or pinned.
+    Thread(usize, std::io::Error),
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StartError::Listen(why) => write!(f, "door.nvme-tcp.listen: {why}"),
+            StartError::Device(name, why) => write!(f, "device.{name}: {why}"),
+            StartError::Export(door, why) => write!(f, "export {door}: {why}"),
+            StartError::Reactor(why) => write!(f, "{why}"),
+            StartError::Thread(core, why) => {
+                write!(f, "node.cores: no thread on CPU {core}: {why}; name CPUs that this process may use")
+            }
+        }
+    }
+}
+
+impl std::error::Error for StartError {}
+
+impl From<ReactorError> for StartError {
+    fn from(e: ReactorError) -> Self {
+        StartError::Reactor(e)
+    }
+}
+
+/// A running node.
+pub struct Node {
+    config: Arc<Config>,
+    directory: Arc<Directory>,
+    listening: Vec<SocketAddr>,
+    shards: Vec<ShardHandle>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Node {
+    /// Starts everything that `config` names.
+    ///
+    /// # Errors
+    /// The first thing that could not be had; what was opened before it is closed again.
+    pub fn start(config: Config) -> Result<Node, StartError> {
+        let listeners = claim_addresses(&config)?;
+        let listening: Vec<SocketAddr> = listeners.iter().filter_map(|l| l.local_addr().ok()).collect();
+        let cores = config.node.cores.clone();
+        let directory = Arc::new(directory(&config, cores.len()));
+        let (mut shards, handles) = make_shards(&config, &directory)?;
+        for (i, device) in config.devices.iter().enumerate() {
+            let shard = &mut shards[i % cores.len()];
+            let opened = Device::open(device, subsystem_config(&config, device), shard.reactor.now())
+                .map_err(|e| StartError::Device(device.name.clone(), e))?;
+            shard.drives.push(opened);
+        }
+        let mut discovery = Subsystem::new(controller::Config::discovery(), shards[0].reactor.now())
+            .map_err(|e| StartError::Device("discovery".into(), OpenError::Subsystem(e)))?;
+        discovery.set_discovery(discovery_records(&config, &listening));
+        shards[0].drives.push(Device::discovery(discovery));
+        open_doors(&config, &mut shards, listeners)?;
+        let threads = spawn(shards, &cores)?;
+        Ok(Node { config: Arc::new(config), directory, listening, shards: handles, threads })
+    }
+
+    /// What it was started with.
+    pub fn config(&self) -> &Arc<Config> {
+        &self.config
+    }
+
+    /// Where NVMe/TCP listens, with the port that was had where 0 was asked for.
+    pub fn listening(&self) -> &[SocketAddr] {
+        &self.listening
+    }
+
+    /// The shards, by number.
+    pub fn shards(&self) -> &[ShardHandle] {
+        &self.shards
+    }
+
+    /// Where the device of that place in the configuration lives.
+    pub fn place(&self, device: usize) -> Place {
+        place(device, self.shards.len())
+    }
+
+    /// All subsystems.
+    pub fn directory(&self) -> &Arc<Directory> {
+        &self.directory
+    }
+
+    /// Stops taking work, lets what is being executed complete, closes everything and returns.
+    pub fn stop(self) {
+        let (done, finished) = mpsc::channel();
+        for shard in &self.shards {
+            let done = done.clone();
+            shard.post(move |s| s.stop(done));
+        }
+        drop(done);
+        while finished.recv().is_ok() {}
+        for thread in self.threads {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn claim_addresses(config: &Config) -> Result<Vec<TcpListener>, StartError> {
+    if !config.exports.iter().any(|e| e.door == DoorConfig::NvmeTcp) {
+        return Ok(Vec::new());
+    }
+    config.nvme_tcp.listen.iter().map(|a| holder::listen_tcp(*a).map_err(StartError::Listen)).collect()
+}
+
+/// Device `i` is on shard `i mod shards`; the discovery subsystem comes last on shard 0.
+pub(crate) fn place(device: usize, shards: usize) -> Place {
+    Place { shard: (device % shards) as u32, drive: (device / shards) as u32 }
+}
+
+fn directory(config: &Config, shards: usize) -> Directory {
+    let exported = |i: usize| config.exports.iter().any(|e| e.device == i && e.door == DoorConfig::NvmeTcp);
+    let mut list: Vec<(String, Place)> = (config.devices.iter().enumerate())
+        .filter(|(i, _)| exported(*i))
+        .map(|(i, d)| (d.nqn.clone(), place(i, shards)))
+        .collect();
+    let on_first = config.devices.len().div_ceil(shards) as u32;
+    list.push((DISCOVERY_NQN.to_string(), Place { shard: 0, drive: on_first }));
+    Directory(list)
+}
+
+fn make_shards(config: &Config, directory: &Arc<Directory>) -> Result<(Vec<Shard>, Vec<ShardHandle>), StartError> {
+    let idle = || if config.node.poll { Idle::never() } else { Idle::default() };
+    let mut shards = Vec::new();
+    let mut handles = Vec::new();
+    for id in 0..config.node.cores.len() {
+        let waker = Waker::new().map_err(ReactorError::from)?;
+        let (sender, receiver) = mailbox::<Call>(&waker);
+        handles.push(ShardHandle::new(sender));
+        let reactor = Reactor::with_waker(waker)?;
+        let doors = Doors {
+            nvme_tcp: nvme_tcp::Door::new(&config.nvme_tcp, &config.tenants),
+            vhost_user: vhost_user::Door::new(),
+        };
+        shards.push(Shard::new(id as u32, reactor, receiver, idle(), Drives::default(), doors, directory.clone()));
+    }
+    for shard in &mut shards {
+        shard.peers = handles.clone();
+    }
+    Ok((shards, handles))
+}
+
+/// What the drive's machine is made with.
+pub(crate) fn subsystem_config(config: &Config, device: &DeviceConfig) -> controller::Config {
+    let index = config.devices.iter().position(|d| d.name == device.name);
+    let export = config.exports.iter().find(|e| Some(e.device) == index && e.door == DoorConfig::NvmeTcp);
+    let class_from = export.map_or(device.class_from, |e| e.class_from);
+    let tenants = config.tenants.iter().map(|t| {
+        let mut hosts = t.hosts.clone();
+        if t.any_host {
+            hosts.push("*".into());
+        }
+        controller::TenantConfig {
+            name: t.name.clone(),
+            class: t.class,
+            urgent: t.urgent,
+            class_from: class_of(class_from),
+            weight: t.weight,
+            hosts,
+        }
+    });
+    controller::Config {
+        tenants: tenants.collect(),
+        in_capsule: config.nvme_tcp.in_capsule.get() as u32,
+        max_io_queues: export.map_or(device.queues, |e| e.queues.min(device.queues)),
+        ..machine_config(device)
+    }
+}
+
+/// The part of it that the device alone decides.
+pub(crate) fn machine_config(device: &DeviceConfig) -> controller::Config {
+    controller::Config {
+        serial: device.serial.clone(),
+        arbitration: device.arbitration.into(),
+        cost: match device.cost {
+            Cost::Bytes => controller::Cost::Bytes,
+            Cost::Commands => controller::Cost::Commands,
+        },
+        slots: device.slots.into(),
+        slot_bytes: device.slot_bytes.get(),
+        latency: device.latency,
+        max_queue_entries: device.queue_depth.into(),
+        max_io_queues: device.queues,
+        ..controller::Config::new(&device.nqn)
+    }
+}
+
+fn class_of(from: ClassFrom) -> controller::ClassFrom {
+    match from {
+        ClassFrom::Tenant => controller::ClassFrom::Tenant,
+        ClassFrom::Qprio => controller::ClassFrom::Qprio,
+        ClassFrom::Cattr => controller::ClassFrom::Cattr,
+        ClassFrom::Peer => controller::ClassFrom::Peer,
+    }
+}
+
+/// One record an exported device and address, and one for the discovery subsystem itself at each address.
+fn discovery_records(config: &Config, listening: &[SocketAddr]) -> Vec<DiscoveryRecord> {
+    use weir_spec::nvme::log::{DiscoveryEntry, adrfam, subtype};
+    let entry = |kind, nqn: &str, at: &SocketAddr| {
+        let family = if at.is_ipv4() { adrfam::IPV4 } else { adrfam::IPV6 };
+        let entry = DiscoveryEntry::tcp(kind, nqn, family, &at.ip().to_string(), at.port());
+        DiscoveryRecord { entry, hosts: Vec::new() }
+    };
+    let mut records = Vec::new();
+    for at in listening {
+        records.push(entry(subtype::CURRENT_DISCOVERY, DISCOVERY_NQN, at));
+        for export in config.exports.iter().filter(|e| e.door == DoorConfig::NvmeTcp) {
+            records.push(entry(subtype::NVM, &config.devices[export.device].nqn, at));
+        }
+    }
+    records
+}
+
+fn open_doors(config: &Config, shards: &mut [Shard], listeners: Vec<TcpListener>) -> Result<(), StartError> {
+    for listener in listeners {
+        shards[0]
+            .with_doors(|doors, cx| doors.nvme_tcp.listen(listener, cx))
+            .map_err(|e| StartError::Export("nvme-tcp".into(), e.to_string()))?;
+    }
+    let count = shards.len();
+    for export in &config.exports {
+        let DoorConfig::VhostUser { path, tenant } = &export.door else { continue };
+        let place = place(export.device, count);
+        let device = &config.devices[export.device];
+        let settings = vhost_user::ExportConfig {
+            path: path.clone(),
+            drive: place.drive,
+            tenant: *tenant as u16,
+            tenant_name: config.tenants[*tenant].name.clone(),
+            peer_class: export.class_from == ClassFrom::Peer,
+            queues: export.queues,
+            queue_depth: device.queue_depth,
+            read_only: export.read_only,
+            serial: device.serial.clone(),
+        };
+        shards[place.shard as usize]
+            .with_doors(|doors, cx| doors.vhost_user.export(settings, cx))
+            .map_err(|e| StartError::Export(export.door.to_string(), e.to_string()))?;
+    }
+    Ok(())
+}
+
+fn spawn(shards: Vec<Shard>, cores: &[usize]) -> Result<Vec<JoinHandle<()>>, StartError> {
+    let (report, pinned) = mpsc::channel();
+    let mut threads = Vec::new();
+    for (shard, core) in shards.into_iter().zip(cores.iter().copied()) {
+        let report = report.clone();
+        let thread = std::thread::Builder::new().name(format!("shard-{}", shard.id)).spawn(move || {
+            let result = sched::pin(core);
+            let failed = result.is_err();
+            let _ = report.send((core, result));
+            if !failed {
+                shard.run();
+            }
+        });
+        threads.push(thread.map_err(|e| StartError::Thread(core, e))?);
+    }
+    drop(report);
+    for (core, result) in pinned {
+        result.map_err(|e| StartError::Thread(core, e))?;
+    }
+    Ok(threads)
+}

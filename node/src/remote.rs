@@ -1,0 +1,123 @@
+//! A drive's media on another NVMe namespace or virtio disk, through the host driver. Polled: a shard with requests on
+//! their way does not sleep.
+
+use crate::transfer::Transfer;
+use std::collections::VecDeque;
+use weir_controller::{Effects, Event, Host, Io, Subsystem};
+use weir_driver::{Done, Io as Request, IoKind, QueuePair, TransportError};
+use weir_spec::nvme::Status;
+use weir_units::Nanos;
+
+/// See the [module](self).
+pub struct Remote {
+    pair: Box<dyn QueuePair + Send>,
+    free: Vec<u32>,
+    active: Vec<Option<Transfer>>,
+    waiting: VecDeque<Transfer>,
+    done: Vec<Done>,
+    /// Why the far side is gone; everything fails from then on.
+    broken: Option<TransportError>,
+}
+
+impl Remote {
+    /// Over an open queue pair.
+    pub fn new(pair: Box<dyn QueuePair + Send>) -> Self {
+        let depth = pair.depth();
+        Self {
+            pair,
+            free: (0..depth).rev().collect(),
+            active: vec![None; depth as usize],
+            waiting: VecDeque::new(),
+            done: Vec::with_capacity(depth as usize),
+            broken: None,
+        }
+    }
+
+    /// Requests on their way or waiting for a slot of the far side's queue.
+    pub fn in_flight(&self) -> usize {
+        self.active.len() - self.free.len() + self.waiting.len()
+    }
+
+    /// Begins an I/O; answers at once where it cannot be begun.
+    pub fn start<H: Host>(&mut self, io: Io, machine: &Subsystem, host: &mut H) -> Option<Status> {
+        if self.broken.is_some() {
+            return Some(Status::INTERNAL_PATH_ERROR);
+        }
+        self.begin(Transfer::new(io), machine, host)
+    }
+
+    fn begin<H: Host>(&mut self, mut transfer: Transfer, machine: &Subsystem, host: &mut H) -> Option<Status> {
+        let Some(slot) = self.free.pop() else {
+            self.waiting.push_back(transfer);
+            return None;
+        };
+        let limit = self.pair.max_io();
+        let live = machine.is_live(transfer.io.slot);
+        if let Err(status) = transfer.begin(limit, self.pair.buffer(slot), live, host) {
+            self.free.push(slot);
+            return Some(status);
+        }
+        let kind = transfer.kind();
+        let len = if kind == IoKind::Flush { 0 } else { transfer.chunk };
+        match self.pair.submit(Request { kind, offset: transfer.offset(), len, slot }) {
+            Ok(()) => {
+                self.active[slot as usize] = Some(transfer);
+                None
+            }
+            Err(TransportError::Usage(_)) => {
+                self.free.push(slot);
+                Some(Status::INTERNAL_ERROR)
+            }
+            Err(e) => {
+                self.free.push(slot);
+                self.broken.get_or_insert(e);
+                Some(Status::INTERNAL_PATH_ERROR)
+            }
+        }
+    }
+
+    /// Sends and reaps; true if anything came back.
+    pub fn poll<H: Host>(&mut self, now: Nanos, machine: &mut Subsystem, host: &mut H, none: &mut Effects) -> bool {
+        if self.in_flight() == 0 {
+            return false;
+        }
+        let mut done = std::mem::take(&mut self.done);
+        if let Err(e) = self.pair.poll(&mut done) {
+            tracing::error!(error = %e, "the drive behind this one is gone; its commands fail");
+            self.broken.get_or_insert(e);
+        }
+        let mut busy = !done.is_empty();
+        for d in done.drain(..) {
+            let Some(mut transfer) = self.active[d.slot as usize].take() else { continue };
+            let live = machine.is_live(transfer.io.slot);
+            let ended = transfer.finish(d.status, self.pair.buffer(d.slot), live, host);
+            self.free.push(d.slot);
+            let ended = ended.or_else(|| self.begin(transfer, machine, host));
+            if let Some(status) = ended {
+                machine.apply(now, Event::Done { slot: transfer.io.slot, status }, host, none);
+            }
+        }
+        self.done = done;
+        while self.broken.is_none() && !self.free.is_empty() {
+            let Some(transfer) = self.waiting.pop_front() else { break };
+            if let Some(status) = self.begin(transfer, machine, host) {
+                machine.apply(now, Event::Done { slot: transfer.io.slot, status }, host, none);
+            }
+        }
+        if self.broken.is_some() {
+            busy |= self.fail_all(now, machine, host, none);
+        }
+        busy
+    }
+
+    fn fail_all<H: Host>(&mut self, now: Nanos, machine: &mut Subsystem, host: &mut H, none: &mut Effects) -> bool {
+        let lost: Vec<Transfer> =
+            self.active.iter_mut().filter_map(Option::take).chain(self.waiting.drain(..)).collect();
+        self.free = (0..self.active.len() as u32).rev().collect();
+        for transfer in &lost {
+            let event = Event::Done { slot: transfer.io.slot, status: Status::INTERNAL_PATH_ERROR };
+            machine.apply(now, event, host, none);
+        }
+        !lost.is_empty()
+    }
+}

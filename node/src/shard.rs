@@ -1,0 +1,238 @@
+//! A shard: one thread, one reactor, the drives of that core and their doors. See docs/architecture.md, "One core, one drive".
+
+use crate::device::Drives;
+use crate::door::{Arrival, Cx, Directory, Doors, Kind, nvme_tcp};
+use std::sync::Arc;
+use std::sync::mpsc;
+use weir_controller::Owner;
+use weir_sys::reactor::{Idle, Reactor, Ready, Sender};
+use weir_units::Nanos;
+
+/// Something another thread wants done with a shard's state, on the shard's own thread.
+pub type Call = Box<dyn FnOnce(&mut Shard) + Send>;
+
+/// How other threads reach a shard.
+#[derive(Clone)]
+pub struct ShardHandle {
+    mailbox: Sender<Call>,
+}
+
+impl ShardHandle {
+    /// A handle that sends into this mailbox.
+    pub fn new(mailbox: Sender<Call>) -> Self {
+        Self { mailbox }
+    }
+
+    /// Runs `f` on the shard without waiting for it; lost where the shard has ended.
+    pub fn post(&self, f: impl FnOnce(&mut Shard) + Send + 'static) {
+        let _ = self.mailbox.send(Box::new(f));
+    }
+
+    /// Runs `f` on the shard and waits for its answer; `None` where the shard has ended.
+    pub fn call<R: Send + 'static>(&self, f: impl FnOnce(&mut Shard) -> R + Send + 'static) -> Option<R> {
+        let (reply, answer) = mpsc::sync_channel(1);
+        self.post(move |shard| {
+            let _ = reply.send(f(shard));
+        });
+        answer.recv().ok()
+    }
+}
+
+/// What a shard is made of; see [`Shard::run`] for its turn.
+pub struct Shard {
+    /// This shard's number.
+    pub id: u32,
+    /// The event loop.
+    pub reactor: Reactor,
+    /// The drives of this core.
+    pub drives: Drives,
+    /// Their doors.
+    pub doors: Doors,
+    /// All subsystems of the node.
+    pub directory: Arc<Directory>,
+    /// The other shards, by number.
+    pub peers: Vec<ShardHandle>,
+    mailbox: mpsc::Receiver<Call>,
+    idle: Idle,
+    stopping: Option<Stopping>,
+    arrivals: Vec<Arrival>,
+    moves: Vec<(u32, nvme_tcp::Moving)>,
+    disconnects: Vec<Owner>,
+    ready: Vec<Ready>,
+}
+
+/// How long a stopping shard waits for commands that are being executed.
+const DRAIN: Nanos = Nanos::from_secs(5);
+
+struct Stopping {
+    deadline: Nanos,
+    done: mpsc::Sender<()>,
+}
+
+/// The door context of this turn; a macro because it borrows single fields.
+macro_rules! cx {
+    ($shard:ident, $now:expr) => {
+        &mut Cx {
+            now: $now,
+            shard: $shard.id,
+            reactor: &mut $shard.reactor,
+            drives: &mut $shard.drives,
+            directory: &$shard.directory,
+            arrivals: &mut $shard.arrivals,
+            moves: &mut $shard.moves,
+        }
+    };
+}
+
+impl Shard {
+    /// A shard around its reactor and drives; doors are opened by calls into it.
+    pub fn new(
+        id: u32,
+        reactor: Reactor,
+        mailbox: mpsc::Receiver<Call>,
+        idle: Idle,
+        drives: Drives,
+        doors: Doors,
+        directory: Arc<Directory>,
+    ) -> Self {
+        Self {
+            id,
+            reactor,
+            drives,
+            doors,
+            directory,
+            peers: Vec::new(),
+            mailbox,
+            idle,
+            stopping: None,
+            arrivals: Vec::with_capacity(4096),
+            moves: Vec::new(),
+            disconnects: Vec::new(),
+            ready: Vec::with_capacity(256),
+        }
+    }
+
+    /// Calls `f` with the doors and their context, outside of a turn.
+    pub fn with_doors<R>(&mut self, f: impl FnOnce(&mut Doors, &mut Cx) -> R) -> R {
+        let now = self.reactor.now();
+        f(&mut self.doors, cx!(self, now))
+    }
+
+    /// Begins to stop: what is being executed completes, then the loop ends and `done` hears of it.
+    pub fn stop(&mut self, done: mpsc::Sender<()>) {
+        let now = self.reactor.now();
+        self.doors.nvme_tcp.close_listeners(cx!(self, now));
+        self.doors.vhost_user.close_listeners(cx!(self, now));
+        self.stopping = Some(Stopping { deadline: now.saturating_add(DRAIN), done });
+    }
+
+    /// Turns until stopped.
+    pub fn run(mut self) {
+        loop {
+            let now = self.reactor.now();
+            let busy = self.turn(now);
+            if self.finished(now) {
+                break;
+            }
+            if self.idle.keep_spinning(now, busy) {
+                continue;
+            }
+            if self.doors_found_work_while_arming(now) {
+                continue;
+            }
+            let until = self.next_deadline();
+            self.reactor.wait(until, &mut self.ready);
+            let now = self.reactor.now();
+            self.dispatch(now);
+        }
+        self.end();
+    }
+
+    /// One turn; true if anything was done.
+    fn turn(&mut self, now: Nanos) -> bool {
+        self.reactor.turn(&mut self.ready);
+        let mut busy = self.dispatch(now);
+        let cx = cx!(self, now);
+        busy |= self.doors.nvme_tcp.poll(cx);
+        busy |= self.doors.vhost_user.poll(cx);
+        for (shard, moving) in self.moves.drain(..) {
+            self.peers[shard as usize].post(move |s| s.with_doors(|doors, cx| doors.nvme_tcp.adopt(moving, cx)));
+        }
+        busy |= !self.arrivals.is_empty();
+        for a in self.arrivals.drain(..) {
+            self.drives.apply(a.drive, now, a.event, &mut self.doors);
+        }
+        busy |= self.drives.run(now, &mut self.doors, &mut self.reactor);
+        self.drives.take_disconnects(&mut self.disconnects);
+        while let Some(owner) = self.disconnects.pop() {
+            self.disconnect(owner);
+        }
+        let cx = cx!(self, now);
+        busy |= self.doors.nvme_tcp.flush(cx);
+        busy |= self.doors.vhost_user.flush(cx);
+        busy
+    }
+
+    fn disconnect(&mut self, owner: Owner) {
+        if owner.0 >> 28 == Kind::NvmeTcp as u32 {
+            self.doors.nvme_tcp.disconnect(owner);
+        } else {
+            self.doors.vhost_user.disconnect(owner);
+        }
+    }
+
+    /// Hands what the reactor found to whom it concerns.
+    fn dispatch(&mut self, now: Nanos) -> bool {
+        let mut busy = false;
+        let mut ready = std::mem::take(&mut self.ready);
+        for event in ready.drain(..) {
+            busy = true;
+            match event.token() >> 60 {
+                k if k == Kind::NvmeTcp as u64 => {
+                    self.doors.nvme_tcp.ready(event.token() & (u64::MAX >> 4), &event, cx!(self, now));
+                }
+                k if k == Kind::VhostUser as u64 => {
+                    self.doors.vhost_user.ready(event.token() & (u64::MAX >> 4), &event, cx!(self, now));
+                }
+                _ => self.drives.media_ready(event, now, &mut self.doors, &mut self.reactor),
+            }
+        }
+        self.ready = ready;
+        while let Ok(call) = self.mailbox.try_recv() {
+            busy = true;
+            call(self);
+        }
+        busy
+    }
+
+    fn doors_found_work_while_arming(&mut self, now: Nanos) -> bool {
+        if self.drives.must_poll() {
+            return true;
+        }
+        let cx = cx!(self, now);
+        self.doors.nvme_tcp.arm(cx) | self.doors.vhost_user.arm(cx)
+    }
+
+    fn next_deadline(&self) -> Option<Nanos> {
+        let doors = self.doors.nvme_tcp.next_deadline().min(self.doors.vhost_user.next_deadline());
+        let stop = self.stopping.as_ref().map_or(Nanos::NEVER, |s| s.deadline);
+        Some(self.drives.next_deadline().min(doors).min(stop)).filter(|d| *d != Nanos::NEVER)
+    }
+
+    fn finished(&self, now: Nanos) -> bool {
+        self.stopping.as_ref().is_some_and(|s| now >= s.deadline || self.drives.is_quiet())
+    }
+
+    /// Closes everything: what completed was sent, the media is flushed.
+    fn end(mut self) {
+        let now = self.reactor.now();
+        let cx = cx!(self, now);
+        self.doors.nvme_tcp.flush(cx);
+        self.doors.vhost_user.flush(cx);
+        self.doors.nvme_tcp.close(cx);
+        self.doors.vhost_user.close(cx);
+        if let Some(s) = self.stopping.take() {
+            let _ = s.done.send(());
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! Targets: drives named by URL, as `weir bench` and `media = "nvme:TARGET"` take them.
+//!
+//! `local:ram?latency=80us&slots=16` · `nvme-tcp://127.0.0.1:4420/NQN?ns=1` · `vhost-user:/path`
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+use weir_driver::{QueuePair, TransportError};
+
+/// Where a drive is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// In this process: `kind` and `query` as [`DeviceConfig::from_query`](crate::config::DeviceConfig::from_query) takes
+    /// them.
+    Local {
+        /// `null`, `ram`, `file:PATH` ...
+        kind: String,
+        /// `key=value&key=value`.
+        query: String,
+    },
+    /// A namespace of an NVMe/TCP subsystem.
+    NvmeTcp {
+        /// Host name or address, without brackets.
+        host: String,
+        /// TCP port.
+        port: u16,
+        /// NQN of the subsystem.
+        nqn: String,
+        /// NSID.
+        nsid: u32,
+    },
+    /// A virtio-blk device on a vhost-user socket.
+    VhostUser {
+        /// The socket.
+        path: PathBuf,
+    },
+}
+
+/// Not a target; the text is what the user reads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TargetError(String);
+
+impl fmt::Display for TargetError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for TargetError {}
+
+const FORMS: &str =
+    "local:null, local:ram?latency=80us&slots=16, nvme-tcp://127.0.0.1:4420/NQN?ns=1 or vhost-user:/path";
+
+impl FromStr for Target {
+    type Err = TargetError;
+
+    fn from_str(s: &str) -> Result<Self, TargetError> {
+        let wrong = |why: &str| TargetError(format!("target \"{s}\": {why}; a target is {FORMS}"));
+        if let Some(rest) = s.strip_prefix("local:") {
+            let (kind, query) = rest.split_once('?').unwrap_or((rest, ""));
+            if kind.is_empty() {
+                return Err(wrong("no kind of drive after local:"));
+            }
+            return Ok(Target::Local { kind: kind.into(), query: query.into() });
+        }
+        if let Some(path) = s.strip_prefix("vhost-user:") {
+            if path.is_empty() {
+                return Err(wrong("no path after vhost-user:"));
+            }
+            return Ok(Target::VhostUser { path: path.into() });
+        }
+        let Some(rest) = s.strip_prefix("nvme-tcp://") else {
+            let later = ["vfio-user:", "pci:"].iter().any(|p| s.starts_with(p));
+            return Err(wrong(if later { "this transport is not built yet" } else { "unknown transport" }));
+        };
+        let (address, rest) = rest.split_once('/').ok_or_else(|| wrong("no /NQN after the address"))?;
+        let (nqn, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let (host, port) = address.rsplit_once(':').ok_or_else(|| wrong("no :PORT after the address"))?;
+        let port =
+            port.parse().ok().filter(|p| *p != 0).ok_or_else(|| wrong("the port is no number from 1 to 65535"))?;
+        let host = host.strip_prefix('[').and_then(|h| h.strip_suffix(']')).unwrap_or(host);
+        if host.is_empty() || nqn.is_empty() {
+            return Err(wrong(if nqn.is_empty() { "the NQN is empty" } else { "the address is empty" }));
+        }
+        let mut nsid = 1;
+        for pair in query.split('&').filter(|p| !p.is_empty()) {
+            match pair.split_once('=') {
+                Some(("ns", n)) => {
+                    nsid = n.parse().ok().filter(|n| *n != 0).ok_or_else(|| wrong("ns is no number from 1"))?;
+                }
+                _ => return Err(wrong("the only key is ns")),
+            }
+        }
+        Ok(Target::NvmeTcp { host: host.into(), port, nqn: nqn.into(), nsid })
+    }
+}
+
+/// Opens a target of another process with one queue pair, for a drive that lives on it.
+///
+/// # Errors
+/// The text says what could not be reached and why.
+pub fn open(target: &str, depth: u32) -> Result<Box<dyn QueuePair + Send>, TransportError> {
+    let usage = |e: String| TransportError::Usage(e);
+    match target.parse::<Target>().map_err(|e| usage(e.to_string()))? {
+        Target::Local { .. } => {
+            Err(usage("a drive in this process cannot be another drive's media; use kind = ...".into()))
+        }
+        Target::NvmeTcp { .. } | Target::VhostUser { .. } => Err(usage(format!("{target} {depth}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets() {
+        let t: Target = "nvme-tcp://[::1]:4420/nqn.2026-11.io.weir:n1:ssd0?ns=2".parse().unwrap();
+        let nqn = "nqn.2026-11.io.weir:n1:ssd0".to_string();
+        assert_eq!(t, Target::NvmeTcp { host: "::1".into(), port: 4420, nqn, nsid: 2 });
+        let t: Target = "local:ram?slots=16".parse().unwrap();
+        assert_eq!(t, Target::Local { kind: "ram".into(), query: "slots=16".into() });
+        let t: Target = "vhost-user:/run/x.sock".parse().unwrap();
+        assert_eq!(t, Target::VhostUser { path: "/run/x.sock".into() });
+    }
+
+    #[test]
+    fn what_is_no_target_says_why() {
+        for (bad, why) in [
+            ("", "unknown transport"),
+            ("local:", "no kind"),
+            ("vhost-user:", "no path"),
+            ("nvme-tcp://127.0.0.1:4420", "no /NQN"),
+            ("nvme-tcp://127.0.0.1/nqn", "no :PORT"),
+            ("nvme-tcp://127.0.0.1:99999/nqn", "port"),
+            ("nvme-tcp://127.0.0.1:4420/", "NQN is empty"),
+            ("nvme-tcp://127.0.0.1:4420/nqn?ns=0", "ns is no number"),
+            ("nvme-tcp://127.0.0.1:4420/nqn?x=1", "only key"),
+            ("pci:0000:01:00.0", "not built yet"),
+        ] {
+            let e = bad.parse::<Target>().unwrap_err().to_string();
+            assert!(e.contains(why) && e.contains("local:null"), "{bad}: {e}");
+        }
+    }
+}
