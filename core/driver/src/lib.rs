@@ -144,7 +144,7 @@ impl Io {
     }
 
     #[cold]
-    fn refusal(&self) -> TransportError {
+    pub(crate) fn refusal(&self) -> TransportError {
         TransportError::Usage(alloc::format!(
             "the request {:?} of {} bytes at {} in slot {} does not fit the queue pair",
             self.kind,
