@@ -9,7 +9,8 @@ use std::time::Instant;
 use weir_arbiter::{Arbiter, Mechanism, QueueKey, Settings};
 use weir_units::Class;
 
-const COMMANDS: u32 = 2_000_000;
+const COMMANDS: u32 = 200_000;
+const RUNS: u32 = 40;
 
 fn world(mechanism: Mechanism, queues: usize, own: bool) -> (Arbiter, Vec<QueueKey>) {
     let settings = Settings::new(mechanism);
@@ -32,7 +33,7 @@ fn world(mechanism: Mechanism, queues: usize, own: bool) -> (Arbiter, Vec<QueueK
 
 fn run(arbiter: &mut Arbiter, sizes: &[u32], empties: bool) -> f64 {
     let mut best = f64::MAX;
-    for _ in 0..5 {
+    for _ in 0..RUNS {
         let start = Instant::now();
         for i in 0..COMMANDS {
             let q = black_box(arbiter.pick()).expect("somebody is backlogged");
@@ -49,7 +50,7 @@ fn run(arbiter: &mut Arbiter, sizes: &[u32], empties: bool) -> f64 {
 
 fn main() {
     let mixed: Vec<u32> = (0..64u32).map(|i| 4096 << (i * 7 % 9)).collect();
-    println!("best of 5, ns per command      steady  sparse  mixed");
+    println!("best of {RUNS}, ns per command     steady  sparse  mixed");
     for mechanism in [Mechanism::None, Mechanism::Rr, Mechanism::Wrr, Mechanism::Drr] {
         for own in [false, true] {
             for queues in [1, 3, 100, 10_000] {

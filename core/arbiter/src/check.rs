@@ -115,19 +115,19 @@ impl Arbiter {
         if ring.waiting & 1 << bucket == 0 {
             return 0;
         }
-        let last = self.rings.calendars[ring.calendar as usize][bucket as usize];
-        let (mut n, mut listed) = (last, 0);
+        let list = self.rings.calendars[ring.calendar as usize][bucket as usize];
+        let (mut n, mut listed) = (list.first, 1);
         loop {
-            let next = self.rings.nodes[n as usize].next;
-            let node = &self.rings.nodes[next as usize];
-            assert_eq!((node.prev, node.ring, u64::from(node.bucket)), (n, r, bucket), "ring {r}: links");
-            assert_eq!(node.state, State::Waiting, "ring {r}: node {next}");
+            let node = &self.rings.nodes[n as usize];
+            assert_eq!((node.ring, u64::from(node.bucket)), (r, bucket), "ring {r}: node {n} is in the wrong list");
+            assert_eq!(node.state, State::Waiting, "ring {r}: node {n}");
             // Beyond the calendar a node waits where the calendar ended when it came.
             assert!(node.due == ring.round + ahead || (node.due > ring.round + ahead && node.due >= ROUNDS - 1));
-            (n, listed) = (next, listed + 1);
-            if n == last {
+            if n == list.last {
                 return listed;
             }
+            assert_eq!(self.rings.nodes[node.next as usize].prev, n, "ring {r}: links");
+            (n, listed) = (node.next, listed + 1);
         }
     }
 }

@@ -30,6 +30,8 @@ pub(crate) struct Classes {
     pub active: u8,
     /// Whose turn it is, or `IDLE`.
     pub current: u8,
+    /// At least two of high, medium and low have a ring. Otherwise there is nothing to share, and the accounts rest.
+    pub shared: bool,
 }
 
 impl Classes {
@@ -45,7 +47,14 @@ impl Classes {
             price: settings.class_price(),
             active: 0,
             current: IDLE,
+            shared: false,
         }
+    }
+
+    /// Gives a class its ring.
+    pub fn add_ring(&mut self, slot: usize, ring: u32) {
+        self.rings[slot] = ring;
+        self.shared = self.rings[1..].iter().filter(|&&r| r != NONE).count() > 1;
     }
 
     /// Other weights or quanta, from now on; balances beyond them are cut.
@@ -76,7 +85,7 @@ impl Classes {
     /// `class` has nothing to serve any more. True when that changes whose turn it is.
     pub fn leave(&mut self, class: u8) -> bool {
         self.active &= !(1 << class);
-        if class > 0 {
+        if class > 0 && self.shared {
             let i = usize::from(class) - 1;
             if self.due[i] == self.round && self.balance[i] < self.credit[i] {
                 (self.due[i], self.balance[i]) = (self.due[i] + 1, self.credit[i]);
@@ -88,7 +97,7 @@ impl Classes {
     /// `class` was served a command of this cost and has (`keep`) or has not more to serve.
     #[inline]
     pub fn charge(&mut self, class: u8, cost: u32, keep: bool) -> bool {
-        if class > 0 {
+        if class > 0 && self.shared {
             let i = usize::from(class) - 1;
             self.renew(i);
             let left = i64::from(self.balance[i]) - self.price.of(cost);
@@ -97,14 +106,12 @@ impl Classes {
             } else {
                 let (rounds, balance) = repay(left, self.credit[i]);
                 (self.due[i], self.balance[i]) = (self.due[i] + rounds, balance);
+                if keep {
+                    return self.choose();
+                }
             }
-            if left > 0 && keep {
-                return false;
-            }
-        } else if keep {
-            return false;
         }
-        if keep || self.active & (1 << class) == 0 { self.choose() } else { self.leave(class) }
+        !keep && self.active & (1 << class) != 0 && self.leave(class)
     }
 
     /// Finds whose turn it is. True when that has changed.

@@ -108,11 +108,17 @@ impl Level {
         self.settle();
     }
 
+    /// Nobody to share with: nothing is counted.
+    fn alone(&self) -> bool {
+        self.members.iter().filter(|m| m.id > 0 || !self.ranked()).count() <= 1
+    }
+
     fn leave(&mut self, id: u32) {
         let quantum = self.quantum_of(id);
+        let alone = self.alone();
         let m = self.get(id);
         m.active = false;
-        if 0 < m.credit && m.credit < quantum {
+        if 0 < m.credit && m.credit < quantum && !alone {
             (m.credit, m.rate, m.cap) = (0, quantum, quantum);
         }
         self.settle();
@@ -122,11 +128,11 @@ impl Level {
         self.clock += 1;
         let clock = self.clock;
         let quantum = self.quantum_of(id);
-        let free = self.ranked() && id == 0;
+        let free = self.ranked() && id == 0 || self.alone();
         let price = if free { 0 } else { self.price.of(cost) };
         let m = self.get(id);
         m.credit -= price;
-        if m.credit <= 0 {
+        if m.credit <= 0 && !free {
             (m.rate, m.cap, m.order) = (quantum, quantum, clock);
         }
         if keep {
@@ -170,14 +176,8 @@ impl Level {
 }
 
 fn classes(settings: &Settings) -> Level {
-    let mut level = Level {
-        price: settings.class_price(),
-        quanta: Quantum::Ranked(settings.class_credit()),
-        members: Vec::new(),
-        clock: 0,
-    };
-    (0..4).for_each(|class| level.add(class, 1));
-    level
+    let quanta = Quantum::Ranked(settings.class_credit());
+    Level { price: settings.class_price(), quanta, members: Vec::new(), clock: 0 }
 }
 
 /// What a turn in ring `slot` is, from the words of the standard and the design.

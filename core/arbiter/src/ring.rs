@@ -6,10 +6,11 @@
 //!
 //! ```text
 //!  Ring ── current ──▶ Node                      due = round, balance > 0
-//!   └ tails[round % 128 ..] ─▶ Node ⇄ Node ⇄ …   due > round, balance as it will be in that round
+//!   └ calendar[round % 128 ..] ─▶ Node ⇄ Node ⇄ …   due > round, balance as it will be in that round
 //!  Node that is out: due and balance stay, that is its debt; a round that has passed has paid it
 //! ```
-//! `balance` is always what the child has left in round `due`, between 1 and its quantum.
+//! `balance` is always what the child has left in round `due`, between 1 and its quantum. An only child has nobody to
+//! share with: its account rests.
 
 use alloc::vec::Vec;
 
@@ -100,7 +101,7 @@ pub(crate) struct Ring {
     pub round: u64,
     /// `NONE` when nobody in the ring has anything to serve, and only then.
     pub current: u32,
-    /// The calendar; `NONE` while there is at most one child, who needs none.
+    /// `NONE` while there was never more than one child.
     pub calendar: u32,
     /// The owner: a node (`class` is `PLAIN`), or else a scheduler's `class`.
     pub up: u32,
@@ -109,13 +110,21 @@ pub(crate) struct Ring {
     pub class: u8,
 }
 
+/// Those who wait for a round, first and last. The first's `prev` and the last's `next` mean nothing.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bucket {
+    pub first: u32,
+    pub last: u32,
+}
+
+type Calendar = [Bucket; ROUNDS as usize];
+
 /// All rings and nodes of an arbiter, by index.
 #[derive(Debug, Default)]
 pub(crate) struct Rings {
     pub nodes: Vec<Node>,
     pub rings: Vec<Ring>,
-    /// Per bucket the last node of a circular list.
-    pub calendars: Vec<[u32; ROUNDS as usize]>,
+    pub calendars: Vec<Calendar>,
     free_nodes: Vec<u32>,
     free_rings: Vec<u32>,
     free_calendars: Vec<u32>,
@@ -183,7 +192,8 @@ impl Rings {
         let ring = &mut self.rings[r as usize];
         ring.children += 1;
         if ring.children == 2 && ring.calendar == NONE {
-            let calendar = place(&mut self.calendars, &mut self.free_calendars, [NONE; ROUNDS as usize]);
+            let empty = [Bucket { first: NONE, last: NONE }; ROUNDS as usize];
+            let calendar = place(&mut self.calendars, &mut self.free_calendars, empty);
             self.rings[r as usize].calendar = calendar;
         }
         let round = self.rings[r as usize].round;
@@ -212,54 +222,54 @@ impl Rings {
         }
     }
 
-    /// `n` has something to serve. True when that changes whose turn it is (the ring was empty).
+    /// `n`, which is out, has something to serve. True when that changes whose turn it is (the ring was empty).
     #[inline]
     pub fn join(&mut self, n: u32) -> bool {
         self.step();
-        let quantum = self.quantum(n);
         let node = &mut self.nodes[n as usize];
         debug_assert_eq!(node.state, State::Out);
         let ring = &mut self.rings[node.ring as usize];
         if node.due < ring.round {
-            (node.due, node.balance) = (ring.round, quantum);
+            node.due = ring.round;
+            node.balance = ring.turn.credit * u32::from(node.weight);
         }
-        if ring.current == NONE {
-            (ring.round, ring.current) = (node.due, n);
-            node.state = State::Current;
-            return true;
+        if ring.current != NONE {
+            self.push(n);
+            return false;
         }
-        self.push(n);
-        false
+        (ring.round, ring.current) = (node.due, n);
+        node.state = State::Current;
+        true
     }
 
     /// `n` has nothing to serve any more. True when that changes whose turn it is.
     pub fn leave(&mut self, n: u32) -> bool {
         self.step();
-        let quantum = self.quantum(n);
         let node = &mut self.nodes[n as usize];
         let ring = &self.rings[node.ring as usize];
+        let quantum = ring.turn.credit * u32::from(node.weight);
         // What is left of a turn is lost, or else coming back would be a way to a second one in the same round.
-        if node.due == ring.round && node.balance < quantum {
+        if node.due == ring.round && node.balance < quantum && ring.children > 1 {
             (node.due, node.balance) = (node.due + 1, quantum);
         }
         self.take_out(n)
     }
 
+    #[inline]
     fn take_out(&mut self, n: u32) -> bool {
         let Node { ring, state, .. } = self.nodes[n as usize];
-        let after = match state {
-            State::Waiting => {
-                self.unlink(n);
-                State::Out
-            }
+        self.nodes[n as usize].state = match state {
             State::Current => {
                 self.advance(ring);
+                State::Out
+            }
+            State::Waiting => {
+                self.unlink(n);
                 State::Out
             }
             State::HeldReady => State::Held,
             State::Out | State::Held => state,
         };
-        self.nodes[n as usize].state = after;
         state == State::Current
     }
 
@@ -269,96 +279,90 @@ impl Rings {
     pub fn charge(&mut self, n: u32, cost: u32, keep: bool) -> bool {
         self.step();
         let node = &mut self.nodes[n as usize];
-        let ring = &self.rings[node.ring as usize];
+        let ring = &mut self.rings[node.ring as usize];
+        if ring.children == 1 {
+            return !keep && self.take_out(n);
+        }
         let left = i64::from(node.balance) - ring.turn.price.of(cost);
-        if left > 0 && keep && node.state == State::Current {
+        if !keep || node.state != State::Current {
+            return self.settle(n, cost, keep);
+        }
+        if left > 0 {
             node.balance = left as u32;
             return false;
         }
-        self.settle(n, cost, keep)
+        let (rounds, balance) = repay(left, ring.turn.credit * u32::from(node.weight));
+        (node.due, node.balance) = (node.due + rounds, balance);
+        if ring.waiting == 0 {
+            ring.round = node.due;
+            return false;
+        }
+        let r = node.ring;
+        self.push(n);
+        self.advance(r);
+        self.rings[r as usize].current != n
     }
 
+    /// Charges a child that leaves, or whose turn it is not.
     fn settle(&mut self, n: u32, cost: u32, keep: bool) -> bool {
-        let quantum = self.quantum(n);
         let node = &mut self.nodes[n as usize];
-        let ring = &mut self.rings[node.ring as usize];
-        let price = ring.turn.price;
+        let ring = &self.rings[node.ring as usize];
+        let quantum = ring.turn.credit * u32::from(node.weight);
         if node.due < ring.round {
             (node.due, node.balance) = (ring.round, quantum);
         }
-        let left = i64::from(node.balance) - price.of(cost);
+        let left = i64::from(node.balance) - ring.turn.price.of(cost);
         if left > 0 {
             node.balance = left as u32;
             return !keep && self.leave(n);
         }
         let (rounds, balance) = repay(left, quantum);
-        let due = node.due + rounds;
-        match node.state {
-            State::Current if keep && ring.waiting == 0 => {
-                (node.due, node.balance, ring.round) = (due, balance, due);
-                false
-            }
-            State::Current if keep => {
-                (node.due, node.balance) = (due, balance);
-                let r = node.ring;
-                self.push(n);
-                self.advance(r);
-                self.rings[r as usize].current != n
-            }
-            State::Waiting if keep => {
-                self.unlink(n);
-                let node = &mut self.nodes[n as usize];
-                (node.due, node.balance) = (due, balance);
-                self.push(n);
-                false
-            }
-            _ => {
-                let moved = !keep && self.take_out(n);
-                let node = &mut self.nodes[n as usize];
-                (node.due, node.balance) = (due, balance);
-                moved
-            }
+        let account = (node.due + rounds, balance);
+        if keep && node.state == State::Waiting {
+            self.unlink(n);
+            let node = &mut self.nodes[n as usize];
+            (node.due, node.balance) = account;
+            self.push(n);
+            return false;
         }
+        let moved = !keep && self.take_out(n);
+        let node = &mut self.nodes[n as usize];
+        (node.due, node.balance) = account;
+        moved
     }
 
     /// Puts a node at the end of the bucket of its round.
     #[inline]
     fn push(&mut self, n: u32) {
-        let node = self.nodes[n as usize];
-        let ring = &mut self.rings[node.ring as usize];
-        let ahead = (node.due - ring.round).min(ROUNDS - 1);
-        let bucket = ((ring.round + ahead) % ROUNDS) as usize;
-        let bit = 1u128 << bucket;
-        let tail = &mut self.calendars[ring.calendar as usize][bucket];
-        let (prev, next) = if ring.waiting & bit == 0 {
-            (n, n)
-        } else {
-            let last = *tail;
-            let first = self.nodes[last as usize].next;
-            self.nodes[last as usize].next = n;
-            self.nodes[first as usize].prev = n;
-            (last, first)
-        };
-        *tail = n;
-        ring.waiting |= bit;
         let node = &mut self.nodes[n as usize];
-        (node.next, node.prev, node.bucket, node.state) = (next, prev, bucket as u8, State::Waiting);
+        let ring = &mut self.rings[node.ring as usize];
+        let bucket = ((ring.round + (node.due - ring.round).min(ROUNDS - 1)) % ROUNDS) as usize;
+        let list = &mut self.calendars[ring.calendar as usize][bucket];
+        let bit = 1u128 << bucket;
+        (node.bucket, node.state) = (bucket as u8, State::Waiting);
+        if ring.waiting & bit == 0 {
+            ring.waiting |= bit;
+            *list = Bucket { first: n, last: n };
+            return;
+        }
+        let last = core::mem::replace(&mut list.last, n);
+        node.prev = last;
+        self.nodes[last as usize].next = n;
     }
 
     /// Takes a node out of its bucket.
-    #[inline]
     fn unlink(&mut self, n: u32) {
         let Node { next, prev, bucket, ring, .. } = self.nodes[n as usize];
         let ring = &mut self.rings[ring as usize];
-        if next == n {
-            ring.waiting &= !(1u128 << bucket);
-            return;
-        }
-        self.nodes[prev as usize].next = next;
-        self.nodes[next as usize].prev = prev;
-        let tail = &mut self.calendars[ring.calendar as usize][usize::from(bucket)];
-        if *tail == n {
-            *tail = prev;
+        let list = &mut self.calendars[ring.calendar as usize][usize::from(bucket)];
+        match (list.first == n, list.last == n) {
+            (true, true) => ring.waiting &= !(1u128 << bucket),
+            (true, false) => list.first = next,
+            (false, true) => list.last = prev,
+            (false, false) => {
+                self.nodes[prev as usize].next = next;
+                self.nodes[next as usize].prev = prev;
+            }
         }
     }
 
@@ -374,19 +378,22 @@ impl Rings {
             }
             let here = (ring.round % ROUNDS) as u32;
             ring.round += u64::from(ring.waiting.rotate_right(here).trailing_zeros());
-            let round = ring.round;
-            let bucket = (round % ROUNDS) as usize;
-            let last = self.calendars[ring.calendar as usize][bucket];
-            let first = self.nodes[last as usize].next;
-            self.unlink(first);
+            let bucket = (ring.round % ROUNDS) as usize;
+            let list = &mut self.calendars[ring.calendar as usize][bucket];
+            let first = list.first;
             let node = &mut self.nodes[first as usize];
-            if node.due > round {
+            if list.last == first {
+                ring.waiting &= !(1u128 << bucket);
+            } else {
+                list.first = node.next;
+            }
+            if node.due > ring.round {
                 // So deep in debt that the calendar could not see its round.
                 self.push(first);
                 continue;
             }
             node.state = State::Current;
-            self.rings[r as usize].current = first;
+            ring.current = first;
             return;
         }
     }

@@ -200,7 +200,7 @@ impl Arbiter {
     fn class_ring(&mut self, s: u32, slot: usize, settings: Settings) -> u32 {
         if self.classes[s as usize].rings[slot] == NONE {
             let ring = self.rings.add_ring(s, slot as u8, settings.turn(slot));
-            self.classes[s as usize].rings[slot] = ring;
+            self.classes[s as usize].add_ring(slot, ring);
         }
         self.classes[s as usize].rings[slot]
     }
