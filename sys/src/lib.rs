@@ -20,3 +20,4 @@ pub mod media;
 pub mod memory;
 pub mod reactor;
 pub mod sched;
+pub mod transport;

@@ -132,7 +132,9 @@ impl Chain {
         }
         let mut at = 0;
         for _ in 0..count {
-            let (address, len, flags, next) = entry(memory, address + 16 * u64::from(at))?;
+            let (address, len, third, fourth) = entry(memory, address + 16 * u64::from(at))?;
+            // Split: flags and next. Packed: an identifier that means nothing here, and flags.
+            let (flags, next) = if sequential { (fourth, 0) } else { (third, fourth) };
             if flags & flag::INDIRECT != 0 {
                 return Err(Violation::Indirect);
             }
@@ -152,7 +154,7 @@ impl Chain {
     }
 }
 
-/// A descriptor's address, length and its last two fields, as a table of either kind stores them.
+/// A descriptor's address, length and its last two 16-bit fields, in the order in which they are stored.
 #[inline]
 pub(super) const fn unpack(low: u64, high: u64) -> (u64, u32, u16, u16) {
     (low, high as u32, (high >> 32) as u16, (high >> 48) as u16)
@@ -160,6 +162,5 @@ pub(super) const fn unpack(low: u64, high: u64) -> (u64, u32, u16, u16) {
 
 fn entry<M: Memory>(memory: &M, address: u64) -> Result<(u64, u32, u16, u16), Violation> {
     let bytes = u128::from_le_bytes(memory.read_entry(address)?);
-    let (address, len, flags, next) = unpack(bytes as u64, (bytes >> 64) as u64);
-    Ok((address, len, flags, next))
+    Ok(unpack(bytes as u64, (bytes >> 64) as u64))
 }

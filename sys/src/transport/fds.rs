@@ -1,0 +1,69 @@
+//! Descriptors beside bytes (SCM_RIGHTS), and eventfds: what vhost-user's two ends both need.
+
+use rustix::event::EventfdFlags;
+use rustix::io::Errno;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+};
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+/// Most descriptors with one message.
+pub const MAX_FDS: usize = 16;
+
+/// Sends bytes, with descriptors beside the first of them; how many bytes went. Never raises SIGPIPE.
+///
+/// # Errors
+/// What the system said; more than [`MAX_FDS`] descriptors are refused.
+pub fn send(socket: impl AsFd, bytes: &[u8], fds: &[BorrowedFd]) -> io::Result<usize> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let sent = rustix::net::sendmsg(socket, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL)?;
+    Ok(sent)
+}
+
+/// Receives bytes and the descriptors beside them; 0 when the other side has closed.
+///
+/// # Errors
+/// What the system said; descriptors that had to be dropped for want of room count as an error.
+pub fn receive(socket: impl AsFd, into: &mut [u8], fds: &mut Vec<OwnedFd>) -> io::Result<usize> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let got = rustix::net::recvmsg(socket, &mut [IoSliceMut::new(into)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(received) = message {
+            fds.extend(received);
+        }
+    }
+    if got.flags.contains(rustix::net::ReturnFlags::CTRUNC) {
+        return Err(io::Error::other("more descriptors came than there was room for"));
+    }
+    Ok(got.bytes)
+}
+
+/// A new eventfd that does not block.
+///
+/// # Errors
+/// What the system said.
+pub fn eventfd() -> io::Result<OwnedFd> {
+    Ok(rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)
+}
+
+/// Adds one to an eventfd. A full one is signalled already, and one that was never an eventfd is the sender's problem.
+#[inline]
+pub fn signal(fd: impl AsFd) {
+    let _ = rustix::io::write(fd, &1u64.to_ne_bytes());
+}
+
+/// Whether the other end of a socket is still there, without taking a byte from it.
+pub fn is_open(socket: impl AsFd) -> bool {
+    let mut byte = [0u8; 1];
+    match rustix::net::recv(socket, &mut byte[..], RecvFlags::PEEK | RecvFlags::DONTWAIT) {
+        Ok((n, _)) => n != 0,
+        Err(e) => e == Errno::AGAIN || e == Errno::INTR,
+    }
+}

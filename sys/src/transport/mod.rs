@@ -1,0 +1,5 @@
+//! What carries a queue pair to a server elsewhere: the sockets and mappings under the protocol machines of `weir-driver`.
+
+pub mod fds;
+pub mod nvme_tcp;
+pub mod vhost_user;
