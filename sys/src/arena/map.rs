@@ -1,6 +1,6 @@
 //! The mapping of an arena: its address, its slices, making pages present.
 
-use super::{ArenaError, HUGE};
+use super::{ArenaError, HEADER, HUGE};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 use std::ops::Range;
@@ -36,7 +36,7 @@ impl Mapping {
             let _ = unsafe { munmap(start, room) };
             return Err(e.into());
         }
-        let end = len.next_multiple_of(HUGE.min(if hugetlb { HUGE } else { 4096 }));
+        let end = len.next_multiple_of(if hugetlb { HUGE } else { 4096 });
         // SAFETY: what lies before and after the file's part belongs to the mapping made above and is not used.
         unsafe {
             if lead > 0 {
@@ -54,29 +54,42 @@ impl Mapping {
         self.hugetlb
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// What follows the header, which other processes may change at any time.
     #[inline]
-    pub(super) fn bytes(&self) -> &[u8] {
-        // SAFETY: mapped readable for as long as `self`; any bit pattern is a byte. Its size is sealed or its file locked.
-        unsafe { std::slice::from_raw_parts(self.at.as_ptr(), self.len) }
+    pub(super) fn payload(&self) -> &[u8] {
+        // SAFETY: mapped readable for as long as `self`; any bit pattern is a byte. At least the header is mapped, and the
+        // size is sealed or the file locked.
+        unsafe { std::slice::from_raw_parts(self.at.as_ptr().add(HEADER), self.len - HEADER) }
     }
 
     #[inline]
-    pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as `bytes`, mapped writable, borrowed mutably.
-        unsafe { std::slice::from_raw_parts_mut(self.at.as_ptr(), self.len) }
+    pub(super) fn payload_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as `payload`, mapped writable, borrowed mutably.
+        unsafe { std::slice::from_raw_parts_mut(self.at.as_ptr().add(HEADER), self.len - HEADER) }
+    }
+
+    /// Writes the start of the header, before anybody else knows the region.
+    pub(super) fn write_header(&mut self, header: &[u8]) {
+        assert!(header.len() <= HEADER);
+        // SAFETY: inside of the header page, mapped writable.
+        unsafe { ptr::copy_nonoverlapping(header.as_ptr(), self.at.as_ptr(), header.len()) }
     }
 
     /// A word of the header that processes share.
     pub(super) fn word(&self, offset: usize) -> &AtomicU64 {
-        assert!(offset % 8 == 0 && offset + 8 <= super::HEADER);
+        assert!(offset % 8 == 0 && offset + 8 <= HEADER);
         // SAFETY: inside the header page, aligned; the payload's slices do not cover it, and it is only ever accessed so.
         unsafe { AtomicU64::from_ptr(self.at.as_ptr().add(offset).cast()) }
     }
 
     fn advise(&mut self, range: &Range<usize>, advice: i32) -> Result<(), Errno> {
-        let at = self.bytes_mut()[range.clone()].as_mut_ptr();
+        assert!(range.start <= range.end && range.end <= self.len.next_multiple_of(4096));
         // SAFETY: a range of this mapping; the advices used here keep its content.
-        match unsafe { libc::madvise(at.cast(), range.len(), advice) } {
+        match unsafe { libc::madvise(self.at.as_ptr().add(range.start).cast(), range.len(), advice) } {
             0 => Ok(()),
             _ => Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::INVAL)),
         }

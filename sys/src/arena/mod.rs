@@ -11,7 +11,7 @@
 mod error;
 mod map;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use error::ArenaError;
 
@@ -171,8 +171,7 @@ impl Arena {
         debug_assert!(schema.name.len() <= 16 && schema.name.is_ascii());
         let mut map = Mapping::new(&fd, length, hugetlb)?;
         map.reserve(0..HEADER)?;
-        let header = Header::new(schema, length);
-        map.bytes_mut()[..size_of::<Header>()].copy_from_slice(header.as_bytes());
+        map.write_header(Header::new(schema, length).as_bytes());
         Ok(Self { map, fd })
     }
 
@@ -228,13 +227,13 @@ impl Arena {
     /// The payload.
     #[inline]
     pub fn payload(&self) -> &[u8] {
-        &self.map.bytes()[HEADER..]
+        self.map.payload()
     }
 
     /// The payload, for its owner.
     #[inline]
     pub fn payload_mut(&mut self) -> &mut [u8] {
-        &mut self.map.bytes_mut()[HEADER..]
+        self.map.payload_mut()
     }
 
     /// Whether the region is of huge pages from the system's reserve.
@@ -271,7 +270,7 @@ impl Arena {
 
 impl fmt::Debug for Arena {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Arena").field("len", &self.map.bytes().len()).field("hugetlb", &self.is_hugetlb()).finish()
+        f.debug_struct("Arena").field("len", &self.map.len()).field("hugetlb", &self.is_hugetlb()).finish()
     }
 }
 

@@ -203,7 +203,7 @@ impl FileMedia {
             return Ok(());
         }
         super::range(self.capacity, offset, len)?;
-        let needs_buffer = matches!(op, FileOpKind::Read | FileOpKind::Write { .. });
+        let needs_buffer = len > 0 && matches!(op, FileOpKind::Read | FileOpKind::Write { .. });
         let block = u64::from(self.block_size);
         if offset % block != 0
             || u64::from(len) % block != 0

@@ -22,7 +22,8 @@ impl FileMedia {
         let missing = !path.exists();
         let create = if capacity.is_some() { OFlags::CREATE } else { OFlags::empty() };
         let (fd, direct) = open_regular(path, create).map_err(|e| MediaError::io(&medium, "open", e))?;
-        check_type(&fd, &medium, FileType::RegularFile, "is not a regular file; a device is written block:PATH")?;
+        let stat = rustix::fs::fstat(&fd).map_err(|e| MediaError::io(&medium, "inspect", e))?;
+        check_type(&stat, &medium, FileType::RegularFile, "is not a regular file; a device is written block:PATH")?;
         match rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive) {
             Err(Errno::WOULDBLOCK) => return Err(MediaError::Busy(medium)),
             other => other.map_err(|e| MediaError::io(&medium, "lock", e))?,
@@ -55,12 +56,14 @@ impl FileMedia {
     /// See [`MediaError`].
     pub fn open_block(path: &Path, capacity: Option<u64>, block_size: u32) -> Result<Self, MediaError> {
         let medium = name("block", path);
+        // Before opening: what is not a block device fails with the flags below for reasons that say nothing.
+        let stat = rustix::fs::stat(path).map_err(|e| MediaError::io(&medium, "open", e))?;
+        check_type(&stat, &medium, FileType::BlockDevice, "is not a block device; a file is written file:PATH")?;
         let flags = OFlags::RDWR | OFlags::EXCL | OFlags::DIRECT | OFlags::CLOEXEC;
         let fd = match rustix::fs::open(path, flags, Mode::empty()) {
             Err(Errno::BUSY) => return Err(MediaError::Busy(medium)),
             other => other.map_err(|e| MediaError::io(&medium, "open", e))?,
         };
-        check_type(&fd, &medium, FileType::BlockDevice, "is not a block device; a file is written file:PATH")?;
         let found = device_size(&fd).map_err(|e| MediaError::io(&medium, "ask for the size", e))?;
         let size = capacity.unwrap_or(found);
         if size > found {
@@ -86,8 +89,7 @@ fn open_regular(path: &Path, create: OFlags) -> Result<(OwnedFd, bool), Errno> {
     }
 }
 
-fn check_type(fd: &OwnedFd, medium: &str, wanted: FileType, advice: &'static str) -> Result<(), MediaError> {
-    let stat = rustix::fs::fstat(fd).map_err(|e| MediaError::io(medium, "inspect", e))?;
+fn check_type(stat: &rustix::fs::Stat, medium: &str, wanted: FileType, advice: &'static str) -> Result<(), MediaError> {
     if FileType::from_raw_mode(stat.st_mode) == wanted {
         return Ok(());
     }

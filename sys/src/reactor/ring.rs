@@ -121,8 +121,9 @@ impl Ring {
         unsafe { self.push(entry) }
     }
 
+    /// By IORING_OP_ASYNC_CANCEL: IORING_OP_POLL_REMOVE gives up where an event is just being handled, and the poll goes on.
     pub(super) fn cancel_poll(&mut self, tag: Tag) {
-        let entry = opcode::PollRemove::new(tag.0).build().user_data(Tag::NONE.0);
+        let entry = opcode::AsyncCancel::new(tag.0).build().user_data(Tag::NONE.0);
         // SAFETY: the entry points to no memory.
         unsafe { self.push(entry) }
     }

@@ -95,6 +95,11 @@ impl Watches {
         self.slots.len() - self.free.len()
     }
 
+    #[cfg(test)]
+    pub(super) fn capacity(&self) -> usize {
+        self.slots.len()
+    }
+
     pub(super) fn add(&mut self, ring: &mut Ring, fd: RawFd, interest: Interest, mode: Mode, token: u64) -> WatchId {
         let slot = Slot { fd, interest, mode, state: State::Quiet, generation: 0, token };
         let place = match self.free.pop() {
