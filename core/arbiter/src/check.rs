@@ -2,7 +2,7 @@
 
 use crate::classes::{Classes, IDLE};
 use crate::ring::{NONE, PLAIN, ROUNDS, Ring, State};
-use crate::{Arbiter, Mechanism, ROOT};
+use crate::{Arbiter, Mechanism, QueueKey, ROOT};
 
 impl Arbiter {
     /// Panics where an invariant is broken. For tests, simulation and fuzzing; a pass over everything.
@@ -30,6 +30,10 @@ impl Arbiter {
         }
         self.check_classes(&self.classes[ROOT as usize]);
         self.check_rings();
+        let live = (0..self.queues.len() as u32).filter(|&q| self.queues[q as usize].is_some());
+        let ready = live.filter(|&q| self.is_backlogged(QueueKey(q))).count();
+        assert_eq!(ready, self.ready as usize, "queues with a head");
+        assert!(self.lingers == NONE || (ready == 0 && self.find() == Some(self.lingers)), "who lingers is not alone");
         assert!(self.next == NONE || self.find() == Some(self.next), "the remembered choice is stale");
     }
 

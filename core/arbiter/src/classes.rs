@@ -54,6 +54,9 @@ impl Classes {
     /// Gives a class its ring.
     pub fn add_ring(&mut self, slot: usize, ring: u32) {
         self.rings[slot] = ring;
+        if slot > 0 {
+            (self.due[slot - 1], self.balance[slot - 1]) = (self.round, self.credit[slot - 1]);
+        }
         self.shared = self.rings[1..].iter().filter(|&&r| r != NONE).count() > 1;
     }
 

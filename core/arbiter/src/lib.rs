@@ -112,6 +112,11 @@ pub struct Arbiter {
     settings: Settings,
     /// What `pick` answers while nothing has changed; `NONE` when it has to look.
     next: u32,
+    /// A queue that was the only one with a head and has none now, but has not left the tree yet: alone on the drive,
+    /// with one command at a time, it need not climb out and in for each. Whatever happens to anybody else, it leaves first.
+    lingers: u32,
+    /// Queues with a head, held or not.
+    ready: u32,
     rings: Rings,
     /// Entry `ROOT`, then one per group and class of the drive.
     classes: Vec<Classes>,
@@ -130,6 +135,8 @@ impl Arbiter {
         Arbiter {
             settings,
             next: NONE,
+            lingers: NONE,
+            ready: 0,
             rings: Rings::default(),
             classes: alloc::vec![Classes::new(NONE, &settings)],
             free_classes: Vec::new(),
@@ -147,34 +154,56 @@ impl Arbiter {
     }
 
     /// The queue has a head now. Idempotent.
+    #[inline]
     pub fn backlog(&mut self, queue: QueueKey) {
+        if self.lingers == queue.0 {
+            (self.lingers, self.ready) = (NONE, 1);
+            return;
+        }
+        self.let_go();
         match self.rings.nodes[queue.index()].state {
             State::Out => self.rise(queue.0),
             State::Held => self.rings.nodes[queue.index()].state = State::HeldReady,
-            State::Waiting | State::Current | State::HeldReady => {}
+            State::Waiting | State::Current | State::HeldReady => return,
         }
+        self.ready += 1;
     }
 
     /// The queue has no head any more, without having been served. Idempotent.
     pub fn withdraw(&mut self, queue: QueueKey) {
         if self.is_backlogged(queue) {
+            self.let_go();
+            self.ready -= 1;
             self.sink(queue.0);
         }
     }
 
     /// Whether the queue has a head, as far as the arbiter was told.
     pub fn is_backlogged(&self, queue: QueueKey) -> bool {
-        !matches!(self.rings.nodes[queue.index()].state, State::Out | State::Held)
+        let state = self.rings.nodes[queue.index()].state;
+        !matches!(state, State::Out | State::Held) && self.lingers != queue.0
     }
 
     /// Who is next, or `None` when nobody who is not held has a head. The answer stays the same until something is
     /// charged or changed.
     #[inline]
     pub fn pick(&mut self) -> Option<QueueKey> {
+        if self.lingers != NONE {
+            return None;
+        }
         if self.next == NONE {
             self.next = self.find()?;
         }
         Some(QueueKey(self.next))
+    }
+
+    /// The queue that lingers leaves.
+    #[inline]
+    fn let_go(&mut self) {
+        if self.lingers != NONE {
+            let q = core::mem::replace(&mut self.lingers, NONE);
+            self.sink(q);
+        }
     }
 
     fn find(&self) -> Option<u32> {
@@ -198,33 +227,54 @@ impl Arbiter {
     /// the queue has a next head.
     #[inline]
     pub fn charge(&mut self, queue: QueueKey, cost: u32, still_backlogged: bool) {
-        let (mut n, mut keep, mut moved) = (queue.0, still_backlogged, false);
-        loop {
-            let r = self.rings.nodes[n as usize].ring as usize;
-            moved |= self.rings.charge(n, cost, keep);
-            let ring = &self.rings.rings[r];
-            keep = ring.current != NONE;
-            if ring.class == PLAIN {
-                n = ring.up;
-                continue;
-            }
-            let scheduler = ring.up;
-            let classes = &mut self.classes[scheduler as usize];
-            moved |= classes.charge(ring.class, cost, keep);
-            if scheduler == ROOT {
-                break;
-            }
-            keep = classes.active != 0;
-            n = classes.up;
+        let in_turn = self.next == queue.0 && self.lingers == NONE;
+        let mut keep = still_backlogged;
+        if !in_turn {
+            self.let_go();
         }
-        if moved {
+        if !still_backlogged && self.is_backlogged(queue) {
+            self.ready -= 1;
+            if in_turn && self.ready == 0 {
+                (self.lingers, keep) = (queue.0, true);
+            }
+        }
+        let r = self.rings.nodes[queue.index()].ring;
+        let moved = self.rings.charge(queue.0, cost, keep);
+        let after = self.rings.rings[r as usize].current;
+        let moved_above = self.charge_above(r, cost, after != NONE);
+        if moved_above || (moved && !in_turn) {
             self.next = NONE;
+        } else if moved {
+            self.next = after;
+        }
+    }
+
+    /// Charges what the ring is inside; true when somebody else has the turn now, somewhere.
+    #[inline]
+    fn charge_above(&mut self, mut r: u32, cost: u32, mut keep: bool) -> bool {
+        let mut moved = false;
+        loop {
+            let ring = &self.rings.rings[r as usize];
+            let mut n = ring.up;
+            if ring.class != PLAIN {
+                let classes = &mut self.classes[ring.up as usize];
+                moved |= classes.charge(ring.class, cost, keep);
+                if ring.up == ROOT {
+                    return moved;
+                }
+                keep = classes.active != 0;
+                n = classes.up;
+            }
+            r = self.rings.nodes[n as usize].ring;
+            moved |= self.rings.charge(n, cost, keep);
+            keep = self.rings.rings[r as usize].current != NONE;
         }
     }
 
     /// Takes the tenant's backlog out of arbitration, until `release`: the seam for ceilings. What is left of its turn
     /// is lost, its debt stays. Idempotent.
     pub fn hold(&mut self, tenant: TenantKey) {
+        self.let_go();
         let held = &mut self.tenant_mut(tenant.0).held;
         if core::mem::replace(held, true) {
             return;
@@ -251,6 +301,7 @@ impl Arbiter {
 
     /// Undoes `hold`. Idempotent.
     pub fn release(&mut self, tenant: TenantKey) {
+        self.let_go();
         let held = &mut self.tenant_mut(tenant.0).held;
         if !core::mem::replace(held, false) {
             return;

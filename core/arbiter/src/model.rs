@@ -214,13 +214,15 @@ pub(crate) struct Model {
     groups: BTreeMap<u32, (u32, Settings)>,
     queues: BTreeMap<u32, Queue>,
     levels: BTreeMap<Place, Level>,
+    /// A queue served its last head while nobody else had one: it leaves when anything happens to anybody else.
+    lingers: Option<u32>,
 }
 
 impl Model {
     pub fn new(settings: Settings) -> Model {
         let (tenants, groups, queues) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         let levels = BTreeMap::from([(Place::Drive, classes(&settings))]);
-        Model { settings, tenants, groups, queues, levels }
+        Model { settings, tenants, groups, queues, levels, lingers: None }
     }
 
     pub fn add_tenant(&mut self, t: u32, weight: u16) {
@@ -228,6 +230,7 @@ impl Model {
     }
 
     pub fn set_tenant(&mut self, t: u32, weight: u16) {
+        self.let_go();
         self.tenants.get_mut(&t).expect("live").0 = u32::from(weight);
         for slot in 0..4 {
             if let Some(level) = self.levels.get_mut(&Place::Class(slot)) {
@@ -241,6 +244,7 @@ impl Model {
     }
 
     pub fn remove_tenant(&mut self, t: u32) {
+        self.let_go();
         let groups: Vec<u32> = self.groups.iter().filter(|(_, g)| g.0 == t).map(|(&g, _)| g).collect();
         groups.into_iter().for_each(|g| self.remove_group(g));
         self.tenants.remove(&t);
@@ -259,6 +263,7 @@ impl Model {
     }
 
     pub fn set_group(&mut self, g: u32, settings: Settings) {
+        self.let_go();
         let before = self.groups[&g].1;
         if self.settings.mechanism == Mechanism::None || before.mechanism == settings.mechanism {
             self.groups.get_mut(&g).expect("live").1 = settings;
@@ -289,6 +294,7 @@ impl Model {
     }
 
     pub fn remove_group(&mut self, g: u32) {
+        self.let_go();
         let queues: Vec<u32> = self.queues.iter().filter(|(_, q)| q.group == g).map(|(&q, _)| q).collect();
         queues.into_iter().for_each(|q| self.remove_queue(q));
         self.levels.retain(|place, _| !matches!(place, Place::Group(of, _) | Place::Local(of, ..) if *of == g));
@@ -302,6 +308,7 @@ impl Model {
     }
 
     pub fn add_queue(&mut self, q: u32, group: u32, class: Class, local: Class) {
+        self.let_go();
         self.queues.insert(q, Queue { group, class, local, ready: false });
         self.attach(q, false);
     }
@@ -310,6 +317,7 @@ impl Model {
         if (self.queues[&q].class, self.queues[&q].local) == (class, local) {
             return;
         }
+        self.let_go();
         let ready = self.detach(q);
         let queue = self.queues.get_mut(&q).expect("live");
         (queue.class, queue.local) = (class, local);
@@ -317,11 +325,13 @@ impl Model {
     }
 
     pub fn remove_queue(&mut self, q: u32) {
+        self.let_go();
         self.detach(q);
         self.queues.remove(&q);
     }
 
     pub fn configure(&mut self, settings: Settings) {
+        self.let_go();
         let before = core::mem::replace(&mut self.settings, settings);
         if before.mechanism != settings.mechanism {
             self.levels = BTreeMap::from([(Place::Drive, classes(&settings))]);
@@ -339,6 +349,7 @@ impl Model {
     }
 
     pub fn set_held(&mut self, t: u32, held: bool) {
+        self.let_go();
         if core::mem::replace(&mut self.tenants.get_mut(&t).expect("live").1, held) == held {
             return;
         }
@@ -367,7 +378,20 @@ impl Model {
         }
     }
 
+    fn let_go(&mut self) {
+        if let Some(q) = self.lingers.take() {
+            let path = self.path(q);
+            self.quit(&path);
+        }
+    }
+
     pub fn backlog(&mut self, q: u32) {
+        if self.lingers == Some(q) {
+            self.lingers = None;
+            self.queues.get_mut(&q).expect("live").ready = true;
+            return;
+        }
+        self.let_go();
         if !core::mem::replace(&mut self.queues.get_mut(&q).expect("live").ready, true) {
             let path = self.path(q);
             self.enter(&path);
@@ -384,6 +408,10 @@ impl Model {
     pub fn charge(&mut self, q: u32, cost: u32, still_backlogged: bool) {
         self.queues.get_mut(&q).expect("live").ready = still_backlogged;
         let mut keep = still_backlogged;
+        if !self.queues.values().any(|queue| queue.ready) {
+            self.lingers = Some(q);
+            keep = true;
+        }
         for (place, id) in self.path(q) {
             let level = self.levels.get_mut(&place).expect("a level");
             level.charge(id, cost, keep);
@@ -392,6 +420,9 @@ impl Model {
     }
 
     pub fn pick(&self) -> Option<u32> {
+        if self.lingers.is_some() {
+            return None;
+        }
         let slot = self.levels[&Place::Drive].next()? as usize;
         let first = self.levels[&Place::Class(slot)].next()?;
         if self.settings.mechanism == Mechanism::None {

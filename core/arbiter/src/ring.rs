@@ -54,10 +54,12 @@ pub(crate) struct Turn {
 #[inline]
 pub(crate) fn repay(balance: i64, quantum: u32) -> (u64, u32) {
     debug_assert!(balance <= 0);
-    let debt = balance.unsigned_abs();
-    let quantum = u64::from(quantum);
-    let rounds = if debt < quantum { 1 } else { debt / quantum + 1 };
-    (rounds, (rounds * quantum - debt) as u32)
+    // A balance was positive before a cost of 32 bits.
+    let debt = balance.unsigned_abs() as u32;
+    if debt < quantum {
+        return (1, quantum - debt);
+    }
+    (u64::from(debt / quantum) + 1, quantum - debt % quantum)
 }
 
 /// Where a node is.

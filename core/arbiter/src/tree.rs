@@ -15,6 +15,7 @@ impl Arbiter {
 
     /// Changes a tenant's weight.
     pub fn set_tenant(&mut self, tenant: TenantKey, weight: u16) {
+        self.let_go();
         self.tenant_mut(tenant.0).weight = weight.max(1);
         for n in self.tenant(tenant.0).nodes {
             if n != NONE {
@@ -45,6 +46,7 @@ impl Arbiter {
 
     /// Changes a group's settings, also in the middle of a round.
     pub fn set_group(&mut self, group: GroupKey, settings: Settings) {
+        self.let_go();
         let before = core::mem::replace(&mut self.group_mut(group.0).settings, settings);
         if self.settings.mechanism == Mechanism::None {
             return;
@@ -81,6 +83,7 @@ impl Arbiter {
     /// is the queue's own QPRIO and counts inside its group.
     pub fn add_queue(&mut self, group: GroupKey, class: Class, local: Class) -> QueueKey {
         assert!(self.groups[group.index()].is_some(), "no such group: {group:?}");
+        self.let_go();
         let q = self.rings.add_node(NONE);
         let nodes = self.rings.nodes.len();
         self.queues.resize_with(nodes, || None);
@@ -110,6 +113,7 @@ impl Arbiter {
 
     /// Changes the drive's settings, also in the middle of a round. With the mechanism unchanged all debts stay.
     pub fn configure(&mut self, settings: Settings) {
+        self.let_go();
         let before = core::mem::replace(&mut self.settings, settings);
         if before.mechanism != settings.mechanism {
             return self.rebuild(before);
@@ -160,6 +164,7 @@ impl Arbiter {
 
     /// Takes queues out of the tree; says which were backlogged.
     fn detach(&mut self, queues: &[u32]) -> Vec<bool> {
+        self.let_go();
         self.next = NONE;
         let mut ready = Vec::with_capacity(queues.len());
         for &q in queues {
