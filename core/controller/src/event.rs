@@ -8,9 +8,33 @@ use weir_spec::nvme::{Sqe, Status};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ControllerHandle(pub(crate) u32);
 
+impl ControllerHandle {
+    pub(crate) const fn new(index: u32, generation: u16) -> Self {
+        Self(index & 0xffff | (generation as u32) << 16)
+    }
+    pub(crate) const fn index(self) -> usize {
+        (self.0 & 0xffff) as usize
+    }
+    pub(crate) const fn generation(self) -> u16 {
+        (self.0 >> 16) as u16
+    }
+}
+
 /// A message-model submission queue. Valid until [`crate::Subsystem::disconnect`]; a stale one is noticed and ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SqHandle(pub(crate) u32);
+
+impl SqHandle {
+    pub(crate) const fn new(index: u32, generation: u8) -> Self {
+        Self(index & 0xff_ffff | (generation as u32) << 24)
+    }
+    pub(crate) const fn index(self) -> usize {
+        (self.0 & 0xff_ffff) as usize
+    }
+    pub(crate) const fn generation(self) -> u8 {
+        (self.0 >> 24) as u8
+    }
+}
 
 /// A command in flight: given out with [`Effect::Io`], returned with [`Event::Done`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -1,9 +1,20 @@
-//! Fabrics: Connect and its refusals (base 2.0, 3.3 and 6.3).
+//! Fabrics: Connect and its refusals, properties, Disconnect (base 2.0, 3.3 and 6).
 
+use crate::admin::Outcome;
+use crate::config::Kind;
+use crate::controller::{Shutdown, Transport};
 use crate::event::{ControllerHandle, SqHandle};
-use crate::host::Owner;
-use weir_spec::nvme::fabrics::{self, Connect, ConnectData};
-use weir_spec::nvme::{Cqe, Sqe, Status};
+use crate::host::{Host, Owner, Tag};
+use crate::queue::{Command, NONE};
+use crate::subsystem::Subsystem;
+use crate::tenant::tenant_of;
+use core::mem::offset_of;
+use weir_spec::nvme::fabrics::{
+    self, CATTR_DISABLE_SQ_FLOW, CATTR_PRIORITY, CNTLID_DYNAMIC, Connect, ConnectData, Disconnect, Property,
+};
+use weir_spec::nvme::register::{self, Cc};
+use weir_spec::nvme::{Cqe, FabricsType, Sqe, Status};
+use weir_units::{Class, Nanos};
 use zerocopy::little_endian::{U16, U32};
 
 /// A Connect command with its data, as a door received it.
@@ -61,5 +72,178 @@ impl ConnectError {
         }
         cqe.set_status(self.status);
         cqe
+    }
+}
+
+fn refused(status: Status) -> ConnectError {
+    ConnectError { status: status.dnr(), in_data: false, offset: 0 }
+}
+
+fn invalid(in_data: bool, offset: usize) -> ConnectError {
+    ConnectError { status: Status::CONNECT_INVALID_PARAMETERS.dnr(), in_data, offset: offset as u16 }
+}
+
+impl Subsystem {
+    /// Fabrics: Connect creates an association (queue 0) or adds an I/O queue to one (base 2.0, 6.3).
+    pub fn connect(&mut self, now: Nanos, request: &ConnectRequest) -> Result<Connected, ConnectError> {
+        let (command, data) = (&request.command, &request.data);
+        if command.recfmt.get() != 0 {
+            return Err(refused(Status::CONFLICTING_ATTRIBUTES));
+        }
+        let subnqn = data.subnqn().ok_or(invalid(true, offset_of!(ConnectData, subnqn)))?;
+        let host = data.hostnqn().ok_or(invalid(true, offset_of!(ConnectData, hostnqn)))?;
+        if subnqn != self.config.subnqn {
+            return Err(invalid(true, offset_of!(ConnectData, subnqn)));
+        }
+        // 0-based; a queue has two entries at least.
+        let size = u32::from(command.sqsize.get()) + 1;
+        if size < 2 || size > self.config.max_queue_entries {
+            return Err(invalid(false, offset_of!(Connect, sqsize)));
+        }
+        let tenant = tenant_of(&self.tenants, host).ok_or(refused(Status::CONNECT_INVALID_HOST))?;
+        let qid = command.qid.get();
+        let c = if qid == 0 {
+            if data.cntlid.get() != CNTLID_DYNAMIC {
+                return Err(invalid(true, offset_of!(ConnectData, cntlid)));
+            }
+            let busy = ConnectError { status: Status::CONNECT_CONTROLLER_BUSY, in_data: false, offset: 0 };
+            let c = self.make_controller(Transport::Fabrics, tenant, request.owner, host.into()).ok_or(busy)?;
+            let ctrl = self.ctrl_mut(c).expect("just made");
+            (ctrl.hostid, ctrl.kato) = (data.hostid, command.kato.get());
+            c
+        } else {
+            self.find_association(qid, host, data)?
+        };
+        Ok(self.join(now, c, request, size))
+    }
+
+    /// The controller that an I/O queue wants to join, if it may.
+    fn find_association(&self, qid: u16, host: &str, data: &ConnectData) -> Result<u32, ConnectError> {
+        let bad_qid = || invalid(false, offset_of!(Connect, qid));
+        if self.config.kind != Kind::Io {
+            return Err(bad_qid());
+        }
+        let id = data.cntlid.get();
+        let c = u32::from(id.wrapping_sub(1));
+        let ctrl = self.ctrl(c).filter(|ctrl| ctrl.transport == Transport::Fabrics && ctrl.sq(0) != NONE);
+        let ctrl = ctrl.ok_or(invalid(true, offset_of!(ConnectData, cntlid)))?;
+        if ctrl.host != host {
+            return Err(invalid(true, offset_of!(ConnectData, hostnqn)));
+        }
+        if ctrl.hostid != data.hostid {
+            return Err(invalid(true, offset_of!(ConnectData, hostid)));
+        }
+        if !ctrl.ready() || ctrl.shutdown != Shutdown::None {
+            return Err(refused(Status::COMMAND_SEQUENCE_ERROR));
+        }
+        let granted = ctrl.features.queues.map_or(self.config.max_io_queues, |(sqs, _)| sqs);
+        if qid > granted {
+            return Err(bad_qid());
+        }
+        if ctrl.sq(qid) != NONE {
+            return Err(refused(Status::INVALID_QUEUE_ID));
+        }
+        Ok(c)
+    }
+
+    fn join(&mut self, _now: Nanos, c: u32, request: &ConnectRequest, size: u32) -> Connected {
+        let command = &request.command;
+        let (qid, cattr) = (command.qid.get(), command.cattr);
+        let priority = Class::from_bits(cattr & CATTR_PRIORITY);
+        let q = self.make_sq(c, qid, size, request.owner, Some(priority), priority);
+        let sq = self.sq_mut(q);
+        sq.flow_off = cattr & CATTR_DISABLE_SQ_FLOW != 0;
+        // Connect itself was the first entry of the queue.
+        sq.head = 1 % size;
+        if qid != 0 {
+            sq.pending = alloc::vec![Command::default(); size as usize].into();
+        }
+        let (queue, flow_control_disabled, head) = (sq.handle(), sq.flow_off, sq.head as u16);
+        let ctrl = self.ctrl_mut(c).expect("the controller exists");
+        let (cntlid, controller) = (ctrl.id, ctrl.handle(c));
+        // FFFFh tells the host that flow control is off (base 2.0, 6.3).
+        let sqhd = U16::new(if flow_control_disabled { 0xffff } else { head });
+        let cqe = Cqe { dw0: U32::new(cntlid.into()), sqhd, cid: command.cid, ..Cqe::default() };
+        Connected { queue, controller, cntlid, depth: size, flow_control_disabled, cqe }
+    }
+
+    /// The queue's connection is gone: its commands die silently. With the admin queue the association ends, and
+    /// its I/O queues are asked to disconnect. Also how a front controller's queue is removed.
+    pub fn disconnect(&mut self, _now: Nanos, queue: SqHandle) {
+        let Some(q) = self.resolve_queue(queue) else { return };
+        let sq = self.sq(q);
+        let (c, qid) = (sq.controller, sq.qid);
+        self.free_sq(q);
+        if qid == 0 {
+            self.drop_io_queues(c);
+        }
+        let Some(ctrl) = self.ctrl(c) else { return };
+        if ctrl.transport != Transport::Fabrics {
+            return;
+        }
+        if ctrl.attached == 0 {
+            return self.drop_controller(c);
+        }
+        if qid == 0 {
+            // It goes with the last of its connections; until then it serves nobody.
+            let ctrl = self.ctrl_mut(c).expect("the controller exists");
+            ctrl.csts.0 = 0;
+            ctrl.expires = Nanos::NEVER;
+            ctrl.shutdown = Shutdown::None;
+        }
+    }
+
+    /// A fabrics command on an I/O queue: only Disconnect makes sense there.
+    pub(crate) fn fabrics_io<H: Host>(&mut self, q: u32, sqe: &Sqe, tag: Tag, host: &mut H) {
+        let sq = self.sq_mut(q);
+        if sq.waiting >= sq.size {
+            return self.condemn(q);
+        }
+        // It takes an entry, as every command of the queue.
+        sq.head = if sq.head + 1 == sq.size { 0 } else { sq.head + 1 };
+        let status = match fabrics::fctype(sqe).map(FabricsType) {
+            Some(FabricsType::DISCONNECT) if Disconnect::from(*sqe).recfmt.get() != 0 => {
+                Status::CONFLICTING_ATTRIBUTES.dnr()
+            }
+            Some(FabricsType::DISCONNECT) => Status::SUCCESS,
+            Some(FabricsType::CONNECT) => Status::COMMAND_SEQUENCE_ERROR.dnr(),
+            _ => Status::INVALID_OPCODE.dnr(),
+        };
+        self.complete(q, sqe.cid.get(), tag.0, status, 0, host);
+        if status.is_success() {
+            self.condemn(q);
+        }
+    }
+
+    /// A fabrics command on an admin queue.
+    pub(crate) fn fabrics_admin<H: Host>(&mut self, now: Nanos, c: u32, sqe: &Sqe, host: &mut H) -> Outcome {
+        match FabricsType(fabrics::fctype(sqe).unwrap_or_default()) {
+            FabricsType::PROPERTY_GET => self.property_get(c, &Property::from(*sqe)),
+            FabricsType::PROPERTY_SET => self.property_set(now, c, &Property::from(*sqe), host),
+            FabricsType::CONNECT => Outcome::status(Status::COMMAND_SEQUENCE_ERROR.dnr()),
+            FabricsType::DISCONNECT => Outcome::status(Status::DISCONNECT_INVALID_QUEUE_TYPE.dnr()),
+            _ => Outcome::status(Status::INVALID_OPCODE.dnr()),
+        }
+    }
+
+    /// Property Get (base 2.0, 6.5): those that message-based controllers have.
+    fn property_get(&self, c: u32, command: &Property) -> Outcome {
+        let offset = command.ofst.get();
+        let has = matches!(offset, register::CAP | register::VS | register::CC | register::CSTS);
+        match command.size() {
+            Some(size) if has && register::size_at(offset) == Some(size) => {
+                Outcome::Done(Status::SUCCESS, self.read_register(c, offset, size))
+            }
+            _ => Outcome::status(Status::INVALID_FIELD.dnr()),
+        }
+    }
+
+    /// Property Set (base 2.0, 6.6): CC is the only one to set.
+    fn property_set<H: Host>(&mut self, now: Nanos, c: u32, command: &Property, host: &mut H) -> Outcome {
+        if command.ofst.get() != register::CC || command.size() != Some(4) {
+            return Outcome::status(Status::INVALID_FIELD.dnr());
+        }
+        self.write_cc(now, c, Cc(command.value.get() as u32), host);
+        Outcome::status(Status::SUCCESS)
     }
 }

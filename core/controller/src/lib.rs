@@ -62,12 +62,23 @@
 
 extern crate alloc;
 
+mod admin;
+mod aer;
+mod check;
 mod config;
+mod controller;
 mod event;
 mod fabrics;
 mod host;
+mod io;
+mod manage;
+mod namespace;
+mod queue;
+mod registers;
+mod slots;
 mod stats;
 mod subsystem;
+mod tenant;
 
 pub use config::{ClassFrom, Config, Cost, DiscoveryRecord, Kind, NamespaceConfig, TenantConfig};
 pub use event::{ControllerHandle, Effect, Effects, Event, Io, Op, Request, SlotId, SqHandle};

@@ -1,0 +1,209 @@
+//! Identify (base 2.0, 5.17; NVM 1.0, 4.1.5).
+
+use super::log::ERROR_ENTRIES;
+use super::{Admin, Outcome};
+use crate::aer;
+use crate::config::Kind;
+use crate::controller::{KAS, Transport, WARNING_TEMPERATURE};
+use crate::host::Host;
+use crate::namespace::{Namespace, active};
+use crate::subsystem::Subsystem;
+use alloc::vec::Vec;
+use weir_spec::nvme::feature::async_config;
+use weir_spec::nvme::identify::{
+    IDENTIFY_LEN, IdentifyController, IdentifyIndependentNamespace, IdentifyNamespace, IdentifyNvmController, NSID_ALL,
+    NamespaceDescriptor, cns, controller_type, csi, nidt, put_namespace_descriptor,
+};
+use weir_spec::nvme::wire::set_text;
+use weir_spec::nvme::{Status, register};
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromZeros, IntoBytes};
+
+/// Abort command limit, 0-based.
+const ACL: u8 = 3;
+/// Optional NVM commands: compare, dataset management, write zeroes, and Select in Get Features.
+const ONCS: u16 = 1 | 1 << 2 | 1 << 3 | 1 << 4;
+/// Log page attributes: effects log, extended data.
+const LPA: u8 = 1 << 1 | 1 << 2;
+/// SGLs over fabrics: supported, in-capsule offsets, transport data blocks.
+const SGLS: u32 = 1 | 1 << 20 | 1 << 21;
+/// VWC: flush with FFFFFFFFh flushes all.
+const FLUSH_ALL: u8 = 0b11 << 1;
+/// Deallocated blocks read as zeroes, and write zeroes may deallocate.
+const DLFEAT: u8 = 1 | 1 << 3;
+/// Maximum power, in 0.01 W.
+const POWER: u16 = 2500;
+
+impl Subsystem {
+    /// Identify.
+    pub(crate) fn identify<H: Host>(&mut self, admin: &Admin, host: &mut H) -> Outcome {
+        let mut page = core::mem::take(&mut self.scratch);
+        page.fill(0);
+        let built = self.build_identify(admin, &mut page);
+        let sent = built.and_then(|()| admin.answer(host, 0, &page));
+        self.scratch = page;
+        Outcome::status(sent.err().unwrap_or(Status::SUCCESS))
+    }
+
+    fn build_identify(&self, admin: &Admin, page: &mut [u8]) -> Result<(), Status> {
+        let sqe = &admin.sqe;
+        let (which, from) = (sqe.cdw10.get() as u8, (sqe.cdw10.get() >> 16) as u16);
+        let (nsid, set) = (sqe.nsid.get(), (sqe.cdw11.get() >> 24) as u8);
+        let invalid = Status::INVALID_FIELD.dnr();
+        if which == cns::CONTROLLER {
+            return self.identify_controller(admin.c, page);
+        }
+        if self.config.kind == Kind::Discovery {
+            return Err(invalid);
+        }
+        match which {
+            cns::NAMESPACE | cns::ALLOCATED_NAMESPACE => self.identify_namespace(nsid, which, page),
+            cns::ACTIVE_NAMESPACES | cns::ALLOCATED_NAMESPACES => self.list_namespaces(nsid, page),
+            cns::CS_ACTIVE_NAMESPACES | cns::CS_ALLOCATED_NAMESPACES if set == csi::NVM => {
+                self.list_namespaces(nsid, page)
+            }
+            cns::NAMESPACE_DESCRIPTORS => self.describe_namespace(nsid, page),
+            // No field of the NVM command set's extension applies: no protection information.
+            cns::CS_NAMESPACE if set == csi::NVM => active(&self.namespaces, nsid).map(|_| ()),
+            cns::CS_CONTROLLER if set == csi::NVM => put(page, &IdentifyNvmController::default()),
+            cns::CS_INDEPENDENT_NAMESPACE => {
+                let ns = active(&self.namespaces, nsid).map(|_| ());
+                let nmic = u8::from(self.shared());
+                ns.and_then(|()| put(page, &IdentifyIndependentNamespace { nmic, nstat: 1, ..Default::default() }))
+            }
+            cns::NAMESPACE_CONTROLLERS => {
+                active(&self.namespaces, nsid)?;
+                self.list_controllers(from, page)
+            }
+            cns::CONTROLLERS => self.list_controllers(from, page),
+            cns::COMMAND_SETS => {
+                // One combination: the NVM command set alone.
+                page[0] = 1;
+                Ok(())
+            }
+            _ => Err(invalid),
+        }
+    }
+
+    /// Whether several controllers can see the namespaces.
+    fn shared(&self) -> bool {
+        self.config.max_controllers > 1
+    }
+
+    fn identify_controller(&self, c: u32, page: &mut [u8]) -> Result<(), Status> {
+        let ctrl = self.ctrl(c).ok_or(Status::INTERNAL_ERROR)?;
+        let config = &self.config;
+        let mut id = IdentifyController::new_zeroed();
+        set_text(&mut id.sn, &config.serial, b' ');
+        set_text(&mut id.mn, &config.model, b' ');
+        set_text(&mut id.fr, &config.firmware, b' ');
+        set_text(&mut id.subnqn, &config.subnqn, 0);
+        id.cmic = u8::from(self.shared()) << 1;
+        id.mdts = config.mdts;
+        id.cntlid = U16::new(ctrl.id);
+        id.ver = U32::new(register::VERSION_2_0);
+        id.ctratt = U32::new(1);
+        id.aerl = aer::LIMIT as u8 - 1;
+        id.elpe = ERROR_ENTRIES as u8 - 1;
+        id.lpa = LPA;
+        id.kas = U16::new(KAS);
+        id.maxcmd = U16::new(config.max_queue_entries.min(0xffff) as u16);
+        if ctrl.transport == Transport::Fabrics {
+            id.sgls = U32::new(SGLS);
+            id.ioccsz = U32::new((64 + config.in_capsule) / 16);
+            id.iorcsz = U32::new(1);
+            id.msdbd = 1;
+            // Disconnect of single I/O queues.
+            id.ofcs = U16::new(1);
+        }
+        if config.kind == Kind::Discovery {
+            id.cntrltype = controller_type::DISCOVERY;
+            id.oaes = U32::new(async_config::DISCOVERY);
+            return put(page, &id);
+        }
+        id.cntrltype = controller_type::IO;
+        id.oaes = U32::new(async_config::NAMESPACE);
+        id.acl = ACL;
+        // One firmware slot, read only.
+        id.frmw = 1 | 1 << 1;
+        id.wctemp = U16::new(WARNING_TEMPERATURE);
+        id.cctemp = U16::new(WARNING_TEMPERATURE + 10);
+        let capacity: u128 = self.namespaces.iter().flatten().map(|ns| u128::from(ns.blocks) << ns.shift).sum();
+        id.tnvmcap = capacity.to_le_bytes();
+        id.sqes = 0x66;
+        id.cqes = 0x44;
+        id.nn = U32::new(self.namespaces.len() as u32);
+        id.mnan = id.nn;
+        id.oncs = U16::new(ONCS);
+        id.vwc = FLUSH_ALL | u8::from(config.volatile_write_cache);
+        id.psd[..2].copy_from_slice(&POWER.to_le_bytes());
+        put(page, &id)
+    }
+
+    /// An inactive namespace is answered with zeroes (base 2.0, 5.17.2.1).
+    fn identify_namespace(&self, nsid: u32, which: u8, page: &mut [u8]) -> Result<(), Status> {
+        if nsid == NSID_ALL && which == cns::NAMESPACE {
+            // What all namespaces have in common; needed for namespace management, of which there is none.
+            return Err(Status::INVALID_NAMESPACE_OR_FORMAT.dnr());
+        }
+        match self.namespaces.get(nsid.wrapping_sub(1) as usize) {
+            Some(Some(ns)) => put(page, &self.namespace_page(ns)),
+            Some(None) => Ok(()),
+            None => Err(Status::INVALID_NAMESPACE_OR_FORMAT.dnr()),
+        }
+    }
+
+    fn namespace_page(&self, ns: &Namespace) -> IdentifyNamespace {
+        let mut id = IdentifyNamespace::new_zeroed();
+        let blocks = U64::new(ns.blocks);
+        (id.nsze, id.ncap, id.nuse) = (blocks, blocks, blocks);
+        id.lbaf[0].lbads = ns.shift as u8;
+        id.nmic = u8::from(self.shared());
+        id.dlfeat = DLFEAT;
+        id.nvmcap = (u128::from(ns.blocks) << ns.shift).to_le_bytes();
+        // Preferred granularities of 4 KiB, 0-based in blocks (NSFEAT bit 4).
+        let page = U16::new((4096 >> ns.shift) - 1);
+        id.nsfeat = 1 << 4;
+        (id.npwg, id.npwa, id.npdg, id.npda, id.nows) = (page, page, page, page, page);
+        id.nguid = ns.uuid;
+        id
+    }
+
+    fn list_namespaces(&self, after: u32, page: &mut [u8]) -> Result<(), Status> {
+        if after >= NSID_ALL - 1 {
+            return Err(Status::INVALID_NAMESPACE_OR_FORMAT.dnr());
+        }
+        let numbered = self.namespaces.iter().enumerate().filter(|(_, ns)| ns.is_some());
+        let nsids = numbered.map(|(i, _)| i as u32 + 1).filter(|nsid| *nsid > after);
+        for (to, nsid) in page.chunks_exact_mut(4).zip(nsids) {
+            to.copy_from_slice(&nsid.to_le_bytes());
+        }
+        Ok(())
+    }
+
+    fn describe_namespace(&self, nsid: u32, page: &mut [u8]) -> Result<(), Status> {
+        let ns = active(&self.namespaces, nsid)?;
+        let all = [(nidt::UUID, &ns.uuid[..]), (nidt::NGUID, &ns.uuid[..]), (nidt::CSI, &[csi::NVM][..])];
+        let mut at = 0;
+        for (kind, id) in all {
+            at = put_namespace_descriptor(page, at, NamespaceDescriptor { kind, id }).ok_or(Status::INTERNAL_ERROR)?;
+        }
+        Ok(())
+    }
+
+    fn list_controllers(&self, from: u16, page: &mut [u8]) -> Result<(), Status> {
+        let ids: Vec<u16> =
+            self.controllers.iter().flatten().map(|c| c.id).filter(|id| *id >= from).take(2047).collect();
+        page[..2].copy_from_slice(&(ids.len() as u16).to_le_bytes());
+        for (to, id) in page[2..].chunks_exact_mut(2).zip(&ids) {
+            to.copy_from_slice(&id.to_le_bytes());
+        }
+        Ok(())
+    }
+}
+
+fn put<T: IntoBytes + zerocopy::Immutable>(page: &mut [u8], value: &T) -> Result<(), Status> {
+    const { assert!(size_of::<T>() == IDENTIFY_LEN) };
+    page.copy_from_slice(value.as_bytes());
+    Ok(())
+}

@@ -1,0 +1,259 @@
+//! Get Log Page (base 2.0, 5.16) and the error log.
+
+use super::{Admin, Outcome};
+use crate::config::Kind;
+use crate::host::Host;
+use crate::queue::NONE;
+use crate::subsystem::Subsystem;
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use weir_spec::nvme::log::{
+    DiscoveryHeader, Effect, Effects, ErrorEntry, FirmwareSlots, GetLogDw10, Smart, SupportedLogPages, lid, log_length,
+};
+use weir_spec::nvme::wire::set_text;
+use weir_spec::nvme::{AdminOpcode, IoOpcode, Status};
+use weir_units::Nanos;
+use zerocopy::IntoBytes;
+use zerocopy::little_endian::{U16, U32, U64, U128};
+
+/// Entries of the error log (ELPE + 1).
+pub(crate) const ERROR_ENTRIES: usize = 64;
+/// What the emulated drive's sensor reads, K.
+const TEMPERATURE: u16 = 313;
+/// The longest that one Get Log Page moves; the rest has to be asked for by offset.
+const LENGTH_MAX: u64 = 1 << 20;
+
+/// The newest errors of one controller.
+#[derive(Debug, Default)]
+pub(crate) struct ErrorLog {
+    entries: Vec<ErrorEntry>,
+    next: usize,
+    pub count: u64,
+}
+
+impl ErrorLog {
+    fn push(&mut self, mut entry: ErrorEntry) {
+        self.count += 1;
+        entry.error_count = U64::new(self.count);
+        if self.entries.len() < ERROR_ENTRIES {
+            self.entries.push(entry);
+        } else {
+            self.entries[self.next] = entry;
+        }
+        self.next = (self.next + 1) % ERROR_ENTRIES;
+    }
+
+    /// Newest first.
+    pub fn iter(&self) -> impl Iterator<Item = &ErrorEntry> {
+        let (newer, older) = self.entries.split_at(self.next.min(self.entries.len()));
+        newer.iter().rev().chain(older.iter().rev())
+    }
+}
+
+impl Subsystem {
+    /// Notes an error in the log of the queue's controller. `at` is LBA and NSID.
+    #[cold]
+    pub(crate) fn log_error(&mut self, q: u32, cid: u16, status: Status, at: (u64, u32)) {
+        self.errors += 1;
+        let sq = self.sq(q);
+        let (c, sqid) = (sq.controller, sq.qid);
+        let entry = ErrorEntry {
+            sqid: U16::new(sqid),
+            cid: U16::new(cid),
+            status_field: U16::new(status.field() << 1),
+            location: U16::new(0xffff),
+            lba: U64::new(at.0),
+            nsid: U32::new(at.1),
+            ..ErrorEntry::default()
+        };
+        if let Some(ctrl) = self.ctrl_mut(c) {
+            ctrl.errors.push(entry);
+        }
+    }
+
+    /// Get Log Page.
+    pub(crate) fn get_log_page<H: Host>(&mut self, now: Nanos, admin: &Admin, host: &mut H) -> Outcome {
+        match self.log_page(now, admin, host) {
+            Ok(()) => Outcome::status(Status::SUCCESS),
+            Err(status) => Outcome::status(status),
+        }
+    }
+
+    fn log_page<H: Host>(&mut self, now: Nanos, admin: &Admin, host: &mut H) -> Result<(), Status> {
+        let sqe = &admin.sqe;
+        let dw10 = GetLogDw10(sqe.cdw10.get());
+        let lid = dw10.lid() as u8;
+        let length = log_length(sqe.cdw10.get(), sqe.cdw11.get());
+        let offset = u64::from(sqe.cdw12.get()) | u64::from(sqe.cdw13.get()) << 32;
+        // OT, bit 23: the offset is an index; no page here is made of such.
+        if offset % 4 != 0 || sqe.cdw14.get() & 1 << 23 != 0 || length > LENGTH_MAX {
+            return Err(Status::INVALID_FIELD.dnr());
+        }
+        // Controller scope only: SMART per namespace is not offered (LPA bit 0).
+        if lid == lid::SMART && !matches!(sqe.nsid.get(), 0 | u32::MAX) {
+            return Err(Status::INVALID_FIELD.dnr());
+        }
+        let page = self.build_log(now, admin.c, lid).ok_or(Status::INVALID_LOG_PAGE.dnr())?;
+        if offset > page.len() as u64 {
+            return Err(Status::INVALID_FIELD.dnr());
+        }
+        let rest = &page[offset as usize..];
+        let has = rest.len().min(length as usize);
+        admin.answer(host, 0, &rest[..has])?;
+        // What is asked for beyond the page reads as zeroes.
+        let zeroes = [0u8; 512];
+        let mut at = has;
+        while at < length as usize {
+            let n = zeroes.len().min(length as usize - at);
+            admin.answer(host, at as u32, &zeroes[..n])?;
+            at += n;
+        }
+        if dw10.rae() == 0 {
+            self.log_was_read(admin.c, lid, offset + length >= page.len() as u64, host);
+        }
+        Ok(())
+    }
+
+    /// The host knows now: its events are cleared, and so is the list of changed namespaces.
+    fn log_was_read<H: Host>(&mut self, c: u32, lid: u8, whole: bool, host: &mut H) {
+        let Some(ctrl) = self.ctrl_mut(c) else { return };
+        ctrl.aer.cleared(lid);
+        if lid == lid::CHANGED_NAMESPACES && whole {
+            ctrl.changed.clear();
+        }
+        self.report_events(c, host);
+    }
+
+    fn build_log(&self, now: Nanos, c: u32, lid: u8) -> Option<Vec<u8>> {
+        let io = self.config.kind == Kind::Io;
+        let ctrl = self.ctrl(c)?;
+        Some(match lid {
+            lid::SUPPORTED => self.supported_pages().as_bytes().to_vec(),
+            lid::ERROR => {
+                let mut page = alloc::vec![0; ERROR_ENTRIES * size_of::<ErrorEntry>()];
+                for (to, entry) in page.chunks_exact_mut(size_of::<ErrorEntry>()).zip(ctrl.errors.iter()) {
+                    to.copy_from_slice(entry.as_bytes());
+                }
+                page
+            }
+            lid::SMART if io => self.smart(now, c).as_bytes().to_vec(),
+            lid::FIRMWARE if io => self.firmware().as_bytes().to_vec(),
+            lid::CHANGED_NAMESPACES if io => {
+                let mut page = alloc::vec![0; 4096];
+                for (to, nsid) in page.chunks_exact_mut(4).zip(&ctrl.changed) {
+                    to.copy_from_slice(&nsid.to_le_bytes());
+                }
+                page
+            }
+            lid::EFFECTS if io => self.effects(c).as_bytes().to_vec(),
+            lid::DISCOVERY if !io => self.discovery_log(&ctrl.host),
+            _ => return None,
+        })
+    }
+
+    /// Supported Log Pages (base 2.0, 5.16.1.1).
+    fn supported_pages(&self) -> SupportedLogPages {
+        let mut page = SupportedLogPages::default();
+        let of_io = [lid::SUPPORTED, lid::ERROR, lid::SMART, lid::FIRMWARE, lid::CHANGED_NAMESPACES, lid::EFFECTS];
+        let of_discovery = [lid::SUPPORTED, lid::ERROR, lid::DISCOVERY];
+        let lids = if self.config.kind == Kind::Io { &of_io[..] } else { &of_discovery[..] };
+        for lid in lids {
+            page.pages[usize::from(*lid)] = U32::new(1);
+        }
+        page
+    }
+
+    /// SMART / health: what was counted.
+    fn smart(&self, now: Nanos, c: u32) -> Smart {
+        let work = self.total_work();
+        // Thousands of 512-byte units, rounded up.
+        let units = |bytes: u64| U128::new(u128::from(bytes.div_ceil(512_000)));
+        let count = |n: u64| U128::new(n.into());
+        let up = now.saturating_sub(self.started).0;
+        let busy = self.busy + self.busy_since.map_or(0, |since| now.saturating_sub(since).0);
+        let (minute, hour) = (60_000_000_000, 3_600_000_000_000);
+        let hot = self.ctrl(c).is_some_and(|ctrl| {
+            TEMPERATURE >= ctrl.features.temperature_over || TEMPERATURE <= ctrl.features.temperature_under
+        });
+        Smart {
+            critical_warning: u8::from(hot) << 1,
+            temperature: U16::new(TEMPERATURE),
+            available_spare: 100,
+            spare_threshold: 10,
+            data_units_read: units(work.read_bytes),
+            data_units_written: units(work.write_bytes),
+            host_reads: count(work.reads),
+            host_writes: count(work.writes),
+            busy_minutes: count(busy / minute),
+            power_cycles: count(1),
+            power_on_hours: count(up / hour),
+            media_errors: count(self.media_errors),
+            error_entries: count(self.errors),
+            ..Smart::default()
+        }
+    }
+
+    /// Whether the temperature has left the thresholds that a controller's host set.
+    pub(crate) fn temperature_alarm(&self, c: u32) -> bool {
+        self.smart(self.started, c).critical_warning != 0
+    }
+
+    fn firmware(&self) -> FirmwareSlots {
+        let mut page = FirmwareSlots { afi: 1, ..FirmwareSlots::default() };
+        set_text(&mut page.revisions[0], &self.config.firmware, b' ');
+        page
+    }
+
+    /// Commands Supported and Effects (base 2.0, 5.16.1.6).
+    fn effects(&self, c: u32) -> Box<Effects> {
+        let mut page = Box::new(Effects::default());
+        let supported = Effect(0).with_csupp(1);
+        let mut admin = alloc::vec![
+            AdminOpcode::GET_LOG_PAGE,
+            AdminOpcode::IDENTIFY,
+            AdminOpcode::ABORT,
+            AdminOpcode::SET_FEATURES,
+            AdminOpcode::GET_FEATURES,
+            AdminOpcode::ASYNC_EVENT_REQUEST,
+            AdminOpcode::KEEP_ALIVE,
+        ];
+        let fabrics = self.ctrl(c).is_some_and(|ctrl| ctrl.transport == crate::controller::Transport::Fabrics);
+        if !fabrics {
+            let queues = [AdminOpcode::CREATE_IO_CQ, AdminOpcode::CREATE_IO_SQ];
+            admin.extend(queues);
+            admin.extend([AdminOpcode::DELETE_IO_CQ, AdminOpcode::DELETE_IO_SQ]);
+        }
+        for opcode in admin {
+            page.admin[usize::from(opcode.0)] = U32::new(supported.0);
+        }
+        for opcode in [IoOpcode::FLUSH, IoOpcode::READ, IoOpcode::COMPARE] {
+            page.io[usize::from(opcode.0)] = U32::new(supported.0);
+        }
+        for opcode in [IoOpcode::WRITE, IoOpcode::WRITE_ZEROES, IoOpcode::DATASET_MANAGEMENT] {
+            page.io[usize::from(opcode.0)] = U32::new(supported.with_lbcc(1).0);
+        }
+        page
+    }
+
+    /// The discovery log as this host sees it (base 2.0, 5.16.1.23).
+    fn discovery_log(&self, host: &str) -> Vec<u8> {
+        let sees = |hosts: &[alloc::string::String]| hosts.is_empty() || hosts.iter().any(|h| h == host);
+        let records: Vec<_> = self.discovery.iter().filter(|r| sees(&r.hosts)).collect();
+        let header = DiscoveryHeader {
+            genctr: U64::new(self.discovery_generation),
+            numrec: U64::new(records.len() as u64),
+            ..DiscoveryHeader::default()
+        };
+        let mut page = header.as_bytes().to_vec();
+        for record in records {
+            page.extend_from_slice(record.entry.as_bytes());
+        }
+        page
+    }
+
+    /// The errors of a controller, newest first, for tests and `weir status`.
+    pub fn error_log(&self, controller: crate::ControllerHandle) -> Vec<ErrorEntry> {
+        let c = self.resolve(controller).unwrap_or(NONE);
+        self.ctrl(c).map_or(Vec::new(), |ctrl| ctrl.errors.iter().copied().collect())
+    }
+}

@@ -1,0 +1,309 @@
+//! Admin commands (base 2.0, 5): paced per tenant, served before I/O, answered at once.
+
+mod feature;
+mod identify;
+pub(crate) mod log;
+mod queue;
+
+use crate::aer;
+use crate::config::Kind;
+use crate::controller::Transport;
+use crate::host::{Data, Host, Owner, Tag};
+use crate::queue::{NONE, SqState, check_pointer, data_pointer};
+use crate::subsystem::Subsystem;
+use weir_spec::nvme::log::AsyncEvent;
+use weir_spec::nvme::{AdminOpcode, Sqe, Status};
+use weir_units::Nanos;
+
+/// What became of an admin command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// Complete, with DW0 and DW1.
+    Done(Status, u64),
+    /// It is kept and completed later.
+    Parked,
+}
+
+impl Outcome {
+    pub const fn status(status: Status) -> Self {
+        Outcome::Done(status, 0)
+    }
+}
+
+/// An admin command being served.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Admin {
+    /// Its controller.
+    pub c: u32,
+    /// Its admin queue.
+    pub q: u32,
+    pub owner: Owner,
+    pub sqe: Sqe,
+    pub tag: u32,
+    pub data: Data,
+}
+
+impl Admin {
+    /// Sends an answer's bytes to the host.
+    pub fn answer<H: Host>(&self, host: &mut H, offset: u32, bytes: &[u8]) -> Result<(), Status> {
+        let end = u64::from(offset) + bytes.len() as u64;
+        check_pointer(&self.data, end)?;
+        host.write_data(self.owner, &self.data, offset, bytes)
+    }
+}
+
+/// Admin commands served in one `Run` at the most.
+const BUDGET: usize = 64;
+
+impl Subsystem {
+    /// An admin capsule waits for its turn.
+    pub(crate) fn admin_capsule(&mut self, q: u32, sqe: &Sqe, tag: Tag) {
+        let sq = self.sq_mut(q);
+        if sq.waiting >= sq.size {
+            return self.condemn(q);
+        }
+        sq.waiting += 1;
+        let c = sq.controller;
+        if let Some(ctrl) = self.ctrl_mut(c) {
+            ctrl.admin.push_back((*sqe, tag.0));
+        }
+        self.list_admin(c);
+    }
+
+    /// The controller has admin commands, or events to report.
+    pub(crate) fn list_admin(&mut self, c: u32) {
+        if let Some(ctrl) = self.ctrl_mut(c) {
+            if !core::mem::replace(&mut ctrl.admin_listed, true) {
+                self.admin_ready.push_back(c);
+            }
+        }
+    }
+
+    /// Serves admin commands, one of each controller in turn, as far as its tenant's rate allows.
+    pub(crate) fn serve_admin<H: Host>(&mut self, now: Nanos, host: &mut H) {
+        if !self.admin_held.is_empty() {
+            let held = core::mem::take(&mut self.admin_held);
+            self.admin_ready.extend(held);
+        }
+        for _ in 0..BUDGET {
+            let Some(c) = self.admin_ready.pop_front() else { return };
+            self.report_events(c, host);
+            if !self.has_admin(c) {
+                if let Some(ctrl) = self.ctrl_mut(c) {
+                    ctrl.admin_listed = false;
+                }
+                continue;
+            }
+            let (tenant, rate) = (self.ctrl(c).map_or(0, |ctrl| ctrl.tenant), self.config.admin_rate);
+            if self.tenants[usize::from(tenant)].admit_admin(now, rate) {
+                self.serve_one(now, c, host);
+                self.admin_ready.push_back(c);
+            } else {
+                self.admin_held.push(c);
+            }
+        }
+        self.more = true;
+    }
+
+    /// Whether an admin command can be fetched.
+    fn has_admin(&self, c: u32) -> bool {
+        let Some(ctrl) = self.ctrl(c) else { return false };
+        let q = ctrl.sq(0);
+        if q == NONE || ctrl.csts.cfs() == 1 {
+            return false;
+        }
+        let sq = self.sq(q);
+        let credit = sq.cq == NONE || self.cqs[sq.cq as usize].as_ref().is_some_and(|cq| cq.credit > 0);
+        sq.waiting > 0 && sq.state == SqState::Open && credit
+    }
+
+    fn serve_one<H: Host>(&mut self, now: Nanos, c: u32, host: &mut H) {
+        let q = self.ctrl(c).map_or(NONE, |ctrl| ctrl.sq(0));
+        let sq = self.sq(q);
+        let (owner, ring, cq, address) = (sq.owner, sq.ring, sq.cq, sq.base + u64::from(sq.head) * 64);
+        let mut bad_pointer = false;
+        let (sqe, tag, data) = if ring {
+            let Ok(sqe) = host.fetch(owner, address) else { return self.fatal(c) };
+            if let Some(Some(cq)) = self.cqs.get_mut(cq as usize) {
+                cq.credit -= 1;
+            }
+            bad_pointer = sqe.psdt() == 3;
+            (sqe, 0, data_pointer(&sqe).unwrap_or(Data::Prp { prp1: 0, prp2: 0 }))
+        } else {
+            let next = self.ctrl_mut(c).and_then(|ctrl| ctrl.admin.pop_front());
+            let Some((sqe, tag)) = next else { return };
+            (sqe, tag, Data::Tag(Tag(tag)))
+        };
+        let sq = self.sq_mut(q);
+        sq.advance();
+        sq.in_flight += 1;
+        self.admin_done += 1;
+        let admin = Admin { c, q, owner, sqe, tag, data };
+        let outcome = if sqe.fuse() != 0 || bad_pointer {
+            Outcome::status(Status::INVALID_FIELD.dnr())
+        } else {
+            self.admin(now, &admin, host)
+        };
+        if let Outcome::Done(status, result) = outcome {
+            if !status.is_success() {
+                self.log_error(q, sqe.cid.get(), status, (0, sqe.nsid.get()));
+            }
+            self.finish(q, sqe.cid.get(), tag, status, result, host);
+        }
+    }
+
+    /// One admin command.
+    fn admin<H: Host>(&mut self, now: Nanos, admin: &Admin, host: &mut H) -> Outcome {
+        let Some(ctrl) = self.ctrl(admin.c) else { return Outcome::status(Status::INTERNAL_ERROR) };
+        let (fabrics, ready) = (ctrl.transport == Transport::Fabrics, ctrl.csts.rdy() == 1);
+        let discovery = self.config.kind == Kind::Discovery;
+        let opcode = AdminOpcode(admin.sqe.opcode);
+        if opcode == AdminOpcode::FABRICS && fabrics {
+            return self.fabrics_admin(now, admin.c, &admin.sqe, host);
+        }
+        if !ready {
+            return Outcome::status(Status::COMMAND_SEQUENCE_ERROR.dnr());
+        }
+        match opcode {
+            AdminOpcode::IDENTIFY => self.identify(admin, host),
+            AdminOpcode::GET_LOG_PAGE => self.get_log_page(now, admin, host),
+            AdminOpcode::GET_FEATURES => self.get_features(admin, host),
+            AdminOpcode::SET_FEATURES => self.set_features(now, admin, host),
+            AdminOpcode::ASYNC_EVENT_REQUEST => self.async_event_request(admin, host),
+            AdminOpcode::KEEP_ALIVE => self.keep_alive(now, admin.c),
+            AdminOpcode::ABORT if !discovery => self.abort(admin, host),
+            AdminOpcode::CREATE_IO_CQ if !fabrics => self.create_cq(admin),
+            AdminOpcode::CREATE_IO_SQ if !fabrics => self.create_sq(admin),
+            AdminOpcode::DELETE_IO_CQ if !fabrics => self.delete_cq(admin),
+            AdminOpcode::DELETE_IO_SQ if !fabrics => self.delete_sq(admin),
+            _ => Outcome::status(Status::INVALID_OPCODE.dnr()),
+        }
+    }
+
+    /// Asynchronous Event Request (base 2.0, 5.2): kept until something happens.
+    fn async_event_request<H: Host>(&mut self, admin: &Admin, host: &mut H) -> Outcome {
+        let Some(ctrl) = self.ctrl_mut(admin.c) else { return Outcome::status(Status::INTERNAL_ERROR) };
+        if ctrl.aer.waiting.len() >= aer::LIMIT {
+            return Outcome::status(Status::ASYNC_EVENT_LIMIT_EXCEEDED.dnr());
+        }
+        ctrl.aer.waiting.push(aer::Waiting { cid: admin.sqe.cid.get(), tag: admin.tag });
+        // A request may wait for ever: it does not keep an entry of the completion queue from others.
+        self.return_credit(admin.q);
+        self.report_events(admin.c, host);
+        Outcome::Parked
+    }
+
+    fn return_credit(&mut self, q: u32) {
+        let cq = self.sq(q).cq;
+        if let Some(Some(cq)) = self.cqs.get_mut(cq as usize) {
+            cq.credit += 1;
+        }
+    }
+
+    /// Takes a completion queue entry for a parked request; message queues need none.
+    fn take_credit(&mut self, q: u32) -> bool {
+        let cq = self.sq(q).cq;
+        match self.cqs.get_mut(cq as usize) {
+            Some(Some(cq)) if cq.credit == 0 => false,
+            Some(Some(cq)) => {
+                cq.credit -= 1;
+                true
+            }
+            _ => true,
+        }
+    }
+
+    /// Something that hosts want to know happened to a controller.
+    #[cold]
+    pub(crate) fn raise<H: Host>(&mut self, c: u32, event: AsyncEvent, host: &mut H) {
+        let q = self.ctrl(c).map_or(NONE, |ctrl| ctrl.sq(0));
+        if matches!(event, AsyncEvent::INVALID_DOORBELL_REGISTER | AsyncEvent::INVALID_DOORBELL_VALUE) && q != NONE {
+            self.log_error(q, 0xffff, Status::INVALID_FIELD, (0, 0));
+        }
+        let Some(ctrl) = self.ctrl_mut(c) else { return };
+        ctrl.aer.raise(event, ctrl.features.async_config);
+        self.report_events(c, host);
+    }
+
+    /// Completes waiting requests with what is pending.
+    pub(crate) fn report_events<H: Host>(&mut self, c: u32, host: &mut H) {
+        while let Some(ctrl) = self.ctrl(c) {
+            let q = ctrl.sq(0);
+            let Some(event) = ctrl.aer.reportable() else { return };
+            if q == NONE || !ctrl.ready() || !self.take_credit(q) {
+                return;
+            }
+            if let Some(ctrl) = self.ctrl_mut(c) {
+                let w = ctrl.aer.report(event);
+                self.finish(q, w.cid, w.tag, Status::SUCCESS, event.dw0().into(), host);
+            }
+        }
+    }
+
+    /// Keep Alive (base 2.0, 5.18).
+    fn keep_alive(&mut self, now: Nanos, c: u32) -> Outcome {
+        if let Some(ctrl) = self.ctrl_mut(c) {
+            ctrl.keep_alive(now);
+        }
+        Outcome::status(Status::SUCCESS)
+    }
+
+    /// Ends the controllers whose keep alive timer has expired: their I/O must not touch the media's new owner's data,
+    /// so nothing more of it is started or answered (base 2.0, 3.9.4).
+    pub(crate) fn expire(&mut self, now: Nanos) {
+        if self.keep_alive_next > now {
+            return;
+        }
+        let mut next = Nanos::NEVER;
+        for c in 0..self.controllers.len() as u32 {
+            let Some(ctrl) = self.ctrl(c) else { continue };
+            let expires = ctrl.expires;
+            if expires <= now {
+                let q = ctrl.sq(0);
+                if q != NONE {
+                    self.log_error(q, 0xffff, Status::KEEP_ALIVE_EXPIRED, (0, 0));
+                }
+                self.fatal(c);
+            } else {
+                next = next.min(expires);
+            }
+        }
+        self.keep_alive_next = next;
+    }
+
+    /// Aborts a command (base 2.0, 5.1). Bit 0 of DW0 says that it was not aborted.
+    fn abort<H: Host>(&mut self, admin: &Admin, host: &mut H) -> Outcome {
+        let cdw10 = admin.sqe.cdw10.get();
+        let (sqid, cid) = (cdw10 as u16, (cdw10 >> 16) as u16);
+        let q = self.ctrl(admin.c).map_or(NONE, |ctrl| ctrl.sq(sqid));
+        let aborted = match sqid {
+            _ if q == NONE => false,
+            0 => self.abort_admin(admin.c, q, cid, host),
+            _ => self.abort_io(q, cid, host),
+        };
+        Outcome::Done(Status::SUCCESS, u64::from(!aborted))
+    }
+
+    /// Aborts an event request, or an admin command that has not been served.
+    fn abort_admin<H: Host>(&mut self, c: u32, q: u32, cid: u16, host: &mut H) -> bool {
+        let Some(ctrl) = self.ctrl_mut(c) else { return false };
+        if let Some(at) = ctrl.aer.waiting.iter().position(|w| w.cid == cid) {
+            if !self.take_credit(q) {
+                return false;
+            }
+            let waiting = self.ctrl_mut(c).map(|ctrl| ctrl.aer.waiting.remove(at));
+            if let Some(w) = waiting {
+                self.finish(q, cid, w.tag, Status::ABORT_REQUESTED, 0, host);
+            }
+            return true;
+        }
+        let Some(ctrl) = self.ctrl_mut(c) else { return false };
+        let Some(at) = ctrl.admin.iter().position(|(sqe, _)| sqe.cid.get() == cid) else { return false };
+        let tag = ctrl.admin.remove(at).map_or(0, |(_, tag)| tag);
+        let sq = self.sq_mut(q);
+        sq.advance();
+        sq.in_flight += 1;
+        self.finish(q, cid, tag, Status::ABORT_REQUESTED, 0, host);
+        true
+    }
+}

@@ -1,0 +1,87 @@
+//! Asynchronous events of one controller (base 2.0, 5.2).
+//!
+//! ```text
+//!  raise ──▶ pending ──(a request is there, its type is not masked)──▶ reported, type masked ──(log read, RAE = 0)──▶ unmasked
+//! ```
+
+use alloc::vec::Vec;
+use weir_spec::nvme::feature::async_config;
+use weir_spec::nvme::log::{AsyncEvent, event_type};
+
+/// Asynchronous event requests a controller holds (AERL + 1).
+pub(crate) const LIMIT: usize = 4;
+
+/// Everything that can be reported, most urgent first; a set of them is a bit mask.
+const EVENTS: [AsyncEvent; 6] = [
+    AsyncEvent::PERSISTENT_INTERNAL_ERROR,
+    AsyncEvent::INVALID_DOORBELL_REGISTER,
+    AsyncEvent::INVALID_DOORBELL_VALUE,
+    AsyncEvent::TEMPERATURE,
+    AsyncEvent::NAMESPACE_ATTRIBUTE,
+    AsyncEvent::DISCOVERY_CHANGE,
+];
+
+/// A request that waits for an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Waiting {
+    pub cid: u16,
+    pub tag: u32,
+}
+
+/// Requests that wait, events that are pending, types that are masked.
+#[derive(Debug, Default)]
+pub(crate) struct Aer {
+    pub waiting: Vec<Waiting>,
+    pending: u8,
+    masked: u8,
+}
+
+/// Whether Asynchronous Event Configuration lets an event through. Errors cannot be switched off.
+fn wanted(event: AsyncEvent, config: u32) -> bool {
+    match (event.kind, event) {
+        (event_type::SMART, _) => config & async_config::SMART != 0,
+        (_, AsyncEvent::NAMESPACE_ATTRIBUTE) => config & async_config::NAMESPACE != 0,
+        (_, AsyncEvent::DISCOVERY_CHANGE) => config & async_config::DISCOVERY != 0,
+        _ => true,
+    }
+}
+
+impl Aer {
+    /// An event happened. The same event pending twice is reported once.
+    pub fn raise(&mut self, event: AsyncEvent, config: u32) {
+        if let Some(i) = EVENTS.iter().position(|e| *e == event) {
+            if wanted(event, config) {
+                self.pending |= 1 << i;
+            }
+        }
+    }
+
+    /// What could be reported now, if a request waits.
+    pub fn reportable(&self) -> Option<AsyncEvent> {
+        let open = |(i, e): &(usize, &AsyncEvent)| self.pending & 1 << i != 0 && self.masked & 1 << e.kind == 0;
+        (!self.waiting.is_empty()).then(|| EVENTS.iter().enumerate().find(open).map(|(_, e)| *e))?
+    }
+
+    /// Takes the oldest request to report that event; its type is masked until the host reads the log.
+    pub fn report(&mut self, event: AsyncEvent) -> Waiting {
+        self.masked |= 1 << event.kind;
+        if let Some(i) = EVENTS.iter().position(|e| *e == event) {
+            self.pending &= !(1 << i);
+        }
+        self.waiting.remove(0)
+    }
+
+    /// The log page was read with RAE = 0: its events are cleared, reported or not.
+    pub fn cleared(&mut self, lid: u8) {
+        for (i, event) in EVENTS.iter().enumerate().filter(|(_, e)| e.lid == lid) {
+            self.pending &= !(1 << i);
+            self.masked &= !(1 << event.kind);
+        }
+    }
+
+    /// The controller is disabled: everything is forgotten; the requests are the caller's to drop.
+    pub fn reset(&mut self) -> Vec<Waiting> {
+        (self.pending, self.masked) = (0, 0);
+        core::mem::take(&mut self.waiting)
+    }
+}

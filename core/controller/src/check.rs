@@ -1,0 +1,112 @@
+//! The machine's invariants, for tests, simulation and fuzzing.
+
+use crate::controller::Transport;
+use crate::queue::{NONE, Sq, SqState};
+use crate::slots::SlotState;
+use crate::subsystem::Subsystem;
+use weir_units::Nanos;
+
+impl Subsystem {
+    /// Panics unless the invariants hold.
+    pub fn check(&self) {
+        self.slots.check();
+        self.arbiter.check();
+        for (q, sq) in self.queues.iter().enumerate() {
+            if let Some(sq) = sq {
+                self.check_queue(q as u32, sq);
+            }
+        }
+        self.check_in_flight();
+        self.check_completion_queues();
+        self.check_controllers();
+        if !self.eager {
+            assert!(
+                self.fetched.len() <= 1 || self.fetched.len() as u32 <= self.slots.limit * 4096,
+                "nobody overtakes"
+            );
+        }
+    }
+
+    fn check_queue(&self, q: u32, sq: &Sq) {
+        assert_eq!(sq.key.index() as u32, q);
+        assert!(sq.head < sq.size && sq.waiting <= sq.size, "queue {q}: head {} of {}", sq.head, sq.size);
+        let ctrl = self.ctrl(sq.controller).expect("a queue's controller exists");
+        assert_eq!(ctrl.tenant, sq.tenant);
+        let serves = sq.qid != 0 && sq.waiting > 0 && sq.state == SqState::Open && !sq.paused && !sq.starved;
+        assert_eq!(self.arbiter.is_backlogged(sq.key), serves, "queue {q} is backlogged exactly if it can be served");
+        if sq.state == SqState::Condemned {
+            assert!(sq.waiting == 0 && sq.in_flight == 0, "a condemned queue holds nothing");
+        } else {
+            assert_eq!(ctrl.sq(sq.qid), q, "a live queue is in its controller's table");
+        }
+        if sq.qid == 0 && !sq.ring {
+            assert_eq!(ctrl.admin.len(), sq.waiting as usize, "every waiting admin command is there");
+        }
+        let tenant = &self.tenants[usize::from(sq.tenant)].config;
+        assert!(sq.class >= tenant.class || tenant.urgent, "nobody rises above the tenant's class");
+    }
+
+    fn check_in_flight(&self) {
+        let mut counted = alloc::vec![0u32; self.queues.len()];
+        for slot in &self.slots.slots {
+            if slot.queue == NONE {
+                continue;
+            }
+            assert!(slot.state != SlotState::Free && !slot.internal, "a free slot belongs to nobody");
+            let sq = self.queues[slot.queue as usize].as_ref().expect("a command in flight belongs to a live queue");
+            assert!(sq.state != SqState::Condemned);
+            counted[slot.queue as usize] += 1;
+        }
+        for f in &self.fetched {
+            assert!(self.queues[f.queue as usize].is_some(), "a fetched command belongs to a live queue");
+            counted[f.queue as usize] += 1;
+        }
+        for (q, sq) in self.queues.iter().enumerate() {
+            let Some(sq) = sq else { continue };
+            if sq.qid != 0 {
+                assert_eq!(counted[q], sq.in_flight, "queue {q}: what is in flight is in a slot or fetched");
+                continue;
+            }
+            let ctrl = self.ctrl(sq.controller).expect("a queue's controller exists");
+            let deleting =
+                self.queues.iter().flatten().filter(|s| s.controller == sq.controller && s.deleter.is_some());
+            assert_eq!(
+                sq.in_flight as usize,
+                ctrl.aer.waiting.len() + deleting.count(),
+                "admin commands that are kept"
+            );
+        }
+    }
+
+    fn check_completion_queues(&self) {
+        for (i, cq) in self.cqs.iter().enumerate() {
+            let Some(cq) = cq else { continue };
+            let users = || self.queues.iter().flatten().filter(|sq| sq.cq == i as u32);
+            assert_eq!(users().count() as u32, cq.users, "completion queue {i}: users");
+            assert_eq!(users().filter(|sq| sq.starved).count() as u32, cq.starved, "completion queue {i}: starved");
+            let parked = match cq.qid {
+                0 => self.ctrl(cq.controller).map_or(0, |ctrl| ctrl.aer.waiting.len() as u32),
+                _ => 0,
+            };
+            let reserved: u32 = users().map(|sq| sq.in_flight).sum::<u32>() - parked;
+            assert_eq!(
+                cq.credit + cq.used() + reserved,
+                cq.size - 1,
+                "completion queue {i}: every entry is accounted for"
+            );
+        }
+    }
+
+    fn check_controllers(&self) {
+        for (c, ctrl) in self.controllers.iter().enumerate() {
+            let Some(ctrl) = ctrl else { continue };
+            let own = self.queues.iter().flatten().filter(|sq| sq.controller == c as u32);
+            if ctrl.transport != Transport::Rings {
+                assert_eq!(own.count() as u32, ctrl.attached, "controller {c}: queues");
+            }
+            let listed = self.admin_ready.iter().chain(&self.admin_held).filter(|r| **r == c as u32).count();
+            assert_eq!(listed, usize::from(ctrl.admin_listed), "controller {c} is listed once");
+            assert!(ctrl.expires == Nanos::NEVER || ctrl.expires >= self.keep_alive_next, "its timer is seen in time");
+        }
+    }
+}

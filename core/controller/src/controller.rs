@@ -1,0 +1,180 @@
+//! What one controller remembers.
+
+use crate::admin::log::ErrorLog;
+use crate::aer::Aer;
+use crate::event::ControllerHandle;
+use crate::host::Owner;
+use crate::queue::NONE;
+use alloc::collections::VecDeque;
+use alloc::string::String;
+use alloc::vec::Vec;
+use weir_arbiter::{Burst, GroupKey, Mechanism, Quanta, Settings, Weights};
+use weir_spec::nvme::Sqe;
+use weir_spec::nvme::feature::Arbitration;
+use weir_spec::nvme::register::{Aqa, Cc, Csts, ams};
+use weir_units::Nanos;
+
+/// How its queues reach a controller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Transport {
+    Fabrics,
+    Rings,
+    Front,
+}
+
+/// How far a shutdown is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shutdown {
+    None,
+    /// Commands in flight.
+    Draining,
+    /// The flush in this slot.
+    Flushing(u32),
+    Complete,
+}
+
+/// What Set Features holds; reset to the defaults when the controller is enabled.
+#[derive(Clone, Debug)]
+pub(crate) struct Features {
+    pub arbitration: Arbitration,
+    pub quanta: Quanta,
+    pub temperature_over: u16,
+    pub temperature_under: u16,
+    pub error_recovery: u32,
+    pub write_cache: u32,
+    pub coalescing: u32,
+    /// Interrupt vectors with coalescing disabled.
+    pub uncoalesced: Vec<u16>,
+    pub write_atomicity: u32,
+    pub async_config: u32,
+    /// I/O queues granted, if the host asked.
+    pub queues: Option<(u16, u16)>,
+}
+
+/// WCTEMP in K; also the default of the over-temperature threshold.
+pub(crate) const WARNING_TEMPERATURE: u16 = 343;
+
+impl Features {
+    pub fn new(volatile_write_cache: bool) -> Self {
+        let defaults = Settings::new(Mechanism::Rr);
+        let w = |weight: u16| u32::from(weight - 1);
+        let Weights { high, medium, low } = defaults.weights;
+        Self {
+            arbitration: Arbitration(0)
+                .with_ab(defaults.burst.bits().into())
+                .with_hpw(w(high))
+                .with_mpw(w(medium))
+                .with_lpw(w(low)),
+            quanta: defaults.quanta,
+            temperature_over: WARNING_TEMPERATURE,
+            temperature_under: 0,
+            error_recovery: 0,
+            write_cache: volatile_write_cache.into(),
+            coalescing: 0,
+            uncoalesced: Vec::new(),
+            write_atomicity: 0,
+            async_config: 0,
+            queues: None,
+        }
+    }
+}
+
+/// One controller.
+#[derive(Debug)]
+pub(crate) struct Controller {
+    pub generation: u16,
+    pub id: u16,
+    pub transport: Transport,
+    pub tenant: u16,
+    pub group: GroupKey,
+    pub owner: Owner,
+    pub host: String,
+    pub hostid: [u8; 16],
+    pub cc: Cc,
+    pub csts: Csts,
+    pub aqa: Aqa,
+    pub asq: u64,
+    pub acq: u64,
+    pub intm: u32,
+    /// Submission queues by QID; 0 is the admin queue.
+    pub sqs: Vec<u32>,
+    /// Completion queues by QID (rings).
+    pub cqs: Vec<u32>,
+    /// Message queues that the door has not disconnected yet.
+    pub attached: u32,
+    /// Admin commands of a message queue that wait.
+    pub admin: VecDeque<(Sqe, u32)>,
+    /// It is in the list of those with admin commands.
+    pub admin_listed: bool,
+    pub features: Features,
+    pub aer: Aer,
+    pub errors: ErrorLog,
+    pub changed: Vec<u32>,
+    /// KATO as the host set it, ms.
+    pub kato: u32,
+    /// When the keep alive timer expires.
+    pub expires: Nanos,
+    pub shutdown: Shutdown,
+}
+
+impl Controller {
+    pub fn handle(&self, index: u32) -> ControllerHandle {
+        ControllerHandle::new(index, self.generation)
+    }
+
+    pub fn ready(&self) -> bool {
+        self.csts.rdy() == 1 && self.csts.cfs() == 0
+    }
+
+    /// The submission queue of a QID, or `NONE`.
+    #[inline]
+    pub fn sq(&self, qid: u16) -> u32 {
+        self.sqs.get(usize::from(qid)).copied().unwrap_or(NONE)
+    }
+
+    /// The completion queue of a QID, or `NONE`.
+    #[inline]
+    pub fn cq(&self, qid: u16) -> u32 {
+        self.cqs.get(usize::from(qid)).copied().unwrap_or(NONE)
+    }
+
+    /// How it orders its own queues: CC.AMS and its features.
+    pub fn arbitration(&self) -> Settings {
+        let a = self.features.arbitration;
+        let weight = |w: u32| w as u16 + 1;
+        let mechanism = match self.cc.ams() {
+            ams::WRR => Mechanism::Wrr,
+            ams::VENDOR => Mechanism::Drr,
+            _ => Mechanism::Rr,
+        };
+        Settings {
+            mechanism,
+            weights: Weights { high: weight(a.hpw()), medium: weight(a.mpw()), low: weight(a.lpw()) },
+            burst: Burst::from_bits(a.ab() as u8),
+            quanta: self.features.quanta,
+        }
+    }
+
+    /// Whether the keep alive timer runs (base 2.0, 3.9.2).
+    pub fn keeps_alive(&self) -> bool {
+        self.ready() && self.cc.shn() == 0 && self.shutdown == Shutdown::None && self.kato != 0
+    }
+
+    /// Starts the keep alive timer anew, or stops it.
+    pub fn keep_alive(&mut self, now: Nanos) {
+        self.expires = if self.keeps_alive() {
+            now.saturating_add(Nanos::from_millis(round_kato(self.kato).into()))
+        } else {
+            Nanos::NEVER
+        };
+    }
+}
+
+/// KAS: the granularity of the keep alive timer, in 100 ms.
+pub(crate) const KAS: u16 = 10;
+
+/// A keep alive timeout rounded up to the granularity.
+pub(crate) fn round_kato(ms: u32) -> u32 {
+    let granularity = u32::from(KAS) * 100;
+    ms.div_ceil(granularity).saturating_mul(granularity)
+}

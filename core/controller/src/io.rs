@@ -1,0 +1,472 @@
+//! The path of an I/O command: arrival, fetch, slot, effect, completion.
+//!
+//! ```text
+//!  capsule / doorbell ─▶ Sq ─(arbiter picks, CQ entry reserved)─▶ fetch ─▶ plan ─┬─▶ start: slot ─▶ (latency) ─▶ Effect::Io ─▶ done
+//!                                                                               ├─▶ fetched: bytes in flight are spent; nobody overtakes
+//!                                                                               └─▶ complete: refused, or nothing to do
+//! ```
+
+use crate::config::Cost;
+use crate::event::{Effect, Effects, Io, Op, Request, SlotId, SqHandle};
+use crate::host::{Data, Host, Tag};
+use crate::namespace::{self, Plan};
+use crate::queue::{Command, NONE, SqState, check_pointer, data_pointer, flag};
+use crate::slots::{FREE, Slot, SlotState};
+use crate::stats::Work;
+use crate::subsystem::Subsystem;
+use weir_spec::nvme::nvm::DsmRange;
+use weir_spec::nvme::{Cqe, IoOpcode, Sqe, Status};
+use weir_units::Nanos;
+use zerocopy::FromBytes;
+use zerocopy::little_endian::{U16, U32};
+
+/// A command that left its queue and has no slot yet.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fetched {
+    pub queue: u32,
+    pub command: Command,
+    pub plan: Plan,
+    pub data: Data,
+}
+
+/// A list of ranges, and the offset and length of the first piece of work.
+type Gathered = (u32, (u64, u32));
+
+/// Commands fetched in one `Run` at the most; it says `has_work` if there are more.
+const BUDGET: u32 = 1024;
+/// The least that a command costs, in bytes; also what one without data costs.
+const LEAST_COST: u32 = 4096;
+
+impl Subsystem {
+    /// A command capsule: an admin or fabrics command, or one that waits for the arbiter.
+    pub(crate) fn capsule<H: Host>(&mut self, queue: SqHandle, sqe: &Sqe, tag: Tag, host: &mut H) {
+        let Some(q) = self.resolve_queue(queue) else { return };
+        let sq = self.sq(q);
+        if sq.state == SqState::Condemned {
+            return;
+        }
+        if sq.qid == 0 {
+            return self.admin_capsule(q, sqe, tag);
+        }
+        if sqe.opcode == IoOpcode::FABRICS.0 && !self.sq(q).front {
+            return self.fabrics_io(q, sqe, tag, host);
+        }
+        let mut command = Command::parse(sqe, tag);
+        // Over fabrics data is always described by an SGL (base 2.0, 4.1).
+        if sqe.psdt() == 3 || sqe.psdt() == 0 && !self.sq(q).front {
+            command.flags |= flag::BAD_POINTER;
+        }
+        self.enqueue(q, command);
+    }
+
+    /// A request in bytes from a front controller's door.
+    pub(crate) fn submit(&mut self, queue: SqHandle, request: &Request, tag: Tag) {
+        let Some(q) = self.resolve_queue(queue).filter(|q| self.sq(*q).front) else { return };
+        let shift = namespace::active(&self.namespaces, request.nsid).map_or(9, |ns| ns.shift);
+        self.enqueue(q, Command::from_request(request, shift, tag));
+    }
+
+    #[inline]
+    fn enqueue(&mut self, q: u32, command: Command) {
+        let sq = self.sq_mut(q);
+        if sq.state == SqState::Condemned {
+            return;
+        }
+        if !sq.push(command) {
+            // The host sent more than its queue holds.
+            return self.condemn(q);
+        }
+        if sq.waiting == 1 {
+            self.refresh(q);
+        }
+    }
+
+    /// Serves: connections to close, admin, what is due, then I/O.
+    pub(crate) fn run<H: Host>(&mut self, now: Nanos, host: &mut H, effects: &mut Effects) {
+        self.more = false;
+        if !self.condemned.is_empty() {
+            self.announce(effects);
+        }
+        if !self.admin_ready.is_empty() || !self.admin_held.is_empty() {
+            self.serve_admin(now, host);
+        }
+        while effects.room() > 0 {
+            match self.slots.emit(now) {
+                Some(io) => effects.push(Effect::Io(io)),
+                None => break,
+            }
+        }
+        self.serve_io(now, host, effects);
+        if self.slots.used > 0 && self.busy_since.is_none() {
+            self.busy_since = Some(now);
+        }
+        if !self.condemned.is_empty() {
+            self.announce(effects);
+        }
+    }
+
+    /// Asks the doors to close what is condemned.
+    pub(crate) fn announce(&mut self, effects: &mut Effects) {
+        while effects.room() > 0 {
+            let Some(queue) = self.condemned.pop_front() else { return };
+            if let Some(q) = self.resolve_queue(queue) {
+                effects.push(Effect::Disconnect { owner: self.sq(q).owner, queue });
+            }
+        }
+    }
+
+    fn serve_io<H: Host>(&mut self, now: Nanos, host: &mut H, effects: &mut Effects) {
+        let instant = self.config.latency.0 == 0;
+        for _ in 0..BUDGET {
+            while let Some(first) = self.fetched.front() {
+                if !self.slots.fits(first.plan.transfer) || instant && effects.room() == 0 {
+                    break;
+                }
+                if let Some(next) = self.fetched.pop_front() {
+                    self.start(now, next, host, effects);
+                }
+            }
+            if !self.eager {
+                if !self.fetched.is_empty() || !self.slots.has_free() {
+                    return;
+                }
+                if instant && effects.room() == 0 {
+                    break;
+                }
+            }
+            let Some(key) = self.arbiter.pick() else { return };
+            self.fetch(now, key.index() as u32, host, effects);
+        }
+        self.more = true;
+    }
+
+    /// Fetches the head of the picked queue and starts it, refuses it, or lets it wait for bytes in flight.
+    #[inline]
+    fn fetch<H: Host>(&mut self, now: Nanos, q: u32, host: &mut H, effects: &mut Effects) {
+        let sq = self.queues[q as usize].as_mut().expect("the arbiter picks live queues");
+        let (command, data) = if sq.ring {
+            let cq = self.cqs[sq.cq as usize].as_mut().expect("a ring has its completion queue");
+            if cq.credit == 0 {
+                // Another submission queue took the last entry.
+                cq.starved += u32::from(!sq.starved);
+                sq.starved = true;
+                return self.arbiter.withdraw(sq.key);
+            }
+            let entry = match host.fetch(sq.owner, sq.base + u64::from(sq.head) * 64) {
+                Ok(sqe) => sqe,
+                Err(_) => {
+                    let c = sq.controller;
+                    return self.fatal(c);
+                }
+            };
+            cq.credit -= 1;
+            let mut command = Command::parse(&entry, Tag(0));
+            let data = data_pointer(&entry).unwrap_or_else(|| {
+                command.flags |= flag::BAD_POINTER;
+                Data::Prp { prp1: 0, prp2: 0 }
+            });
+            if !sq.holes.is_empty() {
+                let head = sq.head;
+                if let Some(at) = sq.holes.iter().position(|h| *h == head) {
+                    sq.holes.swap_remove(at);
+                    command.flags |= flag::HOLE;
+                    cq.credit += 1;
+                }
+            }
+            (command, data)
+        } else {
+            let command = sq.pending[sq.head as usize];
+            (command, Data::Tag(Tag(command.tag)))
+        };
+        sq.advance();
+        sq.in_flight += 1;
+        let (key, more, cq) = (sq.key, sq.waiting > 0, sq.cq);
+        let mdts = sq.mdts;
+        let plan = match command.is(flag::HOLE) {
+            true => Err(Status::ABORT_REQUESTED),
+            false => namespace::plan(&self.namespaces, &command, mdts),
+        };
+        let plan = plan.and_then(|plan| match plan.transfer {
+            0 => Ok(plan),
+            _ if command.is(flag::BAD_POINTER) => Err(Status::INVALID_FIELD.dnr()),
+            len => check_pointer(&data, len.into()).map(|()| plan),
+        });
+        let cost = self.cost(&plan);
+        let more = more && (cq == NONE || self.has_credit(q, cq));
+        self.arbiter.charge(key, cost, more);
+        match plan {
+            Ok(plan) if plan.empty => self.finish(q, command.cid, command.tag, Status::SUCCESS, 0, host),
+            Ok(plan) => {
+                let fetched = Fetched { queue: q, command, plan, data };
+                let room = self.config.latency.0 != 0 || effects.room() > 0;
+                if self.fetched.is_empty() && room && self.slots.fits(plan.transfer) {
+                    self.start(now, fetched, host, effects);
+                } else {
+                    self.fetched.push_back(fetched);
+                }
+            }
+            Err(_) if command.is(flag::HOLE) => self.sq_mut(q).in_flight -= 1,
+            Err(status) => self.refuse(q, &command, status, host),
+        }
+    }
+
+    /// Whether another command of the queue can be fetched; if not, the queue waits for its completion queue.
+    #[inline]
+    fn has_credit(&mut self, q: u32, cq: u32) -> bool {
+        let cq = self.cqs[cq as usize].as_mut().expect("a ring has its completion queue");
+        if cq.credit > 0 {
+            return true;
+        }
+        let sq = self.queues[q as usize].as_mut().expect("the queue exists");
+        if !sq.starved {
+            sq.starved = true;
+            cq.starved += 1;
+        }
+        false
+    }
+
+    #[inline]
+    fn cost(&self, plan: &Result<Plan, Status>) -> u32 {
+        match (plan, self.config.cost) {
+            (Ok(plan), Cost::Bytes | Cost::DeviceTime) if matches!(plan.op, Op::Read | Op::Write | Op::Compare) => {
+                plan.len.max(LEAST_COST)
+            }
+            _ => LEAST_COST,
+        }
+    }
+
+    /// Gives a fetched command a slot. The caller has seen that it fits.
+    #[inline]
+    fn start<H: Host>(&mut self, now: Nanos, fetched: Fetched, host: &mut H, effects: &mut Effects) {
+        let Fetched { queue, command, plan, data } = fetched;
+        let owner = self.sq(queue).owner;
+        let (mut offset, mut len, mut ranges) = (plan.offset, plan.len, NONE);
+        if plan.op == Op::Deallocate && !command.is(flag::RANGE) {
+            match self.gather(queue, &command, &data, host) {
+                Ok(Some((work, first))) => (ranges, (offset, len)) = (work, first),
+                Ok(None) => return self.finish(queue, command.cid, command.tag, Status::SUCCESS, 0, host),
+                Err(status) => return self.refuse(queue, &command, status, host),
+            }
+        }
+        let slot = self.slots.occupy(Slot {
+            queue,
+            bytes: plan.transfer,
+            tag: command.tag,
+            ranges,
+            nsid: command.nsid,
+            slba: command.slba,
+            cid: command.cid,
+            opcode: command.opcode,
+            state: SlotState::Issued,
+            ..FREE
+        });
+        let (op, nsid, fua) = (plan.op, command.nsid, command.is(flag::FUA));
+        let io = Io { slot: SlotId(slot), owner, data, op, nsid, offset, len, fua };
+        if self.config.latency.0 == 0 {
+            effects.push(Effect::Io(io));
+        } else {
+            self.slots.delay(slot, io, now.saturating_add(self.config.latency));
+        }
+    }
+
+    /// Reads and checks the ranges of a dataset management command; all of them before the first is touched.
+    fn gather<H: Host>(
+        &mut self,
+        queue: u32,
+        command: &Command,
+        data: &Data,
+        host: &mut H,
+    ) -> Result<Option<Gathered>, Status> {
+        let ns = *namespace::active(&self.namespaces, command.nsid)?;
+        let bytes = &mut self.scratch[..command.blocks as usize * size_of::<DsmRange>()];
+        host.read_data(self.queues[queue as usize].as_ref().expect("the queue exists").owner, data, 0, bytes)?;
+        let (index, work) = self.slots.take_work();
+        let mut status = Ok(());
+        for bytes in bytes.chunks_exact(size_of::<DsmRange>()) {
+            let range = DsmRange::read_from_bytes(bytes).unwrap_or_default();
+            let blocks = u64::from(range.nlb.get());
+            match ns.locate(range.slba.get(), blocks) {
+                Some(_) if blocks == 0 => {}
+                Some(offset) => work.push(offset, blocks << ns.shift),
+                None => status = Err(Status::LBA_OUT_OF_RANGE.dnr()),
+            }
+        }
+        let first = status.map(|()| work.next());
+        match first {
+            Ok(Some(first)) => Ok(Some((index, first))),
+            other => {
+                self.slots.drop_work(index);
+                other.map(|_| None)
+            }
+        }
+    }
+
+    /// The media has done an I/O.
+    #[inline]
+    pub(crate) fn done<H: Host>(&mut self, now: Nanos, id: u32, status: Status, host: &mut H) {
+        let Some(&slot) = self.slots.slots.get(id as usize) else { return };
+        if slot.state != SlotState::Issued {
+            return;
+        }
+        if slot.ranges != NONE && slot.queue != NONE && status.is_success() {
+            if let Some((offset, len)) = self.slots.work(slot.ranges).next() {
+                let (owner, data) = (self.sq(slot.queue).owner, Data::Tag(Tag(slot.tag)));
+                let (op, nsid) = (Op::Deallocate, slot.nsid);
+                let io = Io { slot: SlotId(id), owner, data, op, nsid, offset, len, fua: false };
+                return self.slots.make_ready(id, io);
+            }
+        }
+        self.slots.vacate(id);
+        if self.slots.used == 0 {
+            if let Some(since) = self.busy_since.take() {
+                self.busy += now.saturating_sub(since).0;
+            }
+        }
+        if slot.internal {
+            return self.flushed(slot.tag, id, status);
+        }
+        if slot.queue == NONE {
+            return;
+        }
+        let tenant = usize::from(self.sq(slot.queue).tenant);
+        if status.is_success() {
+            count(&mut self.tenants[tenant].work, slot.opcode, slot.bytes);
+        } else {
+            self.media_errors +=
+                u64::from(status.sct() == Status::WRITE_FAULT.sct() && !status.same_code(Status::COMPARE_FAILURE));
+            self.tenants[tenant].work.errors += 1;
+            self.log_error(slot.queue, slot.cid, status, (slot.slba, slot.nsid));
+        }
+        self.finish(slot.queue, slot.cid, slot.tag, status, 0, host);
+    }
+
+    /// Completes a command that never reached the media.
+    #[cold]
+    fn refuse<H: Host>(&mut self, q: u32, command: &Command, status: Status, host: &mut H) {
+        let tenant = usize::from(self.sq(q).tenant);
+        self.tenants[tenant].work.errors += 1;
+        self.log_error(q, command.cid, status, (command.slba, command.nsid));
+        self.finish(q, command.cid, command.tag, status, 0, host);
+    }
+
+    /// Completes an I/O command that was counted in flight.
+    #[inline]
+    pub(crate) fn finish<H: Host>(&mut self, q: u32, cid: u16, tag: u32, status: Status, result: u64, host: &mut H) {
+        let sq = self.sq_mut(q);
+        sq.in_flight -= 1;
+        let watched = sq.paused || sq.state == SqState::Deleting;
+        self.complete(q, cid, tag, status, result, host);
+        if watched {
+            self.idle(q, host);
+        }
+    }
+
+    /// Sends a completion. On rings its entry has been reserved.
+    #[inline]
+    pub(crate) fn complete<H: Host>(&mut self, q: u32, cid: u16, tag: u32, status: Status, result: u64, host: &mut H) {
+        let sq = self.sq(q);
+        let mut cqe = Cqe {
+            dw0: U32::new(result as u32),
+            dw1: U32::new((result >> 32) as u32),
+            sqhd: U16::new(sq.sqhd()),
+            sqid: U16::new(if sq.ring { sq.qid } else { 0 }),
+            cid: U16::new(cid),
+            status_phase: U16::new(status.field() << 1),
+        };
+        let owner = sq.owner;
+        if !sq.ring {
+            return host.respond(owner, Tag(tag), &cqe);
+        }
+        let (c, cq) = (sq.controller, sq.cq);
+        let cq = self.cqs[cq as usize].as_mut().expect("a ring has its completion queue");
+        let vector = cq.vector;
+        let (address, phase) = cq.produce();
+        cqe.set_phase(phase);
+        if host.post(owner, address, vector, &cqe).is_err() {
+            self.fatal(c);
+        }
+    }
+
+    /// A queue that is watched has one command less in flight: a deletion or a shutdown may go on.
+    #[cold]
+    fn idle<H: Host>(&mut self, q: u32, host: &mut H) {
+        let Some(sq) = self.queues[q as usize].as_ref() else { return };
+        if sq.in_flight > 0 {
+            return;
+        }
+        let c = sq.controller;
+        if sq.state == SqState::Deleting {
+            self.finish_deletion(q, host);
+        }
+        self.drained(c);
+    }
+
+    /// Aborts an I/O command that has not reached the media; `false` if it has, or is not there.
+    pub(crate) fn abort_io<H: Host>(&mut self, q: u32, cid: u16, host: &mut H) -> bool {
+        if let Some(at) = self.fetched.iter().position(|f| f.queue == q && f.command.cid == cid) {
+            let tag = self.fetched.remove(at).map_or(0, |f| f.command.tag);
+            self.finish(q, cid, tag, Status::ABORT_REQUESTED, 0, host);
+            return true;
+        }
+        if let Some(id) = self.slots.find(q, cid) {
+            let slot = &mut self.slots.slots[id as usize];
+            if slot.state != SlotState::Timed {
+                return false;
+            }
+            // The slot is free again when its time has passed, as the drive's would be.
+            slot.queue = NONE;
+            let tag = slot.tag;
+            self.finish(q, cid, tag, Status::ABORT_REQUESTED, 0, host);
+            return true;
+        }
+        self.abort_waiting(q, cid, host)
+    }
+
+    /// Looks for the command among those that wait in their queue.
+    fn abort_waiting<H: Host>(&mut self, q: u32, cid: u16, host: &mut H) -> bool {
+        let sq = self.queues[q as usize].as_mut().expect("the queue exists");
+        for n in 0..sq.waiting {
+            let at = sq.nth(n);
+            if !sq.ring {
+                let command = &mut sq.pending[at as usize];
+                if command.cid == cid && !command.is(flag::HOLE) {
+                    command.flags |= flag::HOLE;
+                    let tag = command.tag;
+                    self.complete(q, cid, tag, Status::ABORT_REQUESTED, 0, host);
+                    return true;
+                }
+                continue;
+            }
+            if sq.holes.contains(&at) {
+                continue;
+            }
+            let Ok(sqe) = host.fetch(sq.owner, sq.base + u64::from(at) * 64) else { return false };
+            if sqe.cid.get() == cid {
+                let Some(Some(cq)) = self.cqs.get_mut(sq.cq as usize) else { return false };
+                if cq.credit == 0 {
+                    return false;
+                }
+                cq.credit -= 1;
+                sq.holes.push(at);
+                self.complete(q, cid, 0, Status::ABORT_REQUESTED, 0, host);
+                return true;
+            }
+        }
+        false
+    }
+}
+
+#[inline]
+fn count(work: &mut Work, opcode: u8, bytes: u32) {
+    match IoOpcode(opcode) {
+        IoOpcode::READ => {
+            work.reads += 1;
+            work.read_bytes += u64::from(bytes);
+        }
+        IoOpcode::WRITE => {
+            work.writes += 1;
+            work.write_bytes += u64::from(bytes);
+        }
+        _ => work.others += 1,
+    }
+}

@@ -1,0 +1,203 @@
+//! What the operator asks and changes while the drive runs.
+
+use crate::config::{ClassFrom, Config, Cost, DiscoveryRecord};
+use crate::namespace::Namespace;
+use crate::queue::{NONE, Sq};
+use crate::stats::{ControllerInfo, DriveStats, QueueInfo, TenantStats, Work};
+use crate::subsystem::{Error, Subsystem};
+use alloc::vec::Vec;
+use weir_arbiter::{Mechanism, Settings};
+use weir_spec::nvme::log::AsyncEvent;
+use weir_units::{Class, Nanos};
+
+/// Changed namespaces a list can hold (base 2.0, 5.16.1.5).
+const CHANGED_MAX: usize = 1024;
+
+impl Subsystem {
+    /// The configuration as it is now.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// The tenant's place by name.
+    pub fn tenant_by_name(&self, name: &str) -> Option<u16> {
+        self.tenants.iter().position(|t| t.config.name == name).map(|i| i as u16)
+    }
+
+    /// The tenant that a host belongs to: the one that names it, else the first with `*`.
+    pub fn tenant_of_host(&self, hostnqn: &str) -> Option<u16> {
+        crate::tenant::tenant_of(&self.tenants, hostnqn)
+    }
+
+    /// Changes the drive's arbitration while it runs; a round under way is adjusted.
+    pub fn set_arbitration(&mut self, settings: Settings) -> Result<(), Error> {
+        let (w, q) = (settings.weights, settings.quanta);
+        let weights = [w.high, w.medium, w.low].iter().all(|w| (1..=256).contains(w));
+        if !weights || [q.high, q.medium, q.low].contains(&0) {
+            return Err(Error::Range);
+        }
+        self.config.arbitration = settings;
+        self.eager = settings.mechanism == Mechanism::None;
+        self.arbiter.configure(settings);
+        self.more = true;
+        Ok(())
+    }
+
+    /// Changes what a command costs.
+    pub fn set_cost(&mut self, cost: Cost) {
+        self.config.cost = cost;
+    }
+
+    /// Changes the fixed service time of commands fetched from now on.
+    pub fn set_latency(&mut self, latency: Nanos) {
+        self.config.latency = latency;
+    }
+
+    /// Changes a tenant's class, its permission for urgent and its weight; its queues follow at once.
+    pub fn set_tenant(&mut self, tenant: u16, class: Class, urgent: bool, weight: u16) -> Result<(), Error> {
+        if weight == 0 {
+            return Err(Error::Range);
+        }
+        let t = self.tenants.get_mut(usize::from(tenant)).ok_or(Error::NoTenant)?;
+        (t.config.class, t.config.urgent, t.config.weight) = (class, urgent, weight);
+        let key = t.key;
+        self.config.tenants[usize::from(tenant)] = t.config.clone();
+        self.arbiter.set_tenant(key, weight);
+        self.classify_tenant(tenant);
+        Ok(())
+    }
+
+    /// Changes who may wish for a class among a tenant's queues.
+    pub fn set_class_from(&mut self, tenant: u16, from: ClassFrom) -> Result<(), Error> {
+        let t = self.tenants.get_mut(usize::from(tenant)).ok_or(Error::NoTenant)?;
+        t.config.class_from = from;
+        self.config.tenants[usize::from(tenant)].class_from = from;
+        self.classify_tenant(tenant);
+        Ok(())
+    }
+
+    fn classify_tenant(&mut self, tenant: u16) {
+        for q in 0..self.queues.len() {
+            if self.queues[q].as_ref().is_some_and(|sq| sq.tenant == tenant) {
+                self.classify(q as u32);
+            }
+        }
+    }
+
+    /// Changes a namespace's size in bytes. Hosts are notified at the next `Run`.
+    pub fn resize_namespace(&mut self, nsid: u32, size: u64) -> Result<(), Error> {
+        let config = self.config.namespaces.iter_mut().find(|ns| ns.nsid == nsid).ok_or(Error::NoNamespace)?;
+        let resized =
+            Namespace::new(&crate::config::NamespaceConfig { size, ..config.clone() }).ok_or(Error::Namespace)?;
+        config.size = size;
+        self.namespaces[nsid as usize - 1] = Some(resized);
+        self.note_event(AsyncEvent::NAMESPACE_ATTRIBUTE, Some(nsid));
+        Ok(())
+    }
+
+    /// Replaces the discovery log; persistent discovery controllers are notified at the next `Run`.
+    pub fn set_discovery(&mut self, records: Vec<DiscoveryRecord>) {
+        if self.discovery != records {
+            self.discovery = records;
+            self.discovery_generation += 1;
+            self.note_event(AsyncEvent::DISCOVERY_CHANGE, None);
+        }
+    }
+
+    /// An event for every controller; reported when the drive next runs.
+    fn note_event(&mut self, event: AsyncEvent, nsid: Option<u32>) {
+        for c in 0..self.controllers.len() as u32 {
+            let Some(ctrl) = self.ctrl_mut(c) else { continue };
+            if let Some(nsid) = nsid {
+                note_changed(&mut ctrl.changed, nsid);
+            }
+            ctrl.aer.raise(event, ctrl.features.async_config);
+            if ctrl.aer.reportable().is_some() {
+                self.list_admin(c);
+            }
+        }
+        self.more = true;
+    }
+
+    /// What was done so far.
+    pub fn stats(&self) -> DriveStats {
+        let tenants: Vec<TenantStats> = (0..self.tenants.len() as u16).map(|t| self.tenant_stats(t)).collect();
+        DriveStats {
+            work: self.total_work(),
+            slots_used: self.slots.used,
+            slots: self.slots.limit,
+            bytes_in_flight: self.slots.bytes,
+            admin: self.admin_done,
+            tenants,
+        }
+    }
+
+    pub(crate) fn total_work(&self) -> Work {
+        let mut sum = Work::default();
+        for w in self.tenants.iter().map(|t| &t.work) {
+            sum.reads += w.reads;
+            sum.writes += w.writes;
+            sum.others += w.others;
+            sum.read_bytes += w.read_bytes;
+            sum.write_bytes += w.write_bytes;
+            sum.errors += w.errors;
+        }
+        sum
+    }
+
+    fn io_queues(&self) -> impl Iterator<Item = &Sq> {
+        self.queues.iter().flatten().filter(|sq| sq.qid != 0)
+    }
+
+    fn tenant_stats(&self, tenant: u16) -> TenantStats {
+        let t = &self.tenants[usize::from(tenant)];
+        let queues = || self.io_queues().filter(|sq| sq.tenant == tenant);
+        TenantStats {
+            name: t.config.name.clone(),
+            class: t.config.class,
+            weight: t.config.weight,
+            work: t.work,
+            controllers: self.controllers.iter().flatten().filter(|c| c.tenant == tenant).count() as u32,
+            queues: queues().count() as u32,
+            backlog: queues().map(|sq| u64::from(sq.waiting)).sum(),
+            in_flight: queues().map(|sq| sq.in_flight).sum(),
+        }
+    }
+
+    /// All controllers.
+    pub fn controllers(&self) -> Vec<ControllerInfo> {
+        let queues = |sqs: &[u32]| {
+            let live = sqs.iter().skip(1).filter(|q| **q != NONE).map(|q| self.sq(*q));
+            live.map(|sq| QueueInfo {
+                qid: sq.qid,
+                size: sq.size,
+                class: sq.class,
+                backlog: sq.waiting,
+                in_flight: sq.in_flight,
+            })
+            .collect()
+        };
+        let info = |ctrl: &crate::controller::Controller| ControllerInfo {
+            id: ctrl.id,
+            host: ctrl.host.clone(),
+            tenant: ctrl.tenant,
+            ready: ctrl.ready(),
+            queues: queues(&ctrl.sqs),
+        };
+        self.controllers.iter().flatten().map(|c| info(c)).collect()
+    }
+}
+
+/// Adds to a changed namespace list, ascending; more than fit become FFFFFFFFh alone.
+fn note_changed(list: &mut Vec<u32>, nsid: u32) {
+    if list.first() == Some(&u32::MAX) {
+        return;
+    }
+    if let Err(at) = list.binary_search(&nsid) {
+        list.insert(at, nsid);
+    }
+    if list.len() > CHANGED_MAX {
+        list.clear();
+        list.push(u32::MAX);
+    }
+}

@@ -1,0 +1,117 @@
+//! Namespaces, and what a command does on one.
+
+use crate::config::NamespaceConfig;
+use crate::event::Op;
+use crate::queue::{Command, flag};
+use alloc::vec::Vec;
+use weir_spec::nvme::identify::NSID_ALL;
+use weir_spec::nvme::{IoOpcode, Status};
+
+/// Largest NSID.
+pub(crate) const NSID_MAX: u32 = 1024;
+
+/// A namespace.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Namespace {
+    /// Size in blocks.
+    pub blocks: u64,
+    /// Where it begins on the media, in bytes.
+    pub start: u64,
+    /// Block size, as a power of two.
+    pub shift: u32,
+    pub uuid: [u8; 16],
+}
+
+impl Namespace {
+    pub fn new(config: &NamespaceConfig) -> Option<Self> {
+        let NamespaceConfig { start, size, block_size, uuid, .. } = *config;
+        let valid = matches!(block_size, 512 | 4096) && (size | start) % u64::from(block_size) == 0;
+        let shift = block_size.trailing_zeros();
+        (valid && start.checked_add(size).is_some()).then(|| Self { blocks: size >> shift, start, shift, uuid })
+    }
+
+    /// The media offset of a range, if it lies inside. Nothing here overflows.
+    #[inline]
+    pub fn locate(&self, slba: u64, blocks: u64) -> Option<u64> {
+        let end = slba.checked_add(blocks)?;
+        (end <= self.blocks).then(|| self.start + (slba << self.shift))
+    }
+}
+
+/// By NSID − 1.
+pub(crate) type Namespaces = Vec<Option<Namespace>>;
+
+/// The namespace of an NSID that must be active (base 2.0, 3.2.1.5): 0, the broadcast value and what is above NN are
+/// invalid, what is below and absent is inactive.
+#[inline]
+pub(crate) fn active(namespaces: &Namespaces, nsid: u32) -> Result<&Namespace, Status> {
+    match namespaces.get(nsid.wrapping_sub(1) as usize) {
+        Some(Some(ns)) => Ok(ns),
+        Some(None) => Err(Status::INVALID_FIELD.dnr()),
+        None => Err(Status::INVALID_NAMESPACE_OR_FORMAT.dnr()),
+    }
+}
+
+/// What a valid command does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Plan {
+    pub op: Op,
+    pub offset: u64,
+    /// Bytes of media touched; for dataset management those of its ranges come later.
+    pub len: u32,
+    /// Bytes that move between host and drive.
+    pub transfer: u32,
+    /// It has nothing to do.
+    pub empty: bool,
+}
+
+/// Checks a command and says what it does. `mdts` is in bytes.
+#[inline]
+pub(crate) fn plan(namespaces: &Namespaces, command: &Command, mdts: u64) -> Result<Plan, Status> {
+    let opcode = IoOpcode(command.opcode);
+    if command.flags & (flag::FUSED | flag::RAGGED) != 0 {
+        return Err(Status::INVALID_FIELD.dnr());
+    }
+    let (op, moves) = match opcode {
+        IoOpcode::READ => (Op::Read, true),
+        IoOpcode::WRITE => (Op::Write, true),
+        IoOpcode::COMPARE => (Op::Compare, true),
+        IoOpcode::WRITE_ZEROES => (Op::WriteZeroes { deallocate: command.is(flag::DEALLOCATE) }, false),
+        IoOpcode::DATASET_MANAGEMENT => return plan_dataset(namespaces, command),
+        IoOpcode::FLUSH => return plan_flush(namespaces, command),
+        _ => return Err(Status::INVALID_OPCODE.dnr()),
+    };
+    let ns = active(namespaces, command.nsid)?;
+    let len = u64::from(command.blocks) << ns.shift;
+    if moves && len > mdts {
+        return Err(Status::INVALID_FIELD.dnr());
+    }
+    let offset = ns.locate(command.slba, command.blocks.into()).ok_or(Status::LBA_OUT_OF_RANGE.dnr())?;
+    let len = u32::try_from(len).map_err(|_| Status::INVALID_FIELD.dnr())?;
+    Ok(Plan { op, offset, len, transfer: if moves { len } else { 0 }, empty: false })
+}
+
+fn plan_flush(namespaces: &Namespaces, command: &Command) -> Result<Plan, Status> {
+    let flush = Plan { op: Op::Flush, offset: 0, len: 0, transfer: 0, empty: false };
+    if command.nsid == NSID_ALL {
+        return Ok(flush);
+    }
+    let ns = active(namespaces, command.nsid)?;
+    Ok(Plan { offset: ns.start, ..flush })
+}
+
+fn plan_dataset(namespaces: &Namespaces, command: &Command) -> Result<Plan, Status> {
+    let ns = active(namespaces, command.nsid)?;
+    let mut plan = Plan { op: Op::Deallocate, offset: ns.start, len: 0, transfer: 0, empty: false };
+    if command.is(flag::RANGE) {
+        plan.offset = ns.locate(command.slba, command.blocks.into()).ok_or(Status::LBA_OUT_OF_RANGE.dnr())?;
+        plan.len = u32::try_from(u64::from(command.blocks) << ns.shift).map_err(|_| Status::INVALID_FIELD.dnr())?;
+    } else if command.is(flag::DEALLOCATE) {
+        // The ranges are read when the command starts.
+        plan.transfer = command.blocks * 16;
+    } else {
+        // Hints about access patterns: taken note of, and nothing follows from them.
+        plan.empty = true;
+    }
+    Ok(plan)
+}

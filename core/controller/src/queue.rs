@@ -1,0 +1,284 @@
+//! Submission and completion queues, and a command that waits in one.
+
+use crate::event::{Op, Request, SqHandle};
+use crate::host::{Data, Owner, Tag};
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use weir_arbiter::QueueKey;
+use weir_spec::nvme::entry::SglDescriptor;
+use weir_spec::nvme::{IoOpcode, Sqe, Status, nvm};
+use weir_units::Class;
+
+/// No such queue.
+pub(crate) const NONE: u32 = u32::MAX;
+
+/// Bits of [`Command::flags`].
+pub(crate) mod flag {
+    /// Force unit access.
+    pub const FUA: u8 = 1;
+    /// Write zeroes may deallocate; dataset management has AD set.
+    pub const DEALLOCATE: u8 = 1 << 1;
+    /// Part of a fused pair.
+    pub const FUSED: u8 = 1 << 2;
+    /// Its data pointer is of a kind that its queue does not take.
+    pub const BAD_POINTER: u8 = 1 << 3;
+    /// `slba` and `blocks` are the one range of a dataset management command.
+    pub const RANGE: u8 = 1 << 4;
+    /// It was aborted (and completed) while it waited.
+    pub const HOLE: u8 = 1 << 5;
+    /// A request that is not made of whole blocks.
+    pub const RAGGED: u8 = 1 << 6;
+}
+
+/// A parsed I/O command: what is kept of the 64 bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Command {
+    pub slba: u64,
+    pub nsid: u32,
+    /// Blocks, or ranges of dataset management. 1-based.
+    pub blocks: u32,
+    pub tag: u32,
+    pub cid: u16,
+    pub opcode: u8,
+    pub flags: u8,
+}
+
+const _: () = assert!(size_of::<Command>() == 24);
+
+impl Command {
+    /// Takes an entry apart. Everything is kept as it stands; what it means is checked when the command is served.
+    #[inline]
+    pub fn parse(sqe: &Sqe, tag: Tag) -> Self {
+        let cdw12 = sqe.cdw12.get();
+        let mut flags = if cdw12 & nvm::FUA != 0 { flag::FUA } else { 0 };
+        let mut blocks = sqe.blocks();
+        match IoOpcode(sqe.opcode) {
+            IoOpcode::WRITE_ZEROES if cdw12 & nvm::DEAC != 0 => flags |= flag::DEALLOCATE,
+            IoOpcode::DATASET_MANAGEMENT => {
+                blocks = (sqe.cdw10.get() & nvm::DSM_NR) + 1;
+                flags = if sqe.cdw11.get() & nvm::DSM_AD != 0 { flag::DEALLOCATE } else { 0 };
+            }
+            _ => {}
+        }
+        if sqe.fuse() != 0 {
+            flags |= flag::FUSED;
+        }
+        let (slba, nsid, cid) = (sqe.slba(), sqe.nsid.get(), sqe.cid.get());
+        Self { slba, nsid, blocks, tag: tag.0, cid, opcode: sqe.opcode, flags }
+    }
+
+    /// A request in bytes, for blocks of `1 << shift` bytes.
+    pub fn from_request(request: &Request, shift: u32, tag: Tag) -> Self {
+        let (mut opcode, mut flags) = (IoOpcode::FLUSH, if request.fua { flag::FUA } else { 0 });
+        match request.op {
+            Op::Read => opcode = IoOpcode::READ,
+            Op::Write => opcode = IoOpcode::WRITE,
+            Op::Compare => opcode = IoOpcode::COMPARE,
+            Op::WriteZeroes { deallocate } => {
+                opcode = IoOpcode::WRITE_ZEROES;
+                flags |= if deallocate { flag::DEALLOCATE } else { 0 };
+            }
+            Op::Deallocate => {
+                opcode = IoOpcode::DATASET_MANAGEMENT;
+                flags |= flag::DEALLOCATE | flag::RANGE;
+            }
+            Op::Flush => {}
+        }
+        let mask = (1u64 << shift) - 1;
+        let ragged = (request.offset | u64::from(request.len)) & mask != 0 || request.len == 0;
+        if ragged && opcode != IoOpcode::FLUSH {
+            flags |= flag::RAGGED;
+        }
+        let (slba, blocks) = (request.offset >> shift, request.len >> shift);
+        Self { slba, nsid: request.nsid, blocks, tag: tag.0, cid: tag.0 as u16, opcode: opcode.0, flags }
+    }
+
+    pub fn is(&self, flag: u8) -> bool {
+        self.flags & flag != 0
+    }
+}
+
+/// Where the data of a ring's entry is (base 2.0, Figure 87: PSDT). `None` for a reserved PSDT.
+#[inline]
+pub(crate) fn data_pointer(sqe: &Sqe) -> Option<Data> {
+    match sqe.psdt() {
+        0 => Some(Data::Prp { prp1: sqe.dptr[0].get(), prp2: sqe.dptr[1].get() }),
+        3 => None,
+        _ => Some(Data::Sgl(sqe.sgl())),
+    }
+}
+
+/// Whether a data pointer can carry `len` bytes (base 2.0, 4.1.1 and 4.1.2). PRP lists are walked by the `Host`.
+#[inline]
+pub(crate) fn check_pointer(data: &Data, len: u64) -> Result<(), Status> {
+    match data {
+        Data::Tag(_) => Ok(()),
+        Data::Prp { prp1, .. } if prp1 & 3 != 0 => Err(Status::PRP_OFFSET_INVALID.dnr()),
+        Data::Prp { .. } => Ok(()),
+        Data::Sgl(sgl) if sgl.kind != SglDescriptor::DATA_BLOCK => Err(Status::SGL_TYPE_INVALID.dnr()),
+        Data::Sgl(sgl) if u64::from(sgl.length.get()) < len => Err(Status::DATA_SGL_LENGTH_INVALID.dnr()),
+        Data::Sgl(_) => Ok(()),
+    }
+}
+
+/// What state a submission queue is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SqState {
+    /// Serves.
+    Open,
+    /// Delete I/O Submission Queue waits for what is in flight.
+    Deleting,
+    /// Its connection is to be closed; nothing is served or answered any more.
+    Condemned,
+}
+
+/// A submission queue, admin or I/O, ring or message. Its index in `Subsystem::queues` is that of its arbiter key.
+#[derive(Debug)]
+pub(crate) struct Sq {
+    pub key: QueueKey,
+    pub owner: Owner,
+    pub controller: u32,
+    /// Entries.
+    pub size: u32,
+    /// The next entry to consume.
+    pub head: u32,
+    /// Entries that wait, holes included.
+    pub waiting: u32,
+    /// Consumed and not completed.
+    pub in_flight: u32,
+    /// The completion queue's index; `NONE` for message queues.
+    pub cq: u32,
+    /// Rings: address of entry 0.
+    pub base: u64,
+    /// The largest transfer in bytes.
+    pub mdts: u64,
+    /// A front controller's queue.
+    pub front: bool,
+    /// Message I/O queues: the entries.
+    pub pending: Box<[Command]>,
+    pub qid: u16,
+    pub tenant: u16,
+    pub generation: u8,
+    pub state: SqState,
+    pub ring: bool,
+    /// Its controller shuts down: nothing is fetched.
+    pub paused: bool,
+    /// The host takes no SQHD.
+    pub flow_off: bool,
+    /// Waits for room in its completion queue.
+    pub starved: bool,
+    /// Class at the drive, and inside its controller.
+    pub class: Class,
+    pub local: Class,
+    /// What QPRIO, CATTR or the peer asked for.
+    pub wish: Option<Class>,
+    /// Rings: entries that were aborted while they waited.
+    pub holes: Vec<u32>,
+    /// The admin command that deletes it.
+    pub deleter: Option<u16>,
+}
+
+impl Sq {
+    pub fn handle(&self) -> SqHandle {
+        SqHandle::new(self.key.index() as u32, self.generation)
+    }
+
+    /// The tail, as an index.
+    pub fn tail(&self) -> u32 {
+        let t = self.head + self.waiting;
+        if t >= self.size { t - self.size } else { t }
+    }
+
+    /// Consumes the head entry; answers its index.
+    #[inline]
+    pub fn advance(&mut self) -> u32 {
+        let at = self.head;
+        self.head = if at + 1 == self.size { 0 } else { at + 1 };
+        self.waiting -= 1;
+        at
+    }
+
+    /// The index of the `n`th waiting entry.
+    pub fn nth(&self, n: u32) -> u32 {
+        let at = self.head + n;
+        if at >= self.size { at - self.size } else { at }
+    }
+
+    /// Puts a command at the tail of a message queue; `false` if the host overran it.
+    #[inline]
+    pub fn push(&mut self, command: Command) -> bool {
+        if self.waiting >= self.size || self.pending.is_empty() {
+            return false;
+        }
+        let at = self.tail() as usize;
+        self.pending[at] = command;
+        self.waiting += 1;
+        true
+    }
+
+    /// SQHD of a completion now.
+    #[inline]
+    pub fn sqhd(&self) -> u16 {
+        if self.flow_off { 0 } else { self.head as u16 }
+    }
+}
+
+/// A completion queue of a ring controller.
+#[derive(Debug)]
+pub(crate) struct Cq {
+    pub controller: u32,
+    pub base: u64,
+    pub size: u32,
+    /// Where the next entry goes.
+    pub tail: u32,
+    /// What the host has consumed up to.
+    pub head: u32,
+    /// Entries neither written nor reserved for a fetched command.
+    pub credit: u32,
+    pub phase: bool,
+    pub qid: u16,
+    /// Interrupt vector, where enabled.
+    pub vector: Option<u16>,
+    /// Submission queues that use it; it cannot be deleted before them.
+    pub users: u32,
+    /// How many of them are starved.
+    pub starved: u32,
+}
+
+impl Cq {
+    pub fn new(controller: u32, qid: u16, base: u64, size: u32, vector: Option<u16>) -> Self {
+        let credit = size - 1;
+        Self { controller, base, size, tail: 0, head: 0, credit, phase: true, qid, vector, users: 0, starved: 0 }
+    }
+
+    /// Entries written and not consumed.
+    pub fn used(&self) -> u32 {
+        if self.tail >= self.head { self.tail - self.head } else { self.tail + self.size - self.head }
+    }
+
+    /// The host's new head; `false` for one that consumes what was never written.
+    pub fn consume(&mut self, head: u32) -> bool {
+        if head >= self.size {
+            return false;
+        }
+        let n = if head >= self.head { head - self.head } else { head + self.size - self.head };
+        if n > self.used() {
+            return false;
+        }
+        self.head = head;
+        self.credit += n;
+        true
+    }
+
+    /// Where the next entry goes and with which phase; the phase flips at the wrap.
+    #[inline]
+    pub fn produce(&mut self) -> (u64, bool) {
+        let (at, phase) = (self.base + u64::from(self.tail) * 16, self.phase);
+        self.tail += 1;
+        if self.tail == self.size {
+            self.tail = 0;
+            self.phase = !phase;
+        }
+        (at, phase)
+    }
+}

@@ -1,0 +1,277 @@
+//! Commands in flight, and the timers of those whose service time has not passed.
+
+use crate::event::{Io, SlotId};
+use crate::queue::NONE;
+use alloc::collections::{BinaryHeap, VecDeque};
+use alloc::vec::Vec;
+use core::cmp::Reverse;
+use weir_spec::nvme::nvm::DSM_RANGES_MAX;
+use weir_units::Nanos;
+
+/// What a slot waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SlotState {
+    Free,
+    /// Its service time.
+    Timed,
+    /// Room in the effects.
+    Ready,
+    /// `Event::Done`.
+    Issued,
+}
+
+/// A command in flight.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Slot {
+    /// Its queue; `NONE` when nobody waits for it any more, or for the drive's own flush.
+    pub queue: u32,
+    /// What it holds of the bytes in flight.
+    pub bytes: u32,
+    /// The door's tag; for the drive's own flush the controller that shuts down.
+    pub tag: u32,
+    /// Ranges still to do, as an index into the work lists; `NONE` for other commands.
+    pub ranges: u32,
+    pub nsid: u32,
+    pub slba: u64,
+    pub cid: u16,
+    pub opcode: u8,
+    pub state: SlotState,
+    /// The drive's own flush at shutdown.
+    pub internal: bool,
+}
+
+pub(crate) const FREE: Slot = Slot {
+    queue: NONE,
+    bytes: 0,
+    tag: 0,
+    ranges: NONE,
+    nsid: 0,
+    slba: 0,
+    cid: 0,
+    opcode: 0,
+    state: SlotState::Free,
+    internal: false,
+};
+
+/// The ranges of one dataset management command, as bytes of the media.
+#[derive(Debug)]
+pub(crate) struct Ranges {
+    list: Vec<(u64, u64)>,
+    next: usize,
+}
+
+impl Ranges {
+    pub fn push(&mut self, offset: u64, len: u64) {
+        self.list.push((offset, len));
+    }
+
+    /// The next piece, no longer than an I/O can be.
+    pub fn next(&mut self) -> Option<(u64, u32)> {
+        let (offset, len) = self.list.get_mut(self.next)?;
+        let piece = (*len).min(PIECE);
+        let answer = (*offset, piece as u32);
+        (*offset, *len) = (*offset + piece, *len - piece);
+        if *len == 0 {
+            self.next += 1;
+        }
+        Some(answer)
+    }
+}
+
+/// The most that one deallocation touches.
+const PIECE: u64 = 1 << 30;
+
+/// All slots of a drive.
+#[derive(Debug)]
+pub(crate) struct Slots {
+    pub slots: Vec<Slot>,
+    free: Vec<u32>,
+    free_internal: Vec<u32>,
+    /// Slots for hosts' commands; those above are the drive's own.
+    pub limit: u32,
+    pub used: u32,
+    pub bytes: u64,
+    pub byte_limit: u64,
+    /// What is to be emitted, by slot; valid while timed or ready.
+    pub ios: Vec<Option<Io>>,
+    timers: BinaryHeap<Reverse<(u64, u64)>>,
+    sequence: u64,
+    ready: VecDeque<u32>,
+    work: Vec<Ranges>,
+    free_work: Vec<u32>,
+}
+
+/// Bits of a timer's second word that name the slot; the rest is a sequence, so that equal times keep their order.
+const SLOT_BITS: u32 = 24;
+
+impl Slots {
+    pub fn new(limit: u32, byte_limit: u64) -> Self {
+        let n = limit as usize;
+        Self {
+            slots: alloc::vec![FREE; n],
+            free: (0..limit).rev().collect(),
+            free_internal: Vec::new(),
+            limit,
+            used: 0,
+            bytes: 0,
+            byte_limit,
+            ios: alloc::vec![None; n],
+            timers: BinaryHeap::with_capacity(n),
+            sequence: 0,
+            ready: VecDeque::with_capacity(n),
+            work: Vec::new(),
+            free_work: Vec::new(),
+        }
+    }
+
+    /// Whether a host's command of so many bytes may start now. One that is larger than the limit may run alone.
+    #[inline]
+    pub fn fits(&self, bytes: u32) -> bool {
+        !self.free.is_empty() && (self.bytes + u64::from(bytes) <= self.byte_limit || self.bytes == 0 || bytes == 0)
+    }
+
+    #[inline]
+    pub fn has_free(&self) -> bool {
+        !self.free.is_empty()
+    }
+
+    /// Occupies a slot; the caller has asked `fits`.
+    #[inline]
+    pub fn occupy(&mut self, slot: Slot) -> u32 {
+        let id = self.free.pop().expect("a slot is free");
+        self.used += 1;
+        self.bytes += u64::from(slot.bytes);
+        self.slots[id as usize] = slot;
+        id
+    }
+
+    /// Occupies one of the drive's own slots, of which there are as many as needed.
+    pub fn occupy_internal(&mut self, controller: u32) -> u32 {
+        let slot = Slot { tag: controller, internal: true, state: SlotState::Ready, ..FREE };
+        if let Some(id) = self.free_internal.pop() {
+            self.slots[id as usize] = slot;
+            return id;
+        }
+        self.slots.push(slot);
+        self.ios.push(None);
+        self.slots.len() as u32 - 1
+    }
+
+    /// Frees a slot.
+    #[inline]
+    pub fn vacate(&mut self, id: u32) {
+        let slot = core::mem::replace(&mut self.slots[id as usize], FREE);
+        if slot.ranges != NONE {
+            self.free_work.push(slot.ranges);
+        }
+        if slot.internal {
+            self.free_internal.push(id);
+            return;
+        }
+        self.used -= 1;
+        self.bytes -= u64::from(slot.bytes);
+        self.free.push(id);
+    }
+
+    /// Emits `io` at `due`.
+    pub fn delay(&mut self, id: u32, io: Io, due: Nanos) {
+        self.ios[id as usize] = Some(io);
+        self.slots[id as usize].state = SlotState::Timed;
+        self.timers.push(Reverse((due.0, self.sequence << SLOT_BITS | u64::from(id))));
+        self.sequence = self.sequence.wrapping_add(1) & (u64::MAX >> SLOT_BITS);
+    }
+
+    /// Emits `io` when there is room.
+    pub fn make_ready(&mut self, id: u32, io: Io) {
+        self.ios[id as usize] = Some(io);
+        self.slots[id as usize].state = SlotState::Ready;
+        self.ready.push_back(id);
+    }
+
+    /// The next that may be emitted at `now`; a dead one is freed on the way.
+    #[inline]
+    pub fn emit(&mut self, now: Nanos) -> Option<Io> {
+        loop {
+            let id = match self.timers.peek() {
+                Some(Reverse((due, low))) if *due <= now.0 => {
+                    let id = (*low & ((1 << SLOT_BITS) - 1)) as u32;
+                    self.timers.pop();
+                    id
+                }
+                _ => self.ready.pop_front()?,
+            };
+            let slot = &mut self.slots[id as usize];
+            if slot.queue == NONE && !slot.internal {
+                self.vacate(id);
+                continue;
+            }
+            slot.state = SlotState::Issued;
+            if let Some(io) = self.ios[id as usize].take() {
+                return Some(io);
+            }
+        }
+    }
+
+    pub fn next_due(&self) -> Option<Nanos> {
+        self.timers.peek().map(|Reverse((due, _))| Nanos(*due))
+    }
+
+    pub fn has_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    /// A list for ranges; allocates only when more commands of this kind are in flight than ever before.
+    pub fn take_work(&mut self) -> (u32, &mut Ranges) {
+        let index = self.free_work.pop().unwrap_or_else(|| {
+            self.work.push(Ranges { list: Vec::with_capacity(DSM_RANGES_MAX), next: 0 });
+            self.work.len() as u32 - 1
+        });
+        let work = &mut self.work[index as usize];
+        work.list.clear();
+        work.next = 0;
+        (index, work)
+    }
+
+    pub fn drop_work(&mut self, index: u32) {
+        self.free_work.push(index);
+    }
+
+    pub fn work(&mut self, index: u32) -> &mut Ranges {
+        &mut self.work[index as usize]
+    }
+
+    /// Nobody waits for the commands of this queue any more. They keep their slots until they are done.
+    pub fn orphan(&mut self, queue: u32) {
+        for slot in &mut self.slots {
+            if slot.queue == queue {
+                slot.queue = NONE;
+            }
+        }
+    }
+
+    /// The slot of a command.
+    pub fn find(&self, queue: u32, cid: u16) -> Option<u32> {
+        self.slots.iter().position(|s| s.queue == queue && s.cid == cid).map(|i| i as u32)
+    }
+
+    pub fn get(&self, id: SlotId) -> Option<&Slot> {
+        self.slots.get(id.index())
+    }
+
+    pub fn check(&self) {
+        let busy = |s: &&Slot| s.state != SlotState::Free && !s.internal;
+        let used = self.slots.iter().filter(busy).count() as u32;
+        let bytes: u64 = self.slots.iter().filter(busy).map(|s| u64::from(s.bytes)).sum();
+        assert_eq!((used, bytes), (self.used, self.bytes), "slots and bytes in flight are counted");
+        assert!(self.used <= self.limit, "{} slots used of {}", self.used, self.limit);
+        assert_eq!(self.free.len() as u32 + self.used, self.limit, "every slot is free or used");
+        let movers = self.slots.iter().filter(busy).filter(|s| s.bytes > 0).count();
+        assert!(self.bytes <= self.byte_limit || movers == 1, "{} bytes in flight", self.bytes);
+        let timed = self.slots.iter().filter(|s| s.state == SlotState::Timed).count();
+        assert_eq!(timed, self.timers.len(), "a timer for each timed slot");
+        let ready = self.slots.iter().filter(|s| s.state == SlotState::Ready).count();
+        assert_eq!(ready, self.ready.len(), "an entry for each ready slot");
+        let ranges = self.slots.iter().filter(|s| s.ranges != NONE).count();
+        assert_eq!(ranges + self.free_work.len(), self.work.len(), "every list of ranges is used or free");
+    }
+}
