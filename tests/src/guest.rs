@@ -1,0 +1,112 @@
+//! A Linux guest under QEMU's software emulation: boots in seconds, runs a script, gives its output.
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use crate::harness::{Context, Env};
+use crate::process::Process;
+
+/// How to boot.
+pub struct Guest<'a> {
+    /// CPUs of the guest.
+    pub cpus: u32,
+    /// The guest reaches the host's loopback at 10.0.2.2, and has the modules for NVMe/TCP.
+    pub net: bool,
+    /// More arguments of QEMU.
+    pub qemu: &'a [String],
+    /// Seconds until it is given up.
+    pub limit: u32,
+}
+
+/// Builds the guest folder once, which is quick when it is there.
+fn set_up(env: &Env) -> Result<(), String> {
+    static DONE: OnceLock<Result<(), String>> = OnceLock::new();
+    let build = || {
+        let status = Command::new(env.guests.join("setup.sh")).env("GUEST_DIR", &env.guest_dir).status();
+        match status.context(|| "tests/guests/setup.sh".into())? {
+            status if status.success() => Ok(()),
+            status => Err(format!("tests/guests/setup.sh: {status}")),
+        }
+    };
+    DONE.get_or_init(build).clone()
+}
+
+/// The program `name` of the guest folder, to be run on the host.
+pub fn host_program(env: &Env, name: &str) -> Result<std::path::PathBuf, String> {
+    set_up(env)?;
+    Ok(env.host_program(name))
+}
+
+impl Guest<'_> {
+    /// Boots, runs `script` (busybox sh, `set -e`), returns what it printed.
+    pub fn run(&self, env: &Env, script: &str) -> Result<String, String> {
+        let dir = env.folder()?;
+        let guest = self.start(env, &dir, script)?;
+        let finished = guest.wait(Duration::from_secs(u64::from(self.limit) + 30))?;
+        let text = finished.stdout.clone() + &finished.stderr;
+        finished.success("the guest").map(|_| text)
+    }
+
+    /// Boots and runs `script` while the test does something else.
+    pub fn start(&self, env: &Env, dir: &Path, script: &str) -> Result<Process, String> {
+        set_up(env)?;
+        let file = dir.join("script.sh");
+        std::fs::write(&file, format!("set -e\n{PRELUDE}\n{script}\n")).context(|| file.display().to_string())?;
+        // A terminal's signals reach it, and `setpriv` ends it with this process.
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "TERM", "--"]).arg(env.guests.join("guest.sh"));
+        command.env("GUEST_DIR", &env.guest_dir).env("GUEST_TMP", dir);
+        command.args(["-t", &self.limit.to_string(), "-c", &self.cpus.to_string()]);
+        if self.net {
+            command.args(["-n", "-M", "virtio_net nvme_tcp"]);
+        }
+        command.arg("-k").arg(dir.join("kernel.log")).arg(&file).args(self.qemu);
+        Process::spawn(dir, "guest", command)
+    }
+}
+
+/// What every script may use.
+const PRELUDE: &str = r#"
+mkdir -p /mnt
+section() { echo "=== $1"; }
+verify() { # verify DEVICE QUEUES RW SIZE: data written, read back, checksums compared
+  fio --name=v --filename=$1 --rw=$3 --bs=4k --size=$4 --iodepth=16 --ioengine=libaio --direct=1 --verify=crc32c \
+    --verify_fatal=1 --randseed=7 --numjobs=1 --bssplit=4k/60:16k/30:128k/10 --minimal >/tmp/fio.out 2>&1 ||
+    { cat /tmp/fio.out; echo "fio $3 failed"; exit 1; }
+  grep -iE 'verify|error' /tmp/fio.out && { echo "fio $3 complains"; exit 1; }
+  echo "fio $3 $4 on $1 verified"
+}
+filesystem() { # filesystem DEVICE: mkfs, copy a tree, unmount, check, mount again, compare
+  /bin/mkfs.ext4 -q -F $1
+  mount -t ext4 $1 /mnt
+  mkdir /mnt/tree; cp -a /lib /bin /etc /mnt/tree/
+  (cd / && find lib bin etc -type f | sort | xargs md5sum) >/tmp/sums
+  umount /mnt
+  /bin/e2fsck -f -n $1 || { echo "e2fsck found damage"; exit 1; }
+  mount -t ext4 -o ro $1 /mnt
+  (cd /mnt/tree && md5sum -c /tmp/sums >/tmp/md5.out 2>&1) || { grep -v ': OK' /tmp/md5.out; echo "files differ"; exit 1; }
+  umount /mnt
+  echo "filesystem: $(wc -l </tmp/sums) files equal"
+}
+"#;
+
+/// The part of a script's output that follows `section NAME`.
+pub fn section<'a>(output: &'a str, name: &str) -> Result<&'a str, String> {
+    let (_, rest) =
+        output.split_once(&format!("=== {name}\n")).ok_or_else(|| format!("no section {name} in:\n{output}"))?;
+    if rest.starts_with("=== ") {
+        return Ok("");
+    }
+    Ok(rest.split_once("\n=== ").map_or(rest, |(part, _)| part))
+}
+
+/// The JSON in a section.
+pub fn json(output: &str, name: &str) -> Result<serde_json::Value, String> {
+    let part = section(output, name)?;
+    let start = part.find(['{', '[']).unwrap_or(0);
+    let mut values = serde_json::Deserializer::from_str(&part[start..]).into_iter();
+    let value = values.next().ok_or_else(|| format!("no JSON in section {name}"))?;
+    value.context(|| format!("section {name}: {part}"))
+}

@@ -1,0 +1,228 @@
+//! A node under test: its configuration, its life from start to SIGTERM.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use crate::harness::{Context, Env, Outcome, ensure};
+use crate::http;
+use crate::process::{self, Finished, Process, tail};
+
+/// The host that the guest's nvme-cli says it is (`tests/guests/mkinitramfs.sh`).
+pub const GUEST_HOST: &str = "nqn.2014-08.org.nvmexpress:uuid:11111111-2222-3333-4444-555555555555";
+
+/// The subsystem of the first drive.
+pub const NQN: &str = "nqn.2026-01.test.weir:ssd0";
+
+/// The host NQN of a tenant in these tests.
+pub fn host_nqn(tenant: &str) -> String {
+    format!("nqn.2026-01.test.weir:host-{tenant}")
+}
+
+/// What to start a node with. The defaults: one 256 MiB RAM drive `ssd0`, tenants gold, silver and bronze, NVMe/TCP.
+pub struct Setup {
+    /// Keys of the `[[device]]` besides name, nqn, media and capacity.
+    pub device: String,
+    /// `capacity` of the drive.
+    pub capacity: String,
+    /// `media` of the drive.
+    pub media: String,
+    /// Names, classes and further keys of the tenants.
+    pub tenants: Vec<(String, String, String)>,
+    /// Names and tenants of vhost-user sockets.
+    pub sockets: Vec<(String, String)>,
+    /// Keys of `[[export]]` of the sockets.
+    pub socket_keys: String,
+    /// Keys of `[door.nvme-tcp]` besides listen.
+    pub tcp: String,
+    /// More arguments of `weir up`.
+    pub args: Vec<String>,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        let tenant = |name: &str, class: &str| (name.to_owned(), class.to_owned(), String::new());
+        Self {
+            device: String::new(),
+            capacity: "256MiB".into(),
+            media: "ram".into(),
+            tenants: vec![tenant("gold", "high"), tenant("silver", "medium"), tenant("bronze", "low")],
+            sockets: Vec::new(),
+            socket_keys: String::new(),
+            tcp: String::new(),
+            args: Vec::new(),
+        }
+    }
+}
+
+impl Setup {
+    /// With a vhost-user socket of the first tenant.
+    pub fn socket(mut self, name: &str) -> Self {
+        let tenant = self.tenants[0].0.clone();
+        self.sockets.push((name.into(), tenant));
+        self
+    }
+
+    /// With these keys of the device.
+    pub fn device(mut self, keys: &str) -> Self {
+        keys.clone_into(&mut self.device);
+        self
+    }
+
+    /// With these tenants, name and class each.
+    pub fn tenants(mut self, tenants: &[(&str, &str)]) -> Self {
+        self.tenants = tenants.iter().map(|(n, c)| ((*n).into(), (*c).into(), String::new())).collect();
+        self
+    }
+
+    /// The configuration file. The first tenant is also the guest's and everybody else's.
+    fn toml(&self, port: u16) -> String {
+        let mut text = format!(
+            "[node]\nname = \"e2e\"\napi = \"unix:weir.sock\"\ncores = [0]\n\n\
+             [[device]]\nname = \"ssd0\"\nnqn = \"{NQN}\"\nmedia = \"{}\"\ncapacity = \"{}\"\n{}\n",
+            self.media, self.capacity, self.device
+        );
+        for (i, (name, class, keys)) in self.tenants.iter().enumerate() {
+            let others = if i == 0 { format!(", \"{GUEST_HOST}\", \"*\"") } else { String::new() };
+            let host = host_nqn(name);
+            text += &format!(
+                "\n[[tenant]]\nname = \"{name}\"\nclass = \"{class}\"\nhosts = [\"{host}\"{others}]\n{keys}\n"
+            );
+        }
+        text += "\n[[export]]\ndevice = \"ssd0\"\ndoor = \"nvme-tcp\"\n";
+        for (socket, tenant) in &self.sockets {
+            let keys = &self.socket_keys;
+            text += &format!(
+                "\n[[export]]\ndevice = \"ssd0\"\ntenant = \"{tenant}\"\ndoor = \"vhost-user:{socket}\"\n{keys}\n"
+            );
+        }
+        text + &format!("\n[door.nvme-tcp]\nlisten = \"127.0.0.1:{port}\"\n{}\n", self.tcp)
+    }
+}
+
+/// A port that nobody listens on.
+pub fn free_port() -> Result<u16, String> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context(|| "no free port".into())?;
+    Ok(listener.local_addr().context(|| "no free port".into())?.port())
+}
+
+/// A running node.
+pub struct Node {
+    process: Process,
+    /// Its folder: configuration, sockets, output.
+    pub dir: PathBuf,
+    /// Its NVMe/TCP port.
+    pub port: u16,
+    weir: PathBuf,
+}
+
+impl Node {
+    /// Starts a node and waits until it answers.
+    pub fn start(env: &Env, setup: &Setup) -> Result<Self, String> {
+        let port = free_port()?;
+        let dir = env.folder()?;
+        let file = dir.join("weir.toml");
+        std::fs::write(&file, setup.toml(port)).context(|| file.display().to_string())?;
+        let mut args = vec!["up".to_owned(), "-c".into(), file.display().to_string()];
+        args.extend(setup.args.iter().cloned());
+        let process = Process::start(&dir, "weir-up", &env.weir, &args)?;
+        let mut node = Self { process, dir, port, weir: env.weir.clone() };
+        node.await_ready()?;
+        Ok(node)
+    }
+
+    fn await_ready(&mut self) -> Outcome {
+        let api = self.api();
+        process::until(Duration::from_secs(10), "the node answers on its API socket", || {
+            if !self.process.running() {
+                return Err(format!("weir up ended:\n{}{}", self.process.stdout(), self.process.stderr()));
+            }
+            // Any answer will do: what it says is tested where it matters.
+            Ok(http::request(&api, "GET", "/", None).ok())
+        })
+        .map(|_| ())
+        .map_err(|e| format!("{e}\n{}", self.log()))
+    }
+
+    /// The API's socket.
+    pub fn api(&self) -> PathBuf {
+        self.dir.join("weir.sock")
+    }
+
+    /// A socket of the setup.
+    pub fn socket(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
+    }
+
+    /// Where its NVMe/TCP door listens.
+    pub fn address(&self) -> SocketAddr {
+        SocketAddr::from((Ipv4Addr::LOCALHOST, self.port))
+    }
+
+    /// The bench target of its NVMe/TCP door.
+    pub fn tcp_target(&self) -> String {
+        format!("nvme-tcp://127.0.0.1:{}/{NQN}?ns=1", self.port)
+    }
+
+    /// The bench target of one of its sockets.
+    pub fn socket_target(&self, name: &str) -> String {
+        format!("vhost-user:{}", self.socket(name).display())
+    }
+
+    /// Its process.
+    pub fn process(&mut self) -> &mut Process {
+        &mut self.process
+    }
+
+    /// The end of what it printed.
+    pub fn log(&self) -> String {
+        format!("node's output:\n{}{}", tail(&self.process.stdout(), 2000), tail(&self.process.stderr(), 4000))
+    }
+
+    /// Runs a command of the CLI against this node.
+    pub fn cli(&self, args: &[&str]) -> Result<Finished, String> {
+        let mut all: Vec<String> = args.iter().map(|a| (*a).to_owned()).collect();
+        all.extend(["--api".to_owned(), format!("unix:{}", self.api().display())]);
+        process::run(&self.dir, &self.weir, &all, Duration::from_secs(10))
+    }
+
+    /// The output of a command that has to succeed.
+    pub fn cli_ok(&self, args: &[&str]) -> Result<String, String> {
+        self.cli(args)?.success(&format!("weir {}", args.join(" "))).map_err(|e| format!("{e}\n{}", self.log()))
+    }
+
+    /// Whether it still runs and answers.
+    pub fn alive(&mut self) -> Outcome {
+        ensure(self.process.running(), || format!("the node has ended\n{}", self.log()))?;
+        http::request(&self.api(), "GET", "/", None).map(|_| ()).map_err(|e| format!("{e}\n{}", self.log()))
+    }
+
+    /// Ends it as systemd would: SIGTERM, drained and status 0 within some seconds, nothing panicked.
+    pub fn stop(mut self) -> Outcome {
+        self.alive()?;
+        self.process.signal(Signal::TERM)?;
+        self.finish()
+    }
+
+    /// Waits for the end that was asked for: status 0 within some seconds, nothing panicked.
+    pub fn finish(self) -> Outcome {
+        let finished = self.process.wait(Duration::from_secs(10))?;
+        let ended = || format!("the node ended with {}", finished.describe());
+        ensure(finished.status.success(), ended)?;
+        ensure(!finished.stderr.contains("panicked"), || format!("something panicked: {}", finished.stderr))
+    }
+}
+
+/// Runs a test with a node, and appends the node's output to what fails.
+pub fn with_node(env: &Env, setup: &Setup, test: impl FnOnce(&mut Node) -> Outcome) -> Outcome {
+    let mut node = Node::start(env, setup)?;
+    test(&mut node).map_err(|e| format!("{e}\n{}", node.log()))?;
+    node.stop()
+}
+
+/// The path as text; the paths of these tests are ASCII.
+pub fn text(path: &Path) -> String {
+    path.display().to_string()
+}

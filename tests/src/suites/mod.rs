@@ -1,0 +1,41 @@
+//! What is tested, a file for each kind of client.
+
+mod bench_verify;
+mod cli;
+mod guest_tcp;
+mod guest_vhost;
+mod hostile_tcp;
+mod hostile_vhost;
+mod libblkio;
+mod shares;
+mod virtio_driver;
+
+use crate::harness::{Env, Outcome, Test};
+
+/// Every test, in the order in which they run: quick ones first, measuring ones last.
+pub fn all() -> Vec<Test> {
+    [
+        cli::tests(),
+        bench_verify::tests(),
+        virtio_driver::tests(),
+        libblkio::tests(),
+        hostile_tcp::tests(),
+        hostile_vhost::tests(),
+        guest_tcp::tests(),
+        guest_vhost::tests(),
+        shares::tests(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+/// A test of every run.
+fn test(suite: &'static str, name: &'static str, run: fn(&Env) -> Outcome) -> Test {
+    Test { suite, name, long: false, run }
+}
+
+/// A test of `--full`.
+fn long(suite: &'static str, name: &'static str, run: fn(&Env) -> Outcome) -> Test {
+    Test { suite, name, long: true, run }
+}
