@@ -10,7 +10,7 @@ use axum::extract::{DefaultBodyLimit, FromRequest, Path, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{MethodRouter, get, post};
 use serde::Serialize;
 use std::sync::Arc;
 
@@ -22,21 +22,44 @@ type Node = Arc<dyn Control>;
 /// The API without its sockets. `local_only`: requests that a web page of another origin may have caused are refused
 /// (for a port; a UNIX socket is out of a browser's reach).
 pub fn router(control: Node, local_only: bool) -> Router {
-    let routes = Router::new()
-        .route("/v1/status", get(status))
-        .route("/v1/devices", get(devices))
-        .route("/v1/devices/{name}", get(device).patch(set_device))
-        .route("/v1/tenants", get(tenants))
-        .route("/v1/tenants/{name}", get(tenant).patch(set_tenant))
-        .route("/v1/exports", get(exports))
-        .route("/v1/shutdown", post(shutdown))
-        .route("/metrics", get(prometheus))
-        .route("/openapi.json", get(description))
+    let mut routes = Router::new();
+    for path in PATHS {
+        routes = routes.route(path, methods(path));
+    }
+    let routes = routes
         .fallback(no_route)
         .method_not_allowed_fallback(no_method)
         .layer(DefaultBodyLimit::max(MAX_BODY))
         .with_state(control);
     if local_only { routes.layer(middleware::from_fn(refuse_foreign)) } else { routes }
+}
+
+/// Every path there is.
+pub(super) const PATHS: [&str; 9] = [
+    "/v1/status",
+    "/v1/devices",
+    "/v1/devices/{name}",
+    "/v1/tenants",
+    "/v1/tenants/{name}",
+    "/v1/exports",
+    "/v1/shutdown",
+    "/metrics",
+    "/openapi.json",
+];
+
+fn methods(path: &str) -> MethodRouter<Node> {
+    match path {
+        "/v1/status" => get(status),
+        "/v1/devices" => get(devices),
+        "/v1/devices/{name}" => get(device).patch(set_device),
+        "/v1/tenants" => get(tenants),
+        "/v1/tenants/{name}" => get(tenant).patch(set_tenant),
+        "/v1/exports" => get(exports),
+        "/v1/shutdown" => post(shutdown),
+        "/metrics" => get(prometheus),
+        "/openapi.json" => get(description),
+        other => unreachable!("{other} is in PATHS and has no handler"),
+    }
 }
 
 /// Every refusal as JSON.

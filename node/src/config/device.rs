@@ -35,11 +35,9 @@ pub(super) fn read_all(root: &Section<'_>, base: &Path, node: &str) -> Vec<Devic
 fn read(section: &Section<'_>, base: &Path, node: &str, default_name: String) -> DeviceRead {
     let name = element_name(section, "device").map_or(default_name, |n| n.value);
     let media = media_and_kind(section, base);
-    let device = rest(section, &name, node, media);
-    let nqn = section.placed("nqn", nqn);
-    let serial = section.placed("serial", serial);
+    let read = rest(section, &name, node, media);
     section.finish();
-    DeviceRead { device, line: section.line(), path: section.path(), nqn, serial }
+    read
 }
 
 /// The same keys, without those that a bench target has no use for.
@@ -51,17 +49,19 @@ pub(super) fn from_query(sink: &Sink, kind: &str, entries: &[Entry]) -> Option<D
         _ => parse_media(kind, Path::new("")),
     };
     let media = media.map_err(|what| sink.note(0, "", what)).ok()?;
-    let device = rest(&section, "bench", "local", media);
+    let read = rest(&section, "bench", "local", media);
     section.finish();
-    Some(device)
+    Some(read.device)
 }
 
-fn rest(section: &Section<'_>, name: &str, node: &str, media: MediaConfig) -> DeviceConfig {
+fn rest(section: &Section<'_>, name: &str, node: &str, media: MediaConfig) -> DeviceRead {
     section.not_yet("flash", "use kind = \"ram\", \"file\" or \"null\" with latency and slots");
-    let nqn = section.get("nqn", nqn).unwrap_or_else(|| format!("nqn.2026-11.io.weir:{node}:{name}"));
-    let serial = section.get("serial", serial).unwrap_or_else(|| serial_of(&nqn));
+    let placed_nqn = section.placed("nqn", nqn);
+    let nqn = placed_nqn.as_ref().map_or_else(|| format!("nqn.2026-11.io.weir:{node}:{name}"), |p| p.value.clone());
+    let placed_serial = section.placed("serial", serial);
+    let serial = placed_serial.as_ref().map_or_else(|| serial_of(&nqn), |p| p.value.clone());
     let block_size = section.or("block_size", 512, block_size);
-    DeviceConfig {
+    let device = DeviceConfig {
         name: name.to_string(),
         capacity: capacity(section, &media, block_size),
         media,
@@ -76,7 +76,8 @@ fn rest(section: &Section<'_>, name: &str, node: &str, media: MediaConfig) -> De
         queue_depth: section.or("queue_depth", 1024, integer(2..=4096)) as u16,
         nqn,
         serial,
-    }
+    };
+    DeviceRead { device, line: section.line(), path: section.path(), nqn: placed_nqn, serial: placed_serial }
 }
 
 fn media_and_kind(section: &Section<'_>, base: &Path) -> MediaConfig {
@@ -206,5 +207,5 @@ fn serial_of(nqn: &str) -> String {
 /// The drive of a node whose configuration has none.
 pub(super) fn default_device(node: &str) -> DeviceConfig {
     let sink = Sink::new("");
-    rest(&Section::new(&sink, "", 0, &[]), "ssd0", node, MediaConfig::Ram)
+    rest(&Section::new(&sink, "", 0, &[]), "ssd0", node, MediaConfig::Ram).device
 }

@@ -20,8 +20,9 @@ pub(super) fn read(root: &Section<'_>, base: &Path) -> NodeConfig {
     let cores = node.or("cores", vec![0], cores);
     let poll = node.or("poll", false, flag);
     if node.get("journal", flag) == Some(true) {
-        node.fault("journal", "not supported yet; leave it out or write false");
+        node.not_yet("journal", "leave it out or write false");
     }
+    node.unoffer("journal");
     node.finish();
     NodeConfig { name, api, cores, poll }
 }

@@ -63,11 +63,19 @@ pub(super) struct Section<'a> {
     path: RefCell<String>,
     line: u32,
     known: RefCell<Vec<&'static str>>,
+    unoffered: RefCell<Vec<&'static str>>,
 }
 
 impl<'a> Section<'a> {
     pub(super) fn new(sink: &'a Sink, path: impl Into<String>, line: u32, entries: &'a [Entry]) -> Self {
-        Section { sink, entries, path: RefCell::new(path.into()), line, known: RefCell::default() }
+        Section {
+            sink,
+            entries,
+            path: RefCell::new(path.into()),
+            line,
+            known: RefCell::default(),
+            unoffered: RefCell::default(),
+        }
     }
 
     /// A table inside this one.
@@ -146,6 +154,12 @@ impl<'a> Section<'a> {
         if self.has(key) {
             self.fault(key, format_args!("not supported yet; {instead}"));
         }
+        self.unoffer(key);
+    }
+
+    /// A key that is accepted but that nobody should be led to.
+    pub(super) fn unoffer(&self, key: &'static str) {
+        self.unoffered.borrow_mut().push(key);
     }
 
     /// The tables of `[[key]]`, each with its line.
@@ -185,10 +199,12 @@ impl<'a> Section<'a> {
         let mut known = self.known.borrow().clone();
         known.sort_unstable();
         known.dedup();
+        let unoffered = self.unoffered.borrow();
+        let offered: Vec<&str> = known.iter().copied().filter(|k| !unoffered.contains(k)).collect();
         for entry in self.entries.iter().filter(|e| !known.contains(&e.key.as_str())) {
-            let hint = match nearest(&entry.key, &known) {
+            let hint = match nearest(&entry.key, &offered) {
                 Some(near) => format!("did you mean {near}?"),
-                None => format!("there is {}", known.join(", ")),
+                None => format!("there is {}", offered.join(", ")),
             };
             self.sink.note(entry.line, &self.key(&printable(&entry.key)), format!("unknown key; {hint}"));
         }

@@ -1,1 +1,735 @@
+//! Every message of the configuration, with its file, line and key; defaults; and that what is printed is read back.
+
 use super::*;
+use proptest::prelude::*;
+use weir_units::{Bytes, Class, Nanos};
+
+fn base() -> &'static Path {
+    Path::new("/etc/weir")
+}
+
+fn parse(text: &str) -> Result<Config, String> {
+    Config::parse(text, "weir.toml", base()).map_err(|e| e.to_string())
+}
+
+#[track_caller]
+fn good(text: &str) -> Config {
+    parse(text).unwrap_or_else(|e| panic!("{text}\n{e}"))
+}
+
+/// Each text with the whole message.
+#[track_caller]
+fn refused(cases: &[(&str, &str)]) {
+    for (text, message) in cases {
+        assert_eq!(parse(text).err().as_deref(), Some(*message), "\n--- for:\n{text}\n");
+    }
+}
+
+#[test]
+fn an_empty_file_serves_a_ram_drive_to_everybody() {
+    let c = good("");
+    assert_eq!(c.node.name, "n1");
+    assert_eq!(c.node.api, [Address::Unix("/etc/weir/weir.sock".into())]);
+    assert_eq!((c.node.cores.as_slice(), c.node.poll), ([0].as_slice(), false));
+    assert_eq!(c.devices.len(), 1);
+    let d = &c.devices[0];
+    assert_eq!((d.name.as_str(), &d.media, d.capacity), ("ssd0", &MediaConfig::Ram, Some(Bytes(Bytes::GIB))));
+    assert_eq!((d.block_size, d.latency, d.slots, d.slot_bytes), (512, Nanos(0), 64, Bytes(4 * Bytes::MIB)));
+    assert_eq!((d.arbitration, d.cost, d.class_from), (Arbitration::default(), Cost::Bytes, ClassFrom::Tenant));
+    assert_eq!((d.queues, d.queue_depth, d.nqn.as_str()), (64, 1024, "nqn.2026-11.io.weir:n1:ssd0"));
+    assert_eq!(d.serial.len(), 20);
+    assert_eq!((c.tenants.len(), c.tenants[0].class, c.tenants[0].any_host), (1, Class::Medium, true));
+    let export = ExportConfig {
+        device: 0,
+        door: DoorConfig::NvmeTcp,
+        class_from: ClassFrom::Tenant,
+        queues: 64,
+        read_only: false,
+    };
+    assert_eq!((c.exports, c.nvme_tcp), (vec![export], NvmeTcpConfig::default()));
+}
+
+#[test]
+fn the_builtin_default_is_gold_silver_and_bronze() {
+    let c = Config::builtin(Path::new("/run/weir")).unwrap();
+    let tenants: Vec<_> = c.tenants.iter().map(|t| (t.name.as_str(), t.class, t.any_host)).collect();
+    assert_eq!(tenants, [("gold", Class::High, false), ("silver", Class::Medium, false), ("bronze", Class::Low, true)]);
+    assert_eq!(c.tenants[0].hosts, ["nqn.2026-11.io.weir:host:gold"]);
+    let doors: Vec<String> = c.exports.iter().map(|e| e.door.to_string()).collect();
+    let sockets = ["gold", "silver", "bronze"].map(|t| format!("vhost-user:/run/weir/{t}.sock"));
+    assert_eq!(doors[0], "nvme-tcp");
+    assert_eq!(doors[1..], sockets);
+    assert_eq!(c.devices[0].capacity, Some(Bytes(Bytes::GIB)));
+    assert_eq!(c.devices[0].arbitration, Arbitration::default());
+    assert_eq!(c.nvme_tcp.listen, ["127.0.0.1:4420".parse().unwrap()]);
+    assert_eq!(c.node.api, [Address::Unix("/run/weir/weir.sock".into())]);
+    // A folder's name may need quoting, and may be too long for a socket.
+    let odd = Config::builtin(Path::new("/tmp/a \"b\" \\ é")).unwrap();
+    assert_eq!(odd.node.api, [Address::Unix("/tmp/a \"b\" \\ é/weir.sock".into())]);
+    let long = format!("/{}", "x".repeat(120));
+    let error = Config::builtin(Path::new(&long)).unwrap_err();
+    assert_eq!(error.problems().len(), 4);
+    assert!(error.to_string().starts_with("(built-in default):5: node.api: /xxxx"), "{error}");
+}
+
+/// The example of the design, less what is a later release's.
+#[test]
+fn the_example_is_read() {
+    let c = good(
+        r#"
+        [node]
+        name = "n7"
+        api = ["unix:weir.sock", "127.0.0.1:9400"]
+        cores = [0, 3]
+        poll = true
+        journal = false
+
+        [[device]]
+        name = "fast"
+        kind = "ram"
+        capacity = "8GiB"
+        latency = "80us"
+        slots = 16
+        slot_bytes = "1MiB"
+        arbitration = "wrr"
+        weights = { high = 40, low = 4 }
+        burst = 8
+        cost = "commands"
+        class_from = "peer"
+        queues = 8
+        queue_depth = 4096
+        block_size = 4096
+        nqn = "nqn.2026-11.example:fast"
+        serial = "S-1"
+
+        [[device]]
+        name = "big"
+        media = "file:data/big.img"
+        quanta = "256KiB:64KiB:32KiB"
+
+        [[tenant]]
+        name = "gold"
+        class = "high"
+        urgent = true
+        weight = 3
+        hosts = ["nqn.2014-08.org.nvmexpress:uuid:1", "*"]
+
+        [[tenant]]
+        name = "rest"
+
+        [[export]]
+        device = "fast"
+        door = "vhost-user:sockets/gold.sock"
+        tenant = "gold"
+        queues = 4
+        read_only = true
+
+        [[export]]
+        device = "fast"
+        door = "nvme-tcp"
+        class_from = "cattr"
+
+        [[export]]
+        device = "big"
+        door = "vhost-user:/run/big.sock"
+        tenant = "rest"
+
+        [door.nvme-tcp]
+        listen = ["127.0.0.1:4420", "[::1]:0"]
+        in_capsule = "16KiB"
+        header_digest = false
+        data_digest = false
+        tenant_buffer = "64MiB"
+        connections = 8
+        "#,
+    );
+    assert_eq!((c.node.cores.as_slice(), c.node.poll), ([0, 3].as_slice(), true));
+    assert_eq!(c.node.api[1], Address::Tcp("127.0.0.1:9400".parse().unwrap()));
+    let fast = &c.devices[0];
+    assert_eq!((fast.latency, fast.slots, fast.slot_bytes), (Nanos(80_000), 16, Bytes(Bytes::MIB)));
+    assert_eq!(fast.arbitration.mechanism, Mechanism::Wrr);
+    assert_eq!(fast.arbitration.weights, Shares { high: 40, medium: 16, low: 4 });
+    assert_eq!((fast.arbitration.burst, fast.cost, fast.queue_depth), (Some(3), Cost::Commands, 4096));
+    assert_eq!((fast.nqn.as_str(), fast.serial.as_str()), ("nqn.2026-11.example:fast", "S-1"));
+    let big = &c.devices[1];
+    assert_eq!((&big.media, big.capacity), (&MediaConfig::File("/etc/weir/data/big.img".into()), None));
+    assert_eq!(big.arbitration.quanta, Shares { high: 256 << 10, medium: 64 << 10, low: 32 << 10 });
+    assert_eq!((c.tenants[0].ceiling(), c.tenants[1].ceiling()), (Class::Urgent, Class::Medium));
+    assert_eq!((c.tenants[0].hosts.len(), c.tenants[0].any_host), (1, true));
+    let gold = DoorConfig::VhostUser { path: "/etc/weir/sockets/gold.sock".into(), tenant: 0 };
+    assert_eq!((&c.exports[0].door, c.exports[0].queues, c.exports[0].read_only), (&gold, 4, true));
+    assert_eq!(
+        c.exports.iter().map(|e| e.class_from).collect::<Vec<_>>(),
+        [ClassFrom::Peer, ClassFrom::Cattr, ClassFrom::Tenant]
+    );
+    assert_eq!(c.exports[2].queues, 16);
+    assert_eq!((c.nvme_tcp.listen.len(), c.nvme_tcp.in_capsule, c.nvme_tcp.connections), (2, Bytes(16384), 8));
+    assert_eq!((c.nvme_tcp.header_digest, c.nvme_tcp.data_digest), (false, false));
+    assert_eq!(c.nvme_tcp.tenant_buffer, Bytes(64 * Bytes::MIB));
+}
+
+#[test]
+fn what_is_no_toml() {
+    let error = parse("[node]\nname = \"a\nslots 3\n").unwrap_err();
+    assert!(error.lines().all(|l| l.starts_with("weir.toml:") && l.contains(": not TOML: ")), "{error}");
+    assert!(error.starts_with("weir.toml:2: "), "{error}");
+    let error = parse("[node]\nname = \"a\"\nname = \"b\"").unwrap_err();
+    assert_eq!(error, "weir.toml:3: not TOML: duplicate key");
+}
+
+#[test]
+fn unknown_keys_name_the_nearest() {
+    refused(&[
+        ("[nod]\nname = \"x\"", "weir.toml:1: nod: unknown key; did you mean node?"),
+        ("[node]\nnmae = \"x\"", "weir.toml:2: node.nmae: unknown key; there is api, cores, name, poll"),
+        ("[node]\ncoress = [0]", "weir.toml:2: node.coress: unknown key; did you mean cores?"),
+        (
+            "\n[[device]]\nname = \"a\"\ncapacty = \"1GiB\"",
+            "weir.toml:4: device.a.capacty: unknown key; did you mean capacity?",
+        ),
+        ("[[tenant]]\nname = \"t\"\n\nhost = []", "weir.toml:4: tenant.t.host: unknown key; did you mean hosts?"),
+        (
+            "[[export]]\ndoor = \"nvme-tcp\"\nreadonly = true",
+            "weir.toml:3: export#1.readonly: unknown key; did you mean read_only?",
+        ),
+        ("[door.nvme_tcp]", "weir.toml:1: door.nvme_tcp: unknown key; did you mean nvme-tcp?"),
+        (
+            "[door.nvme-tcp]\nport = 1",
+            "weir.toml:2: door.nvme-tcp.port: unknown key; there is connections, data_digest, header_digest, in_capsule, listen, tenant_buffer",
+        ),
+        ("\"a\\nb\" = 1", "weir.toml:1: a\\nb: unknown key; there is device, door, export, node, tenant"),
+    ]);
+}
+
+#[test]
+fn what_comes_later_is_refused_not_ignored() {
+    refused(&[
+        ("[node]\njournal = true", "weir.toml:2: node.journal: not supported yet; leave it out or write false"),
+        (
+            "[[device]]\nprofile = \"p3700\"",
+            "weir.toml:2: device.ssd0.profile: not supported yet; use kind = \"ram\", \"file\" or \"null\" with latency and slots",
+        ),
+        (
+            "[[device]]\nname = \"d\"\n[device.flash]\nchannels = 8",
+            "weir.toml:3: device.d.flash: not supported yet; use kind = \"ram\", \"file\" or \"null\" with latency and slots",
+        ),
+        (
+            "[[device]]\ncost = \"device-time\"",
+            "weir.toml:2: device.ssd0.cost: device-time is not supported yet; use bytes or commands",
+        ),
+        (
+            "[[tenant]]\nname = \"t\"\nfloor = { bandwidth = \"500MB/s\" }",
+            "weir.toml:3: tenant.t.floor: not supported yet; shares come from class and weight",
+        ),
+        (
+            "[[tenant]]\nname = \"t\"\nceiling = { iops = 1 }\nsla = {}",
+            "weir.toml:3: tenant.t.ceiling: not supported yet; shares come from class and weight\n\
+             weir.toml:4: tenant.t.sla: not supported yet; shares come from class and weight",
+        ),
+        ("[[volume]]\nname = \"v\"", "weir.toml:1: volume: not supported yet; export whole devices with [[export]]"),
+        (
+            "[[export]]\ndoor = \"vfio-user:x.sock\"",
+            "weir.toml:2: export#1.door: vfio-user is not supported yet; use nvme-tcp or vhost-user:PATH",
+        ),
+        ("[door.vfio-user]", "weir.toml:1: door.vfio-user: not supported yet; use nvme-tcp or vhost-user"),
+    ]);
+}
+
+#[test]
+fn wrong_types() {
+    refused(&[
+        ("node = 1", "weir.toml:1: node: a number where a table is wanted; write [node]"),
+        ("[[node]]", "weir.toml:1: node: a list where a table is wanted; write [node]"),
+        ("[device]", "weir.toml:1: device: a table where a list of tables is wanted; write [[device]]"),
+        ("device = [1]", "weir.toml:1: device: a number where a table is wanted; write [[device]]"),
+        ("[door]\nnvme-tcp = 1", "weir.toml:2: door.nvme-tcp: a number where a table is wanted; write [door.nvme-tcp]"),
+        ("[node]\nname = 1", "weir.toml:2: node.name: a number where a string is wanted"),
+        ("[node]\npoll = \"yes\"", "weir.toml:2: node.poll: \"yes\" where true or false is wanted"),
+        ("[node]\ncores = 1.5", "weir.toml:2: node.cores: a number with a fraction where a number is wanted"),
+        ("[node]\ncores = \"0\"", "weir.toml:2: node.cores: \"0\" where a number is wanted"),
+        ("[[device]]\nslots = \"64\"", "weir.toml:2: device.ssd0.slots: \"64\" where a number is wanted"),
+        ("[[device]]\nlatency = 80", "weir.toml:2: device.ssd0.latency: 80 where a time like \"80us\" is wanted"),
+        (
+            "[[device]]\ncapacity = 2020-01-01",
+            "weir.toml:2: device.ssd0.capacity: a date where a size like \"4KiB\" is wanted",
+        ),
+        (
+            "[[device]]\nweights = 3",
+            "weir.toml:2: device.ssd0.weights: a number where a table like { high = …, medium = …, low = … } is wanted",
+        ),
+        (
+            "[[device]]\nburst = \"8\"",
+            "weir.toml:2: device.ssd0.burst: \"8\" where 1, 2, 4, 8, 16, 32, 64 or \"none\" is wanted",
+        ),
+    ]);
+}
+
+#[test]
+fn wrong_units_and_ranges() {
+    refused(&[
+        (
+            "[[device]]\ncapacity = \"1Gib\"",
+            "weir.toml:2: device.ssd0.capacity: \"1Gib\" is not a size like 4KiB (1024-based), 10GB (1000-based) or 4096",
+        ),
+        (
+            "[[device]]\ncapacity = \"80us\"",
+            "weir.toml:2: device.ssd0.capacity: \"80us\" is not a size like 4KiB (1024-based), 10GB (1000-based) or 4096",
+        ),
+        ("[[device]]\nlatency = \"80\"", "weir.toml:2: device.ssd0.latency: \"80\" is not a time like 80us, 2ms, 10s"),
+        ("[[device]]\nlatency = \"1min\"", "weir.toml:2: device.ssd0.latency: 60s is too long; at most 10s is allowed"),
+        ("[[device]]\ncapacity = -1", "weir.toml:2: device.ssd0.capacity: -1 is below zero"),
+        (
+            "[[device]]\ncapacity = 0",
+            "weir.toml:2: device.ssd0.capacity: 0B is out of range; 64KiB to 65536TiB is allowed",
+        ),
+        (
+            "[[device]]\ncapacity = 1000001",
+            "weir.toml:2: device.ssd0.capacity: 1000001B is not a multiple of the block size, 512 bytes",
+        ),
+        ("[[device]]\nslots = 0", "weir.toml:2: device.ssd0.slots: 0 is out of range; 1 to 4096 is allowed"),
+        ("[[device]]\nslots = -4", "weir.toml:2: device.ssd0.slots: -4 is out of range; 1 to 4096 is allowed"),
+        (
+            "[[device]]\nslots = 99999999999999999999",
+            "weir.toml:2: device.ssd0.slots: a number is out of range; 1 to 4096 is allowed",
+        ),
+        (
+            "[[device]]\nslot_bytes = \"4KiB\"",
+            "weir.toml:2: device.ssd0.slot_bytes: 4KiB is out of range; 128KiB to 1GiB is allowed",
+        ),
+        (
+            "[[device]]\nblock_size = 1024",
+            "weir.toml:2: device.ssd0.block_size: 1KiB is no block size; 512 or 4096 is allowed",
+        ),
+        ("[[device]]\nqueues = 1025", "weir.toml:2: device.ssd0.queues: 1025 is out of range; 1 to 1024 is allowed"),
+        (
+            "[[device]]\nqueue_depth = 1",
+            "weir.toml:2: device.ssd0.queue_depth: 1 is out of range; 2 to 4096 is allowed",
+        ),
+        (
+            "[[device]]\narbitration = \"fair\"",
+            "weir.toml:2: device.ssd0.arbitration: \"fair\" is unknown; \"none\", \"rr\", \"wrr\" or \"drr\" is allowed",
+        ),
+        (
+            "[[device]]\nweights = { high = 0 }",
+            "weir.toml:2: device.ssd0.weights: high: 0 is out of range; 1 to 256 is allowed",
+        ),
+        (
+            "[[device]]\nweights = { urgent = 9 }",
+            "weir.toml:2: device.ssd0.weights: unknown class \"urgent\"; there is high, medium, low",
+        ),
+        (
+            "[[device]]\nweights = \"1:2\"",
+            "weir.toml:2: device.ssd0.weights: \"1:2\" is not three values like 32:16:8 (high:medium:low)",
+        ),
+        (
+            "[[device]]\nname = \"d\"\n[device.quanta]\nhigh = \"1MiB\"\nlow = \"1KiB\"",
+            "weir.toml:5: device.d.quanta: low: 1KiB is out of range; 4KiB to 1GiB is allowed",
+        ),
+        (
+            "[[device]]\nburst = 3",
+            "weir.toml:2: device.ssd0.burst: 3 is no power of two; 1, 2, 4, 8, 16, 32, 64 or \"none\" is allowed",
+        ),
+        (
+            "[[device]]\nserial = \"a b\"",
+            "weir.toml:2: device.ssd0.serial: \"a b\" is no serial number; use 1 to 20 printable ASCII characters",
+        ),
+        (
+            "[[device]]\nnqn = \"iqn.x\"",
+            "weir.toml:2: device.ssd0.nqn: \"iqn.x\" is not an NQN like nqn.2014-08.org.nvmexpress:uuid:… (at most 223 bytes, no blanks)",
+        ),
+        (
+            "[[tenant]]\nname = \"t\"\nweight = 257",
+            "weir.toml:3: tenant.t.weight: 257 is out of range; 1 to 256 is allowed",
+        ),
+        (
+            "[[tenant]]\nname = \"t\"\nhosts = [\n  \"nqn.a\",\n  \"b\",\n]",
+            "weir.toml:5: tenant.t.hosts: \"b\" is not an NQN like nqn.2014-08.org.nvmexpress:uuid:… (at most 223 bytes, no blanks)",
+        ),
+        ("[node]\ncores = []", "weir.toml:2: node.cores: no core; write at least one, like [0]"),
+        ("[node]\ncores = [1, 1]", "weir.toml:2: node.cores: core 1 is listed twice; keep one"),
+        (
+            "[node]\nname = \"a/b\"",
+            "weir.toml:2: node.name: \"a/b\" is no name; use 1 to 32 letters, digits, '-', '_' and '.', a letter or digit first",
+        ),
+        (
+            "[door.nvme-tcp]\nin_capsule = 100",
+            "weir.toml:2: door.nvme-tcp.in_capsule: 100B is not a multiple of 16 bytes",
+        ),
+    ]);
+}
+
+#[test]
+fn addresses_and_media() {
+    let long = format!("[node]\napi = \"unix:/{}\"", "p".repeat(107));
+    let long_message = format!(
+        "weir.toml:2: node.api: /{} has 108 bytes, a socket's path at most 107; choose a shorter one",
+        "p".repeat(107)
+    );
+    refused(&[
+        (
+            "[node]\napi = \"localhost\"",
+            "weir.toml:2: node.api: \"localhost\" is not an address like unix:weir.sock or 127.0.0.1:9400",
+        ),
+        (
+            "[node]\napi = [\"unix:a\",\n\"0.0.0.0:9400\"]",
+            "weir.toml:3: node.api: 0.0.0.0:9400 is not loopback, and the API asks nobody for a password; use 127.0.0.1 or [::1]",
+        ),
+        ("[node]\napi = []", "weir.toml:2: node.api: no address; leave the key out for the default unix:weir.sock"),
+        ("[node]\napi = [\"unix:a\", \"unix:a\"]", "weir.toml:2: node.api: unix:/etc/weir/a is listed twice; keep one"),
+        ("[node]\napi = \"unix:\"", "weir.toml:2: node.api: \"\" is no path of a socket"),
+        (&long, &long_message),
+        (
+            "[door.nvme-tcp]\nlisten = \"localhost:4420\"",
+            "weir.toml:2: door.nvme-tcp.listen: \"localhost:4420\" is not an address like 127.0.0.1:4420 or [::1]:4420 (no host names)",
+        ),
+        (
+            "[door.nvme-tcp]\nlisten = [\"127.0.0.1:1\", \"127.0.0.1:1\"]",
+            "weir.toml:2: door.nvme-tcp.listen: 127.0.0.1:1 is listed twice; keep one",
+        ),
+        (
+            "[[device]]\nmedia = \"tape\"",
+            "weir.toml:2: device.ssd0.media: \"tape\" is no medium; there is ram, null, file:PATH, block:PATH and nvme:TARGET",
+        ),
+        ("[[device]]\nmedia = \"file:\"", "weir.toml:2: device.ssd0.media: file: needs a path; write file:PATH"),
+        ("[[device]]\nmedia = \"block\"", "weir.toml:2: device.ssd0.media: block: needs a path; write block:PATH"),
+        (
+            "[[device]]\nmedia = \"nvme:x\"",
+            "weir.toml:2: device.ssd0.media: nvme: needs a target like nvme:nvme-tcp://HOST:PORT/NQN?ns=1",
+        ),
+        (
+            "[[device]]\nkind = \"file\"",
+            "weir.toml:2: device.ssd0.kind: a file drive needs its file; write media = \"file:PATH\"",
+        ),
+        (
+            "[[device]]\nkind = \"ram\"\nmedia = \"null\"",
+            "weir.toml:2: device.ssd0.kind: \"ram\" does not fit media = \"null\"; leave kind out",
+        ),
+    ]);
+    let media = |text: &str| good(&format!("[[device]]\n{text}")).devices[0].media.clone();
+    assert_eq!(media("kind = \"null\""), MediaConfig::Null);
+    assert_eq!(media("media = \"null\""), MediaConfig::Null);
+    assert_eq!(media("media = \"block:/dev/sdx\""), MediaConfig::Block("/dev/sdx".into()));
+    let remote = "nvme-tcp://10.0.0.2:4420/nqn.x?ns=1";
+    assert_eq!(media(&format!("media = \"nvme:{remote}\"")), MediaConfig::Nvme(remote.into()));
+}
+
+#[test]
+fn names_used_twice() {
+    refused(&[
+        (
+            "[[device]]\nname = \"a\"\n[[device]]\nname = \"a\"\n[[export]]\ndevice=\"a\"\ndoor=\"nvme-tcp\"",
+            "weir.toml:3: device.a.name: \"a\" is taken by line 1; every device needs a name of its own",
+        ),
+        (
+            "[[device]]\nnqn = \"nqn.a\"\n[[device]]\nnqn = \"nqn.a\"",
+            "weir.toml:4: device.ssd1.nqn: \"nqn.a\" is taken by line 2; every device needs an NQN of its own",
+        ),
+        (
+            "[[device]]\nserial = \"s\"\n[[device]]\nserial = \"s\"",
+            "weir.toml:4: device.ssd1.serial: \"s\" is taken by line 2; every device needs a serial number of its own",
+        ),
+        (
+            "[[device]]\nmedia = \"file:x\"\n[[device]]\nmedia = \"file:/etc/weir/x\"",
+            "weir.toml:3: device.ssd1.media: \"file:/etc/weir/x\" is taken by line 1; two drives on one medium destroy each other's data",
+        ),
+        (
+            "[[tenant]]\nname = \"t\"\n[[tenant]]\nname = \"t\"",
+            "weir.toml:4: tenant.t.name: \"t\" is taken by line 2; every tenant needs a name of its own",
+        ),
+        (
+            "[[tenant]]\nname = \"t\"\nhosts = \"nqn.h\"\n[[tenant]]\nname = \"u\"\nhosts = [\"nqn.h\"]",
+            "weir.toml:6: tenant.u.hosts: \"nqn.h\" is taken by line 3; a host belongs to one tenant",
+        ),
+        (
+            "[[tenant]]\nname = \"t\"\nhosts = \"*\"\n[[tenant]]\nname = \"u\"\nhosts = \"*\"",
+            "weir.toml:6: tenant.u.hosts: \"*\" is taken by line 3; a host belongs to one tenant",
+        ),
+        ("[[tenant]]", "weir.toml:1: tenant#1.name: missing; give the tenant a name"),
+        (
+            "[[tenant]]\nname = \"t\"\nclass = \"urgent\"",
+            "weir.toml:3: tenant.t.class: urgent goes before everybody else; write urgent = true as well to allow it",
+        ),
+    ]);
+}
+
+#[test]
+fn exports_that_do_not_fit() {
+    let two = "device = [{ name = \"a\" }, { name = \"b\" }]\ntenant = [{ name = \"t\" }, { name = \"u\" }]\n";
+    let cases = [
+        (
+            "[[export]]\ndevice = \"a\"",
+            "weir.toml:3: export#1.door: missing; write door = \"nvme-tcp\" or door = \"vhost-user:PATH\"",
+        ),
+        (
+            "[[export]]\ndevice = \"a\"\ndoor = \"iscsi\"",
+            "weir.toml:5: export#1.door: \"iscsi\" is no door; there is nvme-tcp and vhost-user:PATH",
+        ),
+        (
+            "[[export]]\ndevice = \"a\"\ndoor = \"vhost-user\"",
+            "weir.toml:5: export#1.door: vhost-user needs a socket; write vhost-user:PATH",
+        ),
+        (
+            "[[export]]\ndoor = \"nvme-tcp\"",
+            "weir.toml:3: export#1.device: missing, and there are several; write one of a, b",
+        ),
+        (
+            "[[export]]\ndevice = \"c\"\ndoor = \"nvme-tcp\"",
+            "weir.toml:4: export#1.device: there is no device \"c\"; there is a, b",
+        ),
+        (
+            "[[export]]\ndevice = \"a\"\ndoor = \"vhost-user:s\"",
+            "weir.toml:3: export#1.tenant: missing, and there are several; write one of t, u",
+        ),
+        (
+            "[[export]]\ndevice = \"a\"\ndoor = \"vhost-user:s\"\ntenant = \"x\"",
+            "weir.toml:6: export#1.tenant: there is no tenant \"x\"; there is t, u",
+        ),
+        (
+            "[[export]]\ndevice = \"a\"\ndoor = \"nvme-tcp\"\ntenant = \"t\"",
+            "weir.toml:6: export#1.tenant: an NVMe/TCP host is known by its NQN; leave this out and list the NQN in hosts of a [[tenant]]",
+        ),
+        (
+            "[[export]]\ndevice = \"a\"\ndoor = \"nvme-tcp\"\nclass_from = \"qprio\"",
+            "weir.toml:6: export#1.class_from: \"qprio\" means nothing at this door; \"tenant\" or \"cattr\" is allowed",
+        ),
+        (
+            "[[export]]\ndevice = \"a\"\ndoor = \"vhost-user:s\"\ntenant = \"t\"\nclass_from = \"cattr\"",
+            "weir.toml:7: export#1.class_from: \"cattr\" means nothing at this door; \"tenant\" or \"peer\" is allowed",
+        ),
+        (
+            "[[export]]\ndevice = \"a\"\ndoor = \"nvme-tcp\"\nqueues = 65",
+            "weir.toml:6: export#1.queues: 65 is more than the device's queues, 64",
+        ),
+        (
+            "[[export]]\ndevice = \"a\"\ndoor = \"nvme-tcp\"\n[[export]]\ndevice = \"a\"\ndoor = \"nvme-tcp\"",
+            "weir.toml:8: export#2.door: line 3 exports this device by nvme-tcp already; leave one out",
+        ),
+        (
+            "[[export]]\ndevice = \"a\"\ndoor = \"vhost-user:s\"\ntenant = \"t\"\n[[export]]\ndevice = \"b\"\ndoor = \"vhost-user:s\"\ntenant = \"u\"",
+            "weir.toml:9: export#2.door: this socket is taken by line 3; choose another path",
+        ),
+        (
+            "[[export]]\ndevice = \"a\"\ndoor = \"vhost-user:weir.sock\"\ntenant = \"t\"",
+            "weir.toml:5: export#1.door: this socket is taken by the API; choose another path",
+        ),
+    ];
+    for (text, message) in cases {
+        refused(&[(&format!("{two}{text}"), message)]);
+    }
+}
+
+#[test]
+fn all_faults_are_told_by_line() {
+    refused(&[(
+        "[node]\nzebra = 1\ncores = 9999\n[[device]]\nslots = 0\nlatency = \"x\"\n[[tenant]]\nname = \"\"",
+        "weir.toml:2: node.zebra: unknown key; there is api, cores, name, poll\n\
+         weir.toml:3: node.cores: 9999 is out of range; 0 to 4095 is allowed\n\
+         weir.toml:5: device.ssd0.slots: 0 is out of range; 1 to 4096 is allowed\n\
+         weir.toml:6: device.ssd0.latency: \"x\" is not a time like 80us, 2ms, 10s\n\
+         weir.toml:8: tenant#1.name: \"\" is no name; use 1 to 32 letters, digits, '-', '_' and '.', a letter or digit first",
+    )]);
+}
+
+#[test]
+fn messages_stay_one_readable_line() {
+    for text in ["[node]\nname = \"a\\nb\\u0007\"", "[[device]]\ncapacity = \"1\\n2\""] {
+        let error = parse(text).unwrap_err();
+        assert_eq!(error.lines().count(), 1, "{error}");
+        assert!(!error.chars().any(char::is_control), "{error:?}");
+    }
+    let error = parse(&format!("[[device]]\ncapacity = \"{}\"", "9".repeat(5000))).unwrap_err();
+    assert!(error.len() < 600, "{error}");
+}
+
+#[test]
+fn a_file_is_found_and_its_folder_is_the_base() {
+    let dir = std::env::temp_dir().join(format!("weir-config-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    let file = dir.join("w.toml");
+    std::fs::write(&file, "[node]\napi = \"unix:a.sock\"").unwrap();
+    assert_eq!(Config::load(&file).unwrap().node.api, [Address::Unix(dir.join("a.sock"))]);
+    let missing = dir.join("none.toml");
+    let error = Config::load(&missing).unwrap_err().to_string();
+    let wanted = format!("{}: cannot be read: ", missing.display());
+    assert!(error.starts_with(&wanted) && error.ends_with("; name a TOML file with -c"), "{error}");
+    std::fs::write(&file, [0xff, 0xfe]).unwrap();
+    assert!(Config::load(&file).unwrap_err().to_string().contains("cannot be read: "));
+    std::fs::write(&file, " ".repeat((MAX_FILE + 1) as usize)).unwrap();
+    assert!(Config::load(&file).unwrap_err().to_string().ends_with("a configuration has at most 1048576"));
+    std::fs::remove_dir_all(&dir).unwrap();
+}
+
+#[test]
+fn bench_targets_take_the_keys_of_a_device() {
+    let d = DeviceConfig::from_query(
+        "ram",
+        "latency=80us&slots=16&arbitration=wrr&weights=4:2:1&burst=none&quanta=64KiB:8KiB:4KiB",
+    )
+    .unwrap();
+    assert_eq!((d.media, d.latency, d.slots), (MediaConfig::Ram, Nanos(80_000), 16));
+    assert_eq!((d.arbitration.mechanism, d.arbitration.burst), (Mechanism::Wrr, None));
+    assert_eq!(d.arbitration.weights, Shares { high: 4, medium: 2, low: 1 });
+    assert_eq!(d.arbitration.quanta, Shares { high: 65536, medium: 8192, low: 4096 });
+    assert_eq!(DeviceConfig::from_query("null", "").unwrap().media, MediaConfig::Null);
+    let file = DeviceConfig::from_query("file:a.img", "capacity=1MiB").unwrap();
+    assert_eq!((file.media, file.capacity), (MediaConfig::File("a.img".into()), Some(Bytes(Bytes::MIB))));
+    assert_eq!(DeviceConfig::from_query("ram", "capacity=%36%34KiB&burst=4").unwrap().arbitration.burst, Some(2));
+    for (kind, query, message) in [
+        ("ram", "latency=80", "latency: \"80\" is not a time like 80us, 2ms, 10s"),
+        ("ram", "slot=3", "slot: unknown key; did you mean slots?"),
+        ("ram", "slots", "\"slots\" is not key=value"),
+        ("ram", "slots=3&slots=4", "slots is given twice; keep one"),
+        ("ram", "slots=%zz", "\"%zz\" has a % that is not followed by two hexadecimal digits of UTF-8 text"),
+        ("ram", "slots=x", "slots: \"x\" where a number is wanted"),
+        (
+            "ram",
+            "name=x",
+            "name: unknown key; there is arbitration, block_size, burst, capacity, class_from, cost, latency, nqn, quanta, queue_depth, queues, serial, slot_bytes, slots, weights",
+        ),
+        ("p3700", "", "\"p3700\" is no medium; there is ram, null, file:PATH, block:PATH and nvme:TARGET"),
+        ("", "", "\"\" is no local device"),
+        ("nvme:nvme-tcp://x", "", "\"nvme:nvme-tcp://x\" is not local; give it to bench as the target"),
+    ] {
+        let error = DeviceConfig::from_query(kind, query).unwrap_err().to_string();
+        assert_eq!(error, message, "{kind}?{query}");
+    }
+}
+
+#[test]
+fn the_same_nqn_has_the_same_serial() {
+    let serial = |text: &str| good(text).devices[0].serial.clone();
+    assert_eq!(serial(""), serial("[[device]]\nname = \"ssd0\""));
+    assert_ne!(serial(""), serial("[node]\nname = \"n2\""));
+}
+
+#[test]
+fn the_arbiter_gets_the_same_numbers() {
+    let text = "[[device]]\narbitration = \"wrr\"\nweights = \"3:2:1\"\nburst = 4";
+    let settings: weir_arbiter::Settings = good(text).devices[0].arbitration.into();
+    assert_eq!(settings.mechanism, weir_arbiter::Mechanism::Wrr);
+    assert_eq!((settings.weights.high, settings.weights.medium, settings.weights.low), (3, 2, 1));
+    assert_eq!(settings.burst, weir_arbiter::Burst::Log2(2));
+    let default: weir_arbiter::Settings = good("").devices[0].arbitration.into();
+    assert_eq!(default, weir_arbiter::Settings::new(weir_arbiter::Mechanism::Drr));
+}
+
+#[test]
+fn a_runtime_folder_of_somebody_else_is_refused() {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    let dir = std::env::temp_dir().join(format!("weir-runtime-{}", std::process::id()));
+    create_runtime_dir(&dir).unwrap();
+    create_runtime_dir(&dir).unwrap();
+    std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(0o777)).unwrap();
+    let error = create_runtime_dir(&dir).unwrap_err().to_string();
+    assert!(error.ends_with("is not a folder that only this user may write to; remove it"), "{error}");
+    std::fs::remove_dir(&dir).unwrap();
+    symlink("/", &dir).unwrap();
+    assert!(create_runtime_dir(&dir).is_err());
+    std::fs::remove_file(&dir).unwrap();
+}
+
+prop_compose! {
+    fn any_device(index: usize)(
+        media in prop_oneof![
+            Just(MediaConfig::Ram), Just(MediaConfig::Null),
+            "[ -~é]{1,20}".prop_map(move |p| MediaConfig::File(format!("/d/{index}{p}").into())),
+            "[a-z]{1,9}".prop_map(move |p| MediaConfig::Block(format!("/dev/{index}{p}").into())),
+            Just(MediaConfig::Nvme(format!("nvme-tcp://h:{index}/nqn.x"))),
+        ],
+        capacity in proptest::option::of(128_u64..1 << 40),
+        large in any::<bool>(),
+        (latency, slots, slot_bytes) in (0_u64..=10_000_000_000, 1_u16..=4096, 131_072_u64..=1 << 30),
+        (mechanism, cost, class_from) in (0_usize..4, 0_usize..2, 0_usize..4),
+        weights in [1_u16..=256, 1..=256, 1..=256],
+        burst in proptest::option::of(0_u8..=6),
+        quanta in [4096_u32..=1 << 30, 4096..=1 << 30, 4096..=1 << 30],
+        (queues, queue_depth) in (1_u16..=1024, 2_u16..=4096),
+    ) -> DeviceConfig {
+        let block_size = if large { 4096 } else { 512 };
+        let always = matches!(media, MediaConfig::Ram | MediaConfig::Null).then_some(1 << 20);
+        DeviceConfig {
+            name: format!("dev{index}"),
+            media,
+            capacity: capacity.or(always).map(|n| Bytes(n * u64::from(block_size))),
+            block_size,
+            latency: Nanos(latency),
+            slots,
+            slot_bytes: Bytes(slot_bytes),
+            arbitration: Arbitration {
+                mechanism: Mechanism::WORDS[mechanism].1,
+                weights: Shares { high: weights[0], medium: weights[1], low: weights[2] },
+                burst,
+                quanta: Shares { high: quanta[0], medium: quanta[1], low: quanta[2] },
+            },
+            cost: Cost::WORDS[cost].1,
+            class_from: ClassFrom::WORDS[class_from].1,
+            queues,
+            queue_depth,
+            nqn: format!("nqn.dev{index}"),
+            serial: format!("S{index}"),
+        }
+    }
+}
+
+prop_compose! {
+    fn any_tenant(index: usize)(
+        class in 0_usize..4, urgent in any::<bool>(), weight in 1_u16..=256,
+        hosts in proptest::collection::vec("[!-~]{1,9}", 0..3),
+    ) -> TenantConfig {
+        let class = Class::ALL[class];
+        let hosts = hosts.iter().enumerate().map(|(i, h)| format!("nqn.{index}.{i}.{h}")).collect();
+        TenantConfig { name: format!("t{index}"), class, urgent: urgent || class == Class::Urgent, weight, hosts, any_host: index == 0 }
+    }
+}
+
+prop_compose! {
+    fn any_config()(
+        devices in (any_device(0), any_device(1)),
+        tenants in (any_tenant(0), any_tenant(1)),
+        cores in proptest::collection::btree_set(0_usize..4096, 1..4),
+        (poll, read_only, peer, tenant, queues) in (any::<bool>(), any::<bool>(), any::<bool>(), 0_usize..2, 1_u16..=1024),
+        port in any::<u16>(),
+        in_capsule in 0_u64..=65536,
+    ) -> Config {
+        let queues = queues.min(devices.0.queues).min(devices.1.queues);
+        let class_from = if peer { ClassFrom::Peer } else { ClassFrom::Tenant };
+        let door = DoorConfig::VhostUser { path: "/s/a \"b\".sock".into(), tenant };
+        Config {
+            node: NodeConfig {
+                name: "n".into(),
+                api: vec![Address::Unix("/s/api.sock".into()), Address::Tcp(([127, 0, 0, 1], port).into())],
+                cores: cores.into_iter().collect(),
+                poll,
+            },
+            devices: vec![devices.0, devices.1],
+            tenants: vec![tenants.0, tenants.1],
+            exports: vec![
+                ExportConfig { device: 1, door, class_from, queues, read_only },
+                ExportConfig { device: 0, door: DoorConfig::NvmeTcp, class_from: ClassFrom::Cattr, queues, read_only },
+            ],
+            nvme_tcp: NvmeTcpConfig {
+                listen: vec![([0, 0, 0, 0], port).into()],
+                in_capsule: Bytes(in_capsule * 16),
+                header_digest: poll,
+                data_digest: peer,
+                tenant_buffer: Bytes(Bytes::MIB),
+                connections: 16384,
+            },
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn what_is_printed_is_read_back(config in any_config()) {
+        let text = config.to_toml();
+        prop_assert_eq!(Config::parse(&text, "printed", base()).map_err(|e| format!("{e}\n{text}")), Ok(config));
+    }
+
+    #[test]
+    fn no_text_is_too_odd(text in "(\\[\\[?(node|device|tenant|export|door)\\]?\\]\n|[a-z_]{1,10} = [-0-9\"a-z\\[\\]{}., ]{0,12}\n){0,8}") {
+        if let Err(error) = Config::parse(&text, "f", base()) {
+            prop_assert!(!error.problems().is_empty());
+        }
+    }
+}
