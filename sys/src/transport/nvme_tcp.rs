@@ -1,0 +1,527 @@
+//! NVMe/TCP as a host: sockets under the machines of `weir_driver::nvme_tcp`.
+//!
+//! ```text
+//!   Controller::connect ─► admin Link: BringUp … keep alive          (shared by the queue pairs, served in their polls)
+//!            └─ queue_pairs ─► NvmeTcpQueue: Link + Slots            one connection each; polls, never blocks
+//!   discover ─► admin Link: BringUp, Discovery
+//! ```
+//! A poll sends all that was submitted with one call, from the slots' buffers, and receives once: long data straight into its
+//! slot, short answers through one buffer.
+
+use crate::crc::Crc32c;
+use crate::reactor::{IoBuf, now};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendFlags, recvmsg, sendmsg};
+use std::io::{IoSlice, IoSliceMut};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use weir_driver::nvme_tcp::{
+    Ask, BringUp, Buffers, Completion, Connection, Discovery, Options, Ready, Segment, Settings, Transfer, command,
+};
+use weir_driver::{Done, Io, IoKind, QueuePair, TransportError};
+use weir_spec::nvme::Cqe;
+use weir_spec::nvme::fabrics::{ConnectData, DISCOVERY_NQN};
+use weir_spec::nvme::identify::IDENTIFY_LEN;
+use weir_spec::nvme::log::DiscoveryEntry;
+use weir_spec::nvme::nvm::DsmRange;
+use weir_spec::nvme::tcp::ADMIN_IN_CAPSULE;
+use weir_units::Nanos;
+use zerocopy::IntoBytes;
+
+/// How long an address may take to accept.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a controller may take to answer a command of the bring-up.
+const PATIENCE: Nanos = Nanos::from_secs(10);
+/// What is received at once.
+const RECEIVE: usize = 256 << 10;
+/// What is received behind data that goes straight to its slot: the next headers.
+const BEHIND: usize = 4 << 10;
+/// Pieces given to one send.
+const PIECES: usize = 128;
+/// Busy polls between looks at the keep-alive timer.
+const LOOK: u32 = 1024;
+/// Entries of the admin queue.
+const ADMIN_DEPTH: u16 = 32;
+/// Command identifier of the keep-alive; the bring-up uses 0.
+const KEEP_ALIVE: u16 = 1;
+
+/// The buffers of a queue pair, one a slot, and the ranges of its trims.
+#[derive(Debug)]
+struct Slots {
+    memory: IoBuf,
+    each: usize,
+    trims: Vec<Option<DsmRange>>,
+}
+
+impl Slots {
+    fn new(depth: u32, each: u32) -> Self {
+        let each = each as usize;
+        Self { memory: IoBuf::new(depth as usize * each), each, trims: vec![None; depth as usize] }
+    }
+
+    fn bytes(&self, cid: u16) -> &[u8] {
+        match self.trims.get(usize::from(cid)) {
+            Some(Some(range)) => range.as_bytes(),
+            _ => &self.memory[usize::from(cid) * self.each..][..self.each],
+        }
+    }
+}
+
+impl Buffers for Slots {
+    #[inline]
+    fn buffer(&mut self, cid: u16) -> &mut [u8] {
+        match self.trims.get_mut(usize::from(cid)) {
+            Some(Some(range)) => range.as_mut_bytes(),
+            _ => &mut self.memory[usize::from(cid) * self.each..][..self.each],
+        }
+    }
+}
+
+/// A connection and its socket.
+#[derive(Debug)]
+struct Link {
+    stream: TcpStream,
+    connection: Connection<Crc32c>,
+    buffer: Vec<u8>,
+    peer: String,
+}
+
+impl Link {
+    /// Connects and initializes.
+    fn open(host: &str, port: u16, settings: Settings) -> Result<Self, TransportError> {
+        let peer = format!("{host}:{port}");
+        let stream = dial(host, port, &peer)?;
+        let failed = |e: std::io::Error| TransportError::Unreachable(format!("{peer}: {e}"));
+        stream.set_nodelay(true).and_then(|()| stream.set_nonblocking(true)).map_err(failed)?;
+        let mut link = Self { stream, connection: Connection::new(settings), buffer: vec![0; RECEIVE], peer };
+        let mut none = Slots::new(1, 1);
+        let deadline = now().saturating_add(PATIENCE);
+        let mut completions = Vec::new();
+        while !link.connection.is_running() {
+            link.flush(&none)?;
+            if !link.receive(&mut none, &mut completions)? {
+                link.wait(deadline)?;
+            }
+        }
+        Ok(link)
+    }
+
+    fn closed(&self) -> TransportError {
+        TransportError::Closed(format!("{}: the controller closed the connection", self.peer))
+    }
+
+    #[cold]
+    fn failed(&self, e: Errno) -> TransportError {
+        match e {
+            Errno::CONNRESET | Errno::PIPE => self.closed(),
+            e => TransportError::Closed(format!("{}: {}", self.peer, std::io::Error::from(e))),
+        }
+    }
+
+    #[cold]
+    fn failure(&mut self, slots: &Slots) -> TransportError {
+        // The termination request is on its way if the socket takes it; more is not owed.
+        let _ = self.send(slots);
+        match self.connection.failure() {
+            Some(failure) => match TransportError::from(failure) {
+                TransportError::Protocol(text) => TransportError::Protocol(format!("{}: {text}", self.peer)),
+                other => other,
+            },
+            None => self.closed(),
+        }
+    }
+
+    /// Sends what the socket takes.
+    #[inline]
+    fn flush(&mut self, slots: &Slots) -> Result<(), TransportError> {
+        while self.connection.has_output() {
+            if !self.send(slots)? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// One send; false when the socket is full.
+    fn send(&mut self, slots: &Slots) -> Result<bool, TransportError> {
+        let headers = self.connection.headers();
+        let mut pieces = [IoSlice::new(&[]); PIECES];
+        let mut count = 0;
+        for (piece, segment) in pieces.iter_mut().zip(self.connection.segments()) {
+            *piece = IoSlice::new(match *segment {
+                Segment::Header { start, len } => &headers[start..start + len],
+                Segment::Data { cid, offset, len } => &slots.bytes(cid)[offset as usize..][..len as usize],
+            });
+            count += 1;
+        }
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        match sendmsg(&self.stream, &pieces[..count], &mut SendAncillaryBuffer::default(), flags) {
+            Ok(n) => {
+                self.connection.sent(n);
+                Ok(true)
+            }
+            Err(Errno::AGAIN) => Ok(false),
+            Err(Errno::INTR) => Ok(true),
+            Err(e) => Err(self.failed(e)),
+        }
+    }
+
+    /// Receives once; false when there was nothing.
+    fn receive(&mut self, slots: &mut Slots, out: &mut Vec<Completion>) -> Result<bool, TransportError> {
+        let flags = RecvFlags::DONTWAIT;
+        let (got, straight) = match self.connection.direct() {
+            Some((cid, range)) => {
+                let straight = range.len();
+                let mut pieces =
+                    [IoSliceMut::new(&mut slots.buffer(cid)[range]), IoSliceMut::new(&mut self.buffer[..BEHIND])];
+                (
+                    recvmsg(&self.stream, &mut pieces, &mut RecvAncillaryBuffer::default(), flags).map(|m| m.bytes),
+                    straight,
+                )
+            }
+            None => (rustix::net::recv(&self.stream, &mut self.buffer[..], flags).map(|(n, _)| n), 0),
+        };
+        match got {
+            Ok(0) => return Err(self.closed()),
+            Ok(n) => {
+                if straight > 0 {
+                    self.connection.filled(n.min(straight), slots, out);
+                }
+                self.connection.receive(&self.buffer[..n.saturating_sub(straight)], slots, out);
+            }
+            Err(Errno::AGAIN | Errno::INTR) => return Ok(false),
+            Err(e) => return Err(self.failed(e)),
+        }
+        if self.connection.failure().is_some() {
+            return Err(self.failure(slots));
+        }
+        Ok(true)
+    }
+
+    /// Sleeps until the socket has something, at most until `deadline`.
+    fn wait(&self, deadline: Nanos) -> Result<(), TransportError> {
+        let left = deadline.saturating_sub(now());
+        if left.get() == 0 {
+            let seconds = PATIENCE.as_secs_f64();
+            return Err(TransportError::Timeout(format!("{}: no answer within {seconds} s", self.peer)));
+        }
+        let interest = if self.connection.has_output() { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
+        let timeout = Timespec { tv_sec: 0, tv_nsec: left.get().min(100_000_000) as _ };
+        match poll(&mut [PollFd::new(&self.stream, interest)], Some(&timeout)) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(e) => Err(self.failed(e)),
+        }
+    }
+
+    /// One command, waited for: its completion; its data to the host is in the buffer of CID 0.
+    fn run(&mut self, slots: &mut Slots, sqe: weir_spec::nvme::Sqe, transfer: Transfer) -> Result<Cqe, TransportError> {
+        self.connection.submit(0, sqe, transfer, slots)?;
+        let deadline = now().saturating_add(PATIENCE);
+        let mut completions = Vec::new();
+        loop {
+            self.flush(slots)?;
+            if !self.receive(slots, &mut completions)? {
+                self.wait(deadline)?;
+            }
+            if let Some(done) = completions.iter().find(|c| c.cid == 0) {
+                return Ok(done.cqe);
+            }
+        }
+    }
+}
+
+/// The first address of the host that accepts.
+fn dial(host: &str, port: u16, peer: &str) -> Result<TcpStream, TransportError> {
+    let unreachable = |e: String| TransportError::Unreachable(format!("{peer}: {e}"));
+    let addresses = (host, port).to_socket_addrs().map_err(|e| unreachable(format!("no such host: {e}")))?;
+    let mut last = unreachable("no such host".into());
+    for address in addresses {
+        match TcpStream::connect_timeout(&address, CONNECT_TIMEOUT) {
+            Ok(stream) => return Ok(stream),
+            Err(e) => last = unreachable(format!("{e}; is an NVMe/TCP target listening there?")),
+        }
+    }
+    Err(last)
+}
+
+/// The admin queue's connection.
+#[derive(Debug)]
+struct Admin {
+    link: Link,
+    slots: Slots,
+    completions: Vec<Completion>,
+    /// Half of the keep alive timeout; NEVER where there is none.
+    interval: Nanos,
+    due: Nanos,
+    pending: bool,
+    broken: Option<TransportError>,
+}
+
+impl Admin {
+    fn open(host: &str, port: u16, options: &Options) -> Result<Self, TransportError> {
+        let settings = Settings {
+            header_digest: options.header_digest,
+            data_digest: options.data_digest,
+            hpda: 0,
+            depth: ADMIN_DEPTH,
+            in_capsule: ADMIN_IN_CAPSULE,
+        };
+        let interval = if options.kato == Nanos(0) { Nanos::NEVER } else { Nanos(options.kato.get() / 2) };
+        Ok(Self {
+            link: Link::open(host, port, settings)?,
+            slots: Slots::new(ADMIN_DEPTH.into(), IDENTIFY_LEN as u32),
+            completions: Vec::new(),
+            interval,
+            due: now().saturating_add(interval),
+            pending: false,
+            broken: None,
+        })
+    }
+
+    /// Does what a machine asks for, until it asks for nothing.
+    fn follow(
+        &mut self,
+        mut ask: impl FnMut() -> Ask,
+        mut answer: impl FnMut(&Cqe, &[u8]) -> Result<(), TransportError>,
+    ) -> Result<(), TransportError> {
+        loop {
+            match ask() {
+                Ask::Nothing => return Ok(()),
+                Ask::Wait(pause) => std::thread::sleep(Duration::from_nanos(pause.get())),
+                Ask::Command { sqe, transfer, data } => {
+                    self.slots.buffer(0)[..data.len()].copy_from_slice(&data);
+                    let cqe = self.link.run(&mut self.slots, sqe, transfer)?;
+                    let len = match transfer {
+                        Transfer::ToHost(len) => len as usize,
+                        _ => 0,
+                    };
+                    answer(&cqe, &self.slots.bytes(0)[..len])?;
+                }
+            }
+        }
+    }
+
+    fn bring_up(&mut self, options: &Options) -> Result<Ready, TransportError> {
+        let machine = std::cell::RefCell::new(BringUp::new(options.clone()));
+        self.follow(|| machine.borrow_mut().ask(), |cqe, data| machine.borrow_mut().answer(cqe, data))?;
+        Ok(machine.into_inner().ready())
+    }
+
+    /// Sends a keep alive where one is due and takes answers, without waiting.
+    fn keep_alive(&mut self, time: Nanos) -> Result<(), TransportError> {
+        if let Some(e) = &self.broken {
+            return Err(e.clone());
+        }
+        let result = self.try_keep_alive(time);
+        if let Err(e) = &result {
+            self.broken = Some(e.clone());
+        }
+        result
+    }
+
+    fn try_keep_alive(&mut self, time: Nanos) -> Result<(), TransportError> {
+        while self.link.receive(&mut self.slots, &mut self.completions)? {}
+        for c in self.completions.drain(..) {
+            self.pending &= c.cid != KEEP_ALIVE;
+        }
+        if time >= self.due {
+            if self.pending {
+                let text = format!("{}: the controller does not answer keep alives", self.link.peer);
+                return Err(TransportError::Timeout(text));
+            }
+            self.link.connection.submit(KEEP_ALIVE, command::keep_alive(), Transfer::None, &mut self.slots)?;
+            self.pending = true;
+            self.due = time.saturating_add(self.interval);
+        }
+        self.link.flush(&self.slots)
+    }
+}
+
+/// A controller that was connected to and enabled. Its association lives as long as it or one of its queue pairs.
+#[derive(Debug)]
+pub struct Controller {
+    admin: Arc<Mutex<Admin>>,
+    host: String,
+    port: u16,
+    options: Options,
+    ready: Ready,
+    next_qid: u16,
+}
+
+impl Controller {
+    /// Connects to the subsystem that the options name, enables a controller and identifies the namespace.
+    ///
+    /// # Errors
+    /// Nobody answers there, or the subsystem refuses; the text says which and what it said.
+    pub fn connect(host: &str, port: u16, options: Options) -> Result<Self, TransportError> {
+        let mut admin = Admin::open(host, port, &options)?;
+        let ready = admin.bring_up(&options)?;
+        let admin = Arc::new(Mutex::new(admin));
+        Ok(Self { admin, host: host.into(), port, options, ready, next_qid: 1 })
+    }
+
+    /// What was found out about controller and namespace.
+    pub fn ready(&self) -> Ready {
+        self.ready
+    }
+
+    /// Connects the next I/O queue. `max_io` is cut to what the controller takes, the depth to its queues'.
+    ///
+    /// # Errors
+    /// No more queues were granted, or Connect was refused.
+    pub fn queue_pair(&mut self, max_io: u32) -> Result<NvmeTcpQueue, TransportError> {
+        let (o, ready) = (&self.options, self.ready);
+        if self.next_qid > ready.queues {
+            let text = format!("{}: the controller grants {} I/O queues", o.subnqn, ready.queues);
+            return Err(TransportError::Refused(text));
+        }
+        // A queue of n entries holds n - 1 commands (base 2.0, 3.3.1.5).
+        let entries = (u32::from(o.depth.max(1)) + 1).min(ready.max_depth).min(u32::from(u16::MAX)) as u16;
+        let depth = entries - 1;
+        let limit = ready.max_transfer.min(ready.block_size.saturating_mul(1 << 16));
+        let max_io = max_io.min(limit).max(ready.block_size) / ready.block_size * ready.block_size;
+        let settings = Settings {
+            header_digest: o.header_digest,
+            data_digest: o.data_digest,
+            hpda: 0,
+            depth,
+            in_capsule: ADMIN_IN_CAPSULE,
+        };
+        let mut link = Link::open(&self.host, self.port, settings)?;
+        let data = o.connect_data(ready.cntlid);
+        let mut connect = Slots::new(1, size_of::<ConnectData>() as u32);
+        connect.buffer(0).copy_from_slice(data.as_bytes());
+        let sqe = command::connect(self.next_qid, entries, o.cattr(), 0);
+        let cqe = link.run(&mut connect, sqe, Transfer::ToController(size_of::<ConnectData>() as u32))?;
+        if !cqe.status().is_success() {
+            let text = format!("{} refused I/O queue {}: {}", o.subnqn, self.next_qid, cqe.status());
+            return Err(TransportError::Refused(text));
+        }
+        link.connection.set_in_capsule(ready.in_capsule);
+        self.next_qid += 1;
+        Ok(NvmeTcpQueue {
+            link,
+            slots: Slots::new(depth.into(), max_io),
+            admin: self.admin.clone(),
+            ready,
+            depth: depth.into(),
+            max_io,
+            completions: Vec::with_capacity(depth.into()),
+            polls: 0,
+        })
+    }
+}
+
+/// Connects and opens all queue pairs that the options ask for.
+///
+/// # Errors
+/// As [`Controller::connect`] and [`Controller::queue_pair`].
+pub fn open(host: &str, port: u16, options: &Options, max_io: u32) -> Result<Vec<NvmeTcpQueue>, TransportError> {
+    let mut controller = Controller::connect(host, port, options.clone())?;
+    (0..options.queues.max(1)).map(|_| controller.queue_pair(max_io)).collect()
+}
+
+/// Reads the discovery log of the discovery controller at that address.
+///
+/// # Errors
+/// As [`Controller::connect`].
+pub fn discover(host: &str, port: u16, hostnqn: &str) -> Result<Vec<DiscoveryEntry>, TransportError> {
+    let options = Options { kato: Nanos(0), ..Options::new(DISCOVERY_NQN, hostnqn) };
+    let mut admin = Admin::open(host, port, &options)?;
+    admin.bring_up(&options)?;
+    let machine = std::cell::RefCell::new(Discovery::new());
+    admin.follow(|| machine.borrow().ask(), |cqe, data| machine.borrow_mut().answer(cqe, data))?;
+    Ok(machine.into_inner().entries().to_vec())
+}
+
+/// One I/O queue of a controller, which is one connection.
+#[derive(Debug)]
+pub struct NvmeTcpQueue {
+    link: Link,
+    slots: Slots,
+    admin: Arc<Mutex<Admin>>,
+    ready: Ready,
+    depth: u32,
+    max_io: u32,
+    completions: Vec<Completion>,
+    polls: u32,
+}
+
+impl NvmeTcpQueue {
+    /// What was found out about controller and namespace.
+    pub fn ready(&self) -> Ready {
+        self.ready
+    }
+
+    #[cold]
+    fn keep_alive(&mut self) -> Result<(), TransportError> {
+        self.polls = 0;
+        let time = now();
+        // Whoever holds it is doing just this.
+        match self.admin.try_lock() {
+            Ok(mut admin) => admin.keep_alive(time),
+            Err(std::sync::TryLockError::Poisoned(e)) => PoisonError::into_inner(e).keep_alive(time),
+            Err(std::sync::TryLockError::WouldBlock) => Ok(()),
+        }
+    }
+}
+
+impl QueuePair for NvmeTcpQueue {
+    fn depth(&self) -> u32 {
+        self.depth
+    }
+
+    fn block_size(&self) -> u32 {
+        self.ready.block_size
+    }
+
+    fn capacity(&self) -> u64 {
+        self.ready.capacity
+    }
+
+    fn max_io(&self) -> u32 {
+        self.max_io
+    }
+
+    fn buffer(&mut self, slot: u32) -> &mut [u8] {
+        &mut self.slots.memory[slot as usize * self.slots.each..][..self.slots.each]
+    }
+
+    #[inline]
+    fn submit(&mut self, io: Io) -> Result<(), TransportError> {
+        io.check(self)?;
+        let block = self.ready.block_size;
+        let (lba, blocks) = (io.offset / u64::from(block), io.len / block);
+        let cid = io.slot as u16;
+        let transfer = match io.kind {
+            IoKind::Read => Transfer::ToHost(io.len),
+            IoKind::Write => Transfer::ToController(io.len),
+            IoKind::Trim => {
+                self.slots.trims[io.slot as usize] = Some(command::trim_range(lba, blocks));
+                Transfer::ToController(size_of::<DsmRange>() as u32)
+            }
+            IoKind::WriteZeroes | IoKind::Flush => Transfer::None,
+        };
+        let sqe = command::io(io.kind, self.ready.nsid, lba, blocks);
+        self.link.connection.submit(cid, sqe, transfer, &mut self.slots)
+    }
+
+    #[inline]
+    fn poll(&mut self, done: &mut Vec<Done>) -> Result<(), TransportError> {
+        self.link.flush(&self.slots)?;
+        let got = self.link.receive(&mut self.slots, &mut self.completions)?;
+        for c in self.completions.drain(..) {
+            self.slots.trims[usize::from(c.cid)] = None;
+            done.push(Done { slot: c.cid.into(), status: c.cqe.status() });
+        }
+        self.polls += 1;
+        // A poll without news has time for a look at the clock.
+        if got && self.polls < LOOK || self.polls % 64 != 0 { Ok(()) } else { self.keep_alive() }
+    }
+}
+
+#[cfg(test)]
+#[path = "nvme_tcp_tests.rs"]
+mod tests;
