@@ -17,8 +17,9 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 pub const SCHEMA: Schema = Schema { name: "ram-media", version: 1 };
 /// Bytes that one bit stands for.
 const PAGE: usize = 4096;
-/// Cache lines that `prefetch` asks for; the processor's own prefetchers see the rest coming.
-const PREFETCH_LINES: usize = 8;
+/// Cache lines that `prefetch` asks for; the processor's own prefetchers see the rest coming. Measured on copies of 4 KiB from
+/// and to random pages: reads gain the same from 2 to 16 and lose beyond, writes gain up to 32.
+const PREFETCH_LINES: usize = 16;
 
 /// The start of the payload; see docs/formats.md. Offsets count from the start of the payload.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, PartialEq, Eq)]

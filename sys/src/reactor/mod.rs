@@ -34,7 +34,7 @@ pub use std::sync::mpsc::Receiver;
 pub use watch::{Interest, Mode, Readiness, WatchId};
 
 use file::Files;
-use ring::{Kind, Ring, Tag};
+use ring::{Kind, Level, Ring, Tag};
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -140,7 +140,12 @@ impl Reactor {
     /// # Errors
     /// As [`new`](Self::new).
     pub fn with_waker(waker: Waker) -> Result<Self, ReactorError> {
-        Ok(Self { ring: Ring::new()?, watches: Watches::default(), files: Files::default(), waker, bell_armed: false })
+        Self::at_level(waker, Level::Deferred)
+    }
+
+    fn at_level(waker: Waker, level: Level) -> Result<Self, ReactorError> {
+        let ring = Ring::new(level)?;
+        Ok(Self { ring, watches: Watches::default(), files: Files::default(), waker, bell_armed: false })
     }
 
     /// What wakes this reactor from another thread.

@@ -59,8 +59,8 @@ pub(super) struct Ring {
 }
 
 impl Ring {
-    pub(super) fn new() -> Result<Self, ReactorError> {
-        let ring = build()?;
+    pub(super) fn new(level: Level) -> Result<Self, ReactorError> {
+        let ring = level.build()?;
         if !(ring.params().is_feature_nodrop() && ring.params().is_feature_ext_arg()) {
             return Err(ReactorError::Unsupported);
         }
@@ -142,25 +142,37 @@ impl Tag {
     }
 }
 
-/// The best set of flags that this kernel knows: completions wait until we ask for them and a flag says that they do (6.1);
-/// without interrupting us (5.19); plain.
-fn build() -> io::Result<IoUring> {
-    let mut last = io::Error::from_raw_os_error(libc::EINVAL);
-    for level in 0..3 {
+/// What a kernel can do for us.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Level {
+    /// Completions wait until we ask for them, and a flag says that they do (Linux 6.1).
+    Deferred,
+    /// They do not interrupt us, and a flag says that they wait (5.19).
+    Cooperative,
+    /// They interrupt us.
+    Plain,
+}
+
+impl Level {
+    fn build(self) -> io::Result<IoUring> {
         let mut builder = IoUring::builder();
         builder.setup_cqsize(COMPLETIONS).setup_clamp().setup_r_disabled().dontfork();
-        match level {
-            0 => builder.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag().setup_submit_all(),
-            1 => builder.setup_coop_taskrun().setup_taskrun_flag().setup_submit_all(),
-            _ => &mut builder,
+        let next = match self {
+            Level::Deferred => {
+                builder.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag().setup_submit_all();
+                Some(Level::Cooperative)
+            }
+            Level::Cooperative => {
+                builder.setup_coop_taskrun().setup_taskrun_flag().setup_submit_all();
+                Some(Level::Plain)
+            }
+            Level::Plain => None,
         };
-        match builder.build(ENTRIES) {
-            Ok(ring) => return Ok(ring),
-            Err(e) if e.raw_os_error() == Some(libc::EINVAL) => last = e,
-            Err(e) => return Err(e),
+        match (builder.build(ENTRIES), next) {
+            (Err(e), Some(next)) if e.raw_os_error() == Some(libc::EINVAL) => next.build(),
+            (result, _) => result,
         }
     }
-    Err(last)
 }
 
 #[cfg(test)]

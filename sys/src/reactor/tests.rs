@@ -17,6 +17,13 @@ fn wait_for(reactor: &mut Reactor, events: &mut Vec<Ready>, mut enough: impl FnM
     }
 }
 
+/// As this kernel can, and as older ones can.
+fn every_level(test: impl Fn(&mut Reactor)) {
+    for level in [Level::Deferred, Level::Cooperative, Level::Plain] {
+        test(&mut Reactor::at_level(Waker::new().unwrap(), level).unwrap());
+    }
+}
+
 fn one(reactor: &mut Reactor) -> Ready {
     let mut events = Vec::new();
     wait_for(reactor, &mut events, |e| !e.is_empty());
@@ -49,91 +56,95 @@ fn file_done(event: Ready) -> FileDone {
 
 #[test]
 fn an_edge_watch_reports_every_arrival() {
-    let mut reactor = Reactor::new().unwrap();
-    let (mut near, far) = UnixStream::pair().unwrap();
-    let watch = reactor.watch(&far, Interest::READ, Mode::Edge, 7);
-    silence(&mut reactor);
-    for round in 0..3 {
-        near.write_all(b"x").unwrap();
-        match one(&mut reactor) {
-            Ready::Fd { token, watch: id, readiness } => {
-                assert_eq!((token, id), (7, watch), "round {round}");
-                assert!(readiness.readable() && !readiness.hung_up() && !readiness.error());
+    every_level(|reactor| {
+        let (mut near, far) = UnixStream::pair().unwrap();
+        let watch = reactor.watch(&far, Interest::READ, Mode::Edge, 7);
+        silence(reactor);
+        for round in 0..3 {
+            near.write_all(b"x").unwrap();
+            match one(reactor) {
+                Ready::Fd { token, watch: id, readiness } => {
+                    assert_eq!((token, id), (7, watch), "round {round}");
+                    assert!(readiness.readable() && !readiness.hung_up() && !readiness.error());
+                }
+                other => panic!("{other:?}"),
             }
+            silence(reactor);
+        }
+        drop(near);
+        match one(reactor) {
+            Ready::Fd { readiness, .. } => assert!(readiness.hung_up() && readiness.readable()),
             other => panic!("{other:?}"),
         }
-        silence(&mut reactor);
-    }
-    drop(near);
-    match one(&mut reactor) {
-        Ready::Fd { readiness, .. } => assert!(readiness.hung_up() && readiness.readable()),
-        other => panic!("{other:?}"),
-    }
+    });
 }
 
 #[test]
 fn a_once_watch_is_quiet_until_it_is_armed() {
-    let mut reactor = Reactor::new().unwrap();
-    let (mut near, mut far) = UnixStream::pair().unwrap();
-    near.write_all(b"x").unwrap();
-    let watch = reactor.watch(&far, Interest::READ_WRITE, Mode::Once, 9);
-    let event = one(&mut reactor);
-    assert!(matches!(event, Ready::Fd { readiness, .. } if readiness.readable() && readiness.writable()));
-    near.write_all(b"y").unwrap();
-    silence(&mut reactor);
-    reactor.rearm(watch);
-    reactor.rearm(watch);
-    assert_eq!(one(&mut reactor).token(), 9, "what is there already counts, once");
-    far.read_exact(&mut [0; 2]).unwrap();
-    silence(&mut reactor);
+    every_level(|reactor| {
+        let (mut near, mut far) = UnixStream::pair().unwrap();
+        near.write_all(b"x").unwrap();
+        let watch = reactor.watch(&far, Interest::READ_WRITE, Mode::Once, 9);
+        let event = one(reactor);
+        assert!(matches!(event, Ready::Fd { readiness, .. } if readiness.readable() && readiness.writable()));
+        near.write_all(b"y").unwrap();
+        silence(reactor);
+        reactor.rearm(watch);
+        reactor.rearm(watch);
+        assert_eq!(one(reactor).token(), 9, "what is there already counts, once");
+        far.read_exact(&mut [0; 2]).unwrap();
+        silence(reactor);
+    });
 }
 
 #[test]
 fn a_late_event_never_reaches_a_successor() {
-    let mut reactor = Reactor::new().unwrap();
-    let mut events = Vec::new();
-    let mut ids = std::collections::HashSet::new();
-    for round in 0..200u64 {
-        let (mut near, far) = UnixStream::pair().unwrap();
-        let old = reactor.watch(&far, Interest::READ, if round % 2 == 0 { Mode::Edge } else { Mode::Once }, round);
-        assert!(ids.insert(old), "a watch's name was used twice");
-        if round % 3 == 0 {
-            reactor.turn(&mut events);
+    every_level(|reactor| {
+        let mut events = Vec::new();
+        let mut ids = std::collections::HashSet::new();
+        for round in 0..200u64 {
+            let (mut near, far) = UnixStream::pair().unwrap();
+            let old = reactor.watch(&far, Interest::READ, if round % 2 == 0 { Mode::Edge } else { Mode::Once }, round);
+            assert!(ids.insert(old), "a watch's name was used twice");
+            if round % 3 == 0 {
+                reactor.turn(&mut events);
+            }
+            // The event and the end of the watch cross.
+            near.write_all(b"x").unwrap();
+            reactor.unwatch(old);
+            reactor.unwatch(old);
+            reactor.rearm(old);
+            let (mut next_near, next_far) = UnixStream::pair().unwrap();
+            let new = reactor.watch(&next_far, Interest::READ, Mode::Edge, 1000 + round);
+            drop(far);
+            reactor.wait(Some(now()), &mut events);
+            assert!(events.is_empty(), "round {round}: {events:?}");
+            next_near.write_all(b"y").unwrap();
+            match one(reactor) {
+                Ready::Fd { token, watch, .. } => assert_eq!((token, watch), (1000 + round, new)),
+                other => panic!("{other:?}"),
+            }
+            reactor.unwatch(new);
         }
-        // The event and the end of the watch cross.
-        near.write_all(b"x").unwrap();
-        reactor.unwatch(old);
-        reactor.unwatch(old);
-        reactor.rearm(old);
-        let (mut next_near, next_far) = UnixStream::pair().unwrap();
-        let new = reactor.watch(&next_far, Interest::READ, Mode::Edge, 1000 + round);
-        drop(far);
-        reactor.wait(Some(now()), &mut events);
-        assert!(events.is_empty(), "round {round}: {events:?}");
-        next_near.write_all(b"y").unwrap();
-        match one(&mut reactor) {
-            Ready::Fd { token, watch, .. } => assert_eq!((token, watch), (1000 + round, new)),
-            other => panic!("{other:?}"),
+        for _ in 0..3 {
+            reactor.wait(Some(now()), &mut events);
         }
-        reactor.unwatch(new);
-    }
-    for _ in 0..3 {
-        reactor.wait(Some(now()), &mut events);
-    }
-    assert_eq!(reactor.watches.len(), 0, "places came back");
-    assert!(reactor.watches.capacity() < 20, "and were used again");
+        assert_eq!(reactor.watches.len(), 0, "places came back");
+        assert!(reactor.watches.capacity() < 20, "and were used again");
+    });
 }
 
 #[test]
 fn unwatching_lets_the_file_go() {
-    let mut reactor = Reactor::new().unwrap();
-    let (mut near, far) = UnixStream::pair().unwrap();
-    let watch = reactor.watch(&far, Interest::READ, Mode::Edge, 1);
-    silence(&mut reactor);
-    reactor.unwatch(watch);
-    drop(far);
-    silence(&mut reactor);
-    assert_eq!(near.read(&mut [0]).unwrap(), 0, "the peer sees the end");
+    every_level(|reactor| {
+        let (mut near, far) = UnixStream::pair().unwrap();
+        let watch = reactor.watch(&far, Interest::READ, Mode::Edge, 1);
+        silence(reactor);
+        reactor.unwatch(watch);
+        drop(far);
+        silence(reactor);
+        assert_eq!(near.read(&mut [0]).unwrap(), 0, "the peer sees the end");
+    });
 }
 
 #[test]
@@ -156,60 +167,62 @@ fn what_cannot_be_watched_is_an_error_event() {
 
 #[test]
 fn more_starts_than_the_ring_has_entries() {
-    let mut reactor = Reactor::new().unwrap();
-    let file = memfd(&[5; 8192]);
-    let count = 10_000;
-    for token in 0..count {
-        let op = FileOp::Read { file: Arc::clone(&file), offset: 4096, buf: IoBuf::new(512), range: 0..512 };
-        reactor.start(op, token);
-    }
-    assert_eq!(reactor.files_in_flight(), count as usize);
-    let mut events = Vec::new();
-    wait_for(&mut reactor, &mut events, |e| e.len() as u64 == count);
-    let mut tokens: Vec<u64> = events.iter().map(Ready::token).collect();
-    tokens.sort_unstable();
-    assert!(tokens.into_iter().eq(0..count));
-    for event in events {
-        let done = file_done(event);
-        assert_eq!(done.result, Ok(512));
-        assert!(done.buf.unwrap()[..512].iter().all(|b| *b == 5));
-    }
-    assert_eq!(reactor.files_in_flight(), 0);
+    every_level(|reactor| {
+        let file = memfd(&[5; 8192]);
+        let count = 10_000;
+        for token in 0..count {
+            let op = FileOp::Read { file: Arc::clone(&file), offset: 4096, buf: IoBuf::new(512), range: 0..512 };
+            reactor.start(op, token);
+        }
+        assert_eq!(reactor.files_in_flight(), count as usize);
+        let mut events = Vec::new();
+        wait_for(reactor, &mut events, |e| e.len() as u64 == count);
+        let mut tokens: Vec<u64> = events.iter().map(Ready::token).collect();
+        tokens.sort_unstable();
+        assert!(tokens.into_iter().eq(0..count));
+        for event in events {
+            let done = file_done(event);
+            assert_eq!(done.result, Ok(512));
+            assert!(done.buf.unwrap()[..512].iter().all(|b| *b == 5));
+        }
+        assert_eq!(reactor.files_in_flight(), 0);
+    });
 }
 
 #[test]
 fn file_operations_do_what_they_say() {
-    let mut reactor = Reactor::new().unwrap();
-    let file = memfd(&[1; 8192]);
-    let mut buf = IoBuf::new(4096);
-    buf.fill(2);
-    let write = FileOp::Write { file: Arc::clone(&file), offset: 1024, buf, range: 512..1024, durable: true };
-    reactor.start(write, 1);
-    let done = file_done(one(&mut reactor));
-    assert_eq!((done.token, done.result), (1, Ok(512)));
-    let mut content = [0; 8192];
-    rustix::io::pread(&file, &mut content[..], 0).unwrap();
-    let expected = |i: usize| if (1024..1536).contains(&i) { 2 } else { 1 };
-    assert!(content.iter().enumerate().all(|(i, b)| *b == expected(i)));
+    every_level(|reactor| {
+        let file = memfd(&[1; 8192]);
+        let mut buf = IoBuf::new(4096);
+        buf.fill(2);
+        let write = FileOp::Write { file: Arc::clone(&file), offset: 1024, buf, range: 512..1024, durable: true };
+        reactor.start(write, 1);
+        let done = file_done(one(reactor));
+        assert_eq!((done.token, done.result), (1, Ok(512)));
+        let mut content = [0; 8192];
+        rustix::io::pread(&file, &mut content[..], 0).unwrap();
+        let expected = |i: usize| if (1024..1536).contains(&i) { 2 } else { 1 };
+        assert!(content.iter().enumerate().all(|(i, b)| *b == expected(i)));
 
-    let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-    reactor.start(FileOp::Allocate { file: Arc::clone(&file), mode, offset: 0, len: 4096 }, 2);
-    assert_eq!(file_done(one(&mut reactor)).result, Ok(0));
-    reactor.start(FileOp::Sync { file: Arc::clone(&file) }, 3);
-    assert_eq!(file_done(one(&mut reactor)).result, Ok(0));
+        let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+        reactor.start(FileOp::Allocate { file: Arc::clone(&file), mode, offset: 0, len: 4096 }, 2);
+        assert_eq!(file_done(one(reactor)).result, Ok(0));
+        reactor.start(FileOp::Sync { file: Arc::clone(&file) }, 3);
+        assert_eq!(file_done(one(reactor)).result, Ok(0));
 
-    let buf = done.buf.unwrap();
-    reactor.start(FileOp::Read { file: Arc::clone(&file), offset: 2048, buf, range: 0..4096 }, 4);
-    let done = file_done(one(&mut reactor));
-    assert_eq!(done.result, Ok(4096));
-    let read = done.buf.unwrap();
-    assert!(read[..2048].iter().all(|b| *b == 0) && read[2048..4096].iter().all(|b| *b == 1));
+        let buf = done.buf.unwrap();
+        reactor.start(FileOp::Read { file: Arc::clone(&file), offset: 2048, buf, range: 0..4096 }, 4);
+        let done = file_done(one(reactor));
+        assert_eq!(done.result, Ok(4096));
+        let read = done.buf.unwrap();
+        assert!(read[..2048].iter().all(|b| *b == 0) && read[2048..4096].iter().all(|b| *b == 1));
 
-    reactor.start(FileOp::Read { file: Arc::clone(&file), offset: 8000, buf: read, range: 0..4096 }, 5);
-    assert_eq!(file_done(one(&mut reactor)).result, Ok(192), "what there is before the end");
-    let (pipe, _other) = rustix::pipe::pipe().unwrap();
-    reactor.start(FileOp::Sync { file: Arc::new(pipe) }, 6);
-    assert_eq!(file_done(one(&mut reactor)).result, Err(Errno::INVAL));
+        reactor.start(FileOp::Read { file: Arc::clone(&file), offset: 8000, buf: read, range: 0..4096 }, 5);
+        assert_eq!(file_done(one(reactor)).result, Ok(192), "what there is before the end");
+        let (pipe, _other) = rustix::pipe::pipe().unwrap();
+        reactor.start(FileOp::Sync { file: Arc::new(pipe) }, 6);
+        assert_eq!(file_done(one(reactor)).result, Err(Errno::INVAL));
+    });
 }
 
 /// A read of an empty pipe is in flight for as long as we like.
