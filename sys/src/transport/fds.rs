@@ -59,11 +59,62 @@ pub fn signal(fd: impl AsFd) {
     let _ = rustix::io::write(fd, &1u64.to_ne_bytes());
 }
 
+/// Sets an eventfd back to zero, if that can be done at once.
+pub fn drain(fd: impl AsFd) {
+    let mut count = [0; 8];
+    // Position -1 is the file's own; NOWAIT holds whatever flags the other side gives the file.
+    let flags = rustix::io::ReadWriteFlags::NOWAIT;
+    let _ = rustix::io::preadv2(fd, &mut [IoSliceMut::new(&mut count)], u64::MAX, flags);
+}
+
+/// Makes reads and writes of a file fail rather than wait.
+///
+/// # Errors
+/// What the system said.
+pub fn set_nonblocking(fd: impl AsFd) -> io::Result<()> {
+    let flags = rustix::fs::fcntl_getfl(&fd)?;
+    Ok(rustix::fs::fcntl_setfl(&fd, flags | rustix::fs::OFlags::NONBLOCK)?)
+}
+
 /// Whether the other end of a socket is still there, without taking a byte from it.
 pub fn is_open(socket: impl AsFd) -> bool {
     let mut byte = [0u8; 1];
     match rustix::net::recv(socket, &mut byte[..], RecvFlags::PEEK | RecvFlags::DONTWAIT) {
         Ok((n, _)) => n != 0,
         Err(e) => e == Errno::AGAIN || e == Errno::INTR,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn descriptors_travel_with_the_first_byte() {
+        let (a, b) = UnixStream::pair().unwrap();
+        let event = eventfd().unwrap();
+        assert_eq!(send(&a, b"hello", &[event.as_fd(), event.as_fd()]).unwrap(), 5);
+        let (mut bytes, mut fds) = ([0; 2], Vec::new());
+        assert_eq!(receive(&b, &mut bytes, &mut fds).unwrap(), 2);
+        assert_eq!((&bytes, fds.len()), (b"he", 2));
+        signal(&fds[0]);
+        let mut count = [0; 8];
+        rustix::io::read(&event, &mut count).unwrap();
+        assert_eq!(u64::from_ne_bytes(count), 1);
+        assert!(is_open(&b));
+        drop(a);
+        assert_eq!(receive(&b, &mut [0; 8], &mut fds).unwrap(), 3);
+        assert!(!is_open(&b));
+        assert_eq!(receive(&b, &mut bytes, &mut fds).unwrap(), 0);
+    }
+
+    #[test]
+    fn an_eventfd_is_drained_without_waiting() {
+        let event = rustix::event::eventfd(7, EventfdFlags::CLOEXEC).unwrap();
+        drain(&event);
+        drain(&event);
+        set_nonblocking(&event).unwrap();
+        assert_eq!(rustix::io::read(&event, &mut [0; 8]), Err(Errno::AGAIN));
     }
 }

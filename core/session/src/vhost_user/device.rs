@@ -225,7 +225,9 @@ impl<M: Memory> Device<M> {
         sink: &mut impl FnMut(Taken),
     ) -> Result<bool, Violation> {
         match self.vrings.get_mut(usize::from(index)) {
-            Some(Vring { enabled: true, queue: Some(q), .. }) => q.take(memory, &self.disk, budget, sink),
+            Some(Vring { enabled, queue: Some(q), .. }) if *enabled || q.is_draining() => {
+                q.take(memory, &self.disk, budget, sink)
+            }
             _ => Ok(false),
         }
     }
@@ -510,12 +512,13 @@ impl<M: Memory> Device<M> {
         if self.vrings[index].queue.is_none() {
             let features = self.features.ok_or(Refused)?;
             let places = self.places(index).ok_or(Refused)?;
+            let most = self.disk.max_commands;
             let v = &mut self.vrings[index];
             let packed = features & feature::RING_PACKED != 0;
             if v.size == 0 || !packed && !v.size.is_power_of_two() {
                 return Err(Refused);
             }
-            let started = Queue::start(memory, queue, v.size, &places, v.base, features).map_err(|_| Refused)?;
+            let started = Queue::start(memory, queue, v.size, &places, v.base, features, most).map_err(|_| Refused)?;
             v.queue = Some(started);
             out.push(Action::Kick { queue, fd });
             out.push(Action::Started(queue));

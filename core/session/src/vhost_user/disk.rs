@@ -23,6 +23,8 @@ pub struct Disk {
     pub max_transfer: u32,
     /// Longest write-zeroes command that the drive takes, in bytes, a multiple of the block size.
     pub max_zeroes: u32,
+    /// Most commands of a queue that the drive takes at once.
+    pub max_commands: u32,
     /// Longest DISCARD in sectors.
     pub max_discard_sectors: u32,
     /// Longest WRITE_ZEROES in sectors.
@@ -57,6 +59,7 @@ impl Disk {
             seg_max: 126,
             max_transfer: 1 << 20,
             max_zeroes: 32 << 20,
+            max_commands: 4096,
             max_discard_sectors: 1 << 21,
             max_write_zeroes_sectors: 1 << 21,
             serial: id,

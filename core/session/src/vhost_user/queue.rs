@@ -8,7 +8,6 @@ use super::ring::{DeviceRing, Packed, Places, Ring, Split, Traits};
 use crate::memory::{Fault, Memory};
 use alloc::boxed::Box;
 use alloc::vec;
-use alloc::vec::Vec;
 use weir_spec::virtio_blk::RequestStatus;
 use weir_spec::virtqueue::feature;
 
@@ -78,6 +77,11 @@ pub struct Queue<M: Memory> {
     pool: Pool,
     chain: Box<Chain>,
     in_flight: u32,
+    /// Commands given out and not completed, and the most that may be.
+    commands: u32,
+    limit: u32,
+    /// A request of which not all commands have been given out: its head, and which is next.
+    partial: Option<(u16, u32)>,
     /// Used elements wait for [`Queue::publish`].
     dirty: bool,
 }
@@ -91,6 +95,7 @@ impl<M: Memory> Queue<M> {
         places: &Places,
         base: u32,
         features: u64,
+        most: u32,
     ) -> Result<Self, Fault> {
         let has = |bit| features & bit != 0;
         let traits = Traits { event_idx: has(feature::EVENT_IDX), indirect: has(feature::INDIRECT_DESC) };
@@ -108,6 +113,9 @@ impl<M: Memory> Queue<M> {
             pool: Pool::new(size),
             chain: Box::default(),
             in_flight: 0,
+            commands: 0,
+            limit: u32::from(size).max(64).min(most).max(1),
+            partial: None,
             dirty: false,
         })
     }
@@ -120,6 +128,16 @@ impl<M: Memory> Queue<M> {
     /// Requests taken and not completed.
     pub fn in_flight(&self) -> u32 {
         self.in_flight
+    }
+
+    /// Most commands that are given out at once.
+    pub fn limit(&self) -> u32 {
+        self.limit
+    }
+
+    /// Whether [`Queue::take`] may have something to do: also a queue that takes no more finishes what it has begun.
+    pub(super) fn is_draining(&self) -> bool {
+        self.state == QueueState::Draining
     }
 
     pub(super) fn base(&self) -> u32 {
@@ -163,12 +181,17 @@ impl<M: Memory> Queue<M> {
         budget: usize,
         sink: &mut impl FnMut(Taken),
     ) -> Result<bool, Violation> {
-        if self.state != QueueState::Started {
-            return Ok(false);
-        }
         let mut any = false;
         for _ in 0..budget {
-            if !self.pool.has_room() {
+            if self.commands >= self.limit {
+                break;
+            }
+            if let Some((head, part)) = self.partial {
+                self.give_out(head, part, sink);
+                any = true;
+                continue;
+            }
+            if self.state != QueueState::Started || !self.pool.has_room() {
                 break;
             }
             match self.take_one(memory, disk, sink) {
@@ -184,22 +207,13 @@ impl<M: Memory> Queue<M> {
     fn take_one(&mut self, memory: &M, disk: &Disk, sink: &mut impl FnMut(Taken)) -> Result<bool, Violation> {
         let chain = &mut *self.chain;
         let found = match &mut self.ring {
-            Ring::Split(r) => {
-                let found = r.next(memory, chain)?;
-                r.look_ahead(memory);
-                found
-            }
-            Ring::Packed(r) => {
-                let found = r.next(memory, chain)?;
-                r.look_ahead(memory);
-                found
-            }
+            Ring::Split(r) => next(r, memory, chain)?,
+            Ring::Packed(r) => next(r, memory, chain)?,
         };
         if !found {
             return Ok(false);
         }
-        let request = &mut self.requests[usize::from(chain.head)];
-        if request.parts_left != 0 {
+        if self.requests[usize::from(chain.head)].parts_left != 0 {
             return Err(Violation::InFlight);
         }
         let (footer, parsed) = parse(memory, chain, disk, self.features)?;
@@ -211,7 +225,8 @@ impl<M: Memory> Queue<M> {
                     Op::Flush | Op::Discard => u32::MAX,
                 };
                 let parts = if len <= u64::from(step) { 1 } else { len.div_ceil(u64::from(step)) };
-                *request = Request {
+                let head = chain.head;
+                self.requests[usize::from(head)] = Request {
                     segments: self.pool.keep(&chain.segments[data]),
                     status_at: footer.status_at,
                     offset,
@@ -224,17 +239,7 @@ impl<M: Memory> Queue<M> {
                     op,
                 };
                 self.in_flight += 1;
-                let mut done = 0;
-                for part in 0..parts as u32 {
-                    let n = (len - done).min(u64::from(step));
-                    sink(Taken {
-                        tag: Tag::new(self.index, part, chain.head),
-                        op,
-                        offset: offset + done,
-                        len: n as u32,
-                    });
-                    done += n;
-                }
+                self.give_out(head, 0, sink);
             }
             Parsed::Id { data } => {
                 let status = self.answer_id(memory, disk, data);
@@ -243,6 +248,27 @@ impl<M: Memory> Queue<M> {
             Parsed::Answer(status) => self.answer(memory, footer, status)?,
         }
         Ok(true)
+    }
+
+    /// Gives out a request's commands from `part` on, as many as may be.
+    #[inline]
+    fn give_out(&mut self, head: u16, mut part: u32, sink: &mut impl FnMut(Taken)) {
+        let Request { op, offset, len, step, .. } = self.requests[usize::from(head)];
+        self.partial = None;
+        loop {
+            let done = u64::from(part) * u64::from(step);
+            let n = (len - done).min(u64::from(step));
+            sink(Taken { tag: Tag::new(self.index, part, head), op, offset: offset + done, len: n as u32 });
+            self.commands += 1;
+            part += 1;
+            if done + n == len {
+                return;
+            }
+            if self.commands >= self.limit {
+                self.partial = Some((head, part));
+                return;
+            }
+        }
     }
 
     /// GET_ID: up to 20 bytes, a shorter buffer gets the beginning (5.2.6).
@@ -294,6 +320,7 @@ impl<M: Memory> Queue<M> {
             request.status = status;
         }
         request.parts_left -= 1;
+        self.commands -= 1;
         if request.parts_left != 0 {
             return;
         }
@@ -395,11 +422,6 @@ impl<M: Memory> Queue<M> {
         }
     }
 
-    /// The range of a discard command that is in flight, in bytes: what its dataset management range says.
-    pub fn range(&self, tag: Tag) -> Option<(u64, u64)> {
-        self.request(tag).filter(|r| r.op == Op::Discard).map(|r| (r.offset, r.len))
-    }
-
     /// Whether request bookkeeping agrees with itself; for tests.
     ///
     /// # Panics
@@ -407,14 +429,15 @@ impl<M: Memory> Queue<M> {
     pub fn check(&self) {
         let live = self.requests.iter().filter(|r| r.parts_left != 0).count();
         assert_eq!(live as u32, self.in_flight, "requests in flight");
+        let left = self.requests.iter().map(|r| u32::from(r.parts_left)).sum::<u32>();
+        assert!(self.commands <= self.limit && self.commands <= left, "commands in flight");
+        assert_eq!(self.commands == left, self.partial.is_none(), "a partial request");
     }
 }
 
-/// Heads in flight, for a device that is torn down.
-impl<M: Memory> Queue<M> {
-    /// Tags of all commands in flight.
-    pub fn tags(&self) -> Vec<Tag> {
-        let live = self.requests.iter().enumerate().filter(|(_, r)| r.parts_left != 0);
-        live.map(|(head, _)| Tag::new(self.index, 0, head as u16)).collect()
-    }
+#[inline]
+fn next<M: Memory>(ring: &mut impl DeviceRing<M>, memory: &M, chain: &mut Chain) -> Result<bool, Violation> {
+    let found = ring.next(memory, chain)?;
+    ring.look_ahead(memory);
+    Ok(found)
 }

@@ -1,0 +1,384 @@
+//! One front end: its socket, its memory, its device and the descriptors of its queues.
+
+use super::{Arrival, BATCH, ExportConfig, Watched, encode};
+use crate::door::Cx;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use weir_controller::{ControllerHandle, Event, Op, Owner, Request, SqHandle, Tag};
+use weir_session::vhost_user::{self as session, Action, Device, Disk, Inbox, Taken};
+use weir_spec::nvme::Status;
+use weir_spec::virtio_blk::RequestStatus;
+use weir_sys::memory::GuestMemory;
+use weir_sys::reactor::{Interest, Mode, Ready, WatchId};
+use weir_sys::sched;
+use weir_sys::transport::fds;
+use weir_units::{Class, Nanos};
+
+/// Messages handled in one turn: a front end that floods its socket does not keep the others waiting.
+const MESSAGES: usize = 64;
+/// How often the front end's I/O priority is looked up while it is active.
+const LOOK_AGAIN: Nanos = Nanos::from_secs(1);
+
+/// A queue's descriptors and its place at the drive.
+#[derive(Default)]
+struct Vring {
+    kick: Option<(OwnedFd, WatchId)>,
+    call: Option<OwnedFd>,
+    err: Option<OwnedFd>,
+    /// Once started.
+    handle: Option<SqHandle>,
+    hot: bool,
+    hot_until: Nanos,
+}
+
+pub(super) struct Conn {
+    socket: UnixStream,
+    watch: WatchId,
+    inbox: Inbox<OwnedFd>,
+    device: Device<GuestMemory>,
+    memory: GuestMemory,
+    channel: Option<OwnedFd>,
+    vrings: Vec<Vring>,
+    controller: ControllerHandle,
+    actions: Vec<Action<OwnedFd>>,
+    /// Queues with completions to publish, one bit each.
+    dirty: u64,
+    /// Whose I/O priority counts.
+    pid: Option<i32>,
+    wish: Option<Class>,
+    look_at: Nanos,
+}
+
+/// What [`Conn::act`] leaves to the door.
+#[derive(Default)]
+pub(super) struct Outcome {
+    pub(super) poll: Vec<u16>,
+    pub(super) doomed: bool,
+}
+
+impl Conn {
+    pub(super) fn new(
+        socket: UnixStream,
+        token: u64,
+        disk: Disk,
+        controller: ControllerHandle,
+        pid: Option<i32>,
+        cx: &mut Cx,
+    ) -> io::Result<Self> {
+        socket.set_nonblocking(true)?;
+        let device = Device::new(disk);
+        Ok(Self {
+            watch: cx.reactor.watch(&socket, Interest::READ, Mode::Edge, token),
+            socket,
+            inbox: Inbox::default(),
+            memory: GuestMemory::new(),
+            channel: None,
+            vrings: (0..device.queues()).map(|_| Vring::default()).collect(),
+            device,
+            controller,
+            actions: Vec::new(),
+            dirty: 0,
+            pid,
+            wish: None,
+            look_at: Nanos(0),
+        })
+    }
+
+    /// Leaves the reactor and the drive.
+    pub(super) fn close(&mut self, drive: u32, cx: &mut Cx) {
+        cx.reactor.unwatch(self.watch);
+        for queue in 0..self.vrings.len() {
+            self.stopped(queue as u16, drive, cx);
+        }
+        cx.drives.get(drive).detach(cx.now, self.controller);
+    }
+
+    /// Reads messages until there are none or they must wait; true if more may be there. An error ends the connection,
+    /// with a reason unless the front end just closed it.
+    pub(super) fn read_messages(&mut self) -> Result<bool, Option<String>> {
+        for _ in 0..MESSAGES {
+            if self.device.is_draining() {
+                return Ok(false);
+            }
+            let mut got = Vec::new();
+            let count = match fds::receive(&self.socket, self.inbox.space(), &mut got) {
+                Ok(0) => return Err(None),
+                Ok(count) => count,
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+                Err(e) if e.kind() == io::ErrorKind::ConnectionReset => return Err(None),
+                Err(e) => return Err(Some(e.to_string())),
+            };
+            if let Some(message) = self.inbox.advance(count, got).map_err(|e| Some(e.to_string()))? {
+                tracing::trace!(request = ?message.request, bytes = message.payload.len(), fds = message.fds.len());
+                self.device.message(message, &mut self.memory, &mut self.actions);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Carries out what the device wants done.
+    pub(super) fn act(
+        &mut self,
+        config: &ExportConfig,
+        owner: Owner,
+        at: u16,
+        generation: u16,
+        cx: &mut Cx,
+    ) -> Outcome {
+        let mut outcome = Outcome::default();
+        for action in std::mem::take(&mut self.actions) {
+            match action {
+                Action::Reply(bytes) => outcome.doomed |= !sent(&self.socket, &bytes),
+                Action::Tell(bytes) => {
+                    if let Some(channel) = &self.channel {
+                        // It may be full: then the front end has not read what it was told before, which says the same.
+                        sent(channel, &bytes);
+                    }
+                }
+                Action::Kick { queue, fd } => {
+                    let token = encode(at, generation, Watched::Kick(queue));
+                    self.set_kick(queue, fd, token, cx);
+                }
+                Action::Call { queue, fd } => self.set_call(queue, fd),
+                Action::Err { queue, fd } => self.vrings[usize::from(queue)].err = never_blocking(fd),
+                Action::Channel(fd) => self.channel = never_blocking(Some(fd)),
+                Action::Started(queue) => match self.started(queue, config.drive, owner, cx) {
+                    Ok(()) => outcome.poll.push(queue),
+                    Err(why) => {
+                        tracing::warn!(socket = %config.path.display(), queue, "queue refused by the drive: {why}");
+                        outcome.doomed = true;
+                    }
+                },
+                Action::Poll(queue) => outcome.poll.push(queue),
+                Action::Signal(queue) => self.signal(queue),
+                Action::Stopped(queue) => self.stopped(queue, config.drive, cx),
+                Action::Broken(queue, violation) => self.broken(queue, violation, config),
+                Action::Close(why) => {
+                    tracing::warn!(socket = %config.path.display(), "front end disconnected: {why}");
+                    outcome.doomed = true;
+                }
+            }
+        }
+        outcome
+    }
+
+    fn set_kick(&mut self, queue: u16, fd: Option<OwnedFd>, token: u64, cx: &mut Cx) {
+        let vring = &mut self.vrings[usize::from(queue)];
+        if let Some((_, watch)) = vring.kick.take() {
+            cx.reactor.unwatch(watch);
+        }
+        vring.kick = fd.map(|fd| {
+            let watch = cx.reactor.watch(&fd, Interest::READ, Mode::Edge, token);
+            (fd, watch)
+        });
+    }
+
+    /// The front end may have missed a completion while it had no descriptor: it is told once in any case.
+    fn set_call(&mut self, queue: u16, fd: Option<OwnedFd>) {
+        self.vrings[usize::from(queue)].call = never_blocking(fd);
+        if self.device.queue(queue).is_some() {
+            self.signal(queue);
+        }
+    }
+
+    fn started(&mut self, queue: u16, drive: u32, owner: Owner, cx: &mut Cx) -> Result<(), weir_controller::Error> {
+        self.look_at_peer(cx.now);
+        let depth = self.device.queue(queue).map_or(1, session::Queue::limit);
+        let handle = cx.drives.get(drive).add_message_queue(self.controller, depth, self.wish, owner)?;
+        self.vrings[usize::from(queue)].handle = Some(handle);
+        Ok(())
+    }
+
+    fn stopped(&mut self, queue: u16, drive: u32, cx: &mut Cx) {
+        let vring = &mut self.vrings[usize::from(queue)];
+        if let Some(handle) = vring.handle.take() {
+            cx.drives.get(drive).disconnect(cx.now, handle);
+        }
+        if let Some((_, watch)) = vring.kick.take() {
+            cx.reactor.unwatch(watch);
+        }
+        vring.hot_until = Nanos(0);
+    }
+
+    fn broken(&mut self, queue: u16, violation: session::Violation, config: &ExportConfig) {
+        tracing::warn!(socket = %config.path.display(), queue, "queue stopped: {violation}");
+        if let Some(err) = &self.vrings[usize::from(queue)].err {
+            fds::signal(err);
+        }
+    }
+
+    /// The class that the front end's process wishes for, looked up now and then.
+    fn look_at_peer(&mut self, now: Nanos) -> bool {
+        let Some(pid) = self.pid.filter(|_| now >= self.look_at) else { return false };
+        self.look_at = now.saturating_add(LOOK_AGAIN);
+        let wish = sched::io_class(pid).ok().flatten();
+        std::mem::replace(&mut self.wish, wish) != wish
+    }
+
+    pub(super) fn is_kick(&self, queue: u16, ready: &Ready) -> bool {
+        let kick = self.vrings.get(usize::from(queue)).and_then(|v| v.kick.as_ref());
+        matches!((kick, ready), (Some((_, ours)), Ready::Fd { watch, .. }) if ours == watch)
+    }
+
+    /// Sets the counter back, so that who looks at it later does not find old kicks.
+    pub(super) fn drain_kick(&self, queue: u16) {
+        if let Some((fd, _)) = &self.vrings[usize::from(queue)].kick {
+            fds::drain(fd);
+        }
+    }
+
+    /// True if the queue was not hot before.
+    pub(super) fn heat(&mut self, queue: u16, until: Nanos) -> bool {
+        let vring = &mut self.vrings[usize::from(queue)];
+        if vring.handle.is_none() {
+            return false;
+        }
+        vring.hot_until = until;
+        if std::mem::replace(&mut vring.hot, true) {
+            return false;
+        }
+        self.device.quiet(&self.memory, queue);
+        true
+    }
+
+    pub(super) fn keep_hot(&mut self, queue: u16, until: Nanos) {
+        self.vrings[usize::from(queue)].hot_until = until;
+    }
+
+    /// Nothing came for a while, and its front end has a way to wake us.
+    pub(super) fn is_cold(&self, queue: u16, now: Nanos) -> bool {
+        let vring = &self.vrings[usize::from(queue)];
+        now >= vring.hot_until
+    }
+
+    /// Asks the driver to kick; true if the queue stays hot, because something came meanwhile.
+    pub(super) fn listen(&mut self, queue: u16) -> bool {
+        let more = self.device.listen(&self.memory, queue);
+        let polled = self.vrings[usize::from(queue)].handle.is_some() && self.vrings[usize::from(queue)].kick.is_none();
+        if more || polled {
+            self.device.quiet(&self.memory, queue);
+            return true;
+        }
+        self.vrings[usize::from(queue)].hot = false;
+        false
+    }
+
+    /// Takes requests off a ring; true if there were any.
+    #[inline]
+    pub(super) fn take(&mut self, queue: u16, config: &ExportConfig, cx: &mut Cx) -> bool {
+        let Some(handle) = self.vrings[usize::from(queue)].handle else { return false };
+        let (drive, arrivals) = (config.drive, &mut *cx.arrivals);
+        let mut push = |taken: Taken| arrivals.push(Arrival { drive, event: submit(handle, &taken) });
+        let any = match self.device.take(&self.memory, queue, BATCH, &mut push) {
+            Ok(any) => any,
+            Err(violation) => {
+                self.broken(queue, violation, config);
+                true
+            }
+        };
+        if any && self.pid.is_some() && self.look_at_peer(cx.now) {
+            for handle in self.vrings.iter().filter_map(|v| v.handle) {
+                cx.drives.get(drive).set_queue_wish(handle, self.wish);
+            }
+        }
+        any
+    }
+
+    /// True if no queue of this front end was marked before.
+    #[inline]
+    pub(super) fn mark_dirty(&mut self, queue: u16) -> bool {
+        let first = self.dirty == 0;
+        self.dirty |= 1 << queue;
+        first
+    }
+
+    /// See [`Conn::mark_dirty`].
+    #[inline]
+    pub(super) fn complete(&mut self, tag: Tag, status: Status) -> bool {
+        let tag = session::Tag(tag.0);
+        self.device.complete(&self.memory, tag, to_virtio(status));
+        self.mark_dirty(tag.queue())
+    }
+
+    /// Publishes every queue that was marked, and signals those whose drivers wait; which they were.
+    pub(super) fn publish(&mut self) -> impl Iterator<Item = u16> + use<> {
+        let mut bits = std::mem::take(&mut self.dirty);
+        let all = bits;
+        while bits != 0 {
+            let queue = bits.trailing_zeros() as u16;
+            bits &= bits - 1;
+            if self.device.publish(&self.memory, queue) {
+                self.signal(queue);
+            }
+        }
+        (0..64u16).filter(move |q| all >> q & 1 != 0)
+    }
+
+    fn signal(&self, queue: u16) {
+        if let Some(call) = &self.vrings[usize::from(queue)].call {
+            fds::signal(call);
+        }
+    }
+
+    /// Sends the answer that waited for requests in flight; true if there was one.
+    pub(super) fn settle(&mut self) -> bool {
+        if !self.device.is_draining() {
+            return false;
+        }
+        self.device.settle(&self.memory, &mut self.actions);
+        !self.device.is_draining()
+    }
+
+    pub(super) fn resize(&mut self, sectors: u64) {
+        self.device.resize(sectors, &mut self.actions);
+    }
+
+    #[inline]
+    pub(super) fn read_data(&self, tag: Tag, offset: u32, into: &mut [u8]) -> Result<(), Status> {
+        let tag = session::Tag(tag.0);
+        let queue = self.device.queue(tag.queue()).ok_or(Status::DATA_TRANSFER_ERROR)?;
+        queue.read_data(&self.memory, tag, offset, into).map_err(|_| Status::DATA_TRANSFER_ERROR)
+    }
+
+    #[inline]
+    pub(super) fn write_data(&self, tag: Tag, offset: u32, from: &[u8]) -> Result<(), Status> {
+        let tag = session::Tag(tag.0);
+        let queue = self.device.queue(tag.queue()).ok_or(Status::DATA_TRANSFER_ERROR)?;
+        queue.write_data(&self.memory, tag, offset, from).map_err(|_| Status::DATA_TRANSFER_ERROR)
+    }
+}
+
+#[inline]
+fn submit(queue: SqHandle, taken: &Taken) -> Event {
+    let op = match taken.op {
+        session::Op::Read => Op::Read,
+        session::Op::Write => Op::Write,
+        session::Op::Flush => Op::Flush,
+        session::Op::Discard => Op::Deallocate,
+        session::Op::WriteZeroes { unmap } => Op::WriteZeroes { deallocate: unmap },
+    };
+    let request = Request { op, nsid: 1, offset: taken.offset, len: taken.len, fua: false };
+    Event::Submit { queue, request, tag: Tag(taken.tag.0) }
+}
+
+fn to_virtio(status: Status) -> RequestStatus {
+    if status.is_success() {
+        RequestStatus::OK
+    } else if status.same_code(Status::INVALID_OPCODE) {
+        RequestStatus::UNSUPP
+    } else {
+        RequestStatus::IOERR
+    }
+}
+
+/// Whether all of it went: the messages are short, so a socket without room for one is a front end that does not listen.
+fn sent(socket: impl std::os::fd::AsFd, bytes: &[u8]) -> bool {
+    fds::send(socket, bytes, &[]).is_ok_and(|n| n == bytes.len())
+}
+
+/// Writing to it must not block the shard, whatever the front end does with it.
+fn never_blocking(fd: Option<OwnedFd>) -> Option<OwnedFd> {
+    fd.filter(|fd| fds::set_nonblocking(fd).is_ok())
+}

@@ -1,0 +1,436 @@
+//! The vhost-user-blk door: a listening socket for each export, one front end at a time on each.
+//!
+//! ```text
+//!   Export: listener ─accept─► Conn: socket ─messages─► Device ─Action─► replies, watches, queues of the drive
+//!                                    kicks ──heat──► hot: polled every turn ──take──► arrivals
+//!                                    respond ─► dirty: used rings published, one signal a queue and turn
+//! ```
+//! A queue that was active in the last [`HOT`] is polled and its driver is asked not to kick; after that the driver is
+//! asked to kick, the ring is looked at once more, and the kick's eventfd wakes the shard.
+//!
+//! The front end goes, its requests die: the drive's queues are disconnected, and the socket accepts the next one, which
+//! may have been waiting in the backlog. An eventfd that the front end hands over is never read or written in a way that
+//! could block the shard.
+
+mod conn;
+
+use super::{Arrival, Cx, Kind, token};
+use crate::holder::{self, BindError};
+use conn::Conn;
+use std::io::ErrorKind;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+use weir_controller::{Attach, Data, Model, Owner, Tag};
+use weir_session::vhost_user::Disk;
+use weir_spec::nvme::{Cqe, Status};
+use weir_sys::reactor::{Interest, Mode, Ready, WatchId};
+use weir_sys::sched;
+use weir_units::Nanos;
+
+/// How long a queue is polled after its last request or completion.
+const HOT: Nanos = Nanos::from_micros(100);
+/// Requests taken from a queue in one turn.
+const BATCH: usize = 32;
+/// Permissions of a socket: the owner and the group, which is how a virtual machine monitor of another user is let in.
+const MODE: u32 = 0o660;
+/// Longest command a request is cut into: large enough for no cost a byte, small enough for a fair share.
+const MAX_TRANSFER: u32 = 1 << 20;
+
+/// What is served at a socket.
+#[derive(Clone, Debug)]
+pub struct ExportConfig {
+    /// The socket.
+    pub path: PathBuf,
+    /// Place of the drive in the shard.
+    pub drive: u32,
+    /// Whose queues they are.
+    pub tenant: u16,
+    /// The tenant's name.
+    pub tenant_name: String,
+    /// The front end's I/O priority is its wish for a class.
+    pub peer_class: bool,
+    /// Request queues offered.
+    pub queues: u16,
+    /// Commands of a queue at the drive.
+    pub queue_depth: u16,
+    /// Writes are refused.
+    pub read_only: bool,
+    /// What the guest reads as the disk's serial.
+    pub serial: String,
+}
+
+struct Export {
+    config: ExportConfig,
+    listener: Option<(UnixListener, WatchId)>,
+    conn: Option<Box<Conn>>,
+    /// Counts connections: an owner or a token of an earlier one is nobody's.
+    generation: u16,
+}
+
+/// See the [module](self).
+#[derive(Default)]
+pub struct Door {
+    exports: Vec<Export>,
+    /// Queues that are polled: export and queue.
+    hot: Vec<(u16, u16)>,
+    /// Exports with completions to publish.
+    dirty: Vec<u16>,
+    /// Exports whose socket has more to read.
+    talking: Vec<u16>,
+    /// Exports whose front end is to be disconnected.
+    doomed: Vec<u16>,
+}
+
+/// What a token of this door is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Watched {
+    Listener,
+    Socket,
+    Kick(u16),
+}
+
+/// Export in bits 15:0, generation in 31:16, what in 33:32, queue in 55:40.
+fn encode(export: u16, generation: u16, what: Watched) -> u64 {
+    let (kind, queue) = match what {
+        Watched::Listener => (0, 0),
+        Watched::Socket => (1, 0),
+        Watched::Kick(queue) => (2, queue),
+    };
+    token(Kind::VhostUser, u64::from(export) | u64::from(generation) << 16 | kind << 32 | u64::from(queue) << 40)
+}
+
+fn decode(rest: u64) -> (u16, u16, Watched) {
+    let what = match rest >> 32 & 3 {
+        0 => Watched::Listener,
+        1 => Watched::Socket,
+        _ => Watched::Kick((rest >> 40) as u16),
+    };
+    (rest as u16, (rest >> 16) as u16, what)
+}
+
+/// Export in bits 11:0, generation in 27:12.
+fn owner(export: u16, generation: u16) -> Owner {
+    super::owner(Kind::VhostUser, u32::from(export) | u32::from(generation) << 12)
+}
+
+const MAX_EXPORTS: usize = 1 << 12;
+
+impl Door {
+    /// A door without exports.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Listens on an export's socket.
+    ///
+    /// # Errors
+    /// Somebody else does, or the path is not to be had.
+    pub fn export(&mut self, config: ExportConfig, cx: &mut Cx) -> Result<(), BindError> {
+        let address = config.path.display().to_string();
+        let fail = |error| BindError::Io { address, error };
+        if self.exports.len() == MAX_EXPORTS {
+            return Err(fail(std::io::Error::other(format!("a shard has at most {MAX_EXPORTS} vhost-user exports"))));
+        }
+        let listener = holder::listen_unix(&config.path, MODE)?;
+        listener.set_nonblocking(true).map_err(fail)?;
+        let at = self.exports.len() as u16;
+        let name = encode(at, 0, Watched::Listener);
+        let watch = cx.reactor.watch(&listener, Interest::READ, Mode::Edge, name);
+        self.exports.push(Export { config, listener: Some((listener, watch)), conn: None, generation: 0 });
+        Ok(())
+    }
+
+    /// No more front ends; the sockets' paths are free again.
+    pub fn close_listeners(&mut self, cx: &mut Cx) {
+        for export in &mut self.exports {
+            if let Some((_, watch)) = export.listener.take() {
+                cx.reactor.unwatch(watch);
+                let _ = std::fs::remove_file(&export.config.path);
+            }
+        }
+    }
+
+    /// Closes everything.
+    pub fn close(&mut self, cx: &mut Cx) {
+        self.close_listeners(cx);
+        for at in 0..self.exports.len() as u16 {
+            self.remove(at, cx);
+        }
+    }
+
+    /// Every socket and whether it has a front end.
+    pub fn clients(&self) -> Vec<(PathBuf, u32)> {
+        self.exports.iter().map(|e| (e.config.path.clone(), u32::from(e.conn.is_some()))).collect()
+    }
+
+    /// A drive has another size now, 0 if it has gone: its front ends are told.
+    pub fn resized(&mut self, drive: u32, bytes: u64, cx: &mut Cx) {
+        for at in 0..self.exports.len() as u16 {
+            let export = &mut self.exports[usize::from(at)];
+            if export.config.drive == drive {
+                if let Some(conn) = &mut export.conn {
+                    conn.resize(bytes / 512);
+                    self.act(at, cx);
+                }
+            }
+        }
+    }
+
+    /// A watched descriptor is ready.
+    pub fn ready(&mut self, rest: u64, ready: &Ready, cx: &mut Cx) {
+        let (at, generation, what) = decode(rest);
+        let Some(export) = self.exports.get_mut(usize::from(at)) else { return };
+        if what == Watched::Listener {
+            return self.accept(at, cx);
+        }
+        let Some(conn) = export.conn.as_mut().filter(|_| export.generation == generation) else { return };
+        match what {
+            Watched::Kick(queue) => {
+                if conn.is_kick(queue, ready) {
+                    conn.drain_kick(queue);
+                    self.heat(at, queue, cx.now);
+                }
+            }
+            _ => self.listen_to(at, cx),
+        }
+    }
+
+    /// Takes a front end in, if there is none and one waits.
+    fn accept(&mut self, at: u16, cx: &mut Cx) {
+        loop {
+            let export = &mut self.exports[usize::from(at)];
+            let (None, Some((listener, _))) = (&export.conn, &export.listener) else { return };
+            let path = &export.config.path;
+            match listener.accept() {
+                Ok((socket, _)) => {
+                    export.generation = export.generation.wrapping_add(1);
+                    match connect(export, at, socket, cx) {
+                        Ok(conn) => {
+                            export.conn = Some(Box::new(conn));
+                            self.listen_to(at, cx);
+                        }
+                        Err(e) => tracing::warn!(socket = %path.display(), "front end refused: {e}"),
+                    }
+                }
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return,
+                Err(e) if e.kind() == ErrorKind::Interrupted || e.kind() == ErrorKind::ConnectionAborted => {}
+                Err(e) => return tracing::error!(socket = %path.display(), "cannot accept: {e}"),
+            }
+        }
+    }
+
+    /// Ends a connection: its commands die silently, and the next front end may come.
+    fn remove(&mut self, at: u16, cx: &mut Cx) {
+        let export = &mut self.exports[usize::from(at)];
+        let Some(mut conn) = export.conn.take() else { return };
+        conn.close(export.config.drive, cx);
+        self.hot.retain(|(e, _)| *e != at);
+        for list in [&mut self.dirty, &mut self.talking, &mut self.doomed] {
+            list.retain(|e| *e != at);
+        }
+        tracing::info!(socket = %export.config.path.display(), "front end disconnected");
+        self.accept(at, cx);
+    }
+
+    fn doom(&mut self, at: u16) {
+        if !self.doomed.contains(&at) {
+            self.doomed.push(at);
+        }
+    }
+
+    /// Reads what the front end has sent, as much as a turn may.
+    fn listen_to(&mut self, at: u16, cx: &mut Cx) {
+        let Some(conn) = &mut self.exports[usize::from(at)].conn else { return };
+        match conn.read_messages() {
+            Ok(more) => {
+                if more && !self.talking.contains(&at) {
+                    self.talking.push(at);
+                }
+            }
+            Err(why) => {
+                let path = &self.exports[usize::from(at)].config.path;
+                if let Some(why) = why {
+                    tracing::warn!(socket = %path.display(), "front end disconnected: {why}");
+                }
+                self.doom(at);
+            }
+        }
+        self.act(at, cx);
+    }
+
+    /// Does what the device machine wants done.
+    fn act(&mut self, at: u16, cx: &mut Cx) {
+        let Export { config, conn: Some(conn), generation, .. } = &mut self.exports[usize::from(at)] else { return };
+        let outcome = conn.act(config, owner(at, *generation), at, *generation, cx);
+        for queue in outcome.poll {
+            self.heat(at, queue, cx.now);
+        }
+        if outcome.doomed {
+            self.doom(at);
+        }
+    }
+
+    /// A queue is polled from now on, and for a while.
+    fn heat(&mut self, at: u16, queue: u16, now: Nanos) {
+        if let Some(conn) = &mut self.exports[usize::from(at)].conn {
+            if conn.heat(queue, now.saturating_add(HOT)) {
+                self.hot.push((at, queue));
+            }
+        }
+    }
+
+    /// Takes requests from hot queues; true if there were any.
+    pub fn poll(&mut self, cx: &mut Cx) -> bool {
+        let mut busy = false;
+        let mut i = 0;
+        while let Some(&(at, queue)) = self.hot.get(i) {
+            let Export { config, conn, .. } = &mut self.exports[usize::from(at)];
+            let Some(conn) = conn else {
+                self.hot.swap_remove(i);
+                continue;
+            };
+            if conn.take(queue, config, cx) {
+                busy = true;
+                conn.keep_hot(queue, cx.now.saturating_add(HOT));
+                if conn.mark_dirty(queue) {
+                    self.dirty.push(at);
+                }
+            } else if conn.is_cold(queue, cx.now) && !conn.listen(queue) {
+                self.hot.swap_remove(i);
+                continue;
+            }
+            i += 1;
+        }
+        if !self.talking.is_empty() {
+            busy = true;
+            for at in std::mem::take(&mut self.talking) {
+                self.listen_to(at, cx);
+            }
+        }
+        busy
+    }
+
+    /// Publishes completions and disconnects who must be; true if anything was done.
+    pub fn flush(&mut self, cx: &mut Cx) -> bool {
+        let mut busy = false;
+        while let Some(at) = self.dirty.pop() {
+            busy = true;
+            let Some(conn) = &mut self.exports[usize::from(at)].conn else { continue };
+            let until = cx.now.saturating_add(HOT);
+            for queue in conn.publish() {
+                if conn.heat(queue, until) {
+                    self.hot.push((at, queue));
+                }
+            }
+            if conn.settle() {
+                self.act(at, cx);
+                // What the front end sent behind the message that had to wait.
+                self.listen_to(at, cx);
+            }
+        }
+        while let Some(at) = self.doomed.pop() {
+            busy = true;
+            self.remove(at, cx);
+        }
+        busy
+    }
+
+    /// Before the shard sleeps: every queue is asked to kick; true if one has something already.
+    pub fn arm(&mut self, _cx: &mut Cx) -> bool {
+        let exports = &mut self.exports;
+        self.hot.retain(|(at, queue)| exports[usize::from(*at)].conn.as_mut().is_some_and(|c| c.listen(*queue)));
+        !self.hot.is_empty() || !self.talking.is_empty() || !self.dirty.is_empty() || !self.doomed.is_empty()
+    }
+
+    /// When it must be polled although nothing comes.
+    pub fn next_deadline(&self) -> Nanos {
+        Nanos::NEVER
+    }
+
+    #[inline]
+    fn conn(&mut self, owner: Owner) -> Option<(u16, &mut Conn)> {
+        let (at, generation) = ((owner.0 & 0xfff) as u16, (owner.0 >> 12) as u16);
+        let export = self.exports.get_mut(usize::from(at))?;
+        if export.generation != generation { None } else { Some((at, export.conn.as_deref_mut()?)) }
+    }
+
+    /// The drive wants this connection closed.
+    pub fn disconnect(&mut self, owner: Owner) {
+        if let Some((at, _)) = self.conn(owner) {
+            self.doom(at);
+        }
+    }
+
+    /// A command is done.
+    #[inline]
+    pub fn respond(&mut self, owner: Owner, tag: Tag, cqe: &Cqe) {
+        if let Some((at, conn)) = self.conn(owner) {
+            if conn.complete(tag, cqe.status()) {
+                self.dirty.push(at);
+            }
+        }
+    }
+
+    /// Copies the guest's bytes for a write.
+    ///
+    /// # Errors
+    /// They are not in its memory.
+    #[inline]
+    pub fn read_data(&mut self, owner: Owner, data: &Data, offset: u32, into: &mut [u8]) -> Result<(), Status> {
+        match (self.conn(owner), data) {
+            (Some((_, conn)), Data::Tag(tag)) => conn.read_data(*tag, offset, into),
+            _ => Err(Status::DATA_TRANSFER_ERROR),
+        }
+    }
+
+    /// Copies bytes that were read to the guest.
+    ///
+    /// # Errors
+    /// They have no place in its memory.
+    #[inline]
+    pub fn write_data(&mut self, owner: Owner, data: &Data, offset: u32, from: &[u8]) -> Result<(), Status> {
+        match (self.conn(owner), data) {
+            (Some((_, conn)), Data::Tag(tag)) => conn.write_data(*tag, offset, from),
+            _ => Err(Status::DATA_TRANSFER_ERROR),
+        }
+    }
+}
+
+/// A new connection on an export that has none.
+fn connect(export: &Export, at: u16, socket: UnixStream, cx: &mut Cx) -> Result<Conn, String> {
+    let config = &export.config;
+    let peer = sched::peer(&socket).map_err(|e| e.to_string())?;
+    let host = match peer.pid {
+        Some(pid) => format!("{} (process {pid})", config.path.display()),
+        None => config.path.display().to_string(),
+    };
+    let owner = owner(at, export.generation);
+    let attach = Attach { tenant: config.tenant, owner, model: Model::Front, host };
+    let disk = disk(config, cx);
+    let machine = cx.drives.get(config.drive);
+    let controller = machine.attach(cx.now, attach).map_err(|e| e.to_string())?;
+    let pid = peer.pid.filter(|_| config.peer_class);
+    tracing::info!(socket = %config.path.display(), pid = ?peer.pid, tenant = config.tenant_name, "front end connected");
+    let name = encode(at, export.generation, Watched::Socket);
+    match Conn::new(socket, name, disk, controller, pid, cx) {
+        Ok(conn) => Ok(conn),
+        Err(e) => {
+            cx.drives.get(config.drive).detach(cx.now, controller);
+            Err(e.to_string())
+        }
+    }
+}
+
+/// What the guest sees of the drive.
+fn disk(config: &ExportConfig, cx: &mut Cx) -> Disk {
+    let device = cx.drives.device(config.drive);
+    let block = device.block_size();
+    Disk {
+        block_shift: block.trailing_zeros() as u8,
+        read_only: config.read_only,
+        queues: config.queues.clamp(1, Disk::MAX_QUEUES),
+        max_transfer: MAX_TRANSFER,
+        max_commands: u32::from(config.queue_depth),
+        ..Disk::new(device.capacity(), &config.serial)
+    }
+}
