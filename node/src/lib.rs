@@ -17,6 +17,7 @@ pub mod device;
 mod direct;
 pub mod door;
 pub mod holder;
+pub mod local;
 mod node;
 mod remote;
 mod shard;

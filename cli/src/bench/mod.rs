@@ -1,15 +1,120 @@
-//! `weir bench`.
+//! `weir bench`: loads a drive and reports what it gave.
+//!
+//! ```text
+//!   Args ─► Run ─► lanes (thread ─ queue pairs ─ Workers) ─► Recorders ─► Report ─► table or JSON
+//!                        └── Progress ──► a line on the terminal
+//! ```
+//! A local drive and all its jobs share one thread: that is what is measured. Queue pairs of other targets are spread over
+//! as many threads as there are cores beside the first, or over `--cores`; each thread polls all of its queue pairs.
+
+mod args;
+mod lanes;
+mod live;
+mod report;
+mod worker;
+
+pub use args::Args;
 
 use crate::failure::Failure;
-
-/// What to measure.
-#[derive(Debug, clap::Args)]
-pub struct Args {
-    /// The drive
-    pub target: String,
-}
+use crate::output;
+use args::Run;
+use report::{DeviceReport, Report};
+use weir_units::Nanos;
+use weir_workload::{Job, JobResult, Recorder};
+use worker::Schedule;
 
 /// Measures.
-pub fn run(args: Args, _json: bool) -> Result<(), Failure> {
-    Err(Failure::new(format_args!("bench {}: not linked into this build", args.target)))
+///
+/// # Errors
+/// Wrong usage, a target that cannot be had or goes away, requests that fail, data that is wrong.
+pub fn run(args: Args, json: bool) -> Result<(), Failure> {
+    let target = args.target.clone();
+    let run = args.into_run()?;
+    let outcome = lanes::execute(&run).map_err(|e| Failure::new(format_args!("bench {target}: {e}")))?;
+    let report = summarize(&run, &outcome);
+    if json {
+        output::json(&report.json())?;
+    } else {
+        output::text(&report.text())?;
+    }
+    match outcome.trouble {
+        None => Ok(()),
+        Some((job, text)) => {
+            let (n, name) = (report.total.summary.errors, &run.jobs[job].name);
+            Err(Failure::new(format_args!("bench {target}: {n} failed; the first: job {name}: {text}")))
+        }
+    }
+}
+
+/// When a job does what, for a run whose first request is at `origin`.
+fn schedule(run: &Run, job: &Job, origin: Nanos) -> Schedule {
+    let base = origin.saturating_add(run.ramp);
+    let end = base.saturating_add(run.time);
+    // A job without a start of its own joins in at once; one with counts from the end of the ramp.
+    let start = if job.start == Nanos(0) { origin } else { base.saturating_add(job.start) };
+    let count = start.max(base);
+    let stop = job.time.map_or(end, |t| count.saturating_add(t).min(end));
+    Schedule { base, start, count, stop }
+}
+
+fn summarize(run: &Run, outcome: &lanes::Outcome) -> Report {
+    let mut all = Recorder::new(Nanos(0), run.series);
+    let mut jobs = Vec::new();
+    for (job, recorder) in run.jobs.iter().zip(&outcome.recorders) {
+        let times = schedule(run, job, Nanos(0));
+        let active = times.stop.saturating_sub(times.count);
+        all.merge(recorder);
+        jobs.push(JobResult {
+            name: job.name.clone(),
+            class: job.class,
+            summary: recorder.summary(active),
+            series: recorder.series(),
+        });
+    }
+    let total =
+        JobResult { name: "total".to_string(), class: None, summary: all.summary(run.time), series: all.series() };
+    let device = outcome.device.as_ref().map(|stats| DeviceReport {
+        slots: stats.slots,
+        reads: stats.work.reads,
+        writes: stats.work.writes,
+        read_bytes: stats.work.read_bytes,
+        write_bytes: stats.work.write_bytes,
+    });
+    Report { jobs, total, device }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_node::target::Target;
+
+    fn run_of(job: Job) -> Run {
+        Run {
+            targets: vec![Target::Local { kind: "null".into(), query: String::new() }],
+            jobs: vec![job],
+            time: Nanos(100),
+            ramp: Nanos(10),
+            verify: false,
+            series: None,
+            seed: 1,
+            digests: (false, false),
+            hostnqn: None,
+            queues: 1,
+            packed: false,
+            cores: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn schedules() {
+        let times = |start, time| {
+            let job = Job { start: Nanos(start), time, ..Job::default() };
+            let s = schedule(&run_of(job.clone()), &job, Nanos(1000));
+            (s.base.get(), s.start.get(), s.count.get(), s.stop.get())
+        };
+        assert_eq!(times(0, None), (1010, 1000, 1010, 1110), "warms up during the ramp");
+        assert_eq!(times(30, None), (1010, 1040, 1040, 1110), "joins later");
+        assert_eq!(times(30, Some(Nanos(20))), (1010, 1040, 1040, 1060), "and leaves");
+        assert_eq!(times(90, Some(Nanos(20))), (1010, 1100, 1100, 1110), "at the end of the run at the latest");
+    }
 }

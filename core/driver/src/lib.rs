@@ -91,6 +91,32 @@ pub trait QueuePair {
     fn poll(&mut self, done: &mut Vec<Done>) -> Result<(), TransportError>;
 }
 
+impl<Q: QueuePair + ?Sized> QueuePair for alloc::boxed::Box<Q> {
+    fn depth(&self) -> u32 {
+        (**self).depth()
+    }
+    fn block_size(&self) -> u32 {
+        (**self).block_size()
+    }
+    fn capacity(&self) -> u64 {
+        (**self).capacity()
+    }
+    fn max_io(&self) -> u32 {
+        (**self).max_io()
+    }
+    fn buffer(&mut self, slot: u32) -> &mut [u8] {
+        (**self).buffer(slot)
+    }
+    #[inline]
+    fn submit(&mut self, io: Io) -> Result<(), TransportError> {
+        (**self).submit(io)
+    }
+    #[inline]
+    fn poll(&mut self, done: &mut Vec<Done>) -> Result<(), TransportError> {
+        (**self).poll(done)
+    }
+}
+
 /// Why a queue pair cannot be had, or can go no further. The text is what the user reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TransportError {

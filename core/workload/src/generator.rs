@@ -97,6 +97,11 @@ impl Generator {
         self.region
     }
 
+    /// Whether offsets are drawn at random.
+    pub fn is_random(&self) -> bool {
+        self.pattern.random
+    }
+
     /// The next request.
     #[inline]
     pub fn next_request(&mut self) -> Request {

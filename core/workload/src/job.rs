@@ -238,6 +238,8 @@ pub struct Job {
     pub region: Option<Region>,
     /// Host NQN to connect as.
     pub host: Option<String>,
+    /// Its own target, where jobs use different ones.
+    pub target: Option<String>,
 }
 
 impl Default for Job {
@@ -255,6 +257,7 @@ impl Default for Job {
             copies: 1,
             region: None,
             host: None,
+            target: None,
         }
     }
 }
@@ -265,7 +268,7 @@ const MAX_DEPTH: u64 = 65_535;
 const MAX_COPIES: u64 = 1_024;
 
 impl Job {
-    /// Reads `name=gold,class=high,rw=randread,bs=4KiB,qd=128,rate=20k,start=10s,time=5s,jobs=2,region=1GiB+1GiB,host=NQN`;
+    /// Reads `name=gold,class=high,rw=randread,bs=4KiB,qd=128,rate=20k,start=10s,time=5s,jobs=2,region=1GiB+1GiB,host=NQN,target=URL`;
     /// keys that are absent keep `defaults`.
     ///
     /// # Errors
@@ -313,13 +316,14 @@ impl Job {
             }
             "region" => self.region = Some(value.parse()?),
             "host" => self.host = Some(value.to_string()),
+            "target" => self.target = Some(value.to_string()),
             _ => return Err(JobError(format!("unknown key \"{key}\" (keys: {KEYS})"))),
         }
         Ok(())
     }
 }
 
-const KEYS: &str = "name, class, rw, bs, qd, rate, start, time, jobs, region, host";
+const KEYS: &str = "name, class, rw, bs, qd, rate, start, time, jobs, region, host, target";
 
 fn number(key: &str, value: &str, max: u64) -> Result<u32, JobError> {
     let parsed = value.parse::<u64>().ok().filter(|v| (1..=max).contains(v));
@@ -334,7 +338,7 @@ mod tests {
     #[test]
     fn every_key() {
         let text = "name=gold,class=high,rw=randrw:70,bs=4KiB:25/8KiB:75,qd=128,rate=20k,start=10s,time=5s,jobs=3,\
-                    region=1GiB+512MiB,host=nqn.x";
+                    region=1GiB+512MiB,host=nqn.x,target=vhost-user:/x";
         let job = Job::parse(text, &Job::default()).unwrap();
         assert_eq!(
             job,
@@ -350,6 +354,7 @@ mod tests {
                 copies: 3,
                 region: Some(Region { offset: 1 << 30, len: 512 << 20 }),
                 host: Some("nqn.x".to_string()),
+                target: Some("vhost-user:/x".to_string()),
             }
         );
         assert_eq!(job.sizes.to_string(), "4KiB:25/8KiB:75");

@@ -145,7 +145,8 @@ impl BringUp {
     }
 
     fn check(&self, cap: Cap) -> Result<(), TransportError> {
-        let lacks = |what: String| Err(TransportError::Refused(format!("the controller cannot do what is asked: {what}")));
+        let lacks =
+            |what: String| Err(TransportError::Refused(format!("the controller cannot do what is asked: {what}")));
         if cap.css() & 1 == 0 {
             return lacks("it has no NVM command set".to_string());
         }
@@ -316,8 +317,7 @@ impl BringUp {
             return Err(TransportError::Refused(format!("there is no namespace {nsid}")));
         }
         self.identity.blocks = ns.nsze.get();
-        self.identity.block_shift =
-            ns.block_shift().ok_or_else(|| protocol("a block size that no drive has"))?;
+        self.identity.block_shift = ns.block_shift().ok_or_else(|| protocol("a block size that no drive has"))?;
         Ok(())
     }
 

@@ -1,0 +1,274 @@
+//! The options of `weir bench`, and the run they describe.
+
+use crate::failure::Failure;
+use std::fmt::Display;
+use weir_node::target::Target;
+use weir_units::{Class, Nanos, parse};
+use weir_workload::{Job, Mix, Pattern, Rate, Region};
+
+/// What to measure.
+#[derive(Debug, Clone, clap::Args)]
+#[command(after_help = "\
+Examples:
+  weir bench local:null --qd 128
+  weir bench 'local:ram?latency=80us&slots=16&arbitration=drr' --time 5s \\
+      --job name=gold,class=high,qd=128 --job name=bronze,class=low,bs=8KiB,qd=128,start=2s --series 1s
+  weir bench 'nvme-tcp://127.0.0.1:4420/nqn.2026-11.io.weir:n1:ssd0?ns=1' --rw randrw:70 --qd 32
+  weir bench vhost-user:/run/weir/gold.sock --rw randwrite --verify crc32c --size 64MiB
+
+Keys of --job: name, class, rw, bs, qd, rate (20k requests or 500MB/s), start, time, jobs, region (SIZE or OFFSET+SIZE),
+host (NQN), target; what a job leaves out is as the options say. All jobs run side by side.
+
+A rate makes a job open-loop: latencies then count from when a request was due. At a depth above 1 a latency ends
+with the batch in which its request was found done.")]
+pub struct Args {
+    /// local:null|ram|file:PATH[?key=value&...], nvme-tcp://HOST:PORT/NQN[?ns=1] or vhost-user:/path
+    pub target: String,
+    /// Requests: read, write, randread, randwrite, randrw[:READ_PERCENT], trim
+    #[arg(long, default_value = "randread", value_parser = job_value::<Pattern>)]
+    rw: Pattern,
+    /// Their sizes: 4KiB, or a mix in percent: 4KiB:50/8KiB:50
+    #[arg(long, default_value = "4KiB", value_parser = job_value::<Mix>)]
+    bs: Mix,
+    /// Requests in flight, of each copy of a job
+    #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=65_535))]
+    qd: u32,
+    /// Copies of each job
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    jobs: u32,
+    /// Requests a second (20k) or bandwidth (500MB/s) of each copy, instead of as much as the drive gives
+    #[arg(long, value_parser = job_value::<Rate>)]
+    rate: Option<Rate>,
+    /// Class of the tenant: urgent, high, medium, low
+    #[arg(long, value_parser = class)]
+    class: Option<Class>,
+    /// How long to measure
+    #[arg(long, default_value = "10s", value_parser = some_time)]
+    time: Nanos,
+    /// How long to run before measuring
+    #[arg(long, default_value = "0", value_parser = time)]
+    ramp: Nanos,
+    /// Use this part of the drive: SIZE or OFFSET+SIZE
+    #[arg(long, visible_alias = "size", value_parser = job_value::<Region>)]
+    region: Option<Region>,
+    /// Write recognisable blocks and check every block that is read
+    #[arg(long, value_name = "CHECKSUM", value_parser = ["crc32c"])]
+    verify: Option<String>,
+    /// A job of its own: name=gold,class=high,rw=randread,bs=4KiB,qd=128 (repeatable)
+    #[arg(long = "job", value_name = "KEY=VALUE,...")]
+    list: Vec<String>,
+    /// Also report every interval of this length
+    #[arg(long, value_name = "INTERVAL", value_parser = interval)]
+    series: Option<Nanos>,
+    /// The same seed draws the same requests
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// NVMe/TCP digests: hdr, data
+    #[arg(long, value_delimiter = ',', value_parser = ["hdr", "data"])]
+    digests: Vec<String>,
+    /// NVMe/TCP: connect as this host (default: the built-in tenant of the job's class)
+    #[arg(long, value_name = "NQN")]
+    hostnqn: Option<String>,
+    /// Queues of one connection at most; further copies of a job connect again
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    queues: u16,
+    /// vhost-user: the ring's layout
+    #[arg(long, default_value = "split", value_parser = ["split", "packed"])]
+    ring: String,
+    /// Run on these cores, one thread each
+    #[arg(long, value_delimiter = ',')]
+    cores: Vec<usize>,
+}
+
+/// A run, with nothing left to ask.
+#[derive(Clone, Debug)]
+pub struct Run {
+    /// Where each job goes, by its place.
+    pub targets: Vec<Target>,
+    /// What runs.
+    pub jobs: Vec<Job>,
+    /// How long.
+    pub time: Nanos,
+    /// How long before that.
+    pub ramp: Nanos,
+    /// Whether blocks are recognisable and checked.
+    pub verify: bool,
+    /// Length of an interval.
+    pub series: Option<Nanos>,
+    /// For everything random.
+    pub seed: u64,
+    /// NVMe/TCP header and data digests.
+    pub digests: (bool, bool),
+    /// NVMe/TCP: who connects, where the job does not say.
+    pub hostnqn: Option<String>,
+    /// Queues of one connection at most.
+    pub queues: u16,
+    /// vhost-user: packed rings.
+    pub packed: bool,
+    /// Cores to run on; none: wherever the system likes.
+    pub cores: Vec<usize>,
+}
+
+fn said(e: impl Display) -> String {
+    e.to_string()
+}
+
+fn job_value<T: std::str::FromStr<Err = weir_workload::JobError>>(text: &str) -> Result<T, String> {
+    text.parse().map_err(said)
+}
+
+fn class(text: &str) -> Result<Class, String> {
+    text.parse().map_err(|()| "a class is urgent, high, medium or low".to_string())
+}
+
+fn time(text: &str) -> Result<Nanos, String> {
+    parse::nanos(text).map_err(said)
+}
+
+fn some_time(text: &str) -> Result<Nanos, String> {
+    time(text)?.get().checked_sub(1).map(|n| Nanos(n + 1)).ok_or_else(|| "0 would measure nothing".to_string())
+}
+
+fn interval(text: &str) -> Result<Nanos, String> {
+    match time(text)? {
+        short if short < Nanos::from_millis(1) => Err("an interval is 1ms or more".to_string()),
+        interval => Ok(interval),
+    }
+}
+
+impl Args {
+    /// The run, checked as far as it can be without the drive.
+    ///
+    /// # Errors
+    /// Wrong usage.
+    pub fn into_run(self) -> Result<Run, Failure> {
+        let defaults = Job {
+            class: self.class,
+            pattern: self.rw,
+            sizes: self.bs.clone(),
+            depth: self.qd,
+            rate: self.rate,
+            copies: self.jobs,
+            region: self.region,
+            ..Job::default()
+        };
+        let mut jobs = Vec::new();
+        for (i, text) in self.list.iter().enumerate() {
+            let unnamed = Job { name: format!("job{}", i + 1), ..defaults.clone() };
+            jobs.push(Job::parse(text, &unnamed).map_err(|e| Failure::usage(format_args!("--job \"{text}\": {e}")))?);
+        }
+        if jobs.is_empty() {
+            jobs.push(defaults);
+        }
+        let parse = |text: &str| text.parse::<Target>().map_err(Failure::usage);
+        let main = parse(&self.target)?;
+        let targets = jobs.iter().map(|j| j.target.as_deref().map_or(Ok(main.clone()), parse));
+        let run = Run {
+            targets: targets.collect::<Result<_, _>>()?,
+            jobs,
+            time: self.time,
+            ramp: self.ramp,
+            verify: self.verify.is_some(),
+            series: self.series,
+            seed: self.seed,
+            digests: (self.digests.iter().any(|d| d == "hdr"), self.digests.iter().any(|d| d == "data")),
+            hostnqn: self.hostnqn,
+            queues: self.queues,
+            packed: self.ring == "packed",
+            cores: self.cores,
+        };
+        run.check()?;
+        Ok(run)
+    }
+}
+
+impl Run {
+    fn check(&self) -> Result<(), Failure> {
+        let locals = self.targets.iter().filter(|t| matches!(t, Target::Local { .. })).count();
+        if locals > 0 && (locals < self.targets.len() || self.targets.windows(2).any(|w| w[0] != w[1])) {
+            return Err(Failure::usage("a local drive is one drive: its jobs cannot have other targets beside it"));
+        }
+        if locals > 0 && self.cores.len() > 1 {
+            return Err(Failure::usage("a local drive and its jobs share one thread: give one core"));
+        }
+        for job in &self.jobs {
+            if job.start >= self.time {
+                let (start, time) = (job.start, self.time);
+                return Err(Failure::usage(format_args!(
+                    "job {}: starts at {start}, but the run lasts {time}",
+                    job.name
+                )));
+            }
+            if self.verify && job.pattern.trim {
+                return Err(Failure::usage(format_args!("job {}: there is nothing to verify about trim", job.name)));
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies of all jobs.
+    pub fn copies(&self) -> usize {
+        self.jobs.iter().map(|j| j.copies as usize).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn run(line: &str) -> Result<Run, String> {
+        let words = std::iter::once("bench").chain(line.split_whitespace());
+        let cli = Cli::try_parse_from(words).map_err(|e| e.to_string())?;
+        cli.args.into_run().map_err(|f| f.text().to_string())
+    }
+
+    #[test]
+    fn options_are_the_defaults_of_jobs() {
+        let r = run("local:ram?slots=16 --rw randwrite --qd 8 --job name=a,class=high --job qd=2,rw=read --time 3s")
+            .unwrap();
+        assert_eq!((r.jobs[0].name.as_str(), r.jobs[0].class, r.jobs[0].depth), ("a", Some(Class::High), 8));
+        assert_eq!((r.jobs[1].name.as_str(), r.jobs[1].depth), ("job2", 2));
+        assert!(r.jobs[0].pattern.writes() && !r.jobs[1].pattern.writes());
+        assert_eq!((r.time, r.targets.len(), r.copies()), (Nanos::from_secs(3), 2, 2));
+    }
+
+    #[test]
+    fn without_jobs_there_is_one() {
+        let r = run("local:null --size 1GiB --verify crc32c --digests hdr,data --cores 1").unwrap();
+        assert_eq!((r.jobs.len(), r.jobs[0].depth, r.verify, r.digests), (1, 32, true, (true, true)));
+        assert_eq!(r.jobs[0].region, Some(Region { offset: 0, len: 1 << 30 }));
+    }
+
+    #[test]
+    fn wrong_usage_says_what() {
+        for (line, says) in [
+            ("nowhere:x", "unknown transport"),
+            ("local:", "no kind"),
+            ("local:null --rw reed", "none of read, write"),
+            ("local:null --bs 4KiB:50/8KiB:40", "sum to 90 %"),
+            ("local:null --qd 0", "0 is not in 1..=65535"),
+            ("local:null --time 0", "0 would measure nothing"),
+            ("local:null --time 5", "is not a time"),
+            ("local:null --series 10us", "1ms or more"),
+            ("local:null --verify md5", "invalid value 'md5'"),
+            ("local:null --digests crc", "invalid value 'crc'"),
+            ("local:null --class gold", "urgent, high, medium or low"),
+            ("local:null --job qd", "--job \"qd\": \"qd\" is not key=value"),
+            ("local:null --time 1s --job start=2s", "starts at 2s, but the run lasts 1s"),
+            ("local:null --rw trim --verify crc32c", "nothing to verify"),
+            ("local:null --cores 0,1", "share one thread"),
+            ("local:null --job name=a --job target=vhost-user:/x", "one drive"),
+            ("local:null --job target=local:ram --job name=b", "one drive"),
+        ] {
+            let e = run(line).expect_err(line);
+            assert!(e.contains(says), "{line}: {e}");
+        }
+    }
+}

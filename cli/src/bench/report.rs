@@ -1,0 +1,220 @@
+//! What a run prints: a table for people, JSON for programs.
+
+use crate::output::Table;
+use serde::Serialize;
+use weir_workload::{JobResult, Latency, Point, Summary};
+
+/// A drive's own figures, where they are known.
+#[derive(Clone, Debug, Serialize)]
+pub struct DeviceReport {
+    /// Slots.
+    pub slots: u32,
+    /// Commands that read.
+    pub reads: u64,
+    /// Commands that wrote.
+    pub writes: u64,
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Bytes written.
+    pub write_bytes: u64,
+}
+
+/// A run's result.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// In the order of the command line.
+    pub jobs: Vec<JobResult>,
+    /// All of them together.
+    pub total: JobResult,
+    /// The drive, where it is in this process.
+    pub device: Option<DeviceReport>,
+}
+
+#[derive(Serialize)]
+struct ReportJson {
+    jobs: Vec<JobJson>,
+    total: JobJson,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    device: Option<DeviceReport>,
+}
+
+#[derive(Serialize)]
+struct JobJson {
+    name: String,
+    class: Option<&'static str>,
+    iops: f64,
+    bandwidth_bytes_per_s: f64,
+    latency_ns: LatencyJson,
+    errors: u64,
+    series: Vec<PointJson>,
+}
+
+#[derive(Serialize)]
+struct LatencyJson {
+    mean: f64,
+    p50: u64,
+    p99: u64,
+    p999: u64,
+    max: u64,
+}
+
+#[derive(Serialize)]
+struct PointJson {
+    t_s: f64,
+    iops: f64,
+    bandwidth_bytes_per_s: f64,
+    p99_ns: u64,
+}
+
+impl From<&JobResult> for JobJson {
+    fn from(job: &JobResult) -> Self {
+        let Summary { iops, bandwidth_bytes_per_s, latency, errors } = job.summary;
+        let Latency { mean, p50, p99, p999, max } = latency;
+        let point = |p: &Point| PointJson {
+            t_s: p.t_s,
+            iops: p.iops,
+            bandwidth_bytes_per_s: p.bandwidth_bytes_per_s,
+            p99_ns: p.p99_ns,
+        };
+        JobJson {
+            name: job.name.clone(),
+            class: job.class.map(|c| c.name()),
+            iops,
+            bandwidth_bytes_per_s,
+            latency_ns: LatencyJson { mean, p50, p99, p999, max },
+            errors,
+            series: job.series.iter().map(point).collect(),
+        }
+    }
+}
+
+impl Report {
+    /// The JSON of `weir bench`.
+    pub fn json(&self) -> impl Serialize + use<> {
+        ReportJson {
+            jobs: self.jobs.iter().map(JobJson::from).collect(),
+            total: JobJson::from(&self.total),
+            device: self.device.clone(),
+        }
+    }
+
+    /// The table, and a second one for a series.
+    pub fn text(&self) -> String {
+        let headings = ["JOB", "CLASS", ">IOPS", ">MB/s", ">MEAN", ">P50", ">P99", ">P99.9", ">MAX", ">ERRORS"];
+        let mut table = Table::new(&headings);
+        for job in &self.jobs {
+            table.row(row(job));
+        }
+        if self.jobs.len() > 1 {
+            table.row(row(&self.total));
+        }
+        let mut out = String::new();
+        if self.jobs.iter().any(|j| !j.series.is_empty()) {
+            out = self.series();
+            out.push('\n');
+        }
+        out + &table.render()
+    }
+
+    fn series(&self) -> String {
+        let mut headings = vec![">T".to_string()];
+        for job in &self.jobs {
+            headings.extend([format!(">{} IOPS", job.name), ">MB/s".to_string(), ">P99".to_string()]);
+        }
+        let mut table = Table::new(&headings.iter().map(String::as_str).collect::<Vec<_>>());
+        for (i, point) in self.total.series.iter().enumerate() {
+            let cells = self.jobs.iter().flat_map(|job| match job.series.get(i) {
+                Some(p) => [count(p.iops), megabytes(p.bandwidth_bytes_per_s), time(p.p99_ns as f64)],
+                None => Default::default(),
+            });
+            table.row(std::iter::once(format!("{}s", point.t_s)).chain(cells));
+        }
+        table.render()
+    }
+}
+
+fn row(job: &JobResult) -> Vec<String> {
+    let s = &job.summary;
+    let l = &s.latency;
+    vec![
+        job.name.clone(),
+        job.class.map_or("-", |c| c.name()).to_string(),
+        count(s.iops),
+        megabytes(s.bandwidth_bytes_per_s),
+        time(l.mean),
+        time(l.p50 as f64),
+        time(l.p99 as f64),
+        time(l.p999 as f64),
+        time(l.max as f64),
+        s.errors.to_string(),
+    ]
+}
+
+fn megabytes(bytes: f64) -> String {
+    format!("{:.1}", bytes / 1e6)
+}
+
+/// `12.3M`, `45.6k`, `789`.
+pub fn count(n: f64) -> String {
+    match n {
+        n if n >= 1e6 => format!("{:.2}M", n / 1e6),
+        n if n >= 1e4 => format!("{:.1}k", n / 1e3),
+        n => format!("{n:.0}"),
+    }
+}
+
+/// `850ns`, `12.3us`, `4.56ms`, `1.20s`.
+pub fn time(ns: f64) -> String {
+    match ns {
+        n if n >= 1e9 => format!("{:.2}s", n / 1e9),
+        n if n >= 1e6 => format!("{:.2}ms", n / 1e6),
+        n if n >= 1e4 => format!("{:.1}us", n / 1e3),
+        n if n >= 1e3 => format!("{:.2}us", n / 1e3),
+        n => format!("{n:.0}ns"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_units::Class;
+
+    fn result(name: &str) -> JobResult {
+        let latency = Latency { mean: 10_500.0, p50: 900, p99: 12_000, p999: 3_000_000, max: 2_000_000_000 };
+        let summary = Summary { iops: 1_234_567.0, bandwidth_bytes_per_s: 5e9, latency, errors: 2 };
+        let point = Point { t_s: 1.0, iops: 9.0, bandwidth_bytes_per_s: 4096.0, p99_ns: 7 };
+        JobResult { name: name.to_string(), class: Some(Class::High), summary, series: vec![point] }
+    }
+
+    #[test]
+    fn the_documented_keys() {
+        let report = Report { jobs: vec![result("gold")], total: result("total"), device: None };
+        let json = serde_json::to_value(report.json()).unwrap();
+        let job = &json["jobs"][0];
+        assert_eq!(job["name"], "gold");
+        assert_eq!(job["class"], "high");
+        assert_eq!(job["iops"], 1_234_567.0);
+        assert_eq!(job["bandwidth_bytes_per_s"], 5e9);
+        let keys = |v: &serde_json::Value| v.as_object().unwrap().keys().cloned().collect::<Vec<_>>().join(" ");
+        assert_eq!(keys(job), "bandwidth_bytes_per_s class errors iops latency_ns name series");
+        assert_eq!(keys(&job["latency_ns"]), "max mean p50 p99 p999");
+        assert_eq!(keys(&job["series"][0]), "bandwidth_bytes_per_s iops p99_ns t_s");
+        assert_eq!(keys(&json), "jobs total");
+        assert_eq!(keys(&json["total"]), keys(job));
+    }
+
+    #[test]
+    fn tables() {
+        let report = Report { jobs: vec![result("gold"), result("b")], total: result("total"), device: None };
+        let text = report.text();
+        assert!(text.contains("gold   high   1.23M  5000.0  10.5us  900ns  12.0us  3.00ms  2.00s       2"), "{text}");
+        assert!(text.starts_with(" T  gold IOPS"), "{text}");
+        assert!(text.lines().last().unwrap().starts_with("total"), "{text}");
+    }
+
+    #[test]
+    fn numbers_for_people() {
+        assert_eq!([count(12.0), count(45_600.0), count(2e6)], ["12", "45.6k", "2.00M"]);
+        assert_eq!([time(5.0), time(1234.0), time(4.5e6)], ["5ns", "1.23us", "4.50ms"]);
+    }
+}

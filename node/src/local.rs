@@ -1,0 +1,383 @@
+//! A drive in the caller's own thread: its clients' rings and buffers are plain memory here, and polling one of them runs
+//! the drive.
+//!
+//! ```text
+//!   Local ── Device (machine, media)
+//!     │        │ Host
+//!     │        ▼
+//!     └─ Memories ── one Vec per client: admin rings, I/O rings, buffers (layout: weir_driver::nvme::Plan)
+//!            ▲
+//!   LocalQueuePair (a view of one client) ── weir_driver::nvme::IoQueue
+//! ```
+//! Each client has a controller of its own, under its tenant; all share the one namespace.
+
+use crate::config::DeviceConfig;
+use crate::device::{Device, OpenError};
+use crate::node::machine_config;
+use std::ops::Range;
+use weir_controller::{Attach, ControllerHandle, Data, DriveStats, Event, Host, Model, Owner, Tag, TenantConfig};
+use weir_driver::nvme::{BringUp, IoQueue, Plan, Port};
+use weir_driver::{Done, Io, QueuePair, TransportError};
+use weir_spec::nvme::entry::SglDescriptor;
+use weir_spec::nvme::register::Doorbell;
+use weir_spec::nvme::{Cqe, Sqe, Status};
+use weir_sys::reactor::{Reactor, ReactorError, Ready};
+use weir_units::{Class, Nanos};
+use zerocopy::{FromBytes, IntoBytes};
+
+/// Where a client's memory begins in its own addresses: 0 stays what it is everywhere, no address.
+const BASE: u64 = 4096;
+
+/// A tenant of a local drive.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LocalTenant {
+    /// For messages and statistics.
+    pub name: String,
+    /// Class of its queues.
+    pub class: Class,
+}
+
+/// Why there is no local drive.
+#[derive(Debug)]
+pub enum LocalError {
+    /// The drive cannot be had.
+    Open(OpenError),
+    /// The kernel's part of it cannot.
+    Reactor(ReactorError),
+}
+
+impl std::fmt::Display for LocalError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            LocalError::Open(e) => e.fmt(f),
+            LocalError::Reactor(e) => e.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for LocalError {}
+
+/// A drive and its clients; see the [module](self).
+pub struct Local {
+    device: Device,
+    reactor: Reactor,
+    events: Vec<Ready>,
+    hosts: Memories,
+    clients: Vec<Client>,
+}
+
+struct Client {
+    controller: ControllerHandle,
+    queue: IoQueue,
+    /// Its buffers' place in its memory.
+    max_io: u32,
+}
+
+/// The clients' memories, by owner.
+#[derive(Default)]
+struct Memories(Vec<Box<[u8]>>);
+
+impl Local {
+    /// Opens a drive for these tenants; a client names its tenant by its place here.
+    ///
+    /// # Errors
+    /// Says what cannot be had and what to change.
+    pub fn open(config: &DeviceConfig, tenants: &[LocalTenant], now: Nanos) -> Result<Local, LocalError> {
+        let mut machine = machine_config(config);
+        // An urgent tenant is what the operator asked for: here they are the same person.
+        let tenant = |t: &LocalTenant| TenantConfig {
+            urgent: t.class == Class::Urgent,
+            hosts: Vec::new(),
+            ..TenantConfig::new(&t.name, t.class)
+        };
+        machine.tenants = tenants.iter().map(tenant).collect();
+        let device = Device::open(config, machine, now).map_err(LocalError::Open)?;
+        let reactor = Reactor::new().map_err(LocalError::Reactor)?;
+        Ok(Local { device, reactor, events: Vec::with_capacity(256), hosts: Memories::default(), clients: Vec::new() })
+    }
+
+    /// Another client: a controller under that tenant, brought up, with one queue pair of `depth` requests of at most
+    /// `buffer` bytes. Its number is its place.
+    ///
+    /// # Errors
+    /// The drive has no such tenant, as many controllers as it may, or no queue as deep.
+    pub fn connect(
+        &mut self,
+        tenant: u16,
+        name: &str,
+        depth: u32,
+        buffer: u32,
+        now: Nanos,
+    ) -> Result<usize, TransportError> {
+        let owner = Owner(self.clients.len() as u32);
+        let attach = Attach { tenant, owner, model: Model::Rings, host: name.into() };
+        let machine = self.device.machine_mut();
+        let controller = machine.attach(now, attach).map_err(|e| TransportError::Refused(e.to_string()))?;
+        let plan = Plan::new(BASE, depth, buffer);
+        self.hosts.0.push(vec![0; plan.memory() as usize].into_boxed_slice());
+        let mut bring_up = BringUp::new(plan);
+        let mut later = now;
+        let mut ready = loop {
+            let mut port =
+                LocalPort { device: &mut self.device, hosts: &mut self.hosts, controller, owner, now: later };
+            if let Some(ready) = bring_up.poll(later, &mut port)? {
+                break ready;
+            }
+            self.run(later);
+            // Nobody waits for a clock here: time passes as fast as the drive needs it.
+            later = later.saturating_add(Nanos::from_millis(1));
+        };
+        let queue = ready.queues.remove(0);
+        let max_io = queue.max_io();
+        self.clients.push(Client { controller, queue, max_io });
+        Ok(self.clients.len() - 1)
+    }
+
+    /// Runs the drive: serves what may be served now.
+    pub fn run(&mut self, now: Nanos) {
+        if self.reactor.files_in_flight() > 0 {
+            self.reactor.turn(&mut self.events);
+            for event in self.events.drain(..) {
+                if let Ready::File(done) = event {
+                    self.device.file_done(done, now, &mut self.hosts, &mut self.reactor);
+                }
+            }
+        }
+        self.device.run(now, &mut self.hosts, &mut self.reactor);
+    }
+
+    /// A client's queue pair, polled at `now`.
+    #[inline]
+    pub fn queue(&mut self, client: usize, now: Nanos) -> LocalQueuePair<'_> {
+        LocalQueuePair { local: self, client, now }
+    }
+
+    /// What the drive has done so far.
+    pub fn stats(&self) -> DriveStats {
+        self.device.machine().stats()
+    }
+}
+
+/// A client's queue pair while it is polled at one moment.
+pub struct LocalQueuePair<'a> {
+    local: &'a mut Local,
+    client: usize,
+    now: Nanos,
+}
+
+/// The client and its port; a macro because both borrow single fields of the drive.
+macro_rules! parts {
+    ($pair:ident) => {{
+        let Local { device, hosts, clients, .. } = &mut *$pair.local;
+        let client = &mut clients[$pair.client];
+        let (controller, owner) = (client.controller, Owner($pair.client as u32));
+        (client, LocalPort { device, hosts, controller, owner, now: $pair.now })
+    }};
+}
+
+impl LocalQueuePair<'_> {
+    /// Rings the doorbell for what was submitted, without running the drive.
+    #[inline]
+    pub fn flush(&mut self) {
+        let (client, mut port) = parts!(self);
+        client.queue.flush(&mut port);
+    }
+
+    /// Appends what has finished, without running the drive.
+    ///
+    /// # Errors
+    /// As [`QueuePair::poll`].
+    #[inline]
+    pub fn reap(&mut self, done: &mut Vec<Done>) -> Result<(), TransportError> {
+        let (client, mut port) = parts!(self);
+        client.queue.reap(&mut port, done)
+    }
+}
+
+impl QueuePair for LocalQueuePair<'_> {
+    #[inline]
+    fn depth(&self) -> u32 {
+        self.local.clients[self.client].queue.depth()
+    }
+
+    #[inline]
+    fn block_size(&self) -> u32 {
+        self.local.clients[self.client].queue.block_size()
+    }
+
+    #[inline]
+    fn capacity(&self) -> u64 {
+        self.local.clients[self.client].queue.capacity()
+    }
+
+    #[inline]
+    fn max_io(&self) -> u32 {
+        self.local.clients[self.client].max_io
+    }
+
+    fn buffer(&mut self, slot: u32) -> &mut [u8] {
+        let client = &self.local.clients[self.client];
+        let at = (client.queue.buffer(slot) - BASE) as usize;
+        &mut self.local.hosts.0[self.client][at..at + client.max_io as usize]
+    }
+
+    #[inline]
+    fn submit(&mut self, io: Io) -> Result<(), TransportError> {
+        io.check(self)?;
+        let (client, mut port) = parts!(self);
+        client.queue.submit(&mut port, io)
+    }
+
+    #[inline]
+    fn poll(&mut self, done: &mut Vec<Done>) -> Result<(), TransportError> {
+        self.flush();
+        self.local.run(self.now);
+        self.reap(done)
+    }
+}
+
+/// How a client's driver reaches its controller: calls, and the client's own memory.
+struct LocalPort<'a> {
+    device: &'a mut Device,
+    hosts: &'a mut Memories,
+    controller: ControllerHandle,
+    owner: Owner,
+    now: Nanos,
+}
+
+impl Port for LocalPort<'_> {
+    fn register(&mut self, offset: u32, size: u8) -> u64 {
+        self.device.machine().register(self.controller, offset, size)
+    }
+
+    fn set_register(&mut self, offset: u32, value: u64, size: u8) {
+        let event = Event::Register { controller: self.controller, offset, value, size };
+        self.device.apply(self.now, event, self.hosts);
+    }
+
+    #[inline]
+    fn doorbell(&mut self, doorbell: Doorbell, value: u32) {
+        let controller = self.controller;
+        let event = match doorbell {
+            Doorbell::SqTail(qid) => Event::SqTail { controller, qid, tail: value },
+            Doorbell::CqHead(qid) => Event::CqHead { controller, qid, head: value },
+        };
+        self.device.apply(self.now, event, self.hosts);
+    }
+
+    fn read(&mut self, address: u64, into: &mut [u8]) {
+        let found = self.hosts.slice(self.owner, address, into.len());
+        into.copy_from_slice(found.unwrap_or_default());
+    }
+
+    fn write(&mut self, address: u64, bytes: &[u8]) {
+        if let Some(place) = self.hosts.slice_mut(self.owner, address, bytes.len()) {
+            place.copy_from_slice(bytes);
+        }
+    }
+
+    #[inline]
+    fn put(&mut self, address: u64, sqe: &Sqe) {
+        self.write(address, sqe.as_bytes());
+    }
+
+    #[inline]
+    fn take(&mut self, address: u64, phase: bool) -> Option<Cqe> {
+        let cqe = Cqe::read_from_bytes(self.hosts.slice(self.owner, address, size_of::<Cqe>())?).ok()?;
+        (cqe.phase() == phase).then_some(cqe)
+    }
+}
+
+impl Memories {
+    #[inline]
+    fn range(address: u64, len: usize) -> Option<Range<usize>> {
+        let at = address.checked_sub(BASE)? as usize;
+        Some(at..at.checked_add(len)?)
+    }
+
+    #[inline]
+    fn slice(&self, owner: Owner, address: u64, len: usize) -> Option<&[u8]> {
+        self.0.get(owner.0 as usize)?.get(Self::range(address, len)?)
+    }
+
+    #[inline]
+    fn slice_mut(&mut self, owner: Owner, address: u64, len: usize) -> Option<&mut [u8]> {
+        self.0.get_mut(owner.0 as usize)?.get_mut(Self::range(address, len)?)
+    }
+
+    /// Calls `each` with address and range of every contiguous piece of `len` bytes at `offset` of a command's data.
+    fn pieces(
+        &mut self,
+        owner: Owner,
+        data: &Data,
+        offset: u32,
+        len: usize,
+        mut each: impl FnMut(&mut [u8], Range<usize>),
+    ) -> Result<(), Status> {
+        let mut at = 0;
+        while at < len {
+            let (address, room) = self.locate(owner, data, u64::from(offset) + at as u64)?;
+            let n = room.min((len - at) as u64) as usize;
+            each(self.slice_mut(owner, address, n).ok_or(Status::DATA_TRANSFER_ERROR)?, at..at + n);
+            at += n;
+        }
+        Ok(())
+    }
+
+    /// The address of byte `offset` of a command's data, and how many bytes follow it there.
+    fn locate(&self, owner: Owner, data: &Data, offset: u64) -> Result<(u64, u64), Status> {
+        match data {
+            Data::Sgl(sgl) if sgl.kind == SglDescriptor::DATA_BLOCK => {
+                let left = u64::from(sgl.length.get()).checked_sub(offset).filter(|n| *n > 0);
+                Ok((sgl.address.get() + offset, left.ok_or(Status::DATA_SGL_LENGTH_INVALID)?))
+            }
+            Data::Prp { prp1, prp2 } => self.locate_prp(owner, *prp1, *prp2, offset),
+            _ => Err(Status::SGL_TYPE_INVALID),
+        }
+    }
+
+    /// PRP entries (base 2.0, 4.1.1). The driver's lists are one page long, and two pages go without a list; which of the
+    /// two PRP2 is, the page's place tells: a list lies below the buffers.
+    fn locate_prp(&self, owner: Owner, prp1: u64, prp2: u64, offset: u64) -> Result<(u64, u64), Status> {
+        const PAGE: u64 = 4096;
+        let first = PAGE - prp1 % PAGE;
+        if offset < first {
+            return Ok((prp1 + offset, first - offset));
+        }
+        let (page, within) = ((offset - first) / PAGE, (offset - first) % PAGE);
+        if prp2 > prp1 && page == 0 {
+            return Ok((prp2 + within, PAGE - within));
+        }
+        let entry = self.slice(owner, prp2 + page * 8, 8).and_then(|b| b.try_into().ok()).map(u64::from_le_bytes);
+        Ok((entry.ok_or(Status::DATA_TRANSFER_ERROR)? + within, PAGE - within))
+    }
+}
+
+impl Host for Memories {
+    #[inline]
+    fn fetch(&mut self, owner: Owner, address: u64) -> Result<Sqe, Status> {
+        let bytes = self.slice(owner, address, size_of::<Sqe>()).ok_or(Status::DATA_TRANSFER_ERROR)?;
+        Sqe::read_from_bytes(bytes).map_err(|_| Status::DATA_TRANSFER_ERROR)
+    }
+
+    #[inline]
+    fn post(&mut self, owner: Owner, address: u64, _: Option<u16>, cqe: &Cqe) -> Result<(), Status> {
+        let place = self.slice_mut(owner, address, size_of::<Cqe>()).ok_or(Status::DATA_TRANSFER_ERROR)?;
+        place.copy_from_slice(cqe.as_bytes());
+        Ok(())
+    }
+
+    fn respond(&mut self, _: Owner, _: Tag, _: &Cqe) {
+        unreachable!("there are no message queues here");
+    }
+
+    #[inline]
+    fn read_data(&mut self, owner: Owner, data: &Data, offset: u32, into: &mut [u8]) -> Result<(), Status> {
+        self.pieces(owner, data, offset, into.len(), |bytes, at| into[at].copy_from_slice(bytes))
+    }
+
+    #[inline]
+    fn write_data(&mut self, owner: Owner, data: &Data, offset: u32, from: &[u8]) -> Result<(), Status> {
+        self.pieces(owner, data, offset, from.len(), |bytes, at| bytes.copy_from_slice(&from[at]))
+    }
+}
