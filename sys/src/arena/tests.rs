@@ -165,6 +165,7 @@ fn huge_pages_where_they_can_be_had() {
     let b = Arena::open(again(&a), SCHEMA).unwrap();
     assert_eq!(b.payload()[first + HUGE], 3);
     assert_eq!(b.is_hugetlb(), a.is_hugetlb());
+    eprintln!("from the system's reserve: {}", a.is_hugetlb());
 }
 
 #[test]
