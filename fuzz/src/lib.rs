@@ -47,7 +47,12 @@ const fn target(name: &'static str, run: fn(&[u8]), max_len: usize) -> Target {
 }
 
 /// Every target that must survive.
-pub const TARGETS: &[Target] = &[];
+pub const TARGETS: &[Target] = &[
+    Target { seeds: arbiter::seeds, ..target("arbiter", arbiter::arbiter, 512) },
+    Target { seeds: nvme_tcp::pdu_seeds, ..target("nvme_tcp_pdu", nvme_tcp::nvme_tcp_pdu, 256) },
+    Target { seeds: nvme_tcp::target_seeds, ..target("nvme_tcp_target", nvme_tcp::nvme_tcp_target, 1024) },
+    Target { seeds: nvme_tcp::initiator_seeds, ..target("nvme_tcp_initiator", nvme_tcp::nvme_tcp_initiator, 1024) },
+];
 
 /// The target that must not survive: it proves that the driver finds bugs.
 pub const CANARY: Target =

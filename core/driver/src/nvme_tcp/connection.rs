@@ -355,6 +355,22 @@ impl<D: Digest> Connection<D> {
         }
     }
 
+    /// The invariants.
+    ///
+    /// # Panics
+    /// When one is broken.
+    pub fn check(&self) {
+        let active = self.commands.iter().filter(|c| c.active).count();
+        assert_eq!(active, self.outstanding, "outstanding commands are counted");
+        let waiting: u64 = self.segments.iter().map(|s| s.len() as u64).sum();
+        assert_eq!(self.sent + waiting, self.queued, "what was queued was sent or is a segment");
+        for s in &self.segments {
+            if let Segment::Header { start, len } = s {
+                assert!(start + len <= self.headers.len(), "segments lie in the headers");
+            }
+        }
+    }
+
     /// Ends a command.
     pub(super) fn complete(&mut self, cid: u16, mut cqe: Cqe, out: &mut Vec<Completion>) {
         let Some(c) = self.commands.get_mut(usize::from(cid)) else { return };
