@@ -9,8 +9,8 @@ use std::time::Instant;
 use weir_arbiter::{Arbiter, Mechanism, QueueKey, Settings};
 use weir_units::Class;
 
-const COMMANDS: u32 = 200_000;
-const RUNS: u32 = 40;
+const COMMANDS: u32 = 10_000;
+const RUNS: u32 = 300;
 
 fn world(mechanism: Mechanism, queues: usize, own: bool) -> (Arbiter, Vec<QueueKey>) {
     let settings = Settings::new(mechanism);

@@ -229,14 +229,8 @@ impl Arbiter {
     pub fn charge(&mut self, queue: QueueKey, cost: u32, still_backlogged: bool) {
         let in_turn = self.next == queue.0 && self.lingers == NONE;
         let mut keep = still_backlogged;
-        if !in_turn {
-            self.let_go();
-        }
-        if !still_backlogged && self.is_backlogged(queue) {
-            self.ready -= 1;
-            if in_turn && self.ready == 0 {
-                (self.lingers, keep) = (queue.0, true);
-            }
+        if !(in_turn && keep) {
+            keep = self.stays(queue, in_turn, keep);
         }
         let r = self.rings.nodes[queue.index()].ring;
         let moved = self.rings.charge(queue.0, cost, keep);
@@ -247,6 +241,21 @@ impl Arbiter {
         } else if moved {
             self.next = after;
         }
+    }
+
+    /// Before a charge that is not in turn, or ends a backlog: who lingers, and whether `queue` stays in the tree.
+    fn stays(&mut self, queue: QueueKey, in_turn: bool, still_backlogged: bool) -> bool {
+        if !in_turn {
+            self.let_go();
+        }
+        if !still_backlogged && self.is_backlogged(queue) {
+            self.ready -= 1;
+            if in_turn && self.ready == 0 {
+                self.lingers = queue.0;
+                return true;
+            }
+        }
+        still_backlogged
     }
 
     /// Charges what the ring is inside; true when somebody else has the turn now, somewhere.

@@ -277,35 +277,42 @@ impl Rings {
 
     /// `n` was served a command of this cost and has (`keep`) or has not more to serve. True when that changes whose
     /// turn it is. Charging a child out of turn, or one that is out, brings it into debt all the same.
-    #[inline]
+    // Most commands do not end a turn: that much belongs into the caller, the rest does not.
+    #[inline(always)]
     pub fn charge(&mut self, n: u32, cost: u32, keep: bool) -> bool {
         self.step();
         let node = &mut self.nodes[n as usize];
-        let ring = &mut self.rings[node.ring as usize];
+        let ring = &self.rings[node.ring as usize];
         if ring.children == 1 {
             return !keep && self.take_out(n);
         }
         let left = i64::from(node.balance) - ring.turn.price.of(cost);
-        if !keep || node.state != State::Current {
-            return self.settle(n, cost, keep);
-        }
-        if left > 0 {
+        if keep && left > 0 && node.state == State::Current {
             node.balance = left as u32;
             return false;
         }
+        if keep && node.state == State::Current { self.end_turn(n, left) } else { self.settle(n, cost, keep) }
+    }
+
+    /// The current child has used its turn up, and `left` is what it owes.
+    #[inline(never)]
+    fn end_turn(&mut self, n: u32, left: i64) -> bool {
+        let node = &mut self.nodes[n as usize];
+        let r = node.ring;
+        let ring = &mut self.rings[r as usize];
         let (rounds, balance) = repay(left, ring.turn.credit * u32::from(node.weight));
         (node.due, node.balance) = (node.due + rounds, balance);
         if ring.waiting == 0 {
             ring.round = node.due;
             return false;
         }
-        let r = node.ring;
         self.push(n);
         self.advance(r);
         self.rings[r as usize].current != n
     }
 
     /// Charges a child that leaves, or whose turn it is not.
+    #[inline(never)]
     fn settle(&mut self, n: u32, cost: u32, keep: bool) -> bool {
         let node = &mut self.nodes[n as usize];
         let ring = &self.rings[node.ring as usize];
