@@ -52,6 +52,8 @@ pub const TARGETS: &[Target] = &[
     Target { seeds: nvme_tcp::pdu_seeds, ..target("nvme_tcp_pdu", nvme_tcp::nvme_tcp_pdu, 256) },
     Target { seeds: nvme_tcp::target_seeds, ..target("nvme_tcp_target", nvme_tcp::nvme_tcp_target, 1024) },
     Target { seeds: nvme_tcp::initiator_seeds, ..target("nvme_tcp_initiator", nvme_tcp::nvme_tcp_initiator, 1024) },
+    Target { seeds: controller::seeds, ..target("controller", controller::controller, 2048) },
+    target("spec_nvme", spec_nvme::spec_nvme, 4200),
 ];
 
 /// The target that must not survive: it proves that the driver finds bugs.

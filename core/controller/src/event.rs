@@ -146,8 +146,8 @@ pub enum Op {
 }
 
 /// One I/O on the drive's media. The executor moves the bytes between `data` (through [`crate::Host`], with `owner`) and the
-/// media, then gives `slot` back with [`Event::Done`]. Where time passes in between, it asks
-/// [`crate::Subsystem::is_live`] before it touches `data` again: the queue may be gone.
+/// media, then gives `slot` back with [`Event::Done`]. Where other events come in between, it asks
+/// [`crate::Subsystem::is_live`] before it touches `data`: the queue may be gone.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Io {
     /// Comes back in [`Event::Done`].
@@ -219,6 +219,9 @@ impl Effects {
     /// Forgets all, after the caller went through [`Effects::as_slice`].
     pub fn clear(&mut self) {
         self.list.clear();
+    }
+    pub(crate) fn retain(&mut self, keep: impl FnMut(&Effect) -> bool) {
+        self.list.retain(keep);
     }
     #[inline]
     pub(crate) fn push(&mut self, effect: Effect) {

@@ -64,6 +64,7 @@ extern crate alloc;
 
 mod admin;
 mod aer;
+mod chaos;
 mod check;
 mod config;
 mod controller;
@@ -72,6 +73,7 @@ mod fabrics;
 mod host;
 mod io;
 mod manage;
+pub mod model;
 mod namespace;
 mod queue;
 mod registers;

@@ -249,6 +249,12 @@ impl Slots {
         }
     }
 
+    /// Whether a slot was handed out and nobody waits for it any more.
+    pub fn is_orphan(&self, id: SlotId) -> bool {
+        let slot = &self.slots[id.index()];
+        slot.state == SlotState::Issued && slot.queue == NONE && !slot.internal
+    }
+
     /// The slot of a command.
     pub fn find(&self, queue: u32, cid: u16) -> Option<u32> {
         self.slots.iter().position(|s| s.queue == queue && s.cid == cid).map(|i| i as u32)

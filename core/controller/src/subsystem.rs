@@ -2,7 +2,7 @@
 
 use crate::config::{Config, DiscoveryRecord, Kind};
 use crate::controller::{Controller, Features, Shutdown, Transport};
-use crate::event::{ControllerHandle, Effects, Event, SlotId, SqHandle};
+use crate::event::{ControllerHandle, Effect, Effects, Event, SlotId, SqHandle};
 use crate::host::{Host, Owner};
 use crate::io::Fetched;
 use crate::namespace::{self, Namespace, Namespaces};
@@ -125,6 +125,8 @@ pub struct Subsystem {
     /// For admin answers; `IDENTIFY_LEN` bytes.
     pub(crate) scratch: Box<[u8]>,
     pub(crate) more: bool,
+    /// Commands died since the last `Run` began: effects may name them.
+    pub(crate) died: bool,
 }
 
 impl Subsystem {
@@ -170,6 +172,7 @@ impl Subsystem {
             busy: 0,
             scratch: alloc::vec![0; weir_spec::nvme::identify::IDENTIFY_LEN].into(),
             more: false,
+            died: false,
             config,
         })
     }
@@ -205,6 +208,8 @@ impl Subsystem {
         }
         if !matches!(event, Event::Run | Event::Tick) {
             self.more = true;
+        } else if self.died {
+            self.withdraw_dead(effects);
         }
     }
 
@@ -517,7 +522,8 @@ impl Subsystem {
         sq.deleter = None;
         sq.holes.clear();
         let starved = core::mem::take(&mut sq.starved);
-        let cq = sq.cq;
+        let index = sq.cq;
+        self.died = true;
         self.arbiter.withdraw(key);
         self.slots.orphan(q);
         self.fetched.retain(|f| f.queue != q);
@@ -526,10 +532,27 @@ impl Subsystem {
             // Event requests hold no entry of the completion queue.
             reserved -= ctrl.aer.reset().len() as u32;
         }
-        if let Some(Some(cq)) = self.cqs.get_mut(cq as usize) {
+        if let Some(Some(cq)) = self.cqs.get_mut(index as usize) {
             cq.credit += reserved;
             cq.starved -= u32::from(starved);
+            if cq.starved > 0 && reserved > 0 {
+                self.feed(index);
+            }
         }
+    }
+
+    /// Takes I/O out of the effects whose queue died in the same turn.
+    #[cold]
+    fn withdraw_dead(&mut self, effects: &mut Effects) {
+        let slots = &mut self.slots;
+        effects.retain(|effect| match effect {
+            Effect::Io(io) if slots.is_orphan(io.slot) => {
+                slots.vacate(io.slot.0);
+                false
+            }
+            _ => true,
+        });
+        self.died = false;
     }
 
     /// Frees a submission queue.
@@ -602,6 +625,8 @@ impl Subsystem {
                 sq.starved = true;
                 return;
             }
+            cq.starved -= u32::from(sq.starved);
+            sq.starved = false;
         }
         self.arbiter.backlog(sq.key);
     }

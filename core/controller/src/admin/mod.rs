@@ -109,12 +109,13 @@ impl Subsystem {
     fn has_admin(&self, c: u32) -> bool {
         let Some(ctrl) = self.ctrl(c) else { return false };
         let q = ctrl.sq(0);
-        if q == NONE || ctrl.csts.cfs() == 1 {
+        if q == NONE {
             return false;
         }
+        // A fabrics host reads CSTS.CFS by a command; the rings of a fatal controller are paused.
         let sq = self.sq(q);
         let credit = sq.cq == NONE || self.cqs[sq.cq as usize].as_ref().is_some_and(|cq| cq.credit > 0);
-        sq.waiting > 0 && sq.state == SqState::Open && credit
+        sq.waiting > 0 && sq.state == SqState::Open && !sq.paused && credit
     }
 
     fn serve_one<H: Host>(&mut self, now: Nanos, c: u32, host: &mut H) {
