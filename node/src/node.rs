@@ -283,6 +283,7 @@ fn spawn(shards: Vec<Shard>, cores: &[usize]) -> Result<Vec<JoinHandle<()>>, Sta
             let result = sched::pin(core);
             let failed = result.is_err();
             let _ = report.send((core, result));
+            drop(report);
             if !failed {
                 shard.run();
             }
