@@ -9,6 +9,7 @@
 //!   memory   GuestMemory                  a front end's memory, mapped; the Memory port of weir-session
 //!   sched    cores, run-queue wait, who is at the other end of a socket and how the kernel ranks it
 //!   crc      CRC32C for NVMe/TCP digests
+//!   transport  queue pairs over sockets and shared rings, for `weir bench` and for drives made of drives
 //! ```
 //!
 //! Decides nothing about NVMe: machines in `core` say what is to be done, `weir-node` calls this crate to do it.

@@ -332,8 +332,9 @@ fn wait_ends_before_its_deadline_and_not_long_before() {
         late.push(now().saturating_sub(deadline).get());
         assert!(waits >= 1 && now().saturating_sub(begin) >= Nanos::from_millis(3));
     }
-    late.sort_unstable();
-    assert!(late[10] < 2_000_000, "half of the waits were late by more than 2 ms: {late:?}");
+    // A busy machine delays many of them, a wrong timeout all.
+    let best = late.iter().min();
+    assert!(best.is_some_and(|ns| *ns < 1_000_000), "every wait was late by more than 1 ms: {late:?}");
     reactor.wait(Some(Nanos(0)), &mut events);
     assert!(events.is_empty(), "a deadline in the past is a turn");
 }
