@@ -1,1 +1,10 @@
-//! t
+//! A guest made of bytes: messages and raw rings against the device machine, over model memory.
+
+mod guest;
+mod hostile;
+mod messages;
+mod packed;
+mod requests;
+mod rings;
+
+use guest::chain;
