@@ -1,2 +1,158 @@
-//! placeholder
-fn main() {}
+//! Measurements side by side with a peer or a limit: what README and docs say about speed comes from here.
+//!
+//! ```text
+//!   core   arbiter + controller + null medium, in this process; weir bench local:null     rr, wrr, drr compared
+//!   tcp    weir up + weir bench          ⇄  bare sockets of the same sizes (bare.rs)       core 0 serves, core 1 asks
+//!   vhost  weir up + weir bench          ⇄  qemu-storage-daemon + weir bench               core 0 serves, core 1 asks
+//! ```
+//! Contestants run in turn, round after round, so that what changes on the machine meets all of them; figures are medians
+//! over the rounds with the lowest and the highest. Who does not run is stopped (SIGSTOP): a spinning server would take
+//! the core. Before each round a cache line goes back and forth between the two cores: virtual machines move.
+//!
+//! `cargo build --release -p weir-cli && cargo run --release -p weir-bench -- all`
+
+mod bare;
+mod client;
+mod core;
+mod figure;
+mod probe;
+mod rig;
+mod servers;
+mod tcp;
+mod vhost;
+
+use clap::{Parser, Subcommand};
+use figure::Report;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use weir_units::{Nanos, parse};
+
+/// Weir's speed, side by side with a peer or a limit.
+#[derive(Debug, Parser)]
+struct Cli {
+    #[command(subcommand)]
+    what: What,
+    #[command(flatten)]
+    setup: Setup,
+    /// Print JSON
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+#[derive(Debug, Subcommand, Clone, Copy, PartialEq, Eq)]
+enum What {
+    /// Arbiter, controller and driver in one thread
+    Core,
+    /// NVMe/TCP against bare sockets
+    Tcp,
+    /// vhost-user-blk against qemu-storage-daemon
+    Vhost,
+    /// All of them
+    All,
+}
+
+/// How to measure.
+#[derive(Debug, clap::Args)]
+pub struct Setup {
+    /// Rounds
+    #[arg(long, global = true, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: u32,
+    /// Length of each run
+    #[arg(long, global = true, default_value = "1s", value_parser = time)]
+    time: Nanos,
+    /// Size of the drives
+    #[arg(long, global = true, default_value = "1GiB")]
+    capacity: String,
+    /// The core that serves
+    #[arg(long, global = true, default_value_t = 0)]
+    server_core: usize,
+    /// The core that asks
+    #[arg(long, global = true, default_value_t = 1)]
+    client_core: usize,
+    /// The binary weir [default: the one beside this program]
+    #[arg(long, global = true, env = "WEIR")]
+    weir: Option<PathBuf>,
+    /// qemu-storage-daemon [default: from PATH, or what ./test has installed]
+    #[arg(long, global = true, env = "QEMU_STORAGE_DAEMON")]
+    qemu_storage_daemon: Option<PathBuf>,
+}
+
+fn time(text: &str) -> Result<Nanos, String> {
+    match parse::nanos(text) {
+        Ok(Nanos(0)) => Err("0 would measure nothing".to_string()),
+        other => other.map_err(|e| e.to_string()),
+    }
+}
+
+/// Why a measurement could not be made; the text is what the user reads.
+#[derive(Debug)]
+pub struct BenchError(pub String);
+
+impl<E: std::error::Error> From<E> for BenchError {
+    fn from(e: E) -> Self {
+        BenchError(e.to_string())
+    }
+}
+
+/// Names what failed.
+pub fn failed(what: impl std::fmt::Display, e: impl std::fmt::Display) -> BenchError {
+    BenchError(format!("{what}: {e}"))
+}
+
+impl Setup {
+    /// The binary that is measured.
+    ///
+    /// # Errors
+    /// It is not there.
+    fn weir(&self) -> Result<PathBuf, BenchError> {
+        let beside = || std::env::current_exe().ok().map(|me| me.with_file_name("weir"));
+        let path = self.weir.clone().or_else(beside).unwrap_or_else(|| "weir".into());
+        if path.is_file() {
+            return Ok(path);
+        }
+        Err(failed(path.display(), "not there; build it with cargo build --release -p weir-cli, or give --weir"))
+    }
+
+    fn seconds(&self) -> f64 {
+        self.time.as_secs_f64()
+    }
+
+    /// Bytes of the drives.
+    ///
+    /// # Errors
+    /// Not a size.
+    fn bytes(&self) -> Result<u64, BenchError> {
+        match parse::bytes(&self.capacity).map_err(|e| failed("--capacity", e))?.get() {
+            n if n >= 1 << 20 => Ok(n),
+            _ => Err(failed("--capacity", "1MiB at least")),
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match run(&cli) {
+        Ok(reports) if cli.json => figure::print_json(&reports),
+        Ok(_) => ExitCode::SUCCESS,
+        Err(BenchError(text)) => {
+            eprintln!("weir-bench: {text}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(cli: &Cli) -> Result<Vec<Report>, BenchError> {
+    let mut reports = Vec::new();
+    let wanted = |w| cli.what == w || cli.what == What::All;
+    type Measure = fn(&Setup) -> Result<Report, BenchError>;
+    let all: [(What, Measure); 3] =
+        [(What::Core, core::measure), (What::Tcp, tcp::measure), (What::Vhost, vhost::measure)];
+    for (_, measure) in all.into_iter().filter(|(w, _)| wanted(*w)) {
+        let report = measure(&cli.setup)?;
+        if !cli.json {
+            println!("{}", report.text());
+        }
+        reports.push(report);
+    }
+    Ok(reports)
+}

@@ -1,0 +1,184 @@
+//! Figures with their spread, ratios of figures, and how they are printed.
+
+use serde::Serialize;
+use std::process::ExitCode;
+
+/// The values of some rounds.
+#[derive(Clone, Debug, Default)]
+pub struct Series(Vec<f64>);
+
+/// Median, lowest and highest.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Spread {
+    /// Median; the mean of the middle two of an even number.
+    pub median: f64,
+    /// Lowest.
+    pub min: f64,
+    /// Highest.
+    pub max: f64,
+}
+
+impl Series {
+    /// Adds a round.
+    pub fn push(&mut self, value: f64) {
+        self.0.push(value);
+    }
+
+    /// Round by round, this one over that one: what happens to the machine in a round happens to both.
+    pub fn over(&self, other: &Series) -> Series {
+        Series(self.0.iter().zip(&other.0).map(|(a, b)| a / b).collect())
+    }
+
+    /// What there is to say of it; zeroes where there was no round.
+    pub fn spread(&self) -> Spread {
+        let mut sorted = self.0.clone();
+        sorted.sort_by(f64::total_cmp);
+        let Some((&min, &max)) = sorted.first().zip(sorted.last()) else {
+            return Spread { median: 0.0, min: 0.0, max: 0.0 };
+        };
+        let (low, high) = (sorted[(sorted.len() - 1) / 2], sorted[sorted.len() / 2]);
+        Spread { median: (low + high) / 2.0, min, max }
+    }
+}
+
+/// Which way a target looks.
+#[derive(Clone, Copy, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Target {
+    /// At least this.
+    AtLeast(f64),
+    /// At most this.
+    AtMost(f64),
+}
+
+/// A line of a report.
+#[derive(Clone, Debug, Serialize)]
+pub struct Line {
+    /// What was measured.
+    pub what: String,
+    /// The unit.
+    pub unit: &'static str,
+    /// The figure.
+    pub value: Spread,
+    /// What it should be.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub target: Option<Target>,
+    /// Whether it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub met: Option<bool>,
+}
+
+/// What one subcommand found.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// The subcommand.
+    pub name: &'static str,
+    /// How it was measured.
+    pub method: Vec<String>,
+    /// The figures.
+    pub lines: Vec<Line>,
+}
+
+impl Report {
+    /// An empty one.
+    pub fn new(name: &'static str, method: Vec<String>) -> Self {
+        Report { name, method, lines: Vec::new() }
+    }
+
+    /// Adds a figure.
+    pub fn figure(&mut self, what: impl Into<String>, unit: &'static str, series: &Series) {
+        self.lines.push(Line { what: what.into(), unit, value: series.spread(), target: None, met: None });
+    }
+
+    /// Adds a figure that has a target; the median is judged.
+    pub fn judged(&mut self, what: impl Into<String>, unit: &'static str, series: &Series, target: Target) {
+        let value = series.spread();
+        let met = match target {
+            Target::AtLeast(t) => value.median >= t,
+            Target::AtMost(t) => value.median <= t,
+        };
+        self.lines.push(Line { what: what.into(), unit, value, target: Some(target), met: Some(met) });
+    }
+
+    /// As a table.
+    pub fn text(&self) -> String {
+        let width = self.lines.iter().map(|l| l.what.chars().count()).max().unwrap_or(0);
+        let mut out = format!("{}\n", self.name);
+        for text in &self.method {
+            out.push_str(&format!("  {text}\n"));
+        }
+        for line in &self.lines {
+            let Spread { median, min, max } = line.value;
+            let pad = " ".repeat(width - line.what.chars().count());
+            let unit = line.unit;
+            out.push_str(&format!(
+                "  {}{pad}  {:>9} {unit:<6} [{} - {}]",
+                line.what,
+                number(median),
+                number(min),
+                number(max)
+            ));
+            match (line.target, line.met) {
+                (Some(Target::AtLeast(t)), Some(met)) => out.push_str(&format!("  at least {t}: {}", word(met))),
+                (Some(Target::AtMost(t)), Some(met)) => out.push_str(&format!("  at most {t}: {}", word(met))),
+                _ => {}
+            }
+            out.push('\n');
+        }
+        out
+    }
+}
+
+fn word(met: bool) -> &'static str {
+    if met { "met" } else { "MISSED" }
+}
+
+fn number(n: f64) -> String {
+    match n.abs() {
+        a if a >= 1e6 => format!("{:.3}M", n / 1e6),
+        a if a >= 1e4 => format!("{:.1}k", n / 1e3),
+        a if a >= 100.0 => format!("{n:.0}"),
+        a if a >= 10.0 => format!("{n:.1}"),
+        _ => format!("{n:.3}"),
+    }
+}
+
+/// Prints all reports as one document.
+pub fn print_json(reports: &[Report]) -> ExitCode {
+    match serde_json::to_string_pretty(reports) {
+        Ok(text) => {
+            println!("{text}");
+            ExitCode::SUCCESS
+        }
+        Err(e) => {
+            eprintln!("weir-bench: {e}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn medians_and_ratios() {
+        let series = |values: &[f64]| Series(values.to_vec());
+        let s = series(&[3.0, 1.0, 2.0]);
+        assert_eq!(s.spread(), Spread { median: 2.0, min: 1.0, max: 3.0 });
+        assert_eq!(series(&[1.0, 4.0]).spread().median, 2.5);
+        assert_eq!(s.over(&series(&[1.0, 2.0, 4.0])).spread(), Spread { median: 0.5, min: 0.5, max: 3.0 });
+        assert_eq!(Series::default().spread().median, 0.0);
+    }
+
+    #[test]
+    fn targets_are_judged_by_the_median() {
+        let mut report = Report::new("x", vec!["so".to_string()]);
+        let series = Series(vec![1.0, 1.2, 9.0]);
+        report.judged("a", "x", &series, Target::AtMost(1.2));
+        report.judged("b", "x", &series, Target::AtLeast(1.3));
+        assert_eq!(report.lines.iter().map(|l| l.met).collect::<Vec<_>>(), [Some(true), Some(false)]);
+        let text = report.text();
+        assert!(text.contains("at most 1.2: met") && text.contains("at least 1.3: MISSED"), "{text}");
+    }
+}

@@ -1,0 +1,235 @@
+//! The servers that are measured, each a process on the server's core, stopped while it is not its turn.
+
+use crate::{BenchError, Setup, client, failed};
+use rustix::process::{Pid, Signal, kill_process};
+use rustix::thread::{CpuSet, sched_setaffinity};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long a server may take to start.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A folder of this run's own, removed with it.
+pub struct Scratch(PathBuf);
+
+impl Scratch {
+    /// In memory: files in it are the tmpfs that is compared with.
+    ///
+    /// # Errors
+    /// /dev/shm is not to be had.
+    pub fn new() -> Result<Self, BenchError> {
+        let path = PathBuf::from(format!("/dev/shm/weir-bench-{}", std::process::id()));
+        std::fs::create_dir(&path).map_err(|e| failed(path.display(), e))?;
+        Ok(Scratch(path))
+    }
+
+    /// A file in it.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // Nothing to be done about it at the end.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A server process.
+pub struct Server {
+    child: Child,
+    pid: Pid,
+}
+
+impl Server {
+    fn start(command: &mut Command, core: usize) -> Result<Self, BenchError> {
+        let name = command.get_program().to_string_lossy().into_owned();
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::inherit())
+            .spawn()
+            .map_err(|e| failed(&name, e))?;
+        let pid = Pid::from_child(&child);
+        let server = Server { child, pid };
+        let mut set = CpuSet::new();
+        set.set(core);
+        // Its threads inherit it: none has been started yet, or they start on the same core.
+        sched_setaffinity(Some(pid), &set).map_err(|e| failed(&name, e))?;
+        Ok(server)
+    }
+
+    fn wait_for(&mut self, what: &str, ready: impl Fn() -> bool) -> Result<(), BenchError> {
+        let begun = Instant::now();
+        while !ready() {
+            if let Some(status) = self.child.try_wait()? {
+                return Err(failed(what, format!("the server ended ({status}) before it was ready")));
+            }
+            if begun.elapsed() > PATIENCE {
+                return Err(failed(what, "the server is not ready after 20 s"));
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(())
+    }
+
+    /// Takes it off its core.
+    ///
+    /// # Errors
+    /// It is gone.
+    pub fn pause(&self) -> Result<(), BenchError> {
+        kill_process(self.pid, Signal::STOP).map_err(|e| failed("stopping a server", e))
+    }
+
+    /// Lets it go on.
+    ///
+    /// # Errors
+    /// It is gone.
+    pub fn resume(&self) -> Result<(), BenchError> {
+        kill_process(self.pid, Signal::CONT).map_err(|e| failed("resuming a server", e))
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may be gone already, and that is what is wanted.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// `weir up` with one RAM drive, polling, and where it can be reached.
+pub struct Weir {
+    /// The process.
+    pub server: Server,
+    /// Bench target of the NVMe/TCP door.
+    pub tcp: String,
+    /// Bench target of the vhost-user door.
+    pub vhost: String,
+}
+
+const NQN: &str = "nqn.2026-11.io.weir:bench:ssd0";
+
+impl Weir {
+    /// Starts it and writes the drive full, so that reads move bytes from memory of its own.
+    ///
+    /// # Errors
+    /// It does not start.
+    pub fn start(setup: &Setup, scratch: &Scratch) -> Result<Self, BenchError> {
+        let (api, socket) = (scratch.path("api.sock"), scratch.path("vhost.sock"));
+        let port = free_port()?;
+        let config = format!(
+            "[node]\nname = \"bench\"\napi = \"unix:{}\"\ncores = [{}]\n\
+             [[device]]\nname = \"ssd0\"\nkind = \"ram\"\ncapacity = \"{}\"\nblock_size = 4096\nnqn = \"{NQN}\"\n\
+             [[tenant]]\nname = \"all\"\nclass = \"high\"\nhosts = [\"*\"]\n\
+             [[export]]\ndevice = \"ssd0\"\ndoor = \"nvme-tcp\"\n\
+             [[export]]\ndevice = \"ssd0\"\ndoor = \"vhost-user:{}\"\ntenant = \"all\"\n\
+             [door.nvme-tcp]\nlisten = \"127.0.0.1:{port}\"\n",
+            api.display(),
+            setup.server_core,
+            setup.capacity,
+            socket.display(),
+        );
+        let file = scratch.path("weir.toml");
+        std::fs::write(&file, config).map_err(|e| failed(file.display(), e))?;
+        let mut command = Command::new(setup.weir()?);
+        command.args(["up", "--poll", "-c"]).arg(&file);
+        let mut server = Server::start(&mut command, setup.server_core)?;
+        server.wait_for("weir up", || UnixStream::connect(&api).is_ok())?;
+        let weir = Weir {
+            server,
+            tcp: format!("nvme-tcp://127.0.0.1:{port}/{NQN}?ns=1"),
+            vhost: format!("vhost-user:{}", socket.display()),
+        };
+        write_full(setup, &weir.vhost)?;
+        Ok(weir)
+    }
+}
+
+/// Writes a drive once from its beginning to its end, and over again for as long as a run lasts.
+fn write_full(setup: &Setup, target: &str) -> Result<(), BenchError> {
+    client::run(setup, target, &["--rw", "write", "--bs", "128KiB", "--qd", "16"]).map(|_| ())
+}
+
+fn free_port() -> Result<u16, BenchError> {
+    Ok(std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+}
+
+/// What qemu-storage-daemon exports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Medium {
+    /// Its null block driver: no bytes are moved.
+    Null,
+    /// A file on tmpfs, written full.
+    Tmpfs,
+}
+
+/// qemu-storage-daemon with a vhost-user-blk export on an I/O thread of its own.
+pub struct Qemu {
+    /// The process.
+    pub server: Server,
+    /// Bench target.
+    pub target: String,
+}
+
+impl Qemu {
+    /// Starts it.
+    ///
+    /// # Errors
+    /// It is not installed, or does not start.
+    pub fn start(setup: &Setup, scratch: &Scratch, medium: Medium) -> Result<Self, BenchError> {
+        let bytes = setup.bytes()?;
+        let (name, node) = match medium {
+            Medium::Null => ("null", format!("driver=null-co,node-name=n0,size={bytes}")),
+            Medium::Tmpfs => {
+                let file = scratch.path("tmpfs.raw");
+                fill_file(&file, bytes)?;
+                ("tmpfs", format!("driver=file,node-name=n0,filename={}", file.display()))
+            }
+        };
+        let socket = scratch.path(&format!("qemu-{name}.sock"));
+        let export = format!(
+            "type=vhost-user-blk,id=e0,addr.type=unix,addr.path={},node-name=n0,writable=on,iothread=io0,\
+             logical-block-size=512",
+            socket.display()
+        );
+        let mut command = Command::new(find_qemu(setup)?);
+        command.args(["--object", "iothread,id=io0,poll-max-ns=1000000", "--blockdev", &node, "--export", &export]);
+        let mut server = Server::start(&mut command, setup.server_core)?;
+        server.wait_for("qemu-storage-daemon", || socket.exists())?;
+        Ok(Qemu { server, target: format!("vhost-user:{}", socket.display()) })
+    }
+}
+
+fn find_qemu(setup: &Setup) -> Result<PathBuf, BenchError> {
+    const NAME: &str = "qemu-storage-daemon";
+    if let Some(path) = &setup.qemu_storage_daemon {
+        return Ok(path.clone());
+    }
+    let home = std::env::var_os("HOME").unwrap_or_default();
+    let installed = Path::new(&home).join(".cache/weir/guest/host").join(NAME);
+    let paths = std::env::var_os("PATH").unwrap_or_default();
+    let mut places = std::env::split_paths(&paths).map(|dir| dir.join(NAME)).chain([installed]);
+    let advice = "not found; ./test installs it, or give --qemu-storage-daemon";
+    places.find(|p| p.is_file()).ok_or_else(|| failed(NAME, advice))
+}
+
+fn fill_file(path: &Path, bytes: u64) -> Result<(), BenchError> {
+    use std::io::Write;
+    let mut file = std::fs::File::create(path).map_err(|e| failed(path.display(), e))?;
+    let mut piece = vec![0u8; 1 << 20];
+    let mut rng = weir_workload::Rng::new(1);
+    for word in piece.chunks_exact_mut(8) {
+        word.copy_from_slice(&rng.next_u64().to_le_bytes());
+    }
+    let mut left = bytes;
+    while left > 0 {
+        let n = left.min(piece.len() as u64);
+        file.write_all(&piece[..n as usize]).map_err(|e| failed(path.display(), e))?;
+        left -= n;
+    }
+    Ok(())
+}
