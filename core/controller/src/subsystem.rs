@@ -1,6 +1,6 @@
 //! One drive: its controllers, queues and slots, and the front door of the machine.
 
-use crate::config::{Config, DiscoveryRecord, Kind};
+use crate::config::{ClassFrom, Config, DiscoveryRecord, Kind};
 use crate::controller::{Controller, Features, Shutdown, Transport};
 use crate::event::{ControllerHandle, Effect, Effects, Event, SlotId, SqHandle};
 use crate::host::{Host, Owner};
@@ -307,6 +307,15 @@ impl Subsystem {
     }
 }
 
+/// Who speaks for a queue of such a controller.
+fn wish_from(transport: Transport) -> ClassFrom {
+    match transport {
+        Transport::Fabrics => ClassFrom::Cattr,
+        Transport::Rings => ClassFrom::Qprio,
+        Transport::Front => ClassFrom::Peer,
+    }
+}
+
 /// Slots fit into the timers' words.
 const MAX_SLOTS: u32 = 1 << 20;
 
@@ -427,7 +436,9 @@ impl Subsystem {
         let (group, tenant, front) = (ctrl.group, ctrl.tenant, ctrl.transport == Transport::Front);
         // A front controller's door splits as it likes.
         let mdts = if front { u64::MAX } else { self.mdts };
-        let key = self.arbiter.add_queue(group, Class::Medium, local);
+        // Its class from the start: a class that was used once is one the arbiter keeps accounts for.
+        let class = self.tenants[usize::from(tenant)].class(wish_from(ctrl.transport), wish);
+        let key = self.arbiter.add_queue(group, class, local);
         let q = key.index() as u32;
         if self.queues.len() <= key.index() {
             self.queues.resize_with(key.index() + 1, || None);
@@ -454,7 +465,7 @@ impl Subsystem {
             paused: false,
             flow_off: false,
             starved: false,
-            class: Class::Medium,
+            class,
             local,
             wish,
             holes: Vec::new(),
@@ -469,25 +480,17 @@ impl Subsystem {
         if ctrl.transport != Transport::Rings {
             ctrl.attached += 1;
         }
-        self.classify(q);
         q
     }
 
     /// Gives a queue the class it is entitled to.
     pub(crate) fn classify(&mut self, q: u32) {
-        let (sq, from) = (self.sq(q), self.wish_source(q));
+        let sq = self.sq(q);
+        let from = self.ctrl(sq.controller).map_or(ClassFrom::Peer, |ctrl| wish_from(ctrl.transport));
         let class = self.tenants[usize::from(sq.tenant)].class(from, sq.wish);
         let (key, local) = (sq.key, sq.local);
         self.sq_mut(q).class = class;
         self.arbiter.set_queue_class(key, class, local);
-    }
-
-    fn wish_source(&self, q: u32) -> crate::config::ClassFrom {
-        match self.ctrl(self.sq(q).controller).map(|ctrl| ctrl.transport) {
-            Some(Transport::Fabrics) => crate::config::ClassFrom::Cattr,
-            Some(Transport::Rings) => crate::config::ClassFrom::Qprio,
-            _ => crate::config::ClassFrom::Peer,
-        }
     }
 
     pub(crate) fn place_cq(&mut self, cq: Cq) -> u32 {
@@ -623,7 +626,7 @@ impl Subsystem {
             if cq.credit == 0 {
                 cq.starved += u32::from(!sq.starved);
                 sq.starved = true;
-                return;
+                return self.arbiter.withdraw(sq.key);
             }
             cq.starved -= u32::from(sq.starved);
             sq.starved = false;
