@@ -33,7 +33,11 @@ impl Subsystem {
         let ctrl = self.ctrl(sq.controller).expect("a queue's controller exists");
         assert_eq!(ctrl.tenant, sq.tenant);
         let serves = sq.qid != 0 && sq.waiting > 0 && sq.state == SqState::Open && !sq.paused && !sq.starved;
-        assert_eq!(self.arbiter.is_backlogged(sq.key), serves, "queue {q} is backlogged exactly if it can be served: {sq:?}");
+        assert_eq!(
+            self.arbiter.is_backlogged(sq.key),
+            serves,
+            "queue {q} is backlogged exactly if it can be served: {sq:?}"
+        );
         if sq.state == SqState::Condemned {
             assert!(sq.waiting == 0 && sq.in_flight == 0, "a condemned queue holds nothing");
         } else {
