@@ -104,6 +104,7 @@ pub struct Connection<D> {
     /// Bytes of the budget held.
     held: u64,
     sq_flow_control: bool,
+    connected: bool,
 }
 
 impl<D: Digest> Connection<D> {
@@ -124,6 +125,7 @@ impl<D: Digest> Connection<D> {
             promised: 0,
             held: 0,
             sq_flow_control: true,
+            connected: false,
         }
     }
 
@@ -136,6 +138,7 @@ impl<D: Digest> Connection<D> {
         }
         self.tx.reserve(depth + 1);
         self.sq_flow_control = sq_flow_control;
+        self.connected = true;
     }
 
     /// Where the connection is in its life.
@@ -336,9 +339,14 @@ impl<D: Digest> Connection<D> {
     fn request_transfer(&mut self, tag: u16, budget: &mut Budget) -> bool {
         let ttag = self.table.ttag(tag);
         let Some(r) = self.table.get_mut(tag) else { return true };
-        let Some(buffer) = budget.take(r.length, self.held) else { return false };
-        self.held += buffer.len() as u64;
-        r.large = Some(buffer);
+        if self.connected {
+            let Some(buffer) = budget.take(r.length, self.held) else { return false };
+            self.held += buffer.len() as u64;
+            r.large = Some(buffer);
+        } else if r.small.len() < r.length as usize {
+            // Nobody's connection yet, so nobody's budget: Connect fits where in-capsule data does.
+            r.small.resize(r.length as usize, 0);
+        }
         r.stage = Stage::Transferring;
         let r2t = R2t {
             ch: R2t::CH,
@@ -386,7 +394,7 @@ impl<D: Digest> Connection<D> {
 
     /// A capsule has arrived whole: the command goes where its data transfer sends it.
     fn dispatch(&mut self, tag: u16, budget: &mut Budget) {
-        let max_transfer = self.settings.max_transfer;
+        let max_transfer = if self.connected { self.settings.max_transfer } else { self.settings.in_capsule };
         let Some(r) = self.table.get_mut(tag) else { return };
         let sgl = r.sqe.sgl();
         let length = sgl.length.get();

@@ -576,6 +576,24 @@ fn a_transfer_longer_than_the_drive_takes_is_a_status() {
     assert!(b.pdus().is_empty());
 }
 
+#[test]
+fn before_connect_no_tenants_budget_is_touched() {
+    let mut b = Bench::fresh(settings());
+    b.feed(ic_req(0, 0).as_bytes());
+    b.take();
+    let mut connect = Sqe { opcode: AdminOpcode::FABRICS.0, ..Sqe::default() };
+    connect.nsid = U32::new(u32::from(FabricsType::CONNECT.0));
+    connect.set_sgl(SglDescriptor::new(SglDescriptor::TRANSPORT_DATA_BLOCK, 0, 1024));
+    b.feed(&b.capsule(connect, &[]));
+    b.feed(&b.capsule(write(2, 65536), &[]));
+    let r2t = b.r2t();
+    assert_eq!((r2t.r2tl.get(), b.budget.used()), (1024, 0));
+    b.feed(&b.h2c(&r2t, 0, &pattern(1024), true));
+    let (early, connect) = (b.c.next_command().unwrap(), b.c.next_command().unwrap());
+    assert_eq!(b.c.data(early.tag), Err(Status::DATA_SGL_LENGTH_INVALID));
+    assert_eq!(b.c.data(connect.tag).unwrap(), pattern(1024));
+}
+
 // Termination.
 
 #[test]

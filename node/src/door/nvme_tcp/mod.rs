@@ -9,13 +9,15 @@
 
 mod conn;
 mod connect;
+#[cfg(test)]
+mod tests;
 
 pub use conn::Moving;
 
 use super::{Arrival, Cx, Kind, index, owner, token};
 use crate::config::{NvmeTcpConfig, TenantConfig};
 use conn::Conn;
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, IoSliceMut, Read, Write};
 use std::net::TcpListener;
 use weir_controller::{Data, Event, Owner, Tag};
 use weir_session::nvme_tcp::{Budget, Settings, State};
@@ -27,6 +29,8 @@ use weir_units::{Bytes, Nanos};
 const HOT: Nanos = Nanos::from_micros(100);
 /// Bytes read from a socket in one go.
 const RECEIVE: usize = 256 << 10;
+/// Bytes read behind data that goes straight to its command's buffer: the next headers.
+const BEHIND: usize = 4 << 10;
 /// A connection without a queue is given up after this long.
 const CONNECT_WITHIN: Nanos = Nanos::from_secs(15);
 /// Marks a listener's token.
@@ -40,6 +44,8 @@ pub struct Door {
     budgets: Vec<Budget>,
     limit: usize,
     listeners: Vec<(TcpListener, WatchId)>,
+    /// A listener could not accept for want of descriptors or memory: it is tried again when a connection has gone.
+    starved: bool,
     conns: Vec<Option<Conn>>,
     free: Vec<u32>,
     hot: Vec<u32>,
@@ -69,6 +75,7 @@ impl Door {
             budgets: (0..=tenants.len()).map(|_| Budget::new(budget)).collect(),
             limit: config.connections.into(),
             listeners: Vec::new(),
+            starved: false,
             conns: Vec::new(),
             free: Vec::new(),
             hot: Vec::new(),
@@ -144,7 +151,10 @@ impl Door {
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return,
                 Err(e) if e.kind() == ErrorKind::Interrupted || e.kind() == ErrorKind::ConnectionAborted => {}
                 Err(e) => {
-                    tracing::error!("cannot accept: {e}");
+                    if !self.starved {
+                        tracing::error!("cannot accept: {e}");
+                    }
+                    self.starved = true;
                     return;
                 }
             }
@@ -245,20 +255,25 @@ impl Door {
             return false;
         }
         let budget = &mut self.budgets[conn.tenant];
-        let got = match conn.session.direct() {
-            Some(buffer) => conn.stream.read(buffer).map(|n| (n, true)),
-            None => conn.stream.read(&mut self.buffer).map(|n| (n, false)),
+        let (got, straight) = match conn.session.direct() {
+            Some(place) => {
+                let straight = place.len();
+                let mut pieces = [IoSliceMut::new(place), IoSliceMut::new(&mut self.buffer[..BEHIND])];
+                (conn.stream.read_vectored(&mut pieces), straight)
+            }
+            None => (conn.stream.read(&mut self.buffer), 0),
         };
         match got {
-            Ok((0, _)) => {
+            Ok(0) => {
                 self.doomed.push(at);
                 false
             }
-            Ok((n, direct)) => {
-                if direct {
-                    conn.session.filled(n, budget);
-                } else {
-                    conn.session.receive(cx.now, &self.buffer[..n], budget);
+            Ok(n) => {
+                if straight > 0 {
+                    conn.session.filled(n.min(straight), budget);
+                }
+                if n > straight {
+                    conn.session.receive(cx.now, &self.buffer[..n - straight], budget);
                 }
                 self.received(at, cx);
                 true
@@ -335,6 +350,9 @@ impl Door {
         while let Some(at) = self.doomed.pop() {
             busy = true;
             self.remove(at, cx);
+            if std::mem::take(&mut self.starved) {
+                (0..self.listeners.len()).for_each(|l| self.accept(l, cx));
+            }
         }
         busy
     }
