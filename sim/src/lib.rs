@@ -1,1 +1,19 @@
-//! placeholder
+#![forbid(unsafe_code)]
+//! Virtual time around the machines that the daemon runs: the same drive, no clock, no threads, no bytes. A seed and a
+//! configuration decide everything that happens.
+//!
+//! ```text
+//!  Job ─▶ Client ─ Event::Submit ─▶ Subsystem ─ Effect::Io ─▶ nothing to move: Event::Done at once
+//!           ▲  closed loop or rate     │  ▲                            │
+//!           └──── Host::respond ◀──────┘  └── now = next_deadline ◀────┘
+//! ```
+//! [`World`] holds one drive and its clients: every [`Job`](weir_workload::Job) is a tenant of its own, with a front
+//! controller and one queue per copy. Service times are the drive's own (`latency` and `slots` of its
+//! [`Config`](weir_controller::Config)); between two of them nothing happens, so the clock jumps.
+//!
+//! Depends on `core/` only. What is not here yet: flash, volumes and several drives.
+
+mod host;
+mod world;
+
+pub use world::{World, WorldError};
