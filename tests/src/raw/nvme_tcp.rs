@@ -243,4 +243,17 @@ impl Host {
         }
         Ok(seen)
     }
+
+    /// Reads until the other side says that it gives up, and then hangs up as the standard wants it: after a C2HTermReq the
+    /// controller waits for the host to close. The PDUs that came, a C2HTermReq last unless the connection just ended.
+    pub fn until_terminated(&mut self) -> Result<Vec<Pdu>, String> {
+        let mut seen = Vec::new();
+        while let Some(pdu) = self.receive().map_err(|e| format!("no C2HTermReq and no end: {e}; came: {seen:02x?}"))? {
+            seen.push(pdu);
+            if seen.last().is_some_and(|p| p.kind == kind::C2H_TERM) {
+                break;
+            }
+        }
+        Ok(seen)
+    }
 }

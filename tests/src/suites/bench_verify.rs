@@ -13,40 +13,42 @@ pub fn tests() -> Vec<Test> {
     vec![
         test(S, "local_ram", |env| patterns(env, "local:ram?capacity=64MiB")),
         test(S, "local_file", local_file),
-        test(S, "nvme_tcp", |env| served(env, "1s", Node::tcp_target)),
-        test(S, "vhost_user", |env| served(env, "1s", |node| node.socket_target("gold.sock"))),
+        test(S, "nvme_tcp", |env| served(env, "1s", Node::tcp_target, &[])),
+        test(S, "nvme_tcp_digests", |env| served(env, "500ms", Node::tcp_target, &["--digests", "hdr,data"])),
+        test(S, "vhost_user_split", |env| served(env, "1s", gold, &[])),
+        test(S, "vhost_user_packed", |env| served(env, "500ms", gold, &["--ring", "packed"])),
         test(S, "blocks_of_4096", blocks_of_4096),
         test(S, "file_behind_nvme_tcp", file_behind_nvme_tcp),
         test(S, "many_jobs_and_a_series", many_jobs_and_a_series),
         test(S, "data_stays_when_hosts_come_and_go", data_stays),
         test(S, "errors_are_said", errors_are_said),
-        long(S, "nvme_tcp_long", |env| served(env, "20s", Node::tcp_target)),
-        long(S, "vhost_user_long", |env| served(env, "20s", |node| node.socket_target("gold.sock"))),
+        long(S, "nvme_tcp_long", |env| served(env, "20s", Node::tcp_target, &[])),
+        long(S, "vhost_user_long", |env| served(env, "20s", gold, &[])),
     ]
 }
 
-/// Each pattern, at a low and a high depth, sizes mixed.
-fn all_patterns(env: &Env, target: &str, time: &str) -> Outcome {
-    for (rw, bs, qd, jobs) in [
-        ("randrw", "4KiB", "32", "1"),
-        ("randwrite", "512B:30/4KiB:40/64KiB:30", "8", "2"),
-        ("randread", "4KiB:50/8KiB:50", "16", "2"),
-        ("write", "128KiB", "4", "1"),
-        ("read", "1MiB", "2", "1"),
-        ("randrw:70", "16KiB", "128", "1"),
+/// Each pattern, at a low and a high depth, sizes mixed. What only reads is checked against what `write` left before it.
+fn all_patterns(env: &Env, target: &str, time: &str, more: &[&str]) -> Outcome {
+    for (rw, bs, qd, jobs, region) in [
+        ("randrw", "4KiB", "32", "1", "64MiB"),
+        ("randwrite", "512B:30/4KiB:40/64KiB:30", "8", "2", "64MiB"),
+        ("randrw:70", "16KiB", "128", "1", "64MiB"),
+        ("write", "128KiB", "4", "1", "4MiB"),
+        ("randread", "4KiB:50/8KiB:50", "16", "2", "4MiB"),
+        ("read", "1MiB", "2", "1", "4MiB"),
     ] {
-        let bs = if target.contains("4096") { bs.replace("512B", "8KiB") } else { bs.into() };
-        let args = ["--rw", rw, "--bs", &bs, "--qd", qd, "--jobs", jobs, "--time", time, "--verify", "crc32c"];
-        let report = bench(env, target, &args).map_err(|e| format!("{rw} {bs}: {e}"))?;
-        report.clean().map_err(|e| format!("{rw} {bs}: {e}"))?;
-        well_formed(&report).map_err(|e| format!("{rw} {bs}: {e}"))?;
+        let what = |e: String| format!("{rw} {bs}: {e}");
+        let mut args = vec!["--rw", rw, "--bs", bs, "--qd", qd, "--jobs", jobs, "--region", region, "--time", time];
+        args.extend(["--verify", "crc32c"].iter().chain(more));
+        let report = bench(env, target, &args).map_err(what)?;
+        report.clean().and_then(|()| well_formed(&report)).map_err(what)?;
         println!("    {rw:<10} {bs:<26} depth {qd:>3} x {jobs}: {:>9.0} IOPS verified", report.total("iops")?);
     }
     bench(env, target, &["--rw", "trim", "--bs", "64KiB", "--qd", "4", "--time", time])?.clean()
 }
 
 fn patterns(env: &Env, target: &str) -> Outcome {
-    all_patterns(env, target, "500ms")
+    all_patterns(env, target, "500ms", &[])
 }
 
 fn local_file(env: &Env) -> Outcome {
@@ -58,8 +60,12 @@ fn local_file(env: &Env) -> Outcome {
     result
 }
 
-fn served(env: &Env, time: &str, target: fn(&Node) -> String) -> Outcome {
-    with_node(env, &Setup::default().socket("gold.sock"), |node| all_patterns(env, &target(node), time))
+fn served(env: &Env, time: &str, target: fn(&Node) -> String, more: &[&str]) -> Outcome {
+    with_node(env, &Setup::default().socket("gold.sock"), |node| all_patterns(env, &target(node), time, more))
+}
+
+fn gold(node: &Node) -> String {
+    node.socket_target("gold.sock")
 }
 
 fn blocks_of_4096(env: &Env) -> Outcome {

@@ -266,13 +266,24 @@ fn tenant_and_device_set(env: &Env) -> Outcome {
         node.cli_ok(&["tenant", "set", "silver", "--class", "high", "--weight", "3"])?;
         let tenants = parse(&node.cli_ok(&["tenant", "ls", "--json"])?)?;
         ensure(tenants[1]["class"] == "high" && tenants[1]["weight"] == 3, || tenants.to_string())?;
+        let set = ["device", "set", "ssd0", "--arbitration", "wrr", "--weights", "20:10:5", "--burst", "8"];
+        node.cli_ok(&set)?;
+        node.cli_ok(&["device", "set", "ssd0", "--quanta", "1MiB:64KiB:4KiB"])?;
+        let devices = parse(&node.cli_ok(&["device", "ls", "--json"])?)?;
+        let now = &devices[0]["arbitration"];
+        let wanted = json!({ "mechanism": "wrr", "burst": 3, "weights": { "high": 20, "medium": 10, "low": 5 },
+            "quanta": { "high": 1 << 20, "medium": 65_536, "low": 4096 } });
+        ensure(*now == wanted, || format!("{now} instead of {wanted}"))?;
         for (args, says) in [
-            (&["tenant", "set", "nobody", "--class", "high"][..], "nobody"),
+            (&["device", "set", "ssd7", "--burst", "none"][..], "ssd7"),
+            (&["device", "set", "ssd0", "--weights", "1:2"], "1:2"),
+            (&["device", "set", "ssd0", "--quanta", "1:2:3"], "1"),
+            (&["tenant", "set", "nobody", "--class", "high"], "nobody"),
             (&["tenant", "set", "silver", "--class", "urgent"], "urgent"),
             (&["tenant", "set", "silver", "--weight", "1000"], "1000"),
         ] {
             let out = node.cli(args)?;
-            let said = !out.status.success() && (out.stderr.contains(says) || out.stderr.contains("256"));
+            let said = !out.status.success() && out.stderr.contains(says) && !out.stderr.contains("panicked");
             ensure(said, || format!("weir {args:?}: {}", out.describe()))?;
         }
         node.alive()

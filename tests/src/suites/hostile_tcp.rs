@@ -251,7 +251,7 @@ fn errors_end_in_a_term_request(env: &Env) -> Outcome {
                 Host::admin(address, &villain(), 0)?.0
             };
             host.send(&bytes)?;
-            let seen = host.until_closed().map_err(|e| format!("{what}: {e}"))?;
+            let seen = host.until_terminated().map_err(|e| format!("{what}: {e}"))?;
             let term = seen.last().filter(|p| p.kind == kind::C2H_TERM);
             ensure(term.is_some(), || format!("{what}: no C2HTermReq before the end: {seen:02x?}"))?;
         }
@@ -264,11 +264,11 @@ fn errors_end_in_a_term_request(env: &Env) -> Outcome {
         ] {
             let mut host = Host::open(address)?;
             host.send(&bytes)?;
-            host.until_closed().map_err(|e| format!("{what}: {e}"))?;
+            host.until_terminated().map_err(|e| format!("{what}: {e}"))?;
         }
         // Wrong data after an R2T.
         for (what, change) in [("another tag", 0usize), ("an offset out of order", 1), ("too much data", 2)] {
-            let mut host = Host::io_queue(address, &villain(), cntlid, 100 + change as u16)?;
+            let mut host = Host::io_queue(address, &villain(), cntlid, 40 + change as u16)?;
             host.send(&wire::io(0x01, 7, 0, 16, Data::Transport(65_536)))?;
             let r2t = host.expect(kind::R2T).map_err(|e| format!("{what}: {e}"))?;
             let (ttag, len) = (r2t.u16(10), r2t.u32(16) as usize);
@@ -278,7 +278,7 @@ fn errors_end_in_a_term_request(env: &Env) -> Outcome {
                 _ => wire::h2c_data(7, ttag, 0, &vec![0; len + 4096], true),
             };
             let _ = host.send(&bytes);
-            let seen = host.until_closed().map_err(|e| format!("{what}: {e}"))?;
+            let seen = host.until_terminated().map_err(|e| format!("{what}: {e}"))?;
             ensure(seen.iter().all(|p| p.kind != kind::RESPONSE), || {
                 format!("{what}: the write completed: {seen:02x?}")
             })?;

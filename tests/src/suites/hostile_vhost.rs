@@ -65,6 +65,9 @@ fn serves(node: &Node) -> Outcome {
 const GOOD: [Desc; 3] =
     [desc(GUEST + HEADER, 16, NEXT, 1), desc(GUEST + DATA, 512, NEXT | WRITE, 2), desc(GUEST + STATUS, 1, WRITE, 0)];
 
+/// More than is needed, but nothing that was used is wrong: success is right as well.
+const HARMLESS: [&str; 1] = ["an indirect table of 4 GiB"];
+
 /// What is wrong, the ring's descriptors, those of an indirect table.
 fn chains() -> Vec<(&'static str, Vec<Desc>, Vec<Desc>)> {
     let [header, data, status] = GOOD;
@@ -119,7 +122,8 @@ fn bad_chains(env: &Env) -> Outcome {
             front.offer(0)?;
             // An error status, a silent end of the ring or of the connection are all right; success is not.
             if front.completion(Duration::from_millis(20))?.is_some() {
-                ensure(front.get::<1>(STATUS)?[0] != 0, || format!("{what}: the request succeeds"))?;
+                let succeeds = front.get::<1>(STATUS)?[0] == 0;
+                ensure(!succeeds || HARMLESS.contains(what), || format!("{what}: the request succeeds"))?;
             }
             drop(front);
             if round as usize % cases.len() == cases.len() - 1 { serves(node).map_err(fail) } else { Ok(()) }

@@ -4,7 +4,10 @@
 use std::os::fd::AsRawFd;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use virtio_driver::{EventFd, VhostUser, VirtioBlkQueue, VirtioBlkTransport, VirtioFeatureFlags as Feature};
+use virtio_driver::{
+    EventFd, VhostUser, VirtioBlkFeatureFlags as Block, VirtioBlkQueue, VirtioBlkTransport,
+    VirtioFeatureFlags as Feature,
+};
 use weir_sys::arena::{Arena, Pages, Schema};
 
 use super::{long, test};
@@ -131,10 +134,11 @@ impl Model {
 type Transport = Box<VirtioBlkTransport>;
 
 fn connect(socket: &str, features: Feature) -> Result<Transport, String> {
-    let transport =
-        VhostUser::new(socket, features.bits()).context(|| format!("virtio-driver connects to {socket}"))?;
+    let block = Block::MQ | Block::FLUSH | Block::DISCARD | Block::WRITE_ZEROES | Block::SEG_MAX | Block::BLK_SIZE;
+    let wanted = features.bits() | block.bits();
+    let transport = VhostUser::new(socket, wanted).context(|| format!("virtio-driver connects to {socket}"))?;
     let transport: Transport = Box::new(transport);
-    let missing = features.bits() & !transport.get_features();
+    let missing = wanted & !transport.get_features();
     ensure(missing == 0, || format!("the server does not offer features {missing:#x}"))?;
     Ok(transport)
 }
