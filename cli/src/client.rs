@@ -31,12 +31,6 @@ impl Client {
         Ok(Client { address })
     }
 
-    /// At this address.
-    #[cfg(test)]
-    pub fn at(address: Address) -> Client {
-        Client { address }
-    }
-
     /// `GET path`.
     pub fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
         self.call("GET", path, None)

@@ -1,1 +1,179 @@
+//! The command line without a process around it: what is accepted, what is printed.
 
+use crate::args::{Cli, Command, DeviceCommand, TenantCommand};
+use crate::ask::describe;
+use crate::connect;
+use crate::output::Table;
+use clap::{CommandFactory, Parser};
+use std::path::Path;
+use weir_node::api::{Counters, DeviceStatus, ExportStatus, ShardStatus, State, Status, TenantStatus};
+use weir_node::config::{Arbitration, ClassFrom, Config, Cost};
+
+fn parsed(line: &str) -> Result<Command, clap::error::ErrorKind> {
+    Cli::try_parse_from(line.split(' ')).map(|cli| cli.command).map_err(|e| e.kind())
+}
+
+#[test]
+fn the_definition_is_consistent() {
+    Cli::command().debug_assert();
+}
+
+#[test]
+fn what_is_accepted() {
+    let Ok(Command::Up(up)) = parsed("weir up -c x.toml --poll --cores 0,2 --listen 127.0.0.1:1,[::1]:2") else {
+        panic!("up")
+    };
+    assert_eq!(
+        (up.config.as_deref(), up.poll, up.cores.as_slice()),
+        (Some(Path::new("x.toml")), true, [0, 2].as_slice())
+    );
+    assert_eq!(up.listen, ["127.0.0.1:1".parse().unwrap(), "[::1]:2".parse().unwrap()]);
+    let Ok(Command::Device(device)) = parsed("weir device set d --weights 1::3 --json --api /x") else { panic!("set") };
+    assert!(matches!(device.command, DeviceCommand::Set(set) if set.weights.as_deref() == Some("1::3")));
+    let Ok(Command::Tenant(tenant)) = parsed("weir tenant set t --weight 256 --class low") else { panic!("set") };
+    assert!(matches!(tenant.command, TenantCommand::Set(set) if set.weight == Some(256)));
+    for line in
+        ["status --json", "tenant ls", "device ls", "export ls", "shutdown", "config --default", "completions zsh"]
+    {
+        assert!(parsed(&format!("weir {line}")).is_ok(), "{line}");
+    }
+}
+
+#[test]
+fn what_is_refused() {
+    use clap::error::ErrorKind::*;
+    for (line, kind) in [
+        ("", DisplayHelpOnMissingArgumentOrSubcommand),
+        (" frobnicate", InvalidSubcommand),
+        (" up --listen localhost:4420", ValueValidation),
+        (" up --cores x", ValueValidation),
+        (" tenant set t", MissingRequiredArgument),
+        (" tenant set t --weight 257", ValueValidation),
+        (" tenant set t --class best", InvalidValue),
+        (" device set d", MissingRequiredArgument),
+        (" device set d --arbitration fair", InvalidValue),
+        (" config --default --check", ArgumentConflict),
+        (" completions", MissingRequiredArgument),
+    ] {
+        assert_eq!(parsed(&format!("weir{line}")).err(), Some(kind), "weir{line}");
+    }
+}
+
+#[test]
+fn columns_line_up() {
+    let mut table = Table::new(&["NAME", ">SIZE", "NOTE"]);
+    table.row(["é".into(), "1".into(), "a b".into()]);
+    table.row(["longer".into(), "12345".into()]);
+    assert_eq!(table.render(), "NAME     SIZE  NOTE\né           1  a b\nlonger  12345\n");
+}
+
+fn status() -> Status {
+    let io = Counters { reads: 10, writes: 20, others: 1, read_bytes: 40_960, written_bytes: 2_000_000_000, errors: 3 };
+    Status {
+        node: "n1".into(),
+        version: "0.1.0".into(),
+        pid: 4711,
+        state: State::Serving,
+        uptime_s: 3_725.5,
+        api: vec!["unix:/run/weir/weir.sock".into()],
+        shards: vec![ShardStatus { core: 0, poll: true, cpu_s: 1.0 }],
+        doors: Vec::new(),
+        devices: vec![DeviceStatus {
+            name: "ssd0".into(),
+            nqn: "nqn.x".into(),
+            serial: "S".into(),
+            media: "ram".into(),
+            capacity_bytes: 1 << 30,
+            block_size: 512,
+            latency_ns: 80_000,
+            slots: 16,
+            slots_busy: 2,
+            slot_bytes: 4 << 20,
+            arbitration: Arbitration::default(),
+            cost: Cost::Bytes,
+            core: 0,
+            controllers: 1,
+            queues: 4,
+            io,
+        }],
+        tenants: vec![TenantStatus {
+            name: "gold".into(),
+            class: "high".into(),
+            urgent: true,
+            weight: 1,
+            hosts: vec!["nqn.h".into(), "*".into()],
+            controllers: 1,
+            queues: 4,
+            io,
+        }],
+        exports: vec![ExportStatus {
+            device: "ssd0".into(),
+            door: "nvme-tcp".into(),
+            addresses: vec!["127.0.0.1:4420".into()],
+            tenant: None,
+            class_from: ClassFrom::Tenant,
+            queues: 64,
+            read_only: true,
+            clients: 1,
+        }],
+    }
+}
+
+#[test]
+fn status_is_one_screen() {
+    let wanted = "\
+node n1  serving for 1 h 2 min  process 4711  weir 0.1.0
+cores 0 (polling)  api unix:/run/weir/weir.sock
+
+devices
+NAME  MEDIA  CAPACITY  LATENCY  SLOTS  ARBITRATION             QUEUES     READ  WRITTEN  ERRORS  NQN
+ssd0  ram        1GiB     80us   2/16  drr 128KiB:64KiB:32KiB       4  41.0 KB   2.0 GB       3  nqn.x
+
+tenants
+NAME  CLASS          WEIGHT  QUEUES  READS  WRITES     READ  WRITTEN  ERRORS  HOSTS
+gold  high (urgent)       1       4     10      20  41.0 KB   2.0 GB       3  nqn.h *
+
+exports
+DEVICE  DOOR      TENANT   CLASS FROM  QUEUES  MODE  CLIENTS  ADDRESS
+ssd0    nvme-tcp  by host  tenant          64  ro          1  127.0.0.1:4420
+";
+    assert_eq!(describe(&status()), wanted);
+}
+
+#[test]
+fn lines_to_paste() {
+    let config = Config::builtin(Path::new("/run/w'eir")).unwrap();
+    let text = connect::lines(&config, &["0.0.0.0:4421".parse().unwrap()], "./weir");
+    let line = |part: &str| {
+        let found: Vec<&str> = text.lines().filter(|l| l.contains(part)).collect();
+        assert_eq!(found.len(), 1, "{part}: {text}");
+        found[0].to_string()
+    };
+    let gold = line("# gold");
+    assert!(
+        gold.starts_with("modprobe nvme-tcp; nvme connect -t tcp -a 127.0.0.1 -s 4421 -n nqn.2026-11.io.weir:n1:ssd0 ")
+    );
+    assert!(gold.contains(" --hostnqn nqn.2026-11.io.weir:host:gold --hostid "), "{gold}");
+    let id = |line: &str| line.split("--hostid ").nth(1).unwrap()[..36].to_string();
+    assert_ne!(id(&gold), id(&line("# silver")));
+    for (i, c) in id(&gold).chars().enumerate() {
+        assert!(if [8, 13, 18, 23].contains(&i) { c == '-' } else { c.is_ascii_hexdigit() }, "{gold}");
+    }
+    let qemu = line("gold.sock,reconnect-ms");
+    assert!(qemu.contains("-object memory-backend-memfd,id=mem,size=2G,share=on"), "{qemu}");
+    assert!(qemu.contains("-chardev 'socket,id=weir,path=/run/w'\\''eir/gold.sock,reconnect-ms=500'"), "{qemu}");
+    assert!(qemu.contains("-device vhost-user-blk-pci,chardev=weir,num-queues=2"), "{qemu}");
+    assert!(
+        line("bench 'nvme-tcp")
+            .starts_with("./weir bench 'nvme-tcp://127.0.0.1:4421/nqn.2026-11.io.weir:n1:ssd0?ns=1' --rw ")
+    );
+    assert!(line("bench 'vhost-user").starts_with("./weir bench 'vhost-user:/run/w'\\''eir/gold.sock' --rw "));
+    assert!(line("weir status").contains("--api 'unix:/run/w'\\''eir/weir.sock'"));
+}
+
+#[test]
+fn shells_take_what_is_quoted() {
+    for (text, wanted) in [("a/b:c=1", "a/b:c=1"), ("a b", "'a b'"), ("", "''"), ("it's", "'it'\\''s'"), ("?", "'?'")] {
+        assert_eq!(connect::quoted(text), wanted);
+    }
+}

@@ -53,6 +53,7 @@ pub const TARGETS: &[Target] = &[
     Target { seeds: nvme_tcp::target_seeds, ..target("nvme_tcp_target", nvme_tcp::nvme_tcp_target, 1024) },
     Target { seeds: nvme_tcp::initiator_seeds, ..target("nvme_tcp_initiator", nvme_tcp::nvme_tcp_initiator, 1024) },
     Target { seeds: controller::seeds, ..target("controller", controller::controller, 2048) },
+    Target { seeds: config::seeds, dictionary: config::DICTIONARY, ..target("config", config::config, 4096) },
     target("spec_nvme", spec_nvme::spec_nvme, 4200),
 ];
 

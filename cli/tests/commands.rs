@@ -1,0 +1,326 @@
+//! The binary against an API whose node exists only here: what it sends, what it prints, how it ends.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use weir_node::api::{
+    Bound, Control, Counters, DevicePatch, DeviceStatus, ExportStatus, Refusal, Running, State, Status, TenantPatch,
+    TenantStatus,
+};
+use weir_node::config::{Address, Arbitration, ClassFrom, Cost};
+
+/// Notes what it was asked to change.
+#[derive(Default)]
+struct Fake {
+    devices: Mutex<Vec<(String, DevicePatch)>>,
+    tenants: Mutex<Vec<(String, TenantPatch)>>,
+    shutdowns: AtomicU32,
+}
+
+impl Fake {
+    fn device(name: &str) -> DeviceStatus {
+        DeviceStatus {
+            name: name.into(),
+            nqn: "nqn.x".into(),
+            serial: "S".into(),
+            media: "ram".into(),
+            capacity_bytes: 1 << 30,
+            block_size: 512,
+            latency_ns: 0,
+            slots: 64,
+            slots_busy: 0,
+            slot_bytes: 4 << 20,
+            arbitration: Arbitration::default(),
+            cost: Cost::Bytes,
+            core: 0,
+            controllers: 0,
+            queues: 0,
+            io: Counters::default(),
+        }
+    }
+
+    fn tenant(name: &str) -> TenantStatus {
+        TenantStatus {
+            name: name.into(),
+            class: "high".into(),
+            urgent: false,
+            weight: 7,
+            hosts: vec!["*".into()],
+            controllers: 0,
+            queues: 0,
+            io: Counters::default(),
+        }
+    }
+}
+
+impl Control for Fake {
+    fn status(&self) -> Result<Status, Refusal> {
+        Ok(Status {
+            node: "here".into(),
+            version: "0".into(),
+            pid: 1,
+            state: State::Serving,
+            uptime_s: 1.0,
+            api: Vec::new(),
+            shards: Vec::new(),
+            doors: Vec::new(),
+            devices: self.devices()?,
+            tenants: self.tenants()?,
+            exports: self.exports()?,
+        })
+    }
+
+    fn devices(&self) -> Result<Vec<DeviceStatus>, Refusal> {
+        Ok(vec![Fake::device("ssd0")])
+    }
+
+    fn tenants(&self) -> Result<Vec<TenantStatus>, Refusal> {
+        Ok(vec![Fake::tenant("gold")])
+    }
+
+    fn exports(&self) -> Result<Vec<ExportStatus>, Refusal> {
+        Ok(vec![ExportStatus {
+            device: "ssd0".into(),
+            door: "vhost-user".into(),
+            addresses: vec!["/x/gold.sock".into()],
+            tenant: Some("gold".into()),
+            class_from: ClassFrom::Peer,
+            queues: 4,
+            read_only: false,
+            clients: 0,
+        }])
+    }
+
+    fn set_device(&self, name: &str, patch: &DevicePatch) -> Result<DeviceStatus, Refusal> {
+        if name == "gone" {
+            return Err(Refusal::NotFound("there is no device \"gone\"; there is ssd0".into()));
+        }
+        self.devices.lock().unwrap().push((name.into(), patch.clone()));
+        Ok(Fake::device(name))
+    }
+
+    fn set_tenant(&self, name: &str, patch: &TenantPatch) -> Result<TenantStatus, Refusal> {
+        self.tenants.lock().unwrap().push((name.into(), patch.clone()));
+        Ok(Fake::tenant(name))
+    }
+
+    fn shutdown(&self) {
+        self.shutdowns.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+struct Served {
+    fake: Arc<Fake>,
+    running: Option<Running>,
+    dir: PathBuf,
+}
+
+impl Served {
+    fn new(name: &str) -> Served {
+        let dir = std::env::temp_dir().join(format!("weir-cli-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let fake = Arc::new(Fake::default());
+        let running = Bound::bind(&[Address::Unix(dir.join("a.sock"))]).unwrap().serve(fake.clone()).unwrap();
+        Served { fake, running: Some(running), dir }
+    }
+
+    fn run(&self, args: &[&str]) -> Output {
+        weir(&self.dir.join("a.sock"), args)
+    }
+
+    #[track_caller]
+    fn good(&self, args: &[&str]) -> String {
+        let out = self.run(args);
+        let (stdout, stderr) = texts(&out);
+        assert!(out.status.success() && stderr.is_empty(), "{args:?}: {:?}\n{stdout}{stderr}", out.status);
+        stdout
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        drop(self.running.take());
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}
+
+fn weir(api: &Path, args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    command.args(args).env("WEIR_API", api).env_remove("WEIR_LOG").stdin(Stdio::null()).output().unwrap()
+}
+
+fn texts(out: &Output) -> (String, String) {
+    (String::from_utf8_lossy(&out.stdout).into_owned(), String::from_utf8_lossy(&out.stderr).into_owned())
+}
+
+/// Exit status and standard error; nothing may be on standard output.
+#[track_caller]
+fn refused(out: &Output, code: i32, message: &str) {
+    let (stdout, stderr) = texts(out);
+    assert_eq!((out.status.code(), stdout.as_str(), stderr.trim_end()), (Some(code), "", message));
+}
+
+#[test]
+fn lists_for_people_and_programs() {
+    let served = Served::new("lists");
+    assert!(served.good(&["status"]).starts_with("node here  serving for 1 s  process 1  weir 0\n"));
+    assert!(served.good(&["device", "ls"]).contains("\nssd0  ram        1GiB        -   0/64  drr 128KiB:64KiB:32KiB"));
+    assert!(served.good(&["tenant", "ls"]).contains("\ngold  high        7"));
+    assert!(served.good(&["export", "ls"]).contains("\nssd0    vhost-user  gold    peer"));
+    let json = |args: &[&str]| serde_json::from_str::<serde_json::Value>(&served.good(args)).unwrap();
+    assert_eq!(json(&["status", "--json"])["node"], "here");
+    assert_eq!(json(&["--json", "device", "ls"])[0]["slots"], 64);
+    assert_eq!(json(&["tenant", "ls", "--json"])[0]["weight"], 7);
+    assert_eq!(json(&["export", "ls", "--json"])[0]["tenant"], "gold");
+}
+
+#[test]
+fn changes_are_sent_as_asked() {
+    let served = Served::new("changes");
+    assert_eq!(
+        served.good(&["tenant", "set", "go ld", "--class", "low", "--weight", "9"]),
+        "go ld: class high, weight 7\n"
+    );
+    let patch = TenantPatch { class: Some("low".into()), weight: Some(9) };
+    assert_eq!(*served.fake.tenants.lock().unwrap(), [("go ld".to_string(), patch)]);
+    let args = "device set ssd0 --arbitration wrr --weights 4::1 --burst none --quanta 8KiB:4096:1MiB";
+    let shown = served.good(&args.split(' ').collect::<Vec<_>>());
+    assert_eq!(shown, "ssd0: 1GiB, drr 128KiB:64KiB:32KiB\n");
+    let sent = serde_json::to_value(&served.fake.devices.lock().unwrap()[0].1).unwrap();
+    let wanted = serde_json::json!({
+        "mechanism": "wrr", "weights": { "high": 4, "low": 1 }, "burst": null,
+        "quanta": { "high": 8192, "medium": 4096, "low": 1_048_576 },
+    });
+    assert_eq!(sent, wanted);
+    served.good(&["device", "set", "ssd0", "--burst", "16", "--json"]);
+    assert_eq!(served.fake.devices.lock().unwrap()[1].1.burst, Some(Some(4)));
+}
+
+#[test]
+fn what_fails_says_why_in_a_line_and_by_status() {
+    let served = Served::new("fails");
+    let gone = served.run(&["device", "set", "gone", "--burst", "1"]);
+    refused(&gone, 1, "weir: there is no device \"gone\"; there is ssd0");
+    for (args, message) in [
+        (["--weights", "1:2"], "weir: --weights: \"1:2\" is not three values high:medium:low"),
+        (["--weights", "0:1:1"], "weir: --weights: 1 to 256 is allowed"),
+        (["--weights", "x:1:1"], "weir: --weights: \"x\" is not a number from 1 to 256"),
+        (["--burst", "3"], "weir: --burst: \"3\": 1, 2, 4, 8, 16, 32, 64 or none is allowed"),
+        (
+            ["--quanta", "1Kib::"],
+            "weir: --quanta: \"1Kib\" is not a size like 4KiB (1024-based), 10GB (1000-based) or 4096",
+        ),
+        (["--quanta", "1KiB::"], "weir: --quanta: 4096 to 1073741824 bytes is allowed"),
+    ] {
+        refused(&served.run(&[&["device", "set", "ssd0"][..], &args].concat()), 2, message);
+    }
+    assert!(served.fake.devices.lock().unwrap().is_empty());
+    let nobody = served.dir.join("nobody.sock");
+    let message = "no node answers; start one with weir up, or name its API with --api";
+    refused(&weir(&nobody, &["status"]), 1, &format!("weir: unix:{}: {message}", nobody.display()));
+    let wrong = served.run(&["status", "--api", "example.org:80"]);
+    refused(&wrong, 2, "weir: --api: \"example.org:80\" is not an address like unix:weir.sock or 127.0.0.1:9400");
+    let usage = served.run(&["tenant", "set", "gold"]);
+    assert_eq!(usage.status.code(), Some(2));
+    assert!(texts(&usage).1.contains("--class"), "{:?}", texts(&usage));
+}
+
+#[test]
+fn an_answer_that_is_no_nodes() {
+    use std::io::{Read, Write};
+    let dir = std::env::temp_dir().join(format!("weir-cli-odd-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    let path = dir.join("odd.sock");
+    let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    let answers = [
+        "",
+        "SSH-2.0-x\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{}",
+        "HTTP/1.1 200 OK\r\n\r\n[]",
+        "HTTP/1.1 500 X\r\n\r\n<html>",
+    ];
+    let peer = std::thread::spawn(move || {
+        for answer in answers {
+            let (mut stream, _) = listener.accept().unwrap();
+            let _ = stream.read(&mut [0; 4096]);
+            let _ = stream.write_all(answer.as_bytes());
+        }
+    });
+    for part in ["is not HTTP", "is not HTTP", "is not HTTP", "does not understand", "HTTP status 500"] {
+        let out = weir(&path, &["status"]);
+        let (stdout, stderr) = texts(&out);
+        assert!(out.status.code() == Some(1) && stdout.is_empty() && stderr.contains(part), "{part}: {stderr}");
+    }
+    peer.join().unwrap();
+    std::fs::remove_dir_all(&dir).unwrap();
+}
+
+#[test]
+fn shutdown_waits_for_the_end() {
+    let mut served = Served::new("shutdown");
+    let running = served.running.take().unwrap();
+    let fake = served.fake.clone();
+    let ender = std::thread::spawn(move || {
+        while fake.shutdowns.load(Ordering::SeqCst) == 0 {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        running.stop();
+    });
+    assert_eq!(served.good(&["shutdown"]), "stopped\n");
+    ender.join().unwrap();
+    assert_eq!(served.fake.shutdowns.load(Ordering::SeqCst), 1);
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_is_no_error() {
+    let served = Served::new("pipe");
+    let script = format!("{} status | true; exit ${{PIPESTATUS[0]}}", env!("CARGO_BIN_EXE_weir"));
+    let api = served.dir.join("a.sock");
+    let out = Command::new("bash").args(["-c", &script]).env("WEIR_API", api).output().unwrap();
+    assert_eq!((out.status.code(), texts(&out).1.as_str()), (Some(0), ""));
+}
+
+#[test]
+fn configurations_are_checked_and_printed() {
+    let dir = std::env::temp_dir().join(format!("weir-cli-config-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    let run = |args: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+        command.args(args).current_dir(&dir).output().unwrap()
+    };
+    std::fs::write(dir.join("bad.toml"), "[[device]]\nslots = 0\nlatency = \"80\"\n").unwrap();
+    for command in
+        [&["config", "-c", "bad.toml", "--check"][..], &["config", "-c", "bad.toml"], &["up", "-c", "bad.toml"]]
+    {
+        refused(
+            &run(command),
+            1,
+            "weir: bad.toml:2: device.ssd0.slots: 0 is out of range; 1 to 4096 is allowed\n\
+             weir: bad.toml:3: device.ssd0.latency: \"80\" is not a time like 80us, 2ms, 10s",
+        );
+    }
+    // The default as text is the default; what is printed says the same as what was read.
+    let default = run(&["config", "--default"]);
+    std::fs::write(dir.join("default.toml"), &default.stdout).unwrap();
+    let printed = run(&["config", "-c", "default.toml"]);
+    assert_eq!(texts(&printed), texts(&run(&["config"])));
+    std::fs::write(dir.join("printed.toml"), &printed.stdout).unwrap();
+    assert_eq!(run(&["config", "-c", "printed.toml"]).stdout, printed.stdout);
+    let checked = run(&["config", "-c", "default.toml", "--check"]);
+    assert!(checked.status.success() && checked.stdout.is_empty() && checked.stderr.is_empty());
+    std::fs::remove_dir_all(&dir).unwrap();
+}
+
+#[test]
+fn help_has_examples_and_completions_are_scripts() {
+    let nowhere = Path::new("/nonexistent");
+    for command in ["up", "config", "completions"] {
+        let out = weir(nowhere, &[command, "--help"]);
+        assert!(out.status.success() && texts(&out).0.contains("Example"), "{command}");
+    }
+    for shell in ["bash", "zsh", "fish"] {
+        assert!(texts(&weir(nowhere, &["completions", shell])).0.contains("shutdown"), "{shell}");
+    }
+}
