@@ -3,6 +3,8 @@
 //! Queues are spread over the three weighted classes, all in one controller (`one`), or each in a tenant of its own
 //! (`own`). `steady`: everybody has an endless backlog of 4 KiB commands. `sparse`: a served queue empties and comes
 //! back, which is a `charge` and a `backlog` more per command. `mixed`: 4 KiB to 1 MiB.
+//!
+//! `pick [WORDS [RUNS]]` measures only what has these words, so often: `pick "Drr own 3" 1` suits a profiler.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -31,9 +33,10 @@ fn world(mechanism: Mechanism, queues: usize, own: bool) -> (Arbiter, Vec<QueueK
     (arbiter, keys)
 }
 
-fn run(arbiter: &mut Arbiter, sizes: &[u32], empties: bool) -> f64 {
+#[inline(never)]
+fn run(arbiter: &mut Arbiter, sizes: &[u32], empties: bool, runs: u32) -> f64 {
     let mut best = f64::MAX;
-    for _ in 0..RUNS {
+    for _ in 0..runs {
         let start = Instant::now();
         for i in 0..COMMANDS {
             let q = black_box(arbiter.pick()).expect("somebody is backlogged");
@@ -49,16 +52,23 @@ fn run(arbiter: &mut Arbiter, sizes: &[u32], empties: bool) -> f64 {
 }
 
 fn main() {
+    let words: Vec<String> = std::env::args().nth(1).unwrap_or_default().split_whitespace().map(String::from).collect();
+    let runs = std::env::args().nth(2).and_then(|runs| runs.parse().ok()).unwrap_or(RUNS);
     let mixed: Vec<u32> = (0..64u32).map(|i| 4096 << (i * 7 % 9)).collect();
-    println!("best of {RUNS}, ns per command     steady  sparse  mixed");
+    println!("best of {runs}, ns per command     steady  sparse  mixed");
     for mechanism in [Mechanism::None, Mechanism::Rr, Mechanism::Wrr, Mechanism::Drr] {
         for own in [false, true] {
             for queues in [1, 3, 100, 10_000] {
+                let line =
+                    [format!("{mechanism:?}"), String::from(if own { "own" } else { "one" }), queues.to_string()];
+                if !words.iter().all(|word| line.contains(word)) {
+                    continue;
+                }
                 let (mut arbiter, _) = world(mechanism, queues, own);
-                let steady = run(&mut arbiter, &[4096], false);
-                let sparse = run(&mut arbiter, &[4096], true);
-                let mixed = run(&mut arbiter, &mixed, false);
-                let (name, layout) = (format!("{mechanism:?}"), if own { "own" } else { "one" });
+                let steady = run(&mut arbiter, &[4096], false, runs);
+                let sparse = run(&mut arbiter, &[4096], true, runs);
+                let mixed = run(&mut arbiter, &mixed, false, runs);
+                let [name, layout, queues] = line;
                 println!("{name:<5}{layout:<5}{queues:>6} queues {steady:>15.1} {sparse:>7.1} {mixed:>6.1}");
             }
         }
