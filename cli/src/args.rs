@@ -1,6 +1,6 @@
 //! The command line.
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use weir_node::config::Mechanism;
@@ -98,7 +98,7 @@ Examples:
 }
 
 #[derive(Debug, Args)]
-#[group(id = "change", required = true, multiple = true, args = ["arbitration", "weights", "burst", "quanta"])]
+#[command(group = ArgGroup::new("change").required(true).multiple(true).args(["arbitration", "weights", "burst", "quanta", "capacity"]))]
 pub struct DeviceSet {
     /// The drive
     pub name: String,
@@ -114,6 +114,9 @@ pub struct DeviceSet {
     /// drr: bytes of high:medium:low in a round, 4KiB to 1GiB each
     #[arg(long, value_name = "H:M:L")]
     pub quanta: Option<String>,
+    /// The drive's new size, at most its max_capacity; hosts and guests are told
+    #[arg(long, value_name = "SIZE")]
+    pub capacity: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -154,7 +157,7 @@ Examples:
 }
 
 #[derive(Debug, Args)]
-#[group(id = "share", required = true, multiple = true, args = ["class", "weight"])]
+#[command(group = ArgGroup::new("share").required(true).multiple(true).args(["class", "weight"]))]
 pub struct TenantSet {
     /// The tenant
     pub name: String,

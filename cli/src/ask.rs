@@ -60,7 +60,8 @@ pub fn device(client: &Client, args: &args::Device, json: bool) -> Result<(), Fa
             if json {
                 return output::json(&device);
             }
-            output::text(&format!("{}: {}\n", device.name, arbitration(&device.arbitration)))
+            let (size, shares) = (Bytes(device.capacity_bytes), arbitration(&device.arbitration));
+            output::text(&format!("{}: {size}, {shares}\n", device.name))
         }
     }
 }
@@ -79,11 +80,14 @@ fn device_patch(set: &DeviceSet) -> Result<DevicePatch, String> {
         let bytes = parse::bytes(t).map_err(|e| format!("--quanta: {e}"))?;
         u32::try_from(bytes.0).map_err(|_| format!("--quanta: {bytes} is out of range; 4KiB to 1GiB is allowed"))
     };
+    let capacity = set.capacity.as_deref().map(parse::bytes).transpose().map_err(|e| format!("--capacity: {e}"))?;
+    let capacity = capacity.map(|bytes| bytes.0);
     let patch = DevicePatch {
         mechanism: set.arbitration.map(Mechanism::from),
         weights: three(set.weights.as_deref(), "--weights", weight)?,
         burst,
         quanta: three(set.quanta.as_deref(), "--quanta", quantum)?,
+        capacity_bytes: capacity,
     };
     patch.check().map_err(|e| format!("--{e}"))?;
     Ok(patch)

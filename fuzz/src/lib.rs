@@ -54,6 +54,9 @@ pub const TARGETS: &[Target] = &[
     Target { seeds: nvme_tcp::initiator_seeds, ..target("nvme_tcp_initiator", nvme_tcp::nvme_tcp_initiator, 1024) },
     Target { seeds: controller::seeds, ..target("controller", controller::controller, 2048) },
     Target { seeds: config::seeds, dictionary: config::DICTIONARY, ..target("config", config::config, 4096) },
+    Target { seeds: vhost_user::message_seeds, ..target("vhost_user_messages", vhost_user::vhost_user_messages, 2048) },
+    Target { seeds: vhost_user::split_seeds, ..target("virtqueue_split", vhost_user::virtqueue_split, 6000) },
+    Target { seeds: vhost_user::packed_seeds, ..target("virtqueue_packed", vhost_user::virtqueue_packed, 6000) },
     target("spec_nvme", spec_nvme::spec_nvme, 4200),
 ];
 

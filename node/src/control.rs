@@ -237,6 +237,15 @@ impl Control for NodeControl {
         let index = self.config.devices.iter().position(|d| d.name == name);
         let index = index.ok_or_else(|| Refusal::NotFound(format!("there is no device \"{name}\"")))?;
         let place = place(index, self.shards.len());
+        if let Some(bytes) = patch.capacity_bytes {
+            let resize = move |s: &mut crate::shard::Shard| -> Result<(), String> {
+                s.drives.device_mut(place.drive).resize(bytes).map_err(|e| e.to_string())?;
+                s.with_doors(|doors, cx| doors.vhost_user.resized(place.drive, bytes, cx));
+                Ok(())
+            };
+            let answer = self.shards[place.shard as usize].call(resize).ok_or_else(gone)?;
+            answer.map_err(|e| Refusal::Invalid(format!("capacity_bytes: {e}")))?;
+        }
         {
             // Held over the call: two patches at once are applied one after the other.
             let mut current = self.arbitration.lock().unwrap_or_else(PoisonError::into_inner);

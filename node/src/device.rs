@@ -13,7 +13,7 @@ use weir_driver::TransportError;
 use weir_spec::nvme::Status;
 use weir_sys::media::{Media, MediaError, MediaKind, Null, Spec, Store};
 use weir_sys::reactor::{FileDone, Reactor, Ready};
-use weir_units::Nanos;
+use weir_units::{Bytes, Nanos};
 
 /// Commands that are executed before completions leave for their hosts.
 const BATCH: usize = 64;
@@ -77,7 +77,9 @@ pub struct Device {
     /// What `Done` may push: nothing; kept because every `apply` takes a list.
     none: Effects,
     disconnects: Vec<Owner>,
+    /// Of the namespace; the medium may be larger.
     capacity: u64,
+    limit: u64,
     block_size: u32,
     due: Nanos,
     dirty: bool,
@@ -91,9 +93,11 @@ impl Device {
     pub fn open(config: &DeviceConfig, mut machine: MachineConfig, now: Nanos) -> Result<Device, OpenError> {
         let (backend, size) = open_backend(config)?;
         let block_size = config.block_size;
+        let limit = size;
+        let size = config.capacity.map_or(limit, |c| c.get().min(limit));
         machine.namespaces = vec![NamespaceConfig { nsid: 1, start: 0, size, block_size, uuid: uuid_of(&config.nqn) }];
         machine.volatile_write_cache = !matches!(backend, Backend::Store(_));
-        Ok(Self::new(Subsystem::new(machine, now)?, backend, size, block_size))
+        Ok(Self { limit, ..Self::new(Subsystem::new(machine, now)?, backend, size, block_size) })
     }
 
     /// The discovery service: a machine without media.
@@ -104,7 +108,8 @@ impl Device {
     fn new(machine: Subsystem, backend: Backend, capacity: u64, block_size: u32) -> Device {
         let (effects, none) = (Effects::new(BATCH), Effects::new(1));
         let disconnects = Vec::new();
-        Device { machine, backend, effects, none, disconnects, capacity, block_size, due: Nanos::NEVER, dirty: true }
+        let (limit, due) = (capacity, Nanos::NEVER);
+        Device { machine, backend, effects, none, disconnects, capacity, limit, block_size, due, dirty: true }
     }
 
     /// The machine, to look at.
@@ -121,6 +126,22 @@ impl Device {
     /// Bytes.
     pub fn capacity(&self) -> u64 {
         self.capacity
+    }
+
+    /// Gives the namespace another size; its hosts are told by an event. What lies beyond a smaller size is kept.
+    ///
+    /// # Errors
+    /// No whole blocks, none at all, or more than the medium has.
+    pub fn resize(&mut self, bytes: u64) -> Result<(), OpenError> {
+        if bytes == 0 || bytes > self.limit {
+            let (size, most) = (Bytes(bytes), Bytes(self.limit));
+            return Err(OpenError::Capacity(format!(
+                "{size} is out of range: this drive was opened with room for {most} (max_capacity)"
+            )));
+        }
+        self.machine_mut().resize_namespace(1, bytes)?;
+        self.capacity = bytes;
+        Ok(())
     }
 
     /// Bytes of a logical block.
@@ -232,7 +253,7 @@ fn open_backend(config: &DeviceConfig) -> Result<(Backend, u64), OpenError> {
         MediaConfig::Block(path) => MediaKind::Block(path.clone()),
         MediaConfig::Nvme(target) => return open_remote(config, target),
     };
-    let capacity = config.capacity.map(|c| c.get());
+    let capacity = config.max_capacity.or(config.capacity).map(|c| c.get());
     let spec = Spec { name: config.name.clone(), kind, capacity, block_size: config.block_size };
     let media = Media::open(&spec)?;
     let size = media.capacity() / u64::from(config.block_size) * u64::from(config.block_size);
@@ -350,6 +371,14 @@ impl Drives {
     /// One of them waits for something that wakes nobody.
     pub fn must_poll(&self) -> bool {
         self.list.iter().any(|d| d.dirty || d.must_poll())
+    }
+
+    /// Upkeep for an idle moment: memory that was deallocated goes back a piece at a time. True while there is more.
+    pub fn background(&mut self) -> bool {
+        self.list.iter_mut().any(|device| match &mut device.backend {
+            Backend::Store(store) => store.background(),
+            _ => false,
+        })
     }
 
     /// None of them executes anything.

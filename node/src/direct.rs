@@ -44,7 +44,7 @@ impl Direct {
         host: &mut H,
         reactor: &mut Reactor,
     ) -> Option<Status> {
-        self.begin(Transfer::new(io), None, machine, host, reactor)
+        self.begin(Transfer::new(io, true), None, machine, host, reactor)
     }
 
     fn begin<H: Host>(
@@ -69,6 +69,7 @@ impl Direct {
         }
         let io = &transfer.io;
         let op = match io.op {
+            _ if transfer.kind() == IoKind::Flush => FileOpKind::Flush,
             Op::Read | Op::Compare => FileOpKind::Read,
             Op::Write => FileOpKind::Write { durable: io.fua },
             Op::WriteZeroes { deallocate } => FileOpKind::Zero { deallocate },

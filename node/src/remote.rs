@@ -43,7 +43,7 @@ impl Remote {
         if self.broken.is_some() {
             return Some(Status::INTERNAL_PATH_ERROR);
         }
-        self.begin(Transfer::new(io), machine, host)
+        self.begin(Transfer::new(io, false), machine, host)
     }
 
     fn begin<H: Host>(&mut self, mut transfer: Transfer, machine: &Subsystem, host: &mut H) -> Option<Status> {

@@ -206,7 +206,7 @@ impl Shard {
     }
 
     fn doors_found_work_while_arming(&mut self, now: Nanos) -> bool {
-        if self.drives.must_poll() {
+        if self.drives.must_poll() || self.drives.background() {
             return true;
         }
         let cx = cx!(self, now);

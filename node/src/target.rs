@@ -5,7 +5,15 @@
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
-use weir_driver::{QueuePair, TransportError};
+use weir_driver::{QueuePair, TransportError, nvme_tcp, vhost_user};
+use weir_sys::transport;
+
+/// Who a node is to the drives that it uses as media.
+pub const HOST_NQN: &str = "nqn.2026-11.io.weir:host:node";
+/// Requests on their way to another drive at once.
+const DEPTH: u32 = 256;
+/// Bytes of the longest request to it.
+const MAX_IO: u32 = 128 << 10;
 
 /// Where a drive is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -102,10 +110,33 @@ impl FromStr for Target {
 pub fn open(target: &str, depth: u32) -> Result<Box<dyn QueuePair + Send>, TransportError> {
     let usage = |e: String| TransportError::Usage(e);
     match target.parse::<Target>().map_err(|e| usage(e.to_string()))? {
-        Target::Local { .. } => {
-            Err(usage("a drive in this process cannot be another drive's media; use kind = ...".into()))
+        Target::Local { .. } => Err(usage(format!(
+            "{target}: a drive of this process cannot be another one's media; name its kind instead"
+        ))),
+        Target::NvmeTcp { host, port, nqn, nsid } => {
+            let options = nvme_tcp::Options {
+                nsid,
+                queues: 1,
+                depth: depth.clamp(1, DEPTH) as u16,
+                ..nvme_tcp::Options::new(&nqn, HOST_NQN)
+            };
+            only(target, transport::nvme_tcp::open(&host, port, &options, MAX_IO)?)
         }
-        Target::NvmeTcp { .. } | Target::VhostUser { .. } => Err(usage(format!("{target} {depth}"))),
+        Target::VhostUser { path } => {
+            let options = vhost_user::Options::default();
+            only(target, transport::vhost_user::connect(&path, options, depth.clamp(1, DEPTH), MAX_IO)?)
+        }
+    }
+}
+
+/// The one queue pair that was asked for.
+fn only<Q: QueuePair + Send + 'static>(
+    target: &str,
+    pairs: Vec<Q>,
+) -> Result<Box<dyn QueuePair + Send>, TransportError> {
+    match pairs.into_iter().next() {
+        Some(pair) => Ok(Box::new(pair)),
+        None => Err(TransportError::Refused(format!("{target}: gives no I/O queue"))),
     }
 }
 

@@ -19,17 +19,26 @@ pub struct Transfer {
     pub at: u32,
     /// Bytes of the chunk that is with the backend.
     pub chunk: u32,
+    /// A flush has to follow, because the backend cannot write through what `io` does.
+    pub flush_after: bool,
+    flushing: bool,
 }
 
 impl Transfer {
-    /// Nothing done yet.
-    pub fn new(io: Io) -> Self {
-        Self { io, at: 0, chunk: 0 }
+    /// Nothing done yet. `writes_through`: the backend honours FUA of a write by itself.
+    pub fn new(io: Io, writes_through: bool) -> Self {
+        let through = match io.op {
+            Op::Write => writes_through,
+            Op::WriteZeroes { .. } => false,
+            _ => true,
+        };
+        Self { io, at: 0, chunk: 0, flush_after: io.fua && !through, flushing: false }
     }
 
     /// What the backend has to do for this chunk.
     pub fn kind(&self) -> IoKind {
         match self.io.op {
+            _ if self.flushing => IoKind::Flush,
             Op::Read | Op::Compare => IoKind::Read,
             Op::Write => IoKind::Write,
             Op::WriteZeroes { .. } => IoKind::WriteZeroes,
@@ -40,7 +49,7 @@ impl Transfer {
 
     /// Where the chunk begins in the drive's media.
     pub fn offset(&self) -> u64 {
-        if self.io.op == Op::Flush { 0 } else { self.io.offset + u64::from(self.at) }
+        if self.kind() == IoKind::Flush { 0 } else { self.io.offset + u64::from(self.at) }
     }
 
     /// Takes the next chunk, at most `limit` bytes, and for a write fetches the host's bytes into `buffer`.
@@ -49,7 +58,7 @@ impl Transfer {
     /// The host's bytes cannot be had: the command fails with this status.
     pub fn begin<H: Host>(&mut self, limit: u32, buffer: &mut [u8], live: bool, host: &mut H) -> Result<(), Status> {
         self.chunk = (self.io.len - self.at).min(limit);
-        if self.io.op != Op::Write {
+        if self.kind() != IoKind::Write {
             return Ok(());
         }
         if !live {
@@ -67,14 +76,18 @@ impl Transfer {
             return Some(status);
         }
         self.at += self.chunk;
-        (self.at >= self.io.len).then_some(Status::SUCCESS)
+        if self.at < self.io.len {
+            return None;
+        }
+        if self.flush_after {
+            (self.flush_after, self.flushing) = (false, true);
+            return None;
+        }
+        Some(Status::SUCCESS)
     }
 
     fn moved(&self) -> usize {
-        match self.io.op {
-            Op::Read | Op::Compare => self.chunk as usize,
-            _ => 0,
-        }
+        if self.kind() == IoKind::Read { self.chunk as usize } else { 0 }
     }
 
     fn deliver<H: Host>(&self, bytes: &[u8], live: bool, host: &mut H) -> Result<(), Status> {
@@ -100,4 +113,100 @@ pub fn compare<H: Host>(io: &Io, at: u32, medium: &[u8], host: &mut H) -> Result
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_controller::{Data, Owner, SlotId, Tag};
+    use weir_spec::nvme::{Cqe, Sqe};
+
+    /// One command's buffer at the host.
+    struct Buffer(Vec<u8>);
+
+    impl Host for Buffer {
+        fn fetch(&mut self, _: Owner, _: u64) -> Result<Sqe, Status> {
+            Err(Status::INTERNAL_ERROR)
+        }
+        fn post(&mut self, _: Owner, _: u64, _: Option<u16>, _: &Cqe) -> Result<(), Status> {
+            Ok(())
+        }
+        fn respond(&mut self, _: Owner, _: Tag, _: &Cqe) {}
+        fn read_data(&mut self, _: Owner, _: &Data, offset: u32, into: &mut [u8]) -> Result<(), Status> {
+            into.copy_from_slice(&self.0[offset as usize..][..into.len()]);
+            Ok(())
+        }
+        fn write_data(&mut self, _: Owner, _: &Data, offset: u32, from: &[u8]) -> Result<(), Status> {
+            self.0[offset as usize..][..from.len()].copy_from_slice(from);
+            Ok(())
+        }
+    }
+
+    fn io(op: Op, len: u32, fua: bool) -> Io {
+        let (slot, owner, data) = (SlotId(0), Owner(0), Data::Tag(Tag(0)));
+        Io { slot, owner, data, op, nsid: 1, offset: 8192, len, fua }
+    }
+
+    /// Runs a transfer against a medium in memory; the kinds and offsets of what the backend saw, and how it ended.
+    fn run(mut t: Transfer, limit: u32, medium: &mut [u8], host: &mut Buffer) -> (Vec<(IoKind, u64, u32)>, Status) {
+        let mut seen = Vec::new();
+        let mut buffer = vec![0xee; limit as usize];
+        loop {
+            if let Err(status) = t.begin(limit, &mut buffer, true, host) {
+                return (seen, status);
+            }
+            seen.push((t.kind(), t.offset(), t.chunk));
+            let at = t.offset() as usize;
+            match t.kind() {
+                IoKind::Read => buffer[..t.chunk as usize].copy_from_slice(&medium[at..][..t.chunk as usize]),
+                IoKind::Write => medium[at..][..t.chunk as usize].copy_from_slice(&buffer[..t.chunk as usize]),
+                _ => {}
+            }
+            if let Some(status) = t.finish(Status::SUCCESS, &buffer, true, host) {
+                return (seen, status);
+            }
+        }
+    }
+
+    #[test]
+    fn chunks_cover_everything_once() {
+        let mut medium: Vec<u8> = (0..32768u32).map(|i| (i / 7) as u8).collect();
+        let mut host = Buffer(vec![0; 10240]);
+        let (seen, status) = run(Transfer::new(io(Op::Read, 10240, false), true), 4096, &mut medium, &mut host);
+        let read = IoKind::Read;
+        assert_eq!(seen, [(read, 8192, 4096), (read, 12288, 4096), (read, 16384, 2048)]);
+        assert!(status.is_success());
+        assert_eq!(host.0, medium[8192..][..10240]);
+        let (_, status) = run(Transfer::new(io(Op::Compare, 10240, false), true), 4096, &mut medium, &mut host);
+        assert!(status.is_success());
+        host.0[9000] ^= 1;
+        let (_, status) = run(Transfer::new(io(Op::Compare, 10240, false), true), 4096, &mut medium, &mut host);
+        assert!(status.same_code(Status::COMPARE_FAILURE));
+        let (_, status) = run(Transfer::new(io(Op::Write, 10240, false), true), 4096, &mut medium, &mut host);
+        assert!(status.is_success());
+        assert_eq!(host.0, medium[8192..][..10240]);
+    }
+
+    #[test]
+    fn force_unit_access_ends_with_a_flush_where_the_backend_cannot_write_through() {
+        let mut medium = vec![0; 32768];
+        let mut host = Buffer(vec![1; 4096]);
+        let zeroes = Op::WriteZeroes { deallocate: false };
+        for (op, through, flush) in [(Op::Write, true, false), (Op::Write, false, true), (zeroes, true, true)] {
+            let (seen, status) = run(Transfer::new(io(op, 4096, true), through), 4096, &mut medium, &mut host);
+            assert!(status.is_success());
+            assert_eq!(seen.last().map(|s| s.0 == IoKind::Flush), Some(flush), "{op:?}");
+            assert_eq!(seen.len(), 1 + usize::from(flush));
+        }
+    }
+
+    #[test]
+    fn a_dead_queue_is_never_touched() {
+        let mut host = Buffer(Vec::new());
+        let mut write = Transfer::new(io(Op::Write, 4096, false), true);
+        assert!(write.begin(4096, &mut [0; 4096], false, &mut host).is_err());
+        let mut read = Transfer::new(io(Op::Read, 4096, false), true);
+        assert!(read.begin(4096, &mut [0; 4096], false, &mut host).is_ok());
+        assert_eq!(read.finish(Status::SUCCESS, &[0; 4096], false, &mut host), Some(Status::SUCCESS));
+    }
 }

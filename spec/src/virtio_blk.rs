@@ -223,9 +223,9 @@ mod tests {
     proptest! {
         #[test]
         fn round_trip(bytes in proptest::array::uniform32(any::<u8>()), more in proptest::collection::vec(any::<u8>(), 72)) {
-            prop_assert_eq!(RequestHeader::read_from_bytes(&bytes[..16]).unwrap().as_bytes(), &bytes[..16]);
-            prop_assert_eq!(RangeSegment::read_from_bytes(&bytes[16..]).unwrap().as_bytes(), &bytes[16..]);
-            prop_assert_eq!(Config::read_from_bytes(&more).unwrap().as_bytes(), &more[..]);
+            prop_assert!(RequestHeader::read_from_bytes(&bytes[..16]).unwrap().as_bytes() == &bytes[..16]);
+            prop_assert!(RangeSegment::read_from_bytes(&bytes[16..]).unwrap().as_bytes() == &bytes[16..]);
+            prop_assert!(Config::read_from_bytes(&more).unwrap().as_bytes() == &more[..]);
         }
 
         #[test]

@@ -213,10 +213,10 @@ mod tests {
     proptest! {
         #[test]
         fn round_trip(bytes in any::<[u8; 16]>()) {
-            prop_assert_eq!(SplitDescriptor::read_from_bytes(&bytes).unwrap().as_bytes(), &bytes);
-            prop_assert_eq!(PackedDescriptor::read_from_bytes(&bytes).unwrap().as_bytes(), &bytes);
-            prop_assert_eq!(UsedElement::read_from_bytes(&bytes[..8]).unwrap().as_bytes(), &bytes[..8]);
-            prop_assert_eq!(EventSuppression::read_from_bytes(&bytes[..4]).unwrap().as_bytes(), &bytes[..4]);
+            prop_assert!(SplitDescriptor::read_from_bytes(&bytes).unwrap().as_bytes() == bytes);
+            prop_assert!(PackedDescriptor::read_from_bytes(&bytes).unwrap().as_bytes() == bytes);
+            prop_assert!(UsedElement::read_from_bytes(&bytes[..8]).unwrap().as_bytes() == &bytes[..8]);
+            prop_assert!(EventSuppression::read_from_bytes(&bytes[..4]).unwrap().as_bytes() == &bytes[..4]);
         }
 
         #[test]

@@ -25,7 +25,7 @@ fn paths() -> Value {
             "parameters": [name_parameter()],
             "get": named(operation("device", "One drive.", "Device")),
             "patch": patch(
-                "set_device", "Change a drive's arbitration while I/O runs; what is left out stays.", "DevicePatch", "Device",
+                "set_device", "Change a drive's arbitration or size while I/O runs; what is left out stays.", "DevicePatch", "Device",
             ),
         },
         "/v1/tenants": { "get": list("tenants", "All tenants.", "Tenant") },
@@ -210,6 +210,7 @@ fn schemas() -> Value {
             ("weights?", shares_patch(&weight())),
             ("burst?", burst()),
             ("quanta?", shares_patch(&quantum())),
+            ("capacity_bytes?", number("Size: whole blocks, at most the device's max_capacity.")),
         ]),
         "TenantPatch": object(&[
             ("class?", words(&["urgent", "high", "medium", "low"])),

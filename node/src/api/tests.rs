@@ -372,7 +372,13 @@ fn answers_are_as_described() {
     check("TenantPatch", json!({ "class": "low", "weight": 3 }));
     let weights = Some(SharesPatch { high: Some(1), medium: None, low: None });
     let quanta = Some(SharesPatch { high: Some(4096), medium: Some(4096), low: Some(4096) });
-    let patch = DevicePatch { mechanism: Some(Mechanism::Rr), weights, burst: Some(None), quanta };
+    let patch = DevicePatch {
+        mechanism: Some(Mechanism::Rr),
+        weights,
+        burst: Some(None),
+        quanta,
+        capacity_bytes: Some(1 << 30),
+    };
     check("DevicePatch", serde_json::to_value(&patch).unwrap());
     assert_eq!(serde_json::from_value::<DevicePatch>(serde_json::to_value(&patch).unwrap()).unwrap(), patch);
 }

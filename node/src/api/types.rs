@@ -187,6 +187,9 @@ pub struct DevicePatch {
     /// Bytes a round, 4 KiB to 1 GiB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quanta: Option<SharesPatch<u32>>,
+    /// Bytes, whole blocks, at most the device's `max_capacity`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capacity_bytes: Option<u64>,
 }
 
 /// A `null` that was written is a value, unlike a key that was not.
@@ -225,7 +228,7 @@ impl DevicePatch {
     /// Every number is in the range that the configuration allows, and there is something to do.
     pub fn check(&self) -> Result<(), String> {
         if *self == DevicePatch::default() {
-            return Err("nothing to change; give mechanism, weights, burst or quanta".into());
+            return Err("nothing to change; give mechanism, weights, burst, quanta or capacity_bytes".into());
         }
         if self.weights.is_some_and(|w| !w.all(|n| (1..=256).contains(&n))) {
             return Err("weights: 1 to 256 is allowed".into());

@@ -64,6 +64,7 @@ fn rest(section: &Section<'_>, name: &str, node: &str, media: MediaConfig) -> De
     let device = DeviceConfig {
         name: name.to_string(),
         capacity: capacity(section, &media, block_size),
+        max_capacity: section.get("max_capacity", whole_blocks(block_size)),
         media,
         block_size,
         latency: section.or("latency", Nanos(0), time(MAX_LATENCY)),
@@ -77,6 +78,11 @@ fn rest(section: &Section<'_>, name: &str, node: &str, media: MediaConfig) -> De
         nqn,
         serial,
     };
+    if let (Some(capacity), Some(most)) = (device.capacity, device.max_capacity) {
+        if most < capacity {
+            section.fault("max_capacity", format!("{most} is less than the capacity, {capacity}"));
+        }
+    }
     DeviceRead { device, line: section.line(), path: section.path(), nqn: placed_nqn, serial: placed_serial }
 }
 
@@ -122,16 +128,20 @@ fn parse_media(text: &str, base: &Path) -> Result<MediaConfig, String> {
 }
 
 fn capacity(section: &Section<'_>, media: &MediaConfig, block_size: u32) -> Option<Bytes> {
-    let given = section.get("capacity", |v| {
+    let given = section.get("capacity", whole_blocks(block_size));
+    match media {
+        MediaConfig::Ram | MediaConfig::Null => given.or(Some(DEFAULT_CAPACITY)),
+        MediaConfig::File(_) | MediaConfig::Block(_) | MediaConfig::Nvme(_) => given,
+    }
+}
+
+fn whole_blocks(block_size: u32) -> impl Fn(&Value) -> Read<Bytes> {
+    move |v| {
         let bytes = size(CAPACITY)(v)?;
         match bytes.0 % u64::from(block_size) {
             0 => Ok(bytes),
             _ => Err(format!("{bytes} is not a multiple of the block size, {block_size} bytes").into()),
         }
-    });
-    match media {
-        MediaConfig::Ram | MediaConfig::Null => given.or(Some(DEFAULT_CAPACITY)),
-        MediaConfig::File(_) | MediaConfig::Block(_) | MediaConfig::Nvme(_) => given,
     }
 }
 

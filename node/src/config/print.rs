@@ -68,6 +68,9 @@ fn write_device(out: &mut String, device: &DeviceConfig) -> std::fmt::Result {
     if let Some(capacity) = device.capacity {
         writeln!(out, "capacity = {}", string(capacity))?;
     }
+    if let Some(most) = device.max_capacity {
+        writeln!(out, "max_capacity = {}", string(most))?;
+    }
     writeln!(out, "block_size = {}\nlatency = {}", device.block_size, string(device.latency))?;
     writeln!(out, "slots = {}\nslot_bytes = {}", device.slots, string(device.slot_bytes))?;
     write_arbitration(out, &device.arbitration)?;

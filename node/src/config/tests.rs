@@ -584,7 +584,7 @@ fn bench_targets_take_the_keys_of_a_device() {
         (
             "ram",
             "name=x",
-            "name: unknown key; there is arbitration, block_size, burst, capacity, class_from, cost, latency, nqn, quanta, queue_depth, queues, serial, slot_bytes, slots, weights",
+            "name: unknown key; there is arbitration, block_size, burst, capacity, class_from, cost, latency, max_capacity, nqn, quanta, queue_depth, queues, serial, slot_bytes, slots, weights",
         ),
         ("p3700", "", "\"p3700\" is no medium; there is ram, null, file:PATH, block:PATH and nvme:TARGET"),
         ("", "", "\"\" is no local device"),
@@ -651,6 +651,7 @@ prop_compose! {
             name: format!("dev{index}"),
             media,
             capacity: capacity.or(always).map(|n| Bytes(n * u64::from(block_size))),
+            max_capacity: capacity.filter(|n| n % 2 == 0).map(|n| Bytes(n * 2 * u64::from(block_size))),
             block_size,
             latency: Nanos(latency),
             slots,

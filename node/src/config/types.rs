@@ -62,6 +62,8 @@ pub struct DeviceConfig {
     pub media: MediaConfig,
     /// `None`: as large as the medium is (a file, a block device, another drive).
     pub capacity: Option<Bytes>,
+    /// The most that it can be grown to while it runs; `None`: its capacity.
+    pub max_capacity: Option<Bytes>,
     /// Logical block: 512 or 4096.
     pub block_size: u32,
     /// Fixed service time of a command; 0: as fast as the medium.
