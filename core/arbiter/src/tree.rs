@@ -27,6 +27,7 @@ impl Arbiter {
 
     /// Removes a tenant with its groups and queues.
     pub fn remove_tenant(&mut self, tenant: TenantKey) {
+        self.let_go();
         for g in 0..self.groups.len() as u32 {
             if self.groups[g as usize].as_ref().is_some_and(|group| group.tenant == tenant.0) {
                 self.remove_group(GroupKey(g));
@@ -71,6 +72,7 @@ impl Arbiter {
 
     /// Removes a group with its queues.
     pub fn remove_group(&mut self, group: GroupKey) {
+        self.let_go();
         for q in self.queues_of_group(group.0) {
             self.remove_queue(QueueKey(q));
         }
