@@ -37,6 +37,10 @@ fn all_patterns(env: &Env, target: &str, time: &str, more: &[&str]) -> Outcome {
         ("randread", "4KiB:50/8KiB:50", "16", "2", "4MiB"),
         ("read", "1MiB", "2", "1", "4MiB"),
     ] {
+        // A RAM drive of this process's own is empty at its start: there is nothing for reads alone to check.
+        if target.starts_with("local:ram") && matches!(rw, "read" | "randread") {
+            continue;
+        }
         let what = |e: String| format!("{rw} {bs}: {e}");
         let mut args = vec!["--rw", rw, "--bs", bs, "--qd", qd, "--jobs", jobs, "--region", region, "--time", time];
         args.extend(["--verify", "crc32c"].iter().chain(more));
