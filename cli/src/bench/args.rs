@@ -2,6 +2,7 @@
 
 use crate::failure::Failure;
 use std::fmt::Display;
+use weir_node::config::DeviceConfig;
 use weir_node::target::Target;
 use weir_units::{Class, Nanos, parse};
 use weir_workload::{Job, Mix, Pattern, Rate, Region};
@@ -160,7 +161,13 @@ impl Args {
         if jobs.is_empty() {
             jobs.push(defaults);
         }
-        let parse = |text: &str| text.parse::<Target>().map_err(Failure::usage);
+        let parse = |text: &str| -> Result<Target, Failure> {
+            let target = text.parse::<Target>().map_err(Failure::usage)?;
+            if let Target::Local { kind, query } = &target {
+                DeviceConfig::from_query(kind, query).map_err(|e| Failure::usage(format_args!("bench {text}: {e}")))?;
+            }
+            Ok(target)
+        };
         let main = parse(&self.target)?;
         let targets = jobs.iter().map(|j| j.target.as_deref().map_or(Ok(main.clone()), parse));
         let run = Run {

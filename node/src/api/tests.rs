@@ -229,7 +229,7 @@ fn shares_change_and_what_is_left_out_stays() {
 fn wrong_values_are_refused_in_json() {
     let served = Served::new("wrong");
     for (path, body, code, error) in [
-        ("/v1/devices/ssd0", "{}", 400, "nothing to change; give mechanism, weights, burst or quanta"),
+        ("/v1/devices/ssd0", "{}", 400, "nothing to change; give mechanism, weights, burst, quanta or capacity_bytes"),
         ("/v1/devices/ssd0", r#"{"weights":{"high":0}}"#, 400, "weights: 1 to 256 is allowed"),
         ("/v1/devices/ssd0", r#"{"weights":{"low":257}}"#, 400, "weights: 1 to 256 is allowed"),
         ("/v1/devices/ssd0", r#"{"burst":7}"#, 400, "burst: 0 to 6 (a power of two) or null is allowed"),

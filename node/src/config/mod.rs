@@ -25,6 +25,8 @@ mod types;
 mod value;
 
 #[cfg(test)]
+mod docs;
+#[cfg(test)]
 mod tests;
 
 pub use error::{ConfigError, Problem};

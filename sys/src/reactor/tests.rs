@@ -323,14 +323,13 @@ fn wait_ends_before_its_deadline_and_not_long_before() {
     let mut late = Vec::new();
     for _ in 0..20 {
         let deadline = now().saturating_add(Nanos::from_millis(3));
-        let begin = now();
         let mut waits = 0;
         while now() < deadline {
             reactor.wait(Some(deadline), &mut events);
             waits += 1;
         }
         late.push(now().saturating_sub(deadline).get());
-        assert!(waits >= 1 && now().saturating_sub(begin) >= Nanos::from_millis(3));
+        assert!(waits >= 1);
     }
     // A busy machine delays many of them, a wrong timeout all.
     let best = late.iter().min();

@@ -364,7 +364,8 @@ impl<M: Memory> Queue<M> {
             return false;
         }
         match self.ring.listen(memory) {
-            Ok(more) => more,
+            // What is left of a request that is partly given out is there as well, although not in the ring.
+            Ok(more) => more || self.partial.is_some(),
             Err(fault) => {
                 self.fail(fault.into());
                 false
