@@ -9,6 +9,7 @@ use crate::{BenchError, Setup, client, probe};
 /// # Errors
 /// Something could not be started.
 pub fn measure(setup: &Setup) -> Result<Report, BenchError> {
+    // tidy: long because it is a list of what is measured, in the order of the report
     let (s, c) = (setup.server_core, setup.client_core);
     let method = vec![
         format!(

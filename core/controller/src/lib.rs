@@ -80,6 +80,7 @@ mod registers;
 mod slots;
 mod stats;
 mod subsystem;
+mod tables;
 mod tenant;
 
 pub use config::{ClassFrom, Config, Cost, DiscoveryRecord, Kind, NamespaceConfig, TenantConfig};

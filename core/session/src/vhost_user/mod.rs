@@ -30,6 +30,7 @@ mod chain;
 mod device;
 mod disk;
 mod inbox;
+mod map;
 mod pool;
 mod queue;
 mod request;
@@ -39,8 +40,9 @@ mod ring;
 mod tests;
 
 pub use chain::{Chain, MAX_CHAIN, Segment, Violation};
-pub use device::{Action, Device, Map, MapError, Region};
+pub use device::{Action, Device};
 pub use disk::Disk;
 pub use inbox::{Inbox, Message, ProtocolError};
+pub use map::{Map, MapError, Region};
 pub use queue::{MAX_QUEUE_SIZE, Queue, QueueState, Taken};
 pub use request::{Op, Tag};
