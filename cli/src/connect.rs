@@ -85,7 +85,7 @@ fn qemu_line(path: &str) -> String {
         "qemu-system-x86_64 -M q35,accel=kvm:tcg,memory-backend=mem -m 2G \
          -object memory-backend-memfd,id=mem,size=2G,share=on \
          -chardev {} -device vhost-user-blk-pci,chardev=weir,num-queues=2",
-        quoted(&format!("socket,id=weir,path={path},reconnect-ms=500"))
+        quoted(&format!("socket,id=weir,path={path}"))
     )
 }
 

@@ -292,6 +292,7 @@ fn uuid_of(name: &str) -> [u8; 16] {
 #[inline]
 fn serve<H: Host>(store: &mut Store, io: &Io, host: &mut H) -> Status {
     let result = match io.op {
+        Op::Read if matches!(store, Store::Null(_)) => host.write_nothing(io.owner, &io.data, io.len),
         Op::Read => store.read(io.offset, io.len, |at, bytes| host.write_data(io.owner, &io.data, at, bytes)),
         Op::Write => store.write(io.offset, io.len, |at, bytes| host.read_data(io.owner, &io.data, at, bytes)),
         Op::Compare => store.read(io.offset, io.len, |at, bytes| transfer::compare(io, at, bytes, host)),

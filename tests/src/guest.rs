@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use crate::harness::{Context, Env};
-use crate::process::Process;
+use crate::process::{Process, until};
 
 /// How to boot.
 pub struct Guest<'a> {
@@ -47,6 +47,27 @@ impl Guest<'_> {
         let finished = guest.wait(Duration::from_secs(u64::from(self.limit) + 30))?;
         let text = finished.stdout.clone() + &finished.stderr;
         finished.success("the guest").map(|_| text)
+    }
+
+    /// Boots, runs `script`, and does `then` once it has printed `mark`.
+    pub fn run_with(
+        &self,
+        env: &Env,
+        script: &str,
+        mark: &str,
+        then: impl FnOnce() -> Result<(), String>,
+    ) -> Result<String, String> {
+        let dir = env.folder()?;
+        let mut guest = self.start(env, &dir, script)?;
+        until(Duration::from_secs(self.limit.into()), "the guest gets that far", || {
+            let printed = guest.stdout();
+            if !guest.running() {
+                return Err(format!("the guest ended:\n{printed}{}", guest.stderr()));
+            }
+            Ok(printed.lines().any(|l| l == mark).then_some(()))
+        })?;
+        then()?;
+        guest.wait(Duration::from_secs(u64::from(self.limit) + 30))?.success("the guest")
     }
 
     /// Boots and runs `script` while the test does something else.
@@ -91,6 +112,23 @@ filesystem() { # filesystem DEVICE: mkfs, copy a tree, unmount, check, mount aga
   echo "filesystem: $(wc -l </tmp/sums) files equal"
 }
 "#;
+
+/// Waits for a disk of 64 MiB to become one of 128 MiB, and uses what is new.
+pub fn resize_script(size: &str, device: &str) -> String {
+    format!(
+        r#"
+[ $(cat {size}) = 131072 ] || {{ echo "$(cat {size}) sectors at first"; exit 1; }}
+echo waiting
+i=0; while [ $(cat {size}) != 262144 ]; do
+  i=$((i + 1)); [ $i -lt 200 ] || {{ echo "still $(cat {size}) sectors after 20 s"; exit 1; }}; sleep 0.1
+done
+dd if=/dev/urandom of=/tmp/a bs=1M count=4 2>/dev/null
+dd if=/tmp/a of={device} bs=1M seek=100 oflag=direct 2>/dev/null
+dd if={device} bs=1M skip=100 count=4 iflag=direct 2>/dev/null | cmp - /tmp/a
+echo "grown and verified"
+"#
+    )
+}
 
 /// The part of a script's output that follows `section NAME`.
 pub fn section<'a>(output: &'a str, name: &str) -> Result<&'a str, String> {

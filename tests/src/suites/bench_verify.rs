@@ -19,6 +19,7 @@ pub fn tests() -> Vec<Test> {
         test(S, "vhost_user_packed", |env| served(env, "500ms", gold, &["--ring", "packed"])),
         test(S, "blocks_of_4096", blocks_of_4096),
         test(S, "file_behind_nvme_tcp", file_behind_nvme_tcp),
+        test(S, "drive_on_another_nodes_drive", drive_on_another),
         test(S, "many_jobs_and_a_series", many_jobs_and_a_series),
         test(S, "data_stays_when_hosts_come_and_go", data_stays),
         test(S, "errors_are_said", errors_are_said),
@@ -94,6 +95,19 @@ fn file_behind_nvme_tcp(env: &Env) -> Outcome {
     });
     let _ = std::fs::remove_file(&file);
     result
+}
+
+/// A node whose drive is a namespace of another node, reached through the driver.
+fn drive_on_another(env: &Env) -> Outcome {
+    with_node(env, &Setup::default(), |below| {
+        let setup = Setup { media: format!("nvme:{}", below.tcp_target()), ..Setup::default() }.socket("gold.sock");
+        let args = ["--rw", "randrw", "--bs", "4KiB:70/512KiB:30", "--qd", "16", "--time", "2s", "--verify", "crc32c"];
+        with_node(env, &setup, |node| {
+            bench(env, &node.tcp_target(), &args)?.clean()?;
+            bench(env, &node.socket_target("gold.sock"), &args)?.clean()?;
+            bench(env, &node.tcp_target(), &["--rw", "trim", "--bs", "64KiB", "--qd", "4", "--time", "500ms"])?.clean()
+        })
+    })
 }
 
 /// Keys and relations of the report.

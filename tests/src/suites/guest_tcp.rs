@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::{long, test};
-use crate::guest::{Guest, json, section};
+use crate::guest::{Guest, json, resize_script, section};
 use crate::harness::{Env, Outcome, Test, ensure};
 use crate::node::{NQN, Node, Setup, with_node};
 
@@ -16,6 +16,7 @@ pub fn tests() -> Vec<Test> {
         test(S, "fio_one_queue", |env| fio(env, "-i 1", 1, "24m")),
         test(S, "fio_four_queues_with_digests", |env| fio(env, "-i 4 -g -G", 4, "24m")),
         test(S, "ext4_and_reconnect", ext4_and_reconnect),
+        test(S, "resized_while_connected", resized),
         long(S, "fio_four_queues", |env| fio(env, "-i 4", 4, "96m")),
         long(S, "fio_header_digest", |env| fio(env, "-i 2 -g", 2, "96m")),
         long(S, "fio_data_digest", |env| fio(env, "-i 2 -G", 2, "96m")),
@@ -203,5 +204,17 @@ echo "after reconnect: equal"
 "#;
         let out = boot(env, 2, &script)?;
         ensure(out.contains("files equal") && out.contains("after reconnect: equal"), || out.clone())
+    })
+}
+
+/// The drive grows while a host is connected: an asynchronous event makes the host look again.
+fn resized(env: &Env) -> Outcome {
+    let setup = Setup { capacity: "64MiB".into(), ..Setup::default() };
+    with_node(env, &setup.device("max_capacity = \"128MiB\""), |node| {
+        let script = shell(node) + "\nconnect -i 1\n" + &resize_script("/sys/block/nvme0n1/size", "/dev/nvme0n1");
+        let guest = Guest { cpus: 1, net: true, qemu: &[], limit: 120 };
+        let resize = || node.cli_ok(&["device", "set", "ssd0", "--capacity", "128MiB"]).map(|_| ());
+        let out = guest.run_with(env, &script, "waiting", resize)?;
+        ensure(out.contains("grown and verified"), || out.clone())
     })
 }

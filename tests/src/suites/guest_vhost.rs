@@ -1,7 +1,7 @@
 //! A Linux guest with a vhost-user-blk disk: split and packed rings, several queues, fio, ext4, discard.
 
 use super::{long, test};
-use crate::guest::{Guest, section};
+use crate::guest::{Guest, resize_script, section};
 use crate::harness::{Env, Outcome, Test, ensure};
 use crate::node::{Setup, text, with_node};
 
@@ -12,6 +12,7 @@ pub fn tests() -> Vec<Test> {
         test(S, "fio_split_rings", |env| fio(env, false, "32m")),
         test(S, "fio_packed_rings", |env| fio(env, true, "32m")),
         test(S, "ext4_discard_and_second_boot", ext4),
+        test(S, "resized_while_running", resized),
         long(S, "fio_split_rings_long", |env| fio(env, false, "128m")),
         long(S, "fio_packed_rings_long", |env| fio(env, true, "128m")),
     ]
@@ -98,5 +99,17 @@ echo "second boot: equal"
 "#;
         let out = boot(env, &disk, second)?;
         ensure(out.contains("second boot: equal"), || out.clone())
+    })
+}
+
+/// The drive grows while the guest runs: the guest learns it by itself and can use the new space.
+fn resized(env: &Env) -> Outcome {
+    let setup = Setup { capacity: "64MiB".into(), ..Setup::default() };
+    with_node(env, &setup.device("max_capacity = \"128MiB\"").socket("gold.sock"), |node| {
+        let qemu = disk(&text(&node.socket("gold.sock")), false, 1);
+        let guest = Guest { cpus: 1, net: false, qemu: &qemu, limit: 120 };
+        let resize = || node.cli_ok(&["device", "set", "ssd0", "--capacity", "128MiB"]).map(|_| ());
+        let out = guest.run_with(env, &resize_script("/sys/block/vda/size", "/dev/vda"), "waiting", resize)?;
+        ensure(out.contains("grown and verified"), || out.clone())
     })
 }
