@@ -84,6 +84,8 @@ fn serve(socket: &TcpStream, store: &Store, core: usize, stop: &AtomicBool) -> R
             Ok((0, _)) => return Ok(()),
             Ok((n, _)) => have += n,
             Err(Errno::AGAIN | Errno::INTR) => continue,
+            // The client is done and closed with answers unread.
+            Err(Errno::CONNRESET) => return Ok(()),
             Err(e) => return Err(failed("the bare server", e)),
         }
         let whole = have / REQUEST;

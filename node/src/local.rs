@@ -387,3 +387,7 @@ impl Host for Memories {
         Ok(())
     }
 }
+
+#[cfg(test)]
+#[path = "local_tests.rs"]
+mod tests;

@@ -70,7 +70,7 @@ pub struct Done {
 pub trait QueuePair {
     /// Requests that may be in flight.
     fn depth(&self) -> u32;
-    /// Bytes of a block: the unit of offsets and lengths.
+    /// Bytes of a block, a power of two: the unit of offsets and lengths.
     fn block_size(&self) -> u32;
     /// Bytes of the namespace.
     fn capacity(&self) -> u64;
@@ -154,15 +154,17 @@ impl Io {
     ///
     /// # Errors
     /// [`TransportError::Usage`], saying which rule is broken.
+    #[inline]
     pub fn check<Q: QueuePair + ?Sized>(&self, q: &Q) -> Result<(), TransportError> {
-        let block = q.block_size();
+        // Blocks are powers of two, and this is on every request's way: no division.
+        let mask = q.block_size().wrapping_sub(1);
         let fits = match self.kind {
             IoKind::Flush => self.len == 0 && self.offset == 0,
             _ => {
                 self.len != 0
                     && self.len <= q.max_io()
-                    && self.len % block == 0
-                    && self.offset % u64::from(block) == 0
+                    && self.len & mask == 0
+                    && self.offset & u64::from(mask) == 0
                     && self.offset.checked_add(u64::from(self.len)).is_some_and(|end| end <= q.capacity())
             }
         };
