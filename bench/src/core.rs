@@ -25,10 +25,10 @@ pub fn measure(setup: &Setup) -> Result<Report, BenchError> {
             .to_string(),
         "writing the 64-byte entry and reading the completion; nothing is copied".to_string(),
         format!(
-            "whole: weir bench local:null --qd 128 on core {c}, {} s: generator, driver, machine, 4 KiB of zeroes copied",
+            "whole: weir bench local:null --qd 128 on core {c}, {} s: generator, driver, machine, driver,",
             setup.seconds()
         ),
-        "for each read (writes are not fetched), driver, histogram".to_string(),
+        "histogram; the null medium moves no bytes".to_string(),
         format!("{} rounds in turn; medians [lowest - highest]", setup.rounds),
     ];
     weir_sys::sched::pin(c)?;
