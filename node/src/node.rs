@@ -296,3 +296,24 @@ fn spawn(shards: Vec<Shard>, cores: &[usize]) -> Result<Vec<JoinHandle<()>>, Sta
     }
     Ok(threads)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    #[test]
+    fn an_address_is_free_as_soon_as_its_node_has_stopped() {
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let text = format!(
+            "[[device]]\nkind = \"null\"\n[[tenant]]\nname = \"gold\"\nhosts = [\"*\"]\n\
+             [[export]]\ndoor = \"nvme-tcp\"\n[door.nvme-tcp]\nlisten = \"127.0.0.1:{port}\"\n"
+        );
+        for turn in 0..10 {
+            let config = Config::parse(&text, "test.toml", Path::new("/")).unwrap();
+            let node = Node::start(config).unwrap_or_else(|e| panic!("start {turn}: {e}"));
+            assert_eq!(node.listening()[0].port(), port);
+            node.stop();
+        }
+    }
+}

@@ -231,6 +231,11 @@ impl Shard {
         self.doors.vhost_user.flush(cx);
         self.doors.nvme_tcp.close(cx);
         self.doors.vhost_user.close(cx);
+        // A watched socket stays open until the end of its watch has been submitted and carried out, even beyond the process:
+        // whoever starts next wants the address.
+        for _ in 0..4 {
+            self.reactor.turn(&mut self.ready);
+        }
         if let Some(s) = self.stopping.take() {
             let _ = s.done.send(());
         }
