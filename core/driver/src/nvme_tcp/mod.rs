@@ -18,8 +18,5 @@ pub mod command;
 mod connection;
 mod receive;
 
-#[cfg(test)]
-mod tests;
-
 pub use bring_up::{Ask, BringUp, Discovery, Options, Ready};
 pub use connection::{Buffers, Completion, Connection, Failure, Segment, Settings, Transfer};
