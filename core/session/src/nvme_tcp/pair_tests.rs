@@ -154,15 +154,21 @@ impl Pair {
     }
 
     fn execute(&mut self, c: &Command) {
-        let at = (c.sqe.slba() * u64::from(BLOCK)) as usize;
-        let len = (c.sqe.blocks() * BLOCK) as usize;
-        let status = if c.sqe.opcode == 1 {
-            self.target.read_data(c.tag, 0, &mut self.disk[at..at + len])
+        let blocks = (DISK / BLOCK as usize) as u64;
+        let count = u64::from(c.sqe.blocks());
+        let status = if c.sqe.slba() > blocks || count > blocks - c.sqe.slba() {
+            Err(Status::LBA_OUT_OF_RANGE)
         } else {
-            let (first, second) = self.disk[at..at + len].split_at(len / 3);
-            self.target
-                .write_data(c.tag, 0, first)
-                .and_then(|()| self.target.write_data(c.tag, first.len() as u32, second))
+            let at = c.sqe.slba() as usize * BLOCK as usize;
+            let place = &mut self.disk[at..at + count as usize * BLOCK as usize];
+            if c.sqe.opcode == 1 {
+                self.target.read_data(c.tag, 0, place)
+            } else {
+                let (first, second) = place.split_at(place.len() / 3);
+                self.target
+                    .write_data(c.tag, 0, first)
+                    .and_then(|()| self.target.write_data(c.tag, first.len() as u32, second))
+            }
         };
         let mut cqe = Cqe { cid: c.sqe.cid, ..Cqe::default() };
         cqe.set_status(status.err().unwrap_or(Status::SUCCESS));
@@ -298,8 +304,7 @@ proptest! {
         pair.target.receive(Nanos(0), &wire, &mut pair.budget);
         pair.target.check();
         while let Some(c) = pair.target.next_command() {
-            let block = c.sqe.slba() as usize * 512;
-            if c.sqe.opcode == 2 && block + len as usize <= DISK {
+            if c.sqe.opcode == 2 {
                 pair.execute(&c);
             }
         }
