@@ -4,8 +4,8 @@ use crate::{BenchError, failed};
 use std::time::Instant;
 use weir_arbiter::{Mechanism, Settings};
 use weir_controller::{
-    Attach, Config, ControllerHandle, Data, Effect, Effects, Event, Host, Model, NamespaceConfig, Owner, Subsystem,
-    Tag, TenantConfig,
+    Attach, Config, ControllerHandle, Data, DataPointer, Effect, Effects, Event, Host, Model, NamespaceConfig, Owner,
+    Subsystem, Tag, TenantConfig,
 };
 use weir_driver::nvme::{BringUp, Plan, Port, QueuePlan, Rings};
 use weir_spec::nvme::register::Doorbell;
@@ -32,9 +32,9 @@ impl Memories {
 
 impl Host for Memories {
     #[inline]
-    fn fetch(&mut self, owner: Owner, address: u64) -> Result<Sqe, Status> {
-        let bytes = self.at(owner, address, 64).ok_or(Status::DATA_TRANSFER_ERROR)?;
-        Sqe::read_from_bytes(bytes).map_err(|_| Status::DATA_TRANSFER_ERROR)
+    fn fetch(&mut self, owner: Owner, address: u64) -> Result<[u64; 8], Status> {
+        let bytes = &*self.at(owner, address, 64).ok_or(Status::DATA_TRANSFER_ERROR)?;
+        bytes.try_into().map(Sqe::words_of).map_err(|_| Status::DATA_TRANSFER_ERROR)
     }
     #[inline]
     fn post(&mut self, owner: Owner, address: u64, _: Option<u16>, cqe: &Cqe) -> Result<(), Status> {
@@ -42,12 +42,12 @@ impl Host for Memories {
         Ok(())
     }
     fn respond(&mut self, _: Owner, _: Tag, _: &Cqe) {}
-    fn read_data(&mut self, _: Owner, _: &Data, _: u32, _: &mut [u8]) -> Result<(), Status> {
+    fn read_data(&mut self, _: Owner, _: &DataPointer, _: u32, _: &mut [u8]) -> Result<(), Status> {
         Ok(())
     }
     /// Identify's answers, during the bring-up.
-    fn write_data(&mut self, owner: Owner, data: &Data, offset: u32, from: &[u8]) -> Result<(), Status> {
-        let Data::Prp { prp1, .. } = data else { return Err(Status::SGL_TYPE_INVALID) };
+    fn write_data(&mut self, owner: Owner, data: &DataPointer, offset: u32, from: &[u8]) -> Result<(), Status> {
+        let Data::Prp { prp1, .. } = data.get() else { return Err(Status::SGL_TYPE_INVALID) };
         self.at(owner, prp1 + u64::from(offset), from.len()).ok_or(Status::DATA_TRANSFER_ERROR)?.copy_from_slice(from);
         Ok(())
     }
@@ -95,8 +95,11 @@ impl Port for View<'_> {
         }
     }
     #[inline]
-    fn put(&mut self, address: u64, sqe: &Sqe) {
-        self.write(address, sqe.as_bytes());
+    fn put(&mut self, address: u64, entry: &[u64; 8]) {
+        let Some(place) = self.memories.at(self.owner, address, 64) else { return };
+        for (bytes, word) in place.chunks_exact_mut(8).zip(entry) {
+            bytes.copy_from_slice(&word.to_le_bytes());
+        }
     }
     #[inline]
     fn take(&mut self, address: u64, phase: bool) -> Option<Cqe> {
@@ -178,7 +181,7 @@ impl Rig {
                     let draw = rng.next_u64();
                     sqe.cid = (draw as u16).into();
                     sqe.set_slba(draw >> 40);
-                    rings.push(&mut view, &sqe);
+                    rings.push(&mut view, &sqe.words());
                 }
                 rings.ring_tail(&mut view);
             }

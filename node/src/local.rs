@@ -15,7 +15,9 @@ use crate::config::DeviceConfig;
 use crate::device::{Device, OpenError};
 use crate::node::machine_config;
 use std::ops::Range;
-use weir_controller::{Attach, ControllerHandle, Data, DriveStats, Event, Host, Model, Owner, Tag, TenantConfig};
+use weir_controller::{
+    Attach, ControllerHandle, Data, DataPointer, DriveStats, Event, Host, Model, Owner, Tag, TenantConfig,
+};
 use weir_driver::nvme::{BringUp, IoQueue, Plan, Port};
 use weir_driver::{Done, Io, QueuePair, TransportError};
 use weir_spec::nvme::entry::SglDescriptor;
@@ -277,8 +279,11 @@ impl Port for LocalPort<'_> {
     }
 
     #[inline]
-    fn put(&mut self, address: u64, sqe: &Sqe) {
-        self.write(address, sqe.as_bytes());
+    fn put(&mut self, address: u64, entry: &[u64; 8]) {
+        let Some(place) = self.hosts.slice_mut(self.owner, address, size_of::<Sqe>()) else { return };
+        for (bytes, word) in place.chunks_exact_mut(8).zip(entry) {
+            bytes.copy_from_slice(&word.to_le_bytes());
+        }
     }
 
     #[inline]
@@ -309,7 +314,7 @@ impl Memories {
     fn pieces(
         &mut self,
         owner: Owner,
-        data: &Data,
+        data: &DataPointer,
         offset: u32,
         len: usize,
         mut each: impl FnMut(&mut [u8], Range<usize>),
@@ -325,13 +330,13 @@ impl Memories {
     }
 
     /// The address of byte `offset` of a command's data, and how many bytes follow it there.
-    fn locate(&self, owner: Owner, data: &Data, offset: u64) -> Result<(u64, u64), Status> {
-        match data {
+    fn locate(&self, owner: Owner, data: &DataPointer, offset: u64) -> Result<(u64, u64), Status> {
+        match data.get() {
             Data::Sgl(sgl) if sgl.kind == SglDescriptor::DATA_BLOCK => {
                 let left = u64::from(sgl.length.get()).checked_sub(offset).filter(|n| *n > 0);
                 Ok((sgl.address.get() + offset, left.ok_or(Status::DATA_SGL_LENGTH_INVALID)?))
             }
-            Data::Prp { prp1, prp2 } => self.locate_prp(owner, *prp1, *prp2, offset),
+            Data::Prp { prp1, prp2 } => self.locate_prp(owner, prp1, prp2, offset),
             _ => Err(Status::SGL_TYPE_INVALID),
         }
     }
@@ -355,9 +360,9 @@ impl Memories {
 
 impl Host for Memories {
     #[inline]
-    fn fetch(&mut self, owner: Owner, address: u64) -> Result<Sqe, Status> {
+    fn fetch(&mut self, owner: Owner, address: u64) -> Result<[u64; 8], Status> {
         let bytes = self.slice(owner, address, size_of::<Sqe>()).ok_or(Status::DATA_TRANSFER_ERROR)?;
-        Sqe::read_from_bytes(bytes).map_err(|_| Status::DATA_TRANSFER_ERROR)
+        bytes.try_into().map(Sqe::words_of).map_err(|_| Status::DATA_TRANSFER_ERROR)
     }
 
     #[inline]
@@ -372,18 +377,18 @@ impl Host for Memories {
     }
 
     #[inline]
-    fn read_data(&mut self, owner: Owner, data: &Data, offset: u32, into: &mut [u8]) -> Result<(), Status> {
+    fn read_data(&mut self, owner: Owner, data: &DataPointer, offset: u32, into: &mut [u8]) -> Result<(), Status> {
         self.pieces(owner, data, offset, into.len(), |bytes, at| into[at].copy_from_slice(bytes))
     }
 
     #[inline]
-    fn write_data(&mut self, owner: Owner, data: &Data, offset: u32, from: &[u8]) -> Result<(), Status> {
+    fn write_data(&mut self, owner: Owner, data: &DataPointer, offset: u32, from: &[u8]) -> Result<(), Status> {
         self.pieces(owner, data, offset, from.len(), |bytes, at| bytes.copy_from_slice(&from[at]))
     }
 
     /// The client reads its own memory: what the null medium does not have need not be written there.
     #[inline]
-    fn write_nothing(&mut self, _: Owner, _: &Data, _: u32) -> Result<(), Status> {
+    fn write_nothing(&mut self, _: Owner, _: &DataPointer, _: u32) -> Result<(), Status> {
         Ok(())
     }
 }

@@ -118,32 +118,32 @@ pub fn compare<H: Host>(io: &Io, at: u32, medium: &[u8], host: &mut H) -> Result
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_controller::{Data, Owner, SlotId, Tag};
-    use weir_spec::nvme::{Cqe, Sqe};
+    use weir_controller::{DataPointer, Owner, SlotId, Tag};
+    use weir_spec::nvme::Cqe;
 
     /// One command's buffer at the host.
     struct Buffer(Vec<u8>);
 
     impl Host for Buffer {
-        fn fetch(&mut self, _: Owner, _: u64) -> Result<Sqe, Status> {
+        fn fetch(&mut self, _: Owner, _: u64) -> Result<[u64; 8], Status> {
             Err(Status::INTERNAL_ERROR)
         }
         fn post(&mut self, _: Owner, _: u64, _: Option<u16>, _: &Cqe) -> Result<(), Status> {
             Ok(())
         }
         fn respond(&mut self, _: Owner, _: Tag, _: &Cqe) {}
-        fn read_data(&mut self, _: Owner, _: &Data, offset: u32, into: &mut [u8]) -> Result<(), Status> {
+        fn read_data(&mut self, _: Owner, _: &DataPointer, offset: u32, into: &mut [u8]) -> Result<(), Status> {
             into.copy_from_slice(&self.0[offset as usize..][..into.len()]);
             Ok(())
         }
-        fn write_data(&mut self, _: Owner, _: &Data, offset: u32, from: &[u8]) -> Result<(), Status> {
+        fn write_data(&mut self, _: Owner, _: &DataPointer, offset: u32, from: &[u8]) -> Result<(), Status> {
             self.0[offset as usize..][..from.len()].copy_from_slice(from);
             Ok(())
         }
     }
 
     fn io(op: Op, len: u32, fua: bool) -> Io {
-        let (slot, owner, data) = (SlotId(0), Owner(0), Data::Tag(Tag(0)));
+        let (slot, owner, data) = (SlotId(0), Owner(0), DataPointer::tag(Tag(0)));
         Io { slot, owner, data, op, nsid: 1, offset: 8192, len, fua }
     }
 

@@ -1,14 +1,14 @@
 //! The drive's port to clients that have no memory: completions are collected, data goes nowhere.
 
-use weir_controller::{Data, Host, Owner, Tag};
-use weir_spec::nvme::{Cqe, Sqe, Status};
+use weir_controller::{DataPointer, Host, Owner, Tag};
+use weir_spec::nvme::{Cqe, Status};
 
 /// Completions since they were last taken.
 #[derive(Debug, Default)]
 pub(crate) struct Answers(pub Vec<(Tag, Status)>);
 
 impl Host for Answers {
-    fn fetch(&mut self, _: Owner, _: u64) -> Result<Sqe, Status> {
+    fn fetch(&mut self, _: Owner, _: u64) -> Result<[u64; 8], Status> {
         Err(Status::DATA_TRANSFER_ERROR)
     }
 
@@ -20,12 +20,12 @@ impl Host for Answers {
         self.0.push((tag, cqe.status()));
     }
 
-    fn read_data(&mut self, _: Owner, _: &Data, _: u32, into: &mut [u8]) -> Result<(), Status> {
+    fn read_data(&mut self, _: Owner, _: &DataPointer, _: u32, into: &mut [u8]) -> Result<(), Status> {
         into.fill(0);
         Ok(())
     }
 
-    fn write_data(&mut self, _: Owner, _: &Data, _: u32, _: &[u8]) -> Result<(), Status> {
+    fn write_data(&mut self, _: Owner, _: &DataPointer, _: u32, _: &[u8]) -> Result<(), Status> {
         Ok(())
     }
 }

@@ -5,8 +5,8 @@
 use std::time::Instant;
 use weir_arbiter::{Mechanism, Settings};
 use weir_controller::{
-    Attach, Config, ControllerHandle, Data, Effect, Effects, Event, Host, Model, NamespaceConfig, Owner, Subsystem,
-    Tag, TenantConfig,
+    Attach, Config, ControllerHandle, DataPointer, Effect, Effects, Event, Host, Model, NamespaceConfig, Owner,
+    Subsystem, Tag, TenantConfig,
 };
 use weir_spec::nvme::{AdminOpcode, Cqe, IoOpcode, Sqe, Status, register};
 use weir_units::{Class, Nanos};
@@ -26,10 +26,10 @@ struct Rings {
 }
 
 impl Host for Rings {
-    fn fetch(&mut self, _: Owner, address: u64) -> Result<Sqe, Status> {
+    fn fetch(&mut self, _: Owner, address: u64) -> Result<[u64; 8], Status> {
         Ok(match address.checked_sub(SQ) {
-            Some(offset) => self.sq[offset as usize / 64],
-            None => self.admin,
+            Some(offset) => self.sq[offset as usize / 64].words(),
+            None => self.admin.words(),
         })
     }
     fn post(&mut self, _: Owner, address: u64, _: Option<u16>, cqe: &Cqe) -> Result<(), Status> {
@@ -40,10 +40,10 @@ impl Host for Rings {
         Ok(())
     }
     fn respond(&mut self, _: Owner, _: Tag, _: &Cqe) {}
-    fn read_data(&mut self, _: Owner, _: &Data, _: u32, _: &mut [u8]) -> Result<(), Status> {
+    fn read_data(&mut self, _: Owner, _: &DataPointer, _: u32, _: &mut [u8]) -> Result<(), Status> {
         Ok(())
     }
-    fn write_data(&mut self, _: Owner, _: &Data, _: u32, _: &[u8]) -> Result<(), Status> {
+    fn write_data(&mut self, _: Owner, _: &DataPointer, _: u32, _: &[u8]) -> Result<(), Status> {
         Ok(())
     }
 }

@@ -1,6 +1,6 @@
 //! What happens to a drive, and what it wants done.
 
-use crate::host::{Data, Owner, Tag};
+use crate::host::{DataPointer, Owner, Tag};
 use alloc::vec::Vec;
 use weir_spec::nvme::{Sqe, Status};
 
@@ -155,7 +155,7 @@ pub struct Io {
     /// Whose data.
     pub owner: Owner,
     /// Where the host's bytes are; meaningless for operations without data.
-    pub data: Data,
+    pub data: DataPointer,
     /// What to do.
     pub op: Op,
     /// The namespace; FFFFFFFFh for a flush of all.

@@ -1,7 +1,7 @@
 //! The port to the other side: where entries are fetched, completions go, and a command's bytes are.
 
 use weir_spec::nvme::entry::SglDescriptor;
-use weir_spec::nvme::{Cqe, Sqe, Status};
+use weir_spec::nvme::{Cqe, Status};
 
 /// Whose queue it is: opaque to the controller, chosen by the door, given back in every call and effect. The door's
 /// kind sits in the top four bits.
@@ -12,7 +12,7 @@ pub struct Owner(pub u32);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Tag(pub u32);
 
-/// Where the host's bytes of a command are.
+/// Where the host's bytes of a command are, taken apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Data {
     /// The door knows.
@@ -28,23 +28,74 @@ pub enum Data {
     Sgl(SglDescriptor),
 }
 
+/// Where the host's bytes of a command are: [`Data`] as it travels with the command, in three registers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DataPointer {
+    /// PRP1 and PRP2, or the 16 bytes of an SGL descriptor, or a tag.
+    words: [u64; 2],
+    kind: Kind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Tag,
+    Prp,
+    Sgl,
+}
+
+impl DataPointer {
+    /// The door knows.
+    #[inline]
+    pub const fn tag(tag: Tag) -> Self {
+        Self { words: [tag.0 as u64, 0], kind: Kind::Tag }
+    }
+    /// By physical region pages.
+    #[inline]
+    pub const fn prp(prp1: u64, prp2: u64) -> Self {
+        Self { words: [prp1, prp2], kind: Kind::Prp }
+    }
+    /// DPTR of an entry whose PSDT says PRP (0) or an SGL (1 and 2).
+    #[inline]
+    pub(crate) const fn from_dptr(psdt: u8, words: [u64; 2]) -> Self {
+        Self { words, kind: if psdt == 0 { Kind::Prp } else { Kind::Sgl } }
+    }
+    /// Taken apart.
+    #[inline]
+    pub const fn get(&self) -> Data {
+        let [first, second] = self.words;
+        match self.kind {
+            Kind::Tag => Data::Tag(Tag(first as u32)),
+            Kind::Prp => Data::Prp { prp1: first, prp2: second },
+            Kind::Sgl => Data::Sgl(SglDescriptor::from_words(self.words)),
+        }
+    }
+    /// The tag, if it is one.
+    #[inline]
+    pub const fn as_tag(&self) -> Option<Tag> {
+        match self.kind {
+            Kind::Tag => Some(Tag(self.words[0] as u32)),
+            _ => None,
+        }
+    }
+}
+
 /// What the controller asks of the side that the commands come from. Everything answers at once; an error is the
 /// status that the command then fails with (a failed `fetch` or `post` is fatal for the controller).
 pub trait Host {
-    /// Ring queues: reads a submission queue entry, each byte once.
-    fn fetch(&mut self, owner: Owner, address: u64) -> Result<Sqe, Status>;
+    /// Ring queues: reads a submission queue entry, each byte once, as words ([`Sqe::words_of`](weir_spec::nvme::Sqe::words_of)).
+    fn fetch(&mut self, owner: Owner, address: u64) -> Result<[u64; 8], Status>;
     /// Ring queues: writes a completion queue entry, the dword with the phase tag last and released, then signals the
     /// interrupt vector if there is one.
     fn post(&mut self, owner: Owner, address: u64, vector: Option<u16>, cqe: &Cqe) -> Result<(), Status>;
     /// Message queues: the command is complete. Called exactly once for every tag, unless its queue dies first.
     fn respond(&mut self, owner: Owner, tag: Tag, cqe: &Cqe);
     /// Host → drive: bytes `offset..offset + into.len()` of the command's data.
-    fn read_data(&mut self, owner: Owner, data: &Data, offset: u32, into: &mut [u8]) -> Result<(), Status>;
+    fn read_data(&mut self, owner: Owner, data: &DataPointer, offset: u32, into: &mut [u8]) -> Result<(), Status>;
     /// Drive → host.
-    fn write_data(&mut self, owner: Owner, data: &Data, offset: u32, from: &[u8]) -> Result<(), Status>;
+    fn write_data(&mut self, owner: Owner, data: &DataPointer, offset: u32, from: &[u8]) -> Result<(), Status>;
     /// Drive → host, `len` bytes from a medium that has none (null): zeroes, unless the host's buffer is the caller's own
     /// memory and may keep what it holds.
-    fn write_nothing(&mut self, owner: Owner, data: &Data, len: u32) -> Result<(), Status> {
+    fn write_nothing(&mut self, owner: Owner, data: &DataPointer, len: u32) -> Result<(), Status> {
         const ZEROES: [u8; 4096] = [0; 4096];
         let mut at = 0;
         while at < len {

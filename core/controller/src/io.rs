@@ -8,10 +8,10 @@
 
 use crate::config::Cost;
 use crate::event::{Effect, Effects, Io, Op, Request, SlotId, SqHandle};
-use crate::host::{Data, Host, Tag};
+use crate::host::{DataPointer, Host, Tag};
 use crate::namespace::{self, Plan};
 use crate::queue::{Command, NONE, SqState, check_pointer, data_pointer, flag};
-use crate::slots::{FREE, Slot, SlotState};
+use crate::slots::SlotState;
 use crate::stats::Work;
 use crate::subsystem::Subsystem;
 use weir_spec::nvme::nvm::DsmRange;
@@ -26,7 +26,7 @@ pub(crate) struct Fetched {
     pub queue: u32,
     pub command: Command,
     pub plan: Plan,
-    pub data: Data,
+    pub data: DataPointer,
 }
 
 /// A list of ranges, and the offset and length of the first piece of work.
@@ -51,7 +51,7 @@ impl Subsystem {
         if sqe.opcode == IoOpcode::FABRICS.0 && !self.sq(q).front {
             return self.fabrics_io(q, sqe, tag, host);
         }
-        let mut command = Command::parse(sqe, tag);
+        let mut command = Command::parse(&sqe.words(), tag);
         // Over fabrics data is always described by an SGL (base 2.0, 4.1).
         if sqe.psdt() == 3 || sqe.psdt() == 0 && !self.sq(q).front {
             command.flags |= flag::BAD_POINTER;
@@ -122,8 +122,8 @@ impl Subsystem {
                 if !self.slots.fits(first.plan.transfer) || instant && effects.room() == 0 {
                     break;
                 }
-                if let Some(next) = self.fetched.pop_front() {
-                    self.start(now, next, host, effects);
+                if let Some(Fetched { queue, command, plan, data }) = self.fetched.pop_front() {
+                    self.start(now, (queue, &command, &plan, data), host, effects);
                 }
             }
             if !self.eager {
@@ -153,7 +153,7 @@ impl Subsystem {
                 return self.arbiter.withdraw(sq.key);
             }
             let entry = match host.fetch(sq.owner, sq.base + u64::from(sq.head) * 64) {
-                Ok(sqe) => sqe,
+                Ok(entry) => entry,
                 Err(_) => {
                     let c = sq.controller;
                     return self.fatal(c);
@@ -163,7 +163,7 @@ impl Subsystem {
             let mut command = Command::parse(&entry, Tag(0));
             let data = data_pointer(&entry).unwrap_or_else(|| {
                 command.flags |= flag::BAD_POINTER;
-                Data::Prp { prp1: 0, prp2: 0 }
+                DataPointer::prp(0, 0)
             });
             if !sq.holes.is_empty() {
                 let head = sq.head;
@@ -176,7 +176,7 @@ impl Subsystem {
             (command, data)
         } else {
             let command = sq.pending[sq.head as usize];
-            (command, Data::Tag(Tag(command.tag)))
+            (command, DataPointer::tag(Tag(command.tag)))
         };
         sq.advance();
         sq.in_flight += 1;
@@ -197,12 +197,11 @@ impl Subsystem {
         match plan {
             Ok(plan) if plan.empty => self.finish(q, command.cid, command.tag, Status::SUCCESS, 0, host),
             Ok(plan) => {
-                let fetched = Fetched { queue: q, command, plan, data };
                 let room = self.config.latency.0 != 0 || effects.room() > 0;
                 if self.fetched.is_empty() && room && self.slots.fits(plan.transfer) {
-                    self.start(now, fetched, host, effects);
+                    self.start(now, (q, &command, &plan, data), host, effects);
                 } else {
-                    self.fetched.push_back(fetched);
+                    self.fetched.push_back(Fetched { queue: q, command, plan, data });
                 }
             }
             Err(_) if command.is(flag::HOLE) => self.sq_mut(q).in_flight -= 1,
@@ -236,36 +235,42 @@ impl Subsystem {
     }
 
     /// Gives a fetched command a slot. The caller has seen that it fits.
-    #[inline]
-    fn start<H: Host>(&mut self, now: Nanos, fetched: Fetched, host: &mut H, effects: &mut Effects) {
-        let Fetched { queue, command, plan, data } = fetched;
-        let owner = self.sq(queue).owner;
+    ///
+    /// Always inlined: what was just parsed stays in registers. Passed through memory it is written in narrow pieces and
+    /// read in wide ones, which waits for the stores.
+    #[inline(always)]
+    fn start<H: Host>(
+        &mut self,
+        now: Nanos,
+        (queue, command, plan, data): (u32, &Command, &Plan, DataPointer),
+        host: &mut H,
+        effects: &mut Effects,
+    ) {
         let (mut offset, mut len, mut ranges) = (plan.offset, plan.len, NONE);
         if plan.op == Op::Deallocate && !command.is(flag::RANGE) {
-            match self.gather(queue, &command, &data, host) {
+            match self.gather(queue, command, &data, host) {
                 Ok(Some((work, first))) => (ranges, (offset, len)) = (work, first),
                 Ok(None) => return self.finish(queue, command.cid, command.tag, Status::SUCCESS, 0, host),
-                Err(status) => return self.refuse(queue, &command, status, host),
+                Err(status) => return self.refuse(queue, command, status, host),
             }
         }
-        let slot = self.slots.occupy(Slot {
-            queue,
-            bytes: plan.transfer,
-            tag: command.tag,
-            ranges,
-            nsid: command.nsid,
-            slba: command.slba,
-            cid: command.cid,
-            opcode: command.opcode,
-            state: SlotState::Issued,
-            ..FREE
-        });
+        let owner = self.sq(queue).owner;
+        let (id, slot) = self.slots.occupy(plan.transfer);
+        slot.queue = queue;
+        slot.tag = command.tag;
+        slot.ranges = ranges;
+        slot.nsid = command.nsid;
+        slot.slba = command.slba;
+        slot.cid = command.cid;
+        slot.opcode = command.opcode;
+        slot.state = SlotState::Issued;
         let (op, nsid, fua) = (plan.op, command.nsid, command.is(flag::FUA));
-        let io = Io { slot: SlotId(slot), owner, data, op, nsid, offset, len, fua };
+        // Built where it goes: one that is also passed on by reference would be built on the stack and copied.
+        let io = || Io { slot: SlotId(id), owner, data, op, nsid, offset, len, fua };
         if self.config.latency.0 == 0 {
-            effects.push(Effect::Io(io));
+            effects.push(Effect::Io(io()));
         } else {
-            self.slots.delay(slot, io, now.saturating_add(self.config.latency));
+            self.slots.delay(id, io(), now.saturating_add(self.config.latency));
         }
     }
 
@@ -274,7 +279,7 @@ impl Subsystem {
         &mut self,
         queue: u32,
         command: &Command,
-        data: &Data,
+        data: &DataPointer,
         host: &mut H,
     ) -> Result<Option<Gathered>, Status> {
         let ns = *namespace::active(&self.namespaces, command.nsid)?;
@@ -304,24 +309,44 @@ impl Subsystem {
     /// The media has done an I/O.
     #[inline]
     pub(crate) fn done<H: Host>(&mut self, now: Nanos, id: u32, status: Status, host: &mut H) {
-        let Some(&slot) = self.slots.slots.get(id as usize) else { return };
+        let Some(slot) = self.slots.slots.get(id as usize) else { return };
         if slot.state != SlotState::Issued {
             return;
         }
-        if slot.ranges != NONE && slot.queue != NONE && status.is_success() {
-            if let Some((offset, len)) = self.slots.work(slot.ranges).next() {
-                let (owner, data) = (self.sq(slot.queue).owner, Data::Tag(Tag(slot.tag)));
-                let (op, nsid) = (Op::Deallocate, slot.nsid);
-                let io = Io { slot: SlotId(id), owner, data, op, nsid, offset, len, fua: false };
-                return self.slots.make_ready(id, io);
-            }
+        if slot.ranges != NONE || slot.queue == NONE || !status.is_success() {
+            return self.done_else(now, id, status, host);
         }
+        let (queue, cid, tag, opcode, bytes) = (slot.queue, slot.cid, slot.tag, slot.opcode, slot.bytes);
+        self.release(now, id);
+        let tenant = usize::from(self.sq(queue).tenant);
+        count(&mut self.tenants[tenant].work, opcode, bytes);
+        self.finish(queue, cid, tag, status, 0, host);
+    }
+
+    /// Gives a slot back.
+    #[inline]
+    fn release(&mut self, now: Nanos, id: u32) {
         self.slots.vacate(id);
         if self.slots.used == 0 {
             if let Some(since) = self.busy_since.take() {
                 self.busy += now.saturating_sub(since).0;
             }
         }
+    }
+
+    /// The same for a command of several ranges, one that nobody waits for, and one that failed.
+    #[cold]
+    fn done_else<H: Host>(&mut self, now: Nanos, id: u32, status: Status, host: &mut H) {
+        let slot = self.slots.slots[id as usize];
+        if slot.ranges != NONE && slot.queue != NONE && status.is_success() {
+            if let Some((offset, len)) = self.slots.work(slot.ranges).next() {
+                let (owner, data) = (self.sq(slot.queue).owner, DataPointer::tag(Tag(slot.tag)));
+                let (op, nsid) = (Op::Deallocate, slot.nsid);
+                let io = Io { slot: SlotId(id), owner, data, op, nsid, offset, len, fua: false };
+                return self.slots.make_ready(id, io);
+            }
+        }
+        self.release(now, id);
         if slot.internal {
             return self.flushed(slot.tag, id, status);
         }
@@ -440,8 +465,8 @@ impl Subsystem {
             if sq.holes.contains(&at) {
                 continue;
             }
-            let Ok(sqe) = host.fetch(sq.owner, sq.base + u64::from(at) * 64) else { return false };
-            if sqe.cid.get() == cid {
+            let Ok(entry) = host.fetch(sq.owner, sq.base + u64::from(at) * 64) else { return false };
+            if Command::parse(&entry, Tag(0)).cid == cid {
                 let Some(Some(cq)) = self.cqs.get_mut(sq.cq as usize) else { return false };
                 if cq.credit == 0 {
                     return false;

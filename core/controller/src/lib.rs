@@ -21,11 +21,11 @@
 //! # struct Door;
 //! # use weir_spec::nvme::{Cqe, Sqe, Status};
 //! # impl Host for Door {
-//! #     fn fetch(&mut self, _: Owner, _: u64) -> Result<Sqe, Status> { Err(Status::DATA_TRANSFER_ERROR) }
+//! #     fn fetch(&mut self, _: Owner, _: u64) -> Result<[u64; 8], Status> { Err(Status::DATA_TRANSFER_ERROR) }
 //! #     fn post(&mut self, _: Owner, _: u64, _: Option<u16>, _: &Cqe) -> Result<(), Status> { Ok(()) }
 //! #     fn respond(&mut self, _: Owner, tag: Tag, cqe: &Cqe) { assert!(tag == Tag(7) && cqe.status().is_success()); }
-//! #     fn read_data(&mut self, _: Owner, _: &Data, _: u32, _: &mut [u8]) -> Result<(), Status> { Ok(()) }
-//! #     fn write_data(&mut self, _: Owner, _: &Data, _: u32, _: &[u8]) -> Result<(), Status> { Ok(()) }
+//! #     fn read_data(&mut self, _: Owner, _: &DataPointer, _: u32, _: &mut [u8]) -> Result<(), Status> { Ok(()) }
+//! #     fn write_data(&mut self, _: Owner, _: &DataPointer, _: u32, _: &[u8]) -> Result<(), Status> { Ok(()) }
 //! # }
 //! # let (mut door, now) = (Door, Nanos(0));
 //! let mut config = Config::new("nqn.2026-01.io.weir:ssd0");
@@ -86,6 +86,6 @@ mod tenant;
 pub use config::{ClassFrom, Config, Cost, DiscoveryRecord, Kind, NamespaceConfig, TenantConfig};
 pub use event::{ControllerHandle, Effect, Effects, Event, Io, Op, Request, SlotId, SqHandle};
 pub use fabrics::{ConnectError, ConnectRequest, Connected};
-pub use host::{Data, Host, Owner, Tag};
+pub use host::{Data, DataPointer, Host, Owner, Tag};
 pub use stats::{ControllerInfo, DriveStats, QueueInfo, TenantStats, Work};
 pub use subsystem::{Attach, Error, Model, Subsystem};

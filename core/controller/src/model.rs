@@ -6,8 +6,8 @@
 //! one that sends capsules. [`drive`] turns bytes into events of all of them.
 
 use crate::{
-    Attach, Config, ConnectError, ConnectRequest, Connected, ControllerHandle, Data, Effect, Effects, Event, Host, Io,
-    Model, Owner, SqHandle, Subsystem, Tag,
+    Attach, Config, ConnectError, ConnectRequest, Connected, ControllerHandle, Data, DataPointer, Effect, Effects,
+    Event, Host, Io, Model, Owner, SqHandle, Subsystem, Tag,
 };
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
@@ -67,8 +67,8 @@ impl Memory {
         memory.get_mut(start..end).ok_or(Status::DATA_TRANSFER_ERROR)
     }
 
-    fn bytes(&mut self, owner: Owner, data: &Data, offset: u32, len: usize) -> Result<&mut [u8], Status> {
-        let address = match data {
+    fn bytes(&mut self, owner: Owner, data: &DataPointer, offset: u32, len: usize) -> Result<&mut [u8], Status> {
+        let address = match data.get() {
             Data::Tag(tag) => {
                 let pending = self.pending.contains_key(&(owner.0, tag.0));
                 assert!(pending, "data of a command that is not outstanding was touched: {owner:?} {tag:?}");
@@ -76,7 +76,7 @@ impl Memory {
                 let start = offset as usize;
                 return buffer.get_mut(start..start + len).ok_or(Status::DATA_TRANSFER_ERROR);
             }
-            Data::Prp { prp1, .. } => *prp1,
+            Data::Prp { prp1, .. } => prp1,
             Data::Sgl(sgl) => sgl.address.get(),
         };
         let address = address.checked_add(offset.into()).ok_or(Status::DATA_TRANSFER_ERROR)?;
@@ -90,10 +90,10 @@ impl Memory {
 }
 
 impl Host for Memory {
-    fn fetch(&mut self, owner: Owner, address: u64) -> Result<Sqe, Status> {
+    fn fetch(&mut self, owner: Owner, address: u64) -> Result<[u64; 8], Status> {
         self.fetches += 1;
-        let bytes = self.at(owner, address, 64)?;
-        Ok(Sqe::read_from_bytes(bytes).unwrap_or_default())
+        let bytes = &*self.at(owner, address, 64)?;
+        bytes.try_into().map(Sqe::words_of).map_err(|_| Status::DATA_TRANSFER_ERROR)
     }
 
     fn post(&mut self, owner: Owner, address: u64, vector: Option<u16>, cqe: &Cqe) -> Result<(), Status> {
@@ -122,12 +122,12 @@ impl Host for Memory {
         self.answers.push_back((owner, tag, *cqe));
     }
 
-    fn read_data(&mut self, owner: Owner, data: &Data, offset: u32, into: &mut [u8]) -> Result<(), Status> {
+    fn read_data(&mut self, owner: Owner, data: &DataPointer, offset: u32, into: &mut [u8]) -> Result<(), Status> {
         into.copy_from_slice(self.bytes(owner, data, offset, into.len())?);
         Ok(())
     }
 
-    fn write_data(&mut self, owner: Owner, data: &Data, offset: u32, from: &[u8]) -> Result<(), Status> {
+    fn write_data(&mut self, owner: Owner, data: &DataPointer, offset: u32, from: &[u8]) -> Result<(), Status> {
         self.bytes(owner, data, offset, from.len())?.copy_from_slice(from);
         Ok(())
     }

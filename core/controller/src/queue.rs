@@ -1,12 +1,12 @@
 //! Submission and completion queues, and a command that waits in one.
 
 use crate::event::{Op, Request, SqHandle};
-use crate::host::{Data, Owner, Tag};
+use crate::host::{Data, DataPointer, Owner, Tag};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use weir_arbiter::QueueKey;
 use weir_spec::nvme::entry::SglDescriptor;
-use weir_spec::nvme::{IoOpcode, Sqe, Status, nvm};
+use weir_spec::nvme::{IoOpcode, Status, nvm};
 use weir_units::Class;
 
 /// No such queue.
@@ -48,23 +48,25 @@ const _: () = assert!(size_of::<Command>() == 24);
 impl Command {
     /// Takes an entry apart. Everything is kept as it stands; what it means is checked when the command is served.
     #[inline]
-    pub fn parse(sqe: &Sqe, tag: Tag) -> Self {
-        let cdw12 = sqe.cdw12.get();
+    pub fn parse(entry: &[u64; 8], tag: Tag) -> Self {
+        let [cdw0, .., slba, cdw12, _] = *entry;
+        let (opcode, nsid, cid) = (cdw0 as u8, (cdw0 >> 32) as u32, (cdw0 >> 16) as u16);
+        let cdw12 = cdw12 as u32;
         let mut flags = if cdw12 & nvm::FUA != 0 { flag::FUA } else { 0 };
-        let mut blocks = sqe.blocks();
-        match IoOpcode(sqe.opcode) {
+        let mut blocks = (cdw12 & 0xffff) + 1;
+        match IoOpcode(opcode) {
             IoOpcode::WRITE_ZEROES if cdw12 & nvm::DEAC != 0 => flags |= flag::DEALLOCATE,
             IoOpcode::DATASET_MANAGEMENT => {
-                blocks = (sqe.cdw10.get() & nvm::DSM_NR) + 1;
-                flags = if sqe.cdw11.get() & nvm::DSM_AD != 0 { flag::DEALLOCATE } else { 0 };
+                let (cdw10, cdw11) = (slba as u32, (slba >> 32) as u32);
+                blocks = (cdw10 & nvm::DSM_NR) + 1;
+                flags = if cdw11 & nvm::DSM_AD != 0 { flag::DEALLOCATE } else { 0 };
             }
             _ => {}
         }
-        if sqe.fuse() != 0 {
+        if entry_flags(entry) & 3 != 0 {
             flags |= flag::FUSED;
         }
-        let (slba, nsid, cid) = (sqe.slba(), sqe.nsid.get(), sqe.cid.get());
-        Self { slba, nsid, blocks, tag: tag.0, cid, opcode: sqe.opcode, flags }
+        Self { slba, nsid, blocks, tag: tag.0, cid, opcode, flags }
     }
 
     /// A request in bytes, for blocks of `1 << shift` bytes.
@@ -98,20 +100,23 @@ impl Command {
     }
 }
 
+/// Byte 1 of CDW0: FUSE in bits 1:0, PSDT in bits 7:6.
+#[inline]
+fn entry_flags(entry: &[u64; 8]) -> u8 {
+    (entry[0] >> 8) as u8
+}
+
 /// Where the data of a ring's entry is (base 2.0, Figure 87: PSDT). `None` for a reserved PSDT.
 #[inline]
-pub(crate) fn data_pointer(sqe: &Sqe) -> Option<Data> {
-    match sqe.psdt() {
-        0 => Some(Data::Prp { prp1: sqe.dptr[0].get(), prp2: sqe.dptr[1].get() }),
-        3 => None,
-        _ => Some(Data::Sgl(sqe.sgl())),
-    }
+pub(crate) fn data_pointer(entry: &[u64; 8]) -> Option<DataPointer> {
+    let psdt = entry_flags(entry) >> 6;
+    (psdt != 3).then(|| DataPointer::from_dptr(psdt, [entry[3], entry[4]]))
 }
 
 /// Whether a data pointer can carry `len` bytes (base 2.0, 4.1.1 and 4.1.2). PRP lists are walked by the `Host`.
 #[inline]
-pub(crate) fn check_pointer(data: &Data, len: u64) -> Result<(), Status> {
-    match data {
+pub(crate) fn check_pointer(data: &DataPointer, len: u64) -> Result<(), Status> {
+    match data.get() {
         Data::Tag(_) => Ok(()),
         Data::Prp { prp1, .. } if prp1 & 3 != 0 => Err(Status::PRP_OFFSET_INVALID.dnr()),
         Data::Prp { .. } => Ok(()),

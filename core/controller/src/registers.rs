@@ -8,7 +8,7 @@
 
 use crate::controller::{Features, Shutdown, Transport};
 use crate::event::{Io, Op, SlotId};
-use crate::host::{Data, Host, Owner, Tag};
+use crate::host::{DataPointer, Host, Owner, Tag};
 use crate::queue::{Cq, NONE};
 use crate::subsystem::Subsystem;
 use weir_spec::nvme::Status;
@@ -215,7 +215,7 @@ impl Subsystem {
         if let Some(ctrl) = self.ctrl_mut(c) {
             ctrl.shutdown = Shutdown::Flushing(slot);
         }
-        let (owner, data) = (Owner(u32::MAX), Data::Tag(Tag(u32::MAX)));
+        let (owner, data) = (Owner(u32::MAX), DataPointer::tag(Tag(u32::MAX)));
         let io = Io { slot: SlotId(slot), owner, data, op: Op::Flush, nsid: NSID_ALL, offset: 0, len: 0, fua: false };
         self.slots.make_ready(slot, io);
     }

@@ -135,14 +135,15 @@ impl Slots {
         !self.free.is_empty()
     }
 
-    /// Occupies a slot; the caller has asked `fits`.
+    /// Occupies a slot, which the caller fills in; he has asked `fits`.
     #[inline]
-    pub fn occupy(&mut self, slot: Slot) -> u32 {
+    pub fn occupy(&mut self, bytes: u32) -> (u32, &mut Slot) {
         let id = self.free.pop().expect("a slot is free");
         self.used += 1;
-        self.bytes += u64::from(slot.bytes);
-        self.slots[id as usize] = slot;
-        id
+        self.bytes += u64::from(bytes);
+        let slot = &mut self.slots[id as usize];
+        slot.bytes = bytes;
+        (id, slot)
     }
 
     /// Occupies one of the drive's own slots, of which there are as many as needed.
@@ -160,11 +161,15 @@ impl Slots {
     /// Frees a slot.
     #[inline]
     pub fn vacate(&mut self, id: u32) {
-        let slot = core::mem::replace(&mut self.slots[id as usize], FREE);
+        let slot = &mut self.slots[id as usize];
+        slot.state = SlotState::Free;
+        slot.queue = NONE;
         if slot.ranges != NONE {
             self.free_work.push(slot.ranges);
+            slot.ranges = NONE;
         }
         if slot.internal {
+            slot.internal = false;
             self.free_internal.push(id);
             return;
         }

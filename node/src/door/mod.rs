@@ -10,8 +10,8 @@ pub mod vhost_user;
 
 use crate::device::Drives;
 use std::sync::Arc;
-use weir_controller::{Data, Event, Host, Owner, Tag};
-use weir_spec::nvme::{Cqe, Sqe, Status};
+use weir_controller::{DataPointer, Event, Host, Owner, Tag};
+use weir_spec::nvme::{Cqe, Status};
 use weir_sys::reactor::Reactor;
 use weir_units::Nanos;
 
@@ -109,7 +109,7 @@ macro_rules! dispatch {
 
 impl Host for Doors {
     /// No door here has rings of NVMe entries; the in-process transport has its own `Host`.
-    fn fetch(&mut self, _: Owner, _: u64) -> Result<Sqe, Status> {
+    fn fetch(&mut self, _: Owner, _: u64) -> Result<[u64; 8], Status> {
         Err(Status::INTERNAL_ERROR)
     }
 
@@ -123,12 +123,12 @@ impl Host for Doors {
     }
 
     #[inline]
-    fn read_data(&mut self, owner: Owner, data: &Data, offset: u32, into: &mut [u8]) -> Result<(), Status> {
+    fn read_data(&mut self, owner: Owner, data: &DataPointer, offset: u32, into: &mut [u8]) -> Result<(), Status> {
         dispatch!(self, owner, read_data(data, offset, into))
     }
 
     #[inline]
-    fn write_data(&mut self, owner: Owner, data: &Data, offset: u32, from: &[u8]) -> Result<(), Status> {
+    fn write_data(&mut self, owner: Owner, data: &DataPointer, offset: u32, from: &[u8]) -> Result<(), Status> {
         dispatch!(self, owner, write_data(data, offset, from))
     }
 }

@@ -41,6 +41,42 @@ pub struct Sqe {
 const _: () = assert!(size_of::<Sqe>() == 64);
 
 impl Sqe {
+    /// From its 64 bytes as eight words, CDW0 in the low half of the first.
+    pub fn from_words(words: [u64; 8]) -> Self {
+        let half = |i: usize| (U32::new(words[i] as u32), U32::new((words[i] >> 32) as u32));
+        let ((cdw2, cdw3), (cdw10, cdw11), (cdw12, cdw13), (cdw14, cdw15)) = (half(1), half(5), half(6), half(7));
+        Self {
+            opcode: words[0] as u8,
+            flags: (words[0] >> 8) as u8,
+            cid: U16::new((words[0] >> 16) as u16),
+            nsid: half(0).1,
+            cdw2,
+            cdw3,
+            mptr: U64::new(words[2]),
+            dptr: [U64::new(words[3]), U64::new(words[4])],
+            cdw10,
+            cdw11,
+            cdw12,
+            cdw13,
+            cdw14,
+            cdw15,
+        }
+    }
+    /// Its 64 bytes as eight words, to be taken apart in registers: entries are written in narrow pieces, and what is read
+    /// wide right after a narrow store waits for it.
+    #[inline]
+    pub fn words(&self) -> [u64; 8] {
+        Self::words_of(self.as_bytes().try_into().unwrap_or(&[0; 64]))
+    }
+    /// An entry in memory as eight words.
+    #[inline]
+    pub fn words_of(bytes: &[u8; 64]) -> [u64; 8] {
+        let mut words = [0; 8];
+        for (word, bytes) in words.iter_mut().zip(bytes.chunks_exact(8)) {
+            *word = u64::from_le_bytes(bytes.try_into().unwrap_or_default());
+        }
+        words
+    }
     /// FUSE, bits 1:0 of the flags: 0 is a normal command.
     pub const fn fuse(&self) -> u8 {
         self.flags & 3
@@ -99,6 +135,14 @@ impl SglDescriptor {
     pub const DATA_BLOCK_OFFSET: u8 = 0x01;
     /// Transport data block: type 5h, subtype Ah (data by R2T or C2HData over TCP).
     pub const TRANSPORT_DATA_BLOCK: u8 = 0x5a;
+
+    /// From its 16 bytes as two words.
+    #[inline]
+    pub const fn from_words(words: [u64; 2]) -> Self {
+        let [_, _, _, _, r0, r1, r2, kind] = words[1].to_le_bytes();
+        let length = U32::new(words[1] as u32);
+        Self { address: U64::new(words[0]), length, reserved: [r0, r1, r2], kind }
+    }
 
     /// A descriptor of that kind.
     pub const fn new(kind: u8, address: u64, length: u32) -> Self {

@@ -8,7 +8,7 @@ mod queue;
 use crate::aer;
 use crate::config::Kind;
 use crate::controller::Transport;
-use crate::host::{Data, Host, Owner, Tag};
+use crate::host::{DataPointer, Host, Owner, Tag};
 use crate::queue::{NONE, SqState, check_pointer, data_pointer};
 use crate::subsystem::Subsystem;
 use weir_spec::nvme::log::AsyncEvent;
@@ -40,7 +40,7 @@ pub(crate) struct Admin {
     pub owner: Owner,
     pub sqe: Sqe,
     pub tag: u32,
-    pub data: Data,
+    pub data: DataPointer,
 }
 
 impl Admin {
@@ -124,16 +124,17 @@ impl Subsystem {
         let (owner, ring, cq, address) = (sq.owner, sq.ring, sq.cq, sq.base + u64::from(sq.head) * 64);
         let mut bad_pointer = false;
         let (sqe, tag, data) = if ring {
-            let Ok(sqe) = host.fetch(owner, address) else { return self.fatal(c) };
+            let Ok(entry) = host.fetch(owner, address) else { return self.fatal(c) };
             if let Some(Some(cq)) = self.cqs.get_mut(cq as usize) {
                 cq.credit -= 1;
             }
-            bad_pointer = sqe.psdt() == 3;
-            (sqe, 0, data_pointer(&sqe).unwrap_or(Data::Prp { prp1: 0, prp2: 0 }))
+            let data = data_pointer(&entry);
+            bad_pointer = data.is_none();
+            (Sqe::from_words(entry), 0, data.unwrap_or(DataPointer::prp(0, 0)))
         } else {
             let next = self.ctrl_mut(c).and_then(|ctrl| ctrl.admin.pop_front());
             let Some((sqe, tag)) = next else { return };
-            (sqe, tag, Data::Tag(Tag(tag)))
+            (sqe, tag, DataPointer::tag(Tag(tag)))
         };
         let sq = self.sq_mut(q);
         sq.advance();

@@ -211,7 +211,7 @@ impl BringUp {
         self.next_cid = self.next_cid.wrapping_add(1);
         sqe.cid = U16::new(self.next_cid);
         // One command at a time: the ring cannot be full.
-        self.admin.push(port, &sqe);
+        self.admin.push(port, &sqe.words());
         self.admin.ring_tail(port);
         self.deadline = now.saturating_add(self.patience);
         State::Admin(step)

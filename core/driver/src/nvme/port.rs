@@ -1,7 +1,7 @@
 //! How the machines here reach a controller.
 
+use weir_spec::nvme::Cqe;
 use weir_spec::nvme::register::Doorbell;
-use weir_spec::nvme::{Cqe, Sqe};
 
 /// Registers, doorbells and the memory that host and controller share. Everything answers at once; a link that is gone
 /// reads as all ones, as PCIe does.
@@ -16,8 +16,8 @@ pub trait Port {
     fn read(&mut self, address: u64, into: &mut [u8]);
     /// Writes memory.
     fn write(&mut self, address: u64, bytes: &[u8]);
-    /// Writes a submission queue entry.
-    fn put(&mut self, address: u64, sqe: &Sqe);
+    /// Writes a submission queue entry ([`Sqe::words`](weir_spec::nvme::Sqe::words)).
+    fn put(&mut self, address: u64, entry: &[u64; 8]);
     /// A completion queue entry, if its phase tag is `phase`; the tag is read before the rest.
     fn take(&mut self, address: u64, phase: bool) -> Option<Cqe>;
 }

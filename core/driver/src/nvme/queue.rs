@@ -6,10 +6,13 @@ use crate::nvme_tcp::command;
 use crate::{Done, Io, IoKind, TransportError};
 use alloc::vec;
 use alloc::vec::Vec;
-use weir_spec::nvme::Sqe;
 use weir_spec::nvme::entry::SglDescriptor;
 use zerocopy::IntoBytes;
-use zerocopy::little_endian::{U16, U64};
+
+/// Places in an entry's words ([`weir_spec::nvme::Sqe::words`]): CID and PSDT in the first, DPTR in the fourth and fifth.
+const CID_SHIFT: u32 = 16;
+const PSDT_SHIFT: u32 = 14;
+const DPTR: usize = 3;
 
 /// Requests to one namespace over one pair of rings. A request's slot is its command identifier and names its buffer.
 #[derive(Debug)]
@@ -100,14 +103,14 @@ impl IoQueue {
     #[inline]
     pub fn submit<P: Port>(&mut self, port: &mut P, io: Io) -> Result<(), TransportError> {
         let blocks = io.len >> self.shift;
-        let mut sqe = command::io(io.kind, self.nsid, io.offset >> self.shift, blocks);
-        sqe.cid = U16::new(io.slot as u16);
+        let mut entry = command::io_words(io.kind, self.nsid, io.offset >> self.shift, blocks);
+        entry[0] |= u64::from(io.slot as u16) << CID_SHIFT;
         match io.kind {
-            IoKind::Read | IoKind::Write => self.point(&mut sqe, io.slot, io.len),
+            IoKind::Read | IoKind::Write => self.point(&mut entry, io.slot, io.len),
             IoKind::Trim => {
                 let range = self.at.ranges + u64::from(io.slot) * 16;
                 port.write(range, command::trim_range(io.offset >> self.shift, blocks).as_bytes());
-                self.point_at(&mut sqe, range, 16);
+                self.point_at(&mut entry, range, 16);
             }
             IoKind::WriteZeroes | IoKind::Flush => {}
         }
@@ -115,7 +118,7 @@ impl IoQueue {
             Some(busy) if !*busy => busy,
             _ => return Err(io.refusal()),
         };
-        if !self.rings.push(port, &sqe) {
+        if !self.rings.push(port, &entry) {
             return Err(io.refusal());
         }
         *busy = true;
@@ -123,24 +126,25 @@ impl IoQueue {
     }
 
     #[inline]
-    fn point(&self, sqe: &mut Sqe, slot: u32, len: u32) {
+    fn point(&self, entry: &mut [u64; 8], slot: u32, len: u32) {
         let buffer = self.buffer(slot);
-        self.point_at(sqe, buffer, len);
+        self.point_at(entry, buffer, len);
         if !self.sgl {
-            sqe.dptr[1] = U64::new(match u64::from(len) {
+            entry[DPTR + 1] = match u64::from(len) {
                 0..=PAGE => 0,
                 n if n <= 2 * PAGE => buffer + PAGE,
                 _ => self.list(slot),
-            });
+            };
         }
     }
 
     #[inline]
-    fn point_at(&self, sqe: &mut Sqe, address: u64, len: u32) {
+    fn point_at(&self, entry: &mut [u64; 8], address: u64, len: u32) {
+        entry[DPTR] = address;
         if self.sgl {
-            sqe.set_sgl(SglDescriptor::new(SglDescriptor::DATA_BLOCK, address, len));
-        } else {
-            sqe.dptr[0] = U64::new(address);
+            // A data block descriptor: its type is 0, and PSDT says that it is one.
+            entry[DPTR + 1] = u64::from(len) | u64::from(SglDescriptor::DATA_BLOCK) << 56;
+            entry[0] |= 1 << PSDT_SHIFT;
         }
     }
 

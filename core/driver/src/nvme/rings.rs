@@ -47,13 +47,13 @@ impl Rings {
         self.in_flight
     }
 
-    /// Puts a command into the submission ring; false while it is full.
+    /// Puts a command ([`Sqe::words`]) into the submission ring; false while it is full.
     #[inline]
-    pub fn push<P: Port>(&mut self, port: &mut P, sqe: &Sqe) -> bool {
+    pub fn push<P: Port>(&mut self, port: &mut P, entry: &[u64; 8]) -> bool {
         if self.in_flight + 1 >= self.entries {
             return false;
         }
-        port.put(self.sq + u64::from(self.tail) * size_of::<Sqe>() as u64, sqe);
+        port.put(self.sq + u64::from(self.tail) * size_of::<Sqe>() as u64, entry);
         self.tail = if self.tail + 1 == self.entries { 0 } else { self.tail + 1 };
         self.in_flight += 1;
         true

@@ -7,8 +7,8 @@ use alloc::string::ToString;
 use alloc::vec;
 use alloc::vec::Vec;
 use weir_controller::{
-    Attach, Config, ControllerHandle, Data, Effect, Effects, Event, Host, Io as DriveIo, Model, NamespaceConfig, Op,
-    Owner, Subsystem, Tag, TenantConfig,
+    Attach, Config, ControllerHandle, Data, DataPointer, Effect, Effects, Event, Host, Io as DriveIo, Model,
+    NamespaceConfig, Op, Owner, Subsystem, Tag, TenantConfig,
 };
 use weir_spec::nvme::feature::Arbitration;
 use weir_spec::nvme::register::{self, Cap, Csts, Doorbell, ams};
@@ -31,8 +31,8 @@ impl Ram {
 
     /// The page that holds byte `offset` of a command's data (base 2.0, 4.1.1). What PRP2 is depends on the length, which
     /// is not known here: the plan puts lists below buffers.
-    fn page(&mut self, data: &Data, offset: u64) -> u64 {
-        match data {
+    fn page(&mut self, data: &DataPointer, offset: u64) -> u64 {
+        match data.get() {
             Data::Prp { prp1, .. } if offset < PAGE => prp1 + offset,
             Data::Prp { prp1, prp2 } if prp2 > prp1 => prp2 + offset - PAGE,
             Data::Prp { prp2, .. } => {
@@ -45,8 +45,8 @@ impl Ram {
 }
 
 impl Host for Ram {
-    fn fetch(&mut self, _: Owner, address: u64) -> Result<Sqe, Status> {
-        Ok(Sqe::read_from_bytes(self.at(address, 64)).unwrap())
+    fn fetch(&mut self, _: Owner, address: u64) -> Result<[u64; 8], Status> {
+        Ok(Sqe::words_of((&*self.at(address, 64)).try_into().unwrap()))
     }
     fn post(&mut self, _: Owner, address: u64, _: Option<u16>, cqe: &Cqe) -> Result<(), Status> {
         self.at(address, 16).copy_from_slice(cqe.as_bytes());
@@ -55,14 +55,14 @@ impl Host for Ram {
     fn respond(&mut self, _: Owner, _: Tag, _: &Cqe) {
         unreachable!("there are no message queues");
     }
-    fn read_data(&mut self, _: Owner, data: &Data, offset: u32, into: &mut [u8]) -> Result<(), Status> {
+    fn read_data(&mut self, _: Owner, data: &DataPointer, offset: u32, into: &mut [u8]) -> Result<(), Status> {
         for (i, part) in into.chunks_mut(PAGE as usize).enumerate() {
             let from = self.page(data, u64::from(offset) + i as u64 * PAGE);
             part.copy_from_slice(self.at(from, part.len()));
         }
         Ok(())
     }
-    fn write_data(&mut self, _: Owner, data: &Data, offset: u32, from: &[u8]) -> Result<(), Status> {
+    fn write_data(&mut self, _: Owner, data: &DataPointer, offset: u32, from: &[u8]) -> Result<(), Status> {
         for (i, part) in from.chunks(PAGE as usize).enumerate() {
             let to = self.page(data, u64::from(offset) + i as u64 * PAGE);
             self.at(to, part.len()).copy_from_slice(part);
@@ -166,8 +166,8 @@ impl Port for Drive {
     fn write(&mut self, address: u64, bytes: &[u8]) {
         self.ram.at(address, bytes.len()).copy_from_slice(bytes);
     }
-    fn put(&mut self, address: u64, sqe: &Sqe) {
-        self.write(address, sqe.as_bytes());
+    fn put(&mut self, address: u64, entry: &[u64; 8]) {
+        self.write(address, Sqe::from_words(*entry).as_bytes());
     }
     fn take(&mut self, address: u64, phase: bool) -> Option<Cqe> {
         let cqe = Cqe::read_from_bytes(self.ram.at(address, 16)).unwrap();
@@ -324,8 +324,8 @@ impl Port for Puppet {
     fn write(&mut self, address: u64, bytes: &[u8]) {
         self.memory.insert(address, bytes.to_vec());
     }
-    fn put(&mut self, address: u64, sqe: &Sqe) {
-        self.write(address, sqe.as_bytes());
+    fn put(&mut self, address: u64, entry: &[u64; 8]) {
+        self.write(address, Sqe::from_words(*entry).as_bytes());
     }
     fn take(&mut self, _: u64, _: bool) -> Option<Cqe> {
         self.answer.take()
@@ -380,9 +380,9 @@ fn completions_that_nobody_asked_for_are_refused() {
     puppet.answer = Some(cqe(1, 0));
     assert!(rings.pop(&mut puppet).is_err(), "none in flight");
     for _ in 0..3 {
-        assert!(rings.push(&mut puppet, &Sqe::default()));
+        assert!(rings.push(&mut puppet, &[0; 8]));
     }
-    assert!(!rings.push(&mut puppet, &Sqe::default()), "full with one entry free");
+    assert!(!rings.push(&mut puppet, &[0; 8]), "full with one entry free");
     for wrong in [cqe(2, 0), cqe(1, 4)] {
         puppet.answer = Some(wrong);
         assert!(rings.pop(&mut puppet).is_err());

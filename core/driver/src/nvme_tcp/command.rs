@@ -95,6 +95,12 @@ pub fn discovery_log(offset: u64, len: u32) -> Sqe {
 
 /// An I/O command. A trim carries one [`DsmRange`] of data to the controller: [`trim_range`].
 pub fn io(kind: IoKind, nsid: u32, lba: u64, blocks: u32) -> Sqe {
+    Sqe::from_words(io_words(kind, nsid, lba, blocks))
+}
+
+/// The same as words ([`Sqe::words`]), for rings.
+#[inline]
+pub fn io_words(kind: IoKind, nsid: u32, lba: u64, blocks: u32) -> [u64; 8] {
     let opcode = match kind {
         IoKind::Read => IoOpcode::READ,
         IoKind::Write => IoOpcode::WRITE,
@@ -102,17 +108,13 @@ pub fn io(kind: IoKind, nsid: u32, lba: u64, blocks: u32) -> Sqe {
         IoKind::Trim => IoOpcode::DATASET_MANAGEMENT,
         IoKind::Flush => IoOpcode::FLUSH,
     };
-    let mut sqe = Sqe { opcode: opcode.0, nsid: U32::new(nsid), ..Sqe::default() };
-    match kind {
-        IoKind::Read | IoKind::Write | IoKind::WriteZeroes => {
-            sqe.set_slba(lba);
-            let deallocate = if kind == IoKind::WriteZeroes { DEAC } else { 0 };
-            sqe.cdw12 = U32::new(blocks.saturating_sub(1) & 0xffff | deallocate);
-        }
-        IoKind::Trim => sqe.cdw11 = U32::new(DSM_AD),
-        IoKind::Flush => {}
-    }
-    sqe
+    let deallocate = if kind == IoKind::WriteZeroes { DEAC } else { 0 };
+    let (cdw10_11, cdw12) = match kind {
+        IoKind::Read | IoKind::Write | IoKind::WriteZeroes => (lba, blocks.saturating_sub(1) & 0xffff | deallocate),
+        IoKind::Trim => (u64::from(DSM_AD) << 32, 0),
+        IoKind::Flush => (0, 0),
+    };
+    [u64::from(opcode.0) | u64::from(nsid) << 32, 0, 0, 0, 0, cdw10_11, cdw12.into(), 0]
 }
 
 /// The data of a trim.

@@ -19,7 +19,7 @@ use crate::config::{NvmeTcpConfig, TenantConfig};
 use conn::Conn;
 use std::io::{self, ErrorKind, IoSliceMut, Read, Write};
 use std::net::TcpListener;
-use weir_controller::{Data, Event, Owner, Tag};
+use weir_controller::{DataPointer, Event, Owner, Tag};
 use weir_session::nvme_tcp::{Budget, Settings, State};
 use weir_spec::nvme::{Cqe, Status};
 use weir_sys::reactor::{Interest, Mode, Ready, WatchId};
@@ -466,18 +466,18 @@ impl Door {
 
     /// See [`weir_controller::Host::read_data`].
     #[inline]
-    pub fn read_data(&mut self, owner: Owner, data: &Data, offset: u32, into: &mut [u8]) -> Result<(), Status> {
-        match (self.conns.get(index(owner)), data) {
-            (Some(Some(conn)), Data::Tag(tag)) => conn.session.read_data(tag.0 as u16, offset, into),
+    pub fn read_data(&mut self, owner: Owner, data: &DataPointer, offset: u32, into: &mut [u8]) -> Result<(), Status> {
+        match (self.conns.get(index(owner)), data.as_tag()) {
+            (Some(Some(conn)), Some(tag)) => conn.session.read_data(tag.0 as u16, offset, into),
             _ => Err(Status::DATA_TRANSFER_ERROR),
         }
     }
 
     /// See [`weir_controller::Host::write_data`].
     #[inline]
-    pub fn write_data(&mut self, owner: Owner, data: &Data, offset: u32, from: &[u8]) -> Result<(), Status> {
-        match (self.conns.get_mut(index(owner)), data) {
-            (Some(Some(conn)), Data::Tag(tag)) => conn.session.write_data(tag.0 as u16, offset, from),
+    pub fn write_data(&mut self, owner: Owner, data: &DataPointer, offset: u32, from: &[u8]) -> Result<(), Status> {
+        match (self.conns.get_mut(index(owner)), data.as_tag()) {
+            (Some(Some(conn)), Some(tag)) => conn.session.write_data(tag.0 as u16, offset, from),
             _ => Err(Status::DATA_TRANSFER_ERROR),
         }
     }

@@ -20,7 +20,7 @@ use conn::Conn;
 use std::io::ErrorKind;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
-use weir_controller::{Attach, Data, Model, Owner, Tag};
+use weir_controller::{Attach, DataPointer, Model, Owner, Tag};
 use weir_session::vhost_user::Disk;
 use weir_spec::nvme::{Cqe, Status};
 use weir_sys::reactor::{Interest, Mode, Ready, WatchId};
@@ -376,9 +376,9 @@ impl Door {
     /// # Errors
     /// They are not in its memory.
     #[inline]
-    pub fn read_data(&mut self, owner: Owner, data: &Data, offset: u32, into: &mut [u8]) -> Result<(), Status> {
-        match (self.conn(owner), data) {
-            (Some((_, conn)), Data::Tag(tag)) => conn.read_data(*tag, offset, into),
+    pub fn read_data(&mut self, owner: Owner, data: &DataPointer, offset: u32, into: &mut [u8]) -> Result<(), Status> {
+        match (self.conn(owner), data.as_tag()) {
+            (Some((_, conn)), Some(tag)) => conn.read_data(tag, offset, into),
             _ => Err(Status::DATA_TRANSFER_ERROR),
         }
     }
@@ -388,9 +388,9 @@ impl Door {
     /// # Errors
     /// They have no place in its memory.
     #[inline]
-    pub fn write_data(&mut self, owner: Owner, data: &Data, offset: u32, from: &[u8]) -> Result<(), Status> {
-        match (self.conn(owner), data) {
-            (Some((_, conn)), Data::Tag(tag)) => conn.write_data(*tag, offset, from),
+    pub fn write_data(&mut self, owner: Owner, data: &DataPointer, offset: u32, from: &[u8]) -> Result<(), Status> {
+        match (self.conn(owner), data.as_tag()) {
+            (Some((_, conn)), Some(tag)) => conn.write_data(tag, offset, from),
             _ => Err(Status::DATA_TRANSFER_ERROR),
         }
     }
