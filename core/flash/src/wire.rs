@@ -1,0 +1,128 @@
+//! How long bytes take over a shared wire: a flash channel or the host link.
+
+use weir_units::Nanos;
+
+/// A wire's rate, exactly as the published models round it: bytes become packets, packets are spread over lanes, the
+/// bytes of a lane become units, and units take `nanos / per` each. Rounds up to units and down to nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wire {
+    /// Bytes that move together; a part of a unit costs a whole one. 0: the wire takes no time.
+    unit: u32,
+    /// Nanoseconds for `per` units.
+    nanos: u64,
+    /// How many units take `nanos`.
+    per: u64,
+    packet: Packet,
+}
+
+/// How bytes are cut into packets, and the lanes that share them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Packet {
+    /// Data bytes of a full packet; 0: no packets.
+    pub payload: u32,
+    /// Bytes that each packet adds.
+    pub overhead: u32,
+    /// Lanes that carry the packets side by side; at least 1.
+    pub lanes: u32,
+}
+
+impl Packet {
+    /// No packets, one lane.
+    pub const NONE: Packet = Packet { payload: 0, overhead: 0, lanes: 1 };
+    /// PCIe transaction layer packets of 128 bytes with 20 + 6 + 2 bytes of headers (MQSim, src/host/PCIe_Link.h:44-59).
+    pub const fn pcie(lanes: u32) -> Packet {
+        Packet { payload: 128, overhead: 28, lanes: if lanes == 0 { 1 } else { lanes } }
+    }
+}
+
+impl Wire {
+    /// Takes no time.
+    pub const INSTANT: Wire = Wire { unit: 0, nanos: 0, per: 1, packet: Packet::NONE };
+
+    /// `nanos` nanoseconds for each `unit` bytes.
+    pub const fn units(unit: u32, nanos: u64) -> Wire {
+        Wire { unit, nanos, per: 1, packet: Packet::NONE }
+    }
+
+    /// `nanos` for each `bytes`, in proportion below that.
+    pub const fn proportional(bytes: u32, nanos: u64) -> Wire {
+        if bytes == 0 { Wire::INSTANT } else { Wire { unit: 1, nanos, per: bytes as u64, packet: Packet::NONE } }
+    }
+
+    /// So many bytes a second, in proportion to the byte; 0: takes no time.
+    pub const fn bytes_per_second(rate: u64) -> Wire {
+        if rate == 0 {
+            return Wire::INSTANT;
+        }
+        // A common factor taken out keeps bytes * nanos far from 64 bits.
+        let g = gcd(1_000_000_000, rate);
+        Wire { unit: 1, nanos: 1_000_000_000 / g, per: rate / g, packet: Packet::NONE }
+    }
+
+    /// So many MiB a second in units of 128 bytes, each rounded down to the nanosecond and `extra` added (NVMeVirt,
+    /// channel_model.h:7-42, ssd.c:269).
+    pub const fn mib_units(mib: u64, extra: u64) -> Wire {
+        Wire::units(128, 128_000_000_000 / (mib * 1_048_576) + extra)
+    }
+
+    /// The same wire, carrying packets. The rate is a lane's.
+    pub const fn packets(self, packet: Packet) -> Wire {
+        Wire { packet, ..self }
+    }
+
+    /// Whether bytes take no time.
+    pub const fn is_instant(&self) -> bool {
+        self.unit == 0 || self.nanos == 0
+    }
+
+    /// The time for `bytes` bytes.
+    pub const fn time(&self, bytes: u32) -> Nanos {
+        if self.is_instant() {
+            return Nanos(0);
+        }
+        let mut carried = bytes as u64;
+        let Packet { payload, overhead, lanes } = self.packet;
+        if payload != 0 {
+            carried += bytes.div_ceil(payload) as u64 * overhead as u64;
+        }
+        let lane = carried.div_ceil(lanes as u64);
+        Nanos(((lane.div_ceil(self.unit as u64) as u128 * self.nanos as u128) / self.per as u128) as u64)
+    }
+}
+
+const fn gcd(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_peers_rounding_is_exact() {
+        // NVMeVirt: 970 PRO channel and link, the prototype's channel with its firmware share, the ZN540's.
+        assert_eq!(Wire::mib_units(800, 0).time(4096), Nanos(32 * 152));
+        assert_eq!(Wire::mib_units(3360, 0).time(4096), Nanos(32 * 36));
+        assert_eq!(Wire::mib_units(800, 413 * 128 / 4096).time(4096), Nanos(32 * 164));
+        assert_eq!(Wire::mib_units(450, 0).time(4097), Nanos(33 * 271));
+        assert_eq!(Wire::mib_units(3050, 0).time(1), Nanos(40));
+        // MQSim: two bytes take 6 ns; 4 KiB are 4,992 bytes of packets on four lanes of 1 and 0.4 GB/s.
+        assert_eq!(Wire::units(2, 6).time(8192), Nanos(24_576));
+        let pcie = |mb: u64| Wire::bytes_per_second(mb * 1_000_000).packets(Packet::pcie(4));
+        assert_eq!(pcie(1000).time(4096), Nanos(1_248));
+        assert_eq!(pcie(400).time(4096), Nanos(3_120));
+        assert_eq!(pcie(1000).time(100), Nanos(32));
+        // FEMU: a page's transfer, and bytes * 1000 / MB/s.
+        assert_eq!(Wire::proportional(16384, 52_433).time(16384), Nanos(52_433));
+        assert_eq!(Wire::proportional(16384, 52_433).time(4096), Nanos(13_108));
+        assert_eq!(Wire::bytes_per_second(3_360_000_000).time(4096), Nanos(4096 * 1000 / 3360));
+    }
+
+    #[test]
+    fn nothing_overflows_and_no_rate_is_free() {
+        assert_eq!(Wire::INSTANT.time(u32::MAX), Nanos(0));
+        assert_eq!(Wire::bytes_per_second(0).time(u32::MAX), Nanos(0));
+        assert_eq!(Wire::bytes_per_second(1).time(u32::MAX), Nanos(u64::from(u32::MAX) * 1_000_000_000));
+        assert_eq!(Wire::units(128, 152).time(0), Nanos(0));
+    }
+}
