@@ -83,7 +83,7 @@ key!(
 /// The drive's own scheduler in `Arbiter::classes`.
 const ROOT: u32 = 0;
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Tenant {
     weight: u16,
     held: bool,
@@ -91,7 +91,7 @@ struct Tenant {
     nodes: [u32; 4],
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Group {
     tenant: u32,
     settings: Settings,
@@ -107,7 +107,7 @@ struct Queue {
 }
 
 /// The arbiter of one drive. Keys must be live: a removed one panics or means another that took its place.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Arbiter {
     settings: Settings,
     /// What `pick` answers while nothing has changed; `NONE` when it has to look.

@@ -122,7 +122,7 @@ pub(crate) struct Bucket {
 type Calendar = [Bucket; ROUNDS as usize];
 
 /// All rings and nodes of an arbiter, by index.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Rings {
     pub nodes: Vec<Node>,
     pub rings: Vec<Ring>,

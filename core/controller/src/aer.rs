@@ -29,7 +29,7 @@ pub(crate) struct Waiting {
 }
 
 /// Requests that wait, events that are pending, types that are masked.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Aer {
     pub waiting: Vec<Waiting>,
     pending: u8,

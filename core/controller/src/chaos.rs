@@ -20,7 +20,7 @@ const OPCODES: [u8; 8] = [0x02, 0x01, 0x00, 0x05, 0x08, 0x09, 0x02, 0x7e];
 const FRONT: u32 = 900;
 const HOSTILE: u32 = 800;
 const HONEST: u32 = 700;
-const DATA: u64 = 0xf8000;
+const DATA: u64 = 0x38000;
 
 struct Input<'a>(&'a [u8]);
 
@@ -318,7 +318,7 @@ impl Actors {
         let Some(controller) = self.hostile else { return };
         match input.byte() % 8 {
             0 => {
-                let at = (input.word() as usize % 0x4000) * 64;
+                let at = (input.word() as usize % 0x1000) * 64;
                 let sqe = if input.byte() < 128 { command(input) } else { admin_command(input, 1) };
                 let entry = zerocopy::IntoBytes::as_bytes(&sqe);
                 if let Some(to) = world.host.ring(Owner(HOSTILE)).get_mut(at..at + 64) {

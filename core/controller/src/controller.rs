@@ -80,7 +80,7 @@ impl Features {
 }
 
 /// One controller.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Controller {
     pub generation: u16,
     pub id: u16,

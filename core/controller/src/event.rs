@@ -184,7 +184,7 @@ pub enum Effect {
 }
 
 /// A bounded list of effects, allocated once. Whoever calls `apply` drains it before the next `Run` or `Tick`.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Effects {
     list: Vec<Effect>,
     limit: usize,

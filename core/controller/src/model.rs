@@ -19,7 +19,7 @@ use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Bytes of memory each ring host has; its addresses begin at 0.
-const MEMORY: usize = 1 << 20;
+const MEMORY: usize = 1 << 18;
 
 /// A completion queue as its host sees it.
 #[derive(Clone, Debug)]
@@ -33,7 +33,7 @@ struct CqView {
 }
 
 /// The other side of the drive: memories of ring hosts, data and answers of message hosts.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Memory {
     rings: BTreeMap<u32, Vec<u8>>,
     cqs: BTreeMap<(u32, u64), CqView>,
@@ -134,7 +134,7 @@ impl Host for Memory {
 }
 
 /// A drive, its surroundings, and the time.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct World {
     /// The drive.
     pub drive: Subsystem,
@@ -382,7 +382,7 @@ struct SqView {
 }
 
 /// A host that drives a ring controller: 64 KiB of memory for each queue, the admin queue first.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Ring {
     /// The controller.
     pub controller: ControllerHandle,

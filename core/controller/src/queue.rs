@@ -138,7 +138,7 @@ pub(crate) enum SqState {
 }
 
 /// A submission queue, admin or I/O, ring or message. Its index in `Subsystem::queues` is that of its arbiter key.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Sq {
     pub key: QueueKey,
     pub owner: Owner,
@@ -229,7 +229,7 @@ impl Sq {
 }
 
 /// A completion queue of a ring controller.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Cq {
     pub controller: u32,
     pub base: u64,

@@ -54,7 +54,7 @@ pub(crate) const FREE: Slot = Slot {
 };
 
 /// The ranges of one dataset management command, as bytes of the media.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Ranges {
     list: Vec<(u64, u64)>,
     next: usize,
@@ -82,7 +82,7 @@ impl Ranges {
 const PIECE: u64 = 1 << 30;
 
 /// All slots of a drive.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Slots {
     pub slots: Vec<Slot>,
     free: Vec<u32>,

@@ -83,7 +83,7 @@ impl core::fmt::Display for Error {
 impl core::error::Error for Error {}
 
 /// One drive (or the discovery service).
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Subsystem {
     pub(crate) config: Config,
     pub(crate) started: Nanos,

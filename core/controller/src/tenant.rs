@@ -10,7 +10,7 @@ use weir_units::{Class, Nanos};
 pub(crate) const ADMIN_BURST: u64 = 100;
 
 /// A tenant and its counters.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Tenant {
     pub key: TenantKey,
     pub config: TenantConfig,

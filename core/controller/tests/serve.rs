@@ -412,15 +412,15 @@ fn data_pointers_are_checked() {
         cqes[0].status()
     };
     let sgl = |kind, len| {
-        let bytes: [u8; 16] = zerocopy::transmute!(SglDescriptor::new(kind, 0xf8000, len));
+        let bytes: [u8; 16] = zerocopy::transmute!(SglDescriptor::new(kind, 0x38000, len));
         [u64::from_le_bytes(bytes[..8].try_into().unwrap()), u64::from_le_bytes(bytes[8..].try_into().unwrap())]
     };
-    assert_eq!(try_it(0, [0xf8000, 0]), Status::SUCCESS);
+    assert_eq!(try_it(0, [0x38000, 0]), Status::SUCCESS);
     assert_eq!(try_it(0, [0xf8002, 0]), Status::PRP_OFFSET_INVALID.dnr());
     assert_eq!(try_it(1 << 6, sgl(SglDescriptor::DATA_BLOCK, 512)), Status::SUCCESS);
     assert_eq!(try_it(1 << 6, sgl(SglDescriptor::DATA_BLOCK, 511)), Status::DATA_SGL_LENGTH_INVALID.dnr());
     assert_eq!(try_it(1 << 6, sgl(0x20, 512)), Status::SGL_TYPE_INVALID.dnr());
-    assert_eq!(try_it(3 << 6, [0xf8000, 0]), Status::INVALID_FIELD.dnr());
+    assert_eq!(try_it(3 << 6, [0x38000, 0]), Status::INVALID_FIELD.dnr());
 }
 
 // Events.
@@ -546,9 +546,9 @@ fn a_bad_doorbell_is_an_event_and_no_crash() {
         let cqes = ring.reap(&mut world, 0);
         assert_eq!(AsyncEvent::from_dw0(cqes[0].dw0.get()), event);
         let mut log = read_log(lid::ERROR, false);
-        log.dptr[0] = U64::new(0xf8000);
+        log.dptr[0] = U64::new(0x38000);
         ring.admin(&mut world, log);
-        let count = u64::from_le_bytes(world.host.ring(RINGS)[0xf8000..0xf8008].try_into().unwrap());
+        let count = u64::from_le_bytes(world.host.ring(RINGS)[0x38000..0x38008].try_into().unwrap());
         assert_eq!(count, n as u64 + 1, "there is an entry in the error log");
     }
     ring.submit(&mut world, 1, io(READ, 0, 0, 1));

@@ -24,7 +24,7 @@ const TEMPERATURE: u16 = 313;
 const LENGTH_MAX: u64 = 1 << 20;
 
 /// The newest errors of one controller.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct ErrorLog {
     entries: Vec<ErrorEntry>,
     next: usize,
