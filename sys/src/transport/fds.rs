@@ -26,6 +26,18 @@ pub fn send(socket: impl AsFd, bytes: &[u8], fds: &[BorrowedFd]) -> io::Result<u
     Ok(sent)
 }
 
+/// Sends bytes without ever waiting, whatever flags the socket has by now; whether all of them went. The messages are short:
+/// a socket without room for one belongs to somebody who does not listen.
+pub fn send_now(socket: impl AsFd, bytes: &[u8]) -> bool {
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    rustix::net::send(socket, bytes, flags).is_ok_and(|n| n == bytes.len())
+}
+
+/// Whether it is a socket of this machine, which [`send_now`] can be relied on.
+pub fn is_unix_socket(fd: impl AsFd) -> bool {
+    rustix::net::sockopt::socket_domain(fd).is_ok_and(|d| d == rustix::net::AddressFamily::UNIX)
+}
+
 /// Receives bytes and the descriptors beside them; 0 when the other side has closed.
 ///
 /// # Errors
@@ -53,7 +65,7 @@ pub fn eventfd() -> io::Result<OwnedFd> {
     Ok(rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)
 }
 
-/// Adds one to an eventfd. A full one is signalled already, and one that was never an eventfd is the sender's problem.
+/// Adds one to an eventfd of our own; for one that came from somebody else see [`super::signal`].
 #[inline]
 pub fn signal(fd: impl AsFd) {
     let _ = rustix::io::write(fd, &1u64.to_ne_bytes());
@@ -65,15 +77,6 @@ pub fn drain(fd: impl AsFd) {
     // Position -1 is the file's own; NOWAIT holds whatever flags the other side gives the file.
     let flags = rustix::io::ReadWriteFlags::NOWAIT;
     let _ = rustix::io::preadv2(fd, &mut [IoSliceMut::new(&mut count)], u64::MAX, flags);
-}
-
-/// Makes reads and writes of a file fail rather than wait.
-///
-/// # Errors
-/// What the system said.
-pub fn set_nonblocking(fd: impl AsFd) -> io::Result<()> {
-    let flags = rustix::fs::fcntl_getfl(&fd)?;
-    Ok(rustix::fs::fcntl_setfl(&fd, flags | rustix::fs::OFlags::NONBLOCK)?)
 }
 
 /// Whether the other end of a socket is still there, without taking a byte from it.
@@ -110,11 +113,19 @@ mod tests {
     }
 
     #[test]
+    fn a_full_socket_that_blocks_does_not_block_us() {
+        let (a, _b) = UnixStream::pair().unwrap();
+        assert!(is_unix_socket(&a) && !is_unix_socket(eventfd().unwrap()));
+        let sent = (0..1_000_000).take_while(|_| send_now(&a, &[0; 64])).count();
+        assert!((1..1_000_000).contains(&sent), "{sent} messages");
+    }
+
+    #[test]
     fn an_eventfd_is_drained_without_waiting() {
         let event = rustix::event::eventfd(7, EventfdFlags::CLOEXEC).unwrap();
         drain(&event);
         drain(&event);
-        set_nonblocking(&event).unwrap();
+        rustix::fs::fcntl_setfl(&event, rustix::fs::OFlags::NONBLOCK).unwrap();
         assert_eq!(rustix::io::read(&event, &mut [0; 8]), Err(Errno::AGAIN));
     }
 }

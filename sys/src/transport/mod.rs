@@ -2,4 +2,5 @@
 
 pub mod fds;
 pub mod nvme_tcp;
+pub mod signal;
 pub mod vhost_user;

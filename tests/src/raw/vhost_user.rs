@@ -110,7 +110,8 @@ pub struct Front {
     /// The memory that the server may map.
     pub memory: File,
     kick: OwnedFd,
-    call: OwnedFd,
+    /// Signalled by the server.
+    pub call: OwnedFd,
     avail: u16,
     used: u16,
 }

@@ -27,6 +27,7 @@ pub fn tests() -> Vec<Test> {
         test(S, "fuzzed_messages", |env| fuzzed_messages(env, "5s")),
         test(S, "fuzzed_rings", |env| fuzzed_rings(env, "5s")),
         test(S, "memory_that_shrinks", memory_that_shrinks),
+        test(S, "descriptors_that_would_block", descriptors_that_would_block),
         test(S, "stop_returns_the_index", stop_returns_the_index),
         long(S, "fuzzed_messages_long", |env| fuzzed_messages(env, "120s")),
         long(S, "fuzzed_rings_long", |env| fuzzed_rings(env, "120s")),
@@ -383,6 +384,31 @@ fn memory_that_shrinks(env: &Env) -> Outcome {
             let _ = front.kick();
             std::thread::sleep(Duration::from_millis(10));
             Ok(())
+        })?;
+        serves(node)
+    })
+}
+
+/// A call eventfd whose counter is full and whose writes wait, and descriptors that are no eventfds at all.
+fn descriptors_that_would_block(env: &Env) -> Outcome {
+    with_node(env, &setup(), |node| {
+        beside(env, node, "3s", |round| {
+            let mut front = Front::open(&node.socket("bad.sock"))?;
+            front.negotiate()?;
+            if round % 2 == 0 {
+                rustix::io::write(&front.call, &(u64::MAX - 1).to_ne_bytes()).context(|| "fill".into())?;
+                rustix::fs::fcntl_setfl(&front.call, rustix::fs::OFlags::empty()).context(|| "fcntl".into())?;
+                for (bytes, fd) in front.setup_messages() {
+                    front.send(&bytes, fd.as_slice())?;
+                }
+                return (0..8).try_for_each(|_| ensure(front.read_sector()? == 0, || "a good read fails".into()));
+            }
+            let (kick, call) = (request::SET_VRING_KICK, request::SET_VRING_CALL);
+            let request = if round % 4 == 1 { kick } else { call };
+            let (pipe, _end) = rustix::pipe::pipe().context(|| "pipe".into())?;
+            let fd = if round % 8 < 4 { pipe.as_fd() } else { front.memory.as_fd() };
+            front.tell(request, &words(&[0]), &[fd])?;
+            ensure(front.closed(Duration::from_secs(5)), || format!("request {request} takes what is no eventfd"))
         })?;
         serves(node)
     })

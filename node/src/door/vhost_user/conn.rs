@@ -13,18 +13,19 @@ use weir_sys::memory::GuestMemory;
 use weir_sys::reactor::{Interest, Mode, Ready, WatchId};
 use weir_sys::sched;
 use weir_sys::transport::fds;
+use weir_sys::transport::signal::Signal;
 use weir_units::{Class, Nanos};
 
 /// Messages handled in one turn: a front end that floods its socket does not keep the others waiting.
 const MESSAGES: usize = 64;
-/// How often the front end's I/O priority is looked up while it is active.
-const LOOK_AGAIN: Nanos = Nanos::from_secs(1);
+/// How often the front end's I/O priority is looked up while it is active: a change counts within a second.
+const LOOK_AGAIN: Nanos = Nanos::from_millis(500);
 
 /// A queue's descriptors and its place at the drive.
 #[derive(Default)]
 struct Vring {
     kick: Option<(OwnedFd, WatchId)>,
-    call: Option<OwnedFd>,
+    call: Signal,
     err: Option<OwnedFd>,
     /// Once started.
     handle: Option<SqHandle>,
@@ -39,6 +40,8 @@ pub(super) struct Conn {
     device: Device<GuestMemory>,
     memory: GuestMemory,
     channel: Option<OwnedFd>,
+    /// For what is signalled once, and to try descriptors.
+    bell: Signal,
     vrings: Vec<Vring>,
     controller: ControllerHandle,
     actions: Vec<Action<OwnedFd>>,
@@ -74,6 +77,7 @@ impl Conn {
             inbox: Inbox::default(),
             memory: GuestMemory::new(),
             channel: None,
+            bell: Signal::default(),
             vrings: (0..device.queues()).map(|_| Vring::default()).collect(),
             device,
             controller,
@@ -130,20 +134,19 @@ impl Conn {
         let mut outcome = Outcome::default();
         for action in std::mem::take(&mut self.actions) {
             match action {
-                Action::Reply(bytes) => outcome.doomed |= !sent(&self.socket, &bytes),
+                Action::Reply(bytes) => outcome.doomed |= !fds::send_now(&self.socket, &bytes),
                 Action::Tell(bytes) => {
                     if let Some(channel) = &self.channel {
                         // It may be full: then the front end has not read what it was told before, which says the same.
-                        sent(channel, &bytes);
+                        fds::send_now(channel, &bytes);
                     }
                 }
-                Action::Kick { queue, fd } => {
-                    let token = encode(at, generation, Watched::Kick(queue));
-                    self.set_kick(queue, fd, token, cx);
+                Action::Kick { .. } | Action::Call { .. } | Action::Err { .. } | Action::Channel(_) => {
+                    if let Err(why) = self.take_descriptor(action, |q| encode(at, generation, Watched::Kick(q)), cx) {
+                        tracing::warn!(socket = %config.path.display(), "front end disconnected: {why}");
+                        outcome.doomed = true;
+                    }
                 }
-                Action::Call { queue, fd } => self.set_call(queue, fd),
-                Action::Err { queue, fd } => self.vrings[usize::from(queue)].err = never_blocking(fd),
-                Action::Channel(fd) => self.channel = never_blocking(Some(fd)),
                 Action::Started(queue) => match self.started(queue, config.drive, owner, cx) {
                     Ok(()) => outcome.poll.push(queue),
                     Err(why) => {
@@ -164,6 +167,45 @@ impl Conn {
         outcome
     }
 
+    /// Takes what came with a message. What a descriptor really is, is in the front end's hands, and so are its flags: only
+    /// what can be watched and signalled without waiting is taken.
+    fn take_descriptor(
+        &mut self,
+        action: Action<OwnedFd>,
+        token: impl Fn(u16) -> u64,
+        cx: &mut Cx,
+    ) -> Result<(), String> {
+        let not_eventfd = |what: &str, queue: u16, e: io::Error| match e.kind() {
+            io::ErrorKind::InvalidInput => format!("the {what} descriptor of queue {queue} is not an eventfd"),
+            _ => format!("no way to signal the front end of queue {queue}: {e}"),
+        };
+        match action {
+            Action::Kick { queue, fd } => {
+                if let Some(fd) = &fd {
+                    self.bell.check(fd).map_err(|e| not_eventfd("kick", queue, e))?;
+                }
+                self.set_kick(queue, fd, token(queue), cx);
+            }
+            Action::Call { queue, fd } => {
+                self.vrings[usize::from(queue)].call.set(fd).map_err(|e| not_eventfd("call", queue, e))?;
+                // The front end may have missed a completion while it had no descriptor: it is told once in any case.
+                if self.device.queue(queue).is_some() {
+                    self.signal(queue);
+                }
+            }
+            Action::Err { queue, fd } => {
+                if let Some(fd) = &fd {
+                    self.bell.check(fd).map_err(|e| not_eventfd("error", queue, e))?;
+                }
+                self.vrings[usize::from(queue)].err = fd;
+            }
+            Action::Channel(fd) if fds::is_unix_socket(&fd) => self.channel = Some(fd),
+            Action::Channel(_) => return Err("the back-end channel is not a Unix socket".into()),
+            _ => {}
+        }
+        Ok(())
+    }
+
     fn set_kick(&mut self, queue: u16, fd: Option<OwnedFd>, token: u64, cx: &mut Cx) {
         let vring = &mut self.vrings[usize::from(queue)];
         if let Some((_, watch)) = vring.kick.take() {
@@ -175,16 +217,8 @@ impl Conn {
         });
     }
 
-    /// The front end may have missed a completion while it had no descriptor: it is told once in any case.
-    fn set_call(&mut self, queue: u16, fd: Option<OwnedFd>) {
-        self.vrings[usize::from(queue)].call = never_blocking(fd);
-        if self.device.queue(queue).is_some() {
-            self.signal(queue);
-        }
-    }
-
     fn started(&mut self, queue: u16, drive: u32, owner: Owner, cx: &mut Cx) -> Result<(), weir_controller::Error> {
-        self.look_at_peer(cx.now);
+        self.follow_peer(drive, cx);
         let depth = self.device.queue(queue).map_or(1, session::Queue::limit);
         let handle = cx.drives.get(drive).add_message_queue(self.controller, depth, self.wish, owner)?;
         self.vrings[usize::from(queue)].handle = Some(handle);
@@ -205,16 +239,23 @@ impl Conn {
     fn broken(&mut self, queue: u16, violation: session::Violation, config: &ExportConfig) {
         tracing::warn!(socket = %config.path.display(), queue, "queue stopped: {violation}");
         if let Some(err) = &self.vrings[usize::from(queue)].err {
-            fds::signal(err);
+            if self.bell.set(Some(err)).is_ok() {
+                self.bell.signal();
+                let _ = self.bell.set(None::<OwnedFd>);
+            }
         }
     }
 
-    /// The class that the front end's process wishes for, looked up now and then.
-    fn look_at_peer(&mut self, now: Nanos) -> bool {
-        let Some(pid) = self.pid.filter(|_| now >= self.look_at) else { return false };
-        self.look_at = now.saturating_add(LOOK_AGAIN);
+    /// The class that the front end's process wishes for, looked up now and then; its queues follow.
+    fn follow_peer(&mut self, drive: u32, cx: &mut Cx) {
+        let Some(pid) = self.pid.filter(|_| cx.now >= self.look_at) else { return };
+        self.look_at = cx.now.saturating_add(LOOK_AGAIN);
         let wish = sched::io_class(pid).ok().flatten();
-        std::mem::replace(&mut self.wish, wish) != wish
+        if std::mem::replace(&mut self.wish, wish) != wish {
+            for handle in self.vrings.iter().filter_map(|v| v.handle) {
+                cx.drives.get(drive).set_queue_wish(handle, wish);
+            }
+        }
     }
 
     pub(super) fn is_kick(&self, queue: u16, ready: &Ready) -> bool {
@@ -278,10 +319,8 @@ impl Conn {
                 true
             }
         };
-        if any && self.pid.is_some() && self.look_at_peer(cx.now) {
-            for handle in self.vrings.iter().filter_map(|v| v.handle) {
-                cx.drives.get(drive).set_queue_wish(handle, self.wish);
-            }
+        if any && self.pid.is_some() {
+            self.follow_peer(drive, cx);
         }
         any
     }
@@ -316,10 +355,9 @@ impl Conn {
         (0..64u16).filter(move |q| all >> q & 1 != 0)
     }
 
-    fn signal(&self, queue: u16) {
-        if let Some(call) = &self.vrings[usize::from(queue)].call {
-            fds::signal(call);
-        }
+    #[inline]
+    fn signal(&mut self, queue: u16) {
+        self.vrings[usize::from(queue)].call.signal();
     }
 
     /// Sends the answer that waited for requests in flight; true if there was one.
@@ -371,14 +409,4 @@ fn to_virtio(status: Status) -> RequestStatus {
     } else {
         RequestStatus::IOERR
     }
-}
-
-/// Whether all of it went: the messages are short, so a socket without room for one is a front end that does not listen.
-fn sent(socket: impl std::os::fd::AsFd, bytes: &[u8]) -> bool {
-    fds::send(socket, bytes, &[]).is_ok_and(|n| n == bytes.len())
-}
-
-/// Writing to it must not block the shard, whatever the front end does with it.
-fn never_blocking(fd: Option<OwnedFd>) -> Option<OwnedFd> {
-    fd.filter(|fd| fds::set_nonblocking(fd).is_ok())
 }
