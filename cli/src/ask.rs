@@ -29,11 +29,11 @@ pub fn describe(status: &Status) -> String {
     let poll = if status.shards.iter().any(|s| s.poll) { " (polling)" } else { "" };
     out += &format!("cores {}{poll}  api {}\n", cores.join(","), status.api.join(" "));
     for (title, table) in [
-        ("devices", devices_table(&status.devices)),
-        ("tenants", tenants_table(&status.tenants)),
-        ("exports", exports_table(&status.exports)),
+        ("devices", devices_text(&status.devices)),
+        ("tenants", tenants_table(&status.tenants).render()),
+        ("exports", exports_table(&status.exports).render()),
     ] {
-        out += &format!("\n{title}\n{}", table.render());
+        out += &format!("\n{title}\n{table}");
     }
     out
 }
@@ -52,7 +52,7 @@ pub fn device(client: &Client, args: &args::Device, json: bool) -> Result<(), Fa
     match &args.command {
         DeviceCommand::Ls => {
             let devices: Vec<DeviceStatus> = client.get("/v1/devices")?;
-            if json { output::json(&devices) } else { output::text(&devices_table(&devices).render()) }
+            if json { output::json(&devices) } else { output::text(&devices_text(&devices)) }
         }
         DeviceCommand::Set(set) => {
             let patch = device_patch(set).map_err(Failure::usage)?;
@@ -206,6 +206,12 @@ fn devices_table(devices: &[DeviceStatus]) -> Table {
         ]);
     }
     table
+}
+
+/// The drives, and below them what has broken any.
+fn devices_text(devices: &[DeviceStatus]) -> String {
+    let faults = devices.iter().filter_map(|d| Some(format!("FAULT {}: {}\n", d.name, d.fault.as_ref()?)));
+    faults.fold(devices_table(devices).render(), |text, fault| text + &fault)
 }
 
 fn tenants_table(tenants: &[TenantStatus]) -> Table {

@@ -95,6 +95,8 @@ fn status() -> Status {
             controllers: 1,
             queues: 4,
             io,
+            fault: None,
+            clients: Vec::new(),
         }],
         tenants: vec![TenantStatus {
             name: "gold".into(),
@@ -138,6 +140,10 @@ DEVICE  DOOR      TENANT   CLASS FROM  QUEUES  MODE  CLIENTS  ADDRESS
 ssd0    nvme-tcp  by host  tenant          64  ro          1  127.0.0.1:4420
 ";
     assert_eq!(describe(&status()), wanted);
+    let mut broken = status();
+    broken.devices[0].fault = Some("file:/x: write failed at byte 0: Input/output error".into());
+    let fault = "nqn.x\nFAULT ssd0: file:/x: write failed at byte 0: Input/output error\n\ntenants\n";
+    assert!(describe(&broken).contains(fault), "{}", describe(&broken));
 }
 
 #[test]

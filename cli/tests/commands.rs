@@ -37,6 +37,8 @@ impl Fake {
             controllers: 0,
             queues: 0,
             io: Counters::default(),
+            fault: None,
+            clients: Vec::new(),
         }
     }
 

@@ -1,8 +1,8 @@
 //! The node as its API sees it: questions and changes become calls into the shards' mailboxes.
 
 use crate::api::{
-    Control, Counters, DevicePatch, DeviceStatus, DoorStatus, ExportStatus, Refusal, ShardStatus, State, Status,
-    TenantPatch, TenantStatus,
+    ClientStatus, Control, Counters, DevicePatch, DeviceStatus, DoorStatus, ExportStatus, Refusal, ShardStatus, State,
+    Status, TenantPatch, TenantStatus,
 };
 use crate::config::{Address, Arbitration, Config, DoorConfig};
 use crate::node::{Node, place};
@@ -32,6 +32,7 @@ struct Snapshot {
     controllers: Vec<ControllerInfo>,
     capacity: u64,
     block_size: u32,
+    fault: Option<String>,
 }
 
 /// CPU time of the calling thread.
@@ -85,6 +86,7 @@ impl NodeControl {
                 controllers: device.machine().controllers(),
                 capacity: device.capacity(),
                 block_size: device.block_size(),
+                fault: device.fault(),
             }
         };
         self.shards[place.shard as usize].call(look).ok_or_else(gone)
@@ -115,6 +117,22 @@ impl NodeControl {
             controllers: s.controllers.len() as u32,
             queues: s.controllers.iter().map(|c| c.queues.len() as u32).sum(),
             io: counters(&s.stats.work),
+            fault: s.fault.clone(),
+            clients: s.controllers.iter().map(|c| self.client_status(c)).collect(),
+        }
+    }
+
+    fn client_status(&self, c: &ControllerInfo) -> ClientStatus {
+        let mut classes: Vec<Class> = c.queues.iter().map(|q| q.class).collect();
+        classes.sort_unstable();
+        classes.dedup();
+        ClientStatus {
+            host: c.host.clone(),
+            tenant: self.config.tenants.get(usize::from(c.tenant)).map(|t| t.name.clone()).unwrap_or_default(),
+            controller: c.id,
+            ready: c.ready,
+            queues: c.queues.len() as u32,
+            classes: classes.iter().map(ToString::to_string).collect(),
         }
     }
 

@@ -144,6 +144,15 @@ impl Device {
         Ok(())
     }
 
+    /// What has broken its media, in words.
+    pub fn fault(&self) -> Option<String> {
+        match &self.backend {
+            Backend::Store(_) => None,
+            Backend::Direct(direct) => direct.fault().map(ToString::to_string),
+            Backend::Remote(remote) => remote.fault().map(ToString::to_string),
+        }
+    }
+
     /// Bytes of a logical block.
     pub fn block_size(&self) -> u32 {
         self.block_size
@@ -219,6 +228,9 @@ impl Device {
         if let Backend::Direct(direct) = &mut self.backend {
             self.dirty = true;
             if let Some((slot, status)) = direct.finished(done, &self.machine, host, reactor) {
+                if direct.fault().is_some() {
+                    self.machine.note_media_fault(true);
+                }
                 self.machine.apply(now, Event::Done { slot, status }, host, &mut self.none);
             }
         }

@@ -5,7 +5,7 @@ use crate::transfer::Transfer;
 use weir_controller::{Host, Io, Op, SlotId, Subsystem};
 use weir_driver::IoKind;
 use weir_spec::nvme::Status;
-use weir_sys::media::{FileMedia, FileOpKind, Finished, Request};
+use weir_sys::media::{Fault, FileMedia, FileOpKind, Finished, Request};
 use weir_sys::reactor::{FileDone, IoBuf, Reactor};
 
 /// Bytes of the longest single request to the kernel, and so of the largest buffer.
@@ -34,6 +34,12 @@ impl Direct {
     /// The drive that a completion belongs to.
     pub fn drive_of(token: u64) -> u32 {
         (token >> DRIVE_SHIFT) as u32
+    }
+
+    /// What poisoned the medium, if anything did.
+    #[inline]
+    pub fn fault(&self) -> Option<&Fault> {
+        self.media.fault()
     }
 
     /// Begins an I/O; answers at once where it cannot be begun.

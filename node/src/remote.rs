@@ -38,6 +38,11 @@ impl Remote {
         self.active.len() - self.free.len() + self.waiting.len()
     }
 
+    /// Why the far side is gone, if it is.
+    pub fn fault(&self) -> Option<&TransportError> {
+        self.broken.as_ref()
+    }
+
     /// Begins an I/O; answers at once where it cannot be begun.
     pub fn start<H: Host>(&mut self, io: Io, machine: &Subsystem, host: &mut H) -> Option<Status> {
         if self.broken.is_some() {
@@ -111,6 +116,7 @@ impl Remote {
     }
 
     fn fail_all<H: Host>(&mut self, now: Nanos, machine: &mut Subsystem, host: &mut H, none: &mut Effects) -> bool {
+        machine.note_media_fault(false);
         let lost: Vec<Transfer> =
             self.active.iter_mut().filter_map(Option::take).chain(self.waiting.drain(..)).collect();
         self.free = (0..self.active.len() as u32).rev().collect();

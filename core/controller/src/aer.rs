@@ -6,16 +6,18 @@
 
 use alloc::vec::Vec;
 use weir_spec::nvme::feature::async_config;
+use weir_spec::nvme::log::critical_warning::{READ_ONLY, RELIABILITY};
 use weir_spec::nvme::log::{AsyncEvent, event_type};
 
 /// Asynchronous event requests a controller holds (AERL + 1).
 pub(crate) const LIMIT: usize = 4;
 
 /// Everything that can be reported, most urgent first; a set of them is a bit mask.
-const EVENTS: [AsyncEvent; 6] = [
+const EVENTS: [AsyncEvent; 7] = [
     AsyncEvent::PERSISTENT_INTERNAL_ERROR,
     AsyncEvent::INVALID_DOORBELL_REGISTER,
     AsyncEvent::INVALID_DOORBELL_VALUE,
+    AsyncEvent::RELIABILITY,
     AsyncEvent::TEMPERATURE,
     AsyncEvent::NAMESPACE_ATTRIBUTE,
     AsyncEvent::DISCOVERY_CHANGE,
@@ -39,6 +41,7 @@ pub(crate) struct Aer {
 /// Whether Asynchronous Event Configuration lets an event through. Errors cannot be switched off.
 fn wanted(event: AsyncEvent, config: u32) -> bool {
     match (event.kind, event) {
+        (_, AsyncEvent::RELIABILITY) => config & u32::from(RELIABILITY | READ_ONLY) != 0,
         (event_type::SMART, _) => config & async_config::SMART != 0,
         (_, AsyncEvent::NAMESPACE_ATTRIBUTE) => config & async_config::NAMESPACE != 0,
         (_, AsyncEvent::DISCOVERY_CHANGE) => config & async_config::DISCOVERY != 0,

@@ -2,6 +2,7 @@
 
 use crate::admin::log::ErrorLog;
 use crate::aer::Aer;
+use crate::config::ClassFrom;
 use crate::event::ControllerHandle;
 use crate::host::Owner;
 use crate::queue::NONE;
@@ -89,6 +90,8 @@ pub(crate) struct Controller {
     pub group: GroupKey,
     pub owner: Owner,
     pub host: String,
+    /// Who may wish among its queues, where that is not the tenant's `class_from`.
+    pub class_from: Option<ClassFrom>,
     pub hostid: [u8; 16],
     pub cc: Cc,
     pub csts: Csts,
@@ -112,7 +115,7 @@ pub(crate) struct Controller {
     pub changed: Vec<u32>,
     /// KATO as the host set it, ms.
     pub kato: u32,
-    /// When the keep alive timer expires.
+    /// When the keep alive timer expires, or, while the controller is not enabled or shut down, the association ends.
     pub expires: Nanos,
     pub shutdown: Shutdown,
 }
@@ -120,6 +123,16 @@ pub(crate) struct Controller {
 impl Controller {
     pub fn handle(&self, index: u32) -> ControllerHandle {
         ControllerHandle::new(index, self.generation)
+    }
+
+    /// Whether the wishes of its queues count, where the tenant takes those that come from `tenant`.
+    pub fn counts(&self, tenant: ClassFrom) -> bool {
+        let here = match self.transport {
+            Transport::Fabrics => ClassFrom::Cattr,
+            Transport::Rings => ClassFrom::Qprio,
+            Transport::Front => ClassFrom::Peer,
+        };
+        self.class_from.unwrap_or(tenant) == here
     }
 
     pub fn ready(&self) -> bool {
@@ -155,20 +168,29 @@ impl Controller {
         }
     }
 
-    /// Whether the keep alive timer runs (base 2.0, 3.9.2).
-    pub fn keeps_alive(&self) -> bool {
-        self.ready() && self.cc.shn() == 0 && self.shutdown == Shutdown::None && self.kato != 0
+    /// Enabled, and not told to shut down: only then does the keep alive timer run (base 2.0, 3.9.2).
+    pub fn serves(&self) -> bool {
+        self.ready() && self.cc.shn() == 0 && self.shutdown == Shutdown::None
     }
 
     /// Starts the keep alive timer anew, or stops it.
     pub fn keep_alive(&mut self, now: Nanos) {
-        self.expires = if self.keeps_alive() {
-            now.saturating_add(Nanos::from_millis(round_kato(self.kato).into()))
-        } else {
-            Nanos::NEVER
-        };
+        if self.serves() {
+            let after = if self.kato == 0 { Nanos::NEVER } else { Nanos::from_millis(round_kato(self.kato).into()) };
+            self.expires = now.saturating_add(after);
+        }
+    }
+
+    /// From now on the host has some time to enable the controller; a controller without an association waits for ever.
+    pub fn wait_for_host(&mut self, now: Nanos) {
+        self.expires =
+            if self.transport == Transport::Fabrics { now.saturating_add(ASSOCIATION) } else { Nanos::NEVER };
     }
 }
+
+/// How long an association is preserved after CC.EN went to 0 or a shutdown (base 2.0, 3.3.2: 2 minutes at least); also the
+/// time a host has from Connect to the first enable.
+const ASSOCIATION: Nanos = Nanos::from_secs(120);
 
 /// KAS: the granularity of the keep alive timer, in 100 ms.
 pub(crate) const KAS: u16 = 10;

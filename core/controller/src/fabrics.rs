@@ -110,11 +110,13 @@ impl Subsystem {
             let c = self.make_controller(Transport::Fabrics, tenant, request.owner, host.into()).ok_or(busy)?;
             let ctrl = self.ctrl_mut(c).expect("just made");
             (ctrl.hostid, ctrl.kato) = (data.hostid, command.kato.get());
+            ctrl.wait_for_host(now);
+            self.arm_expiry(c);
             c
         } else {
             self.find_association(qid, host, data)?
         };
-        Ok(self.join(now, c, request, size))
+        Ok(self.join(c, request, size))
     }
 
     /// The controller that an I/O queue wants to join, if it may.
@@ -146,7 +148,7 @@ impl Subsystem {
         Ok(c)
     }
 
-    fn join(&mut self, _now: Nanos, c: u32, request: &ConnectRequest, size: u32) -> Connected {
+    fn join(&mut self, c: u32, request: &ConnectRequest, size: u32) -> Connected {
         let command = &request.command;
         let (qid, cattr) = (command.qid.get(), command.cattr);
         let priority = Class::from_bits(cattr & CATTR_PRIORITY);

@@ -1,13 +1,14 @@
 //! What the operator asks and changes while the drive runs.
 
 use crate::config::{ClassFrom, Config, Cost, DiscoveryRecord};
+use crate::event::ControllerHandle;
 use crate::namespace::Namespace;
 use crate::queue::{NONE, Sq};
 use crate::stats::{ControllerInfo, DriveStats, QueueInfo, TenantStats, Work};
 use crate::subsystem::{Error, Subsystem};
 use alloc::vec::Vec;
 use weir_arbiter::{Mechanism, Settings};
-use weir_spec::nvme::log::AsyncEvent;
+use weir_spec::nvme::log::{AsyncEvent, critical_warning};
 use weir_units::{Class, Nanos};
 
 /// Changed namespaces a list can hold (base 2.0, 5.16.1.5).
@@ -76,6 +77,21 @@ impl Subsystem {
         Ok(())
     }
 
+    /// Changes who may wish for a class among one controller's queues, whatever the tenant's `class_from` says: a drive can be
+    /// reached by several doors. `None` is the tenant's again.
+    pub fn set_controller_class_from(
+        &mut self,
+        controller: ControllerHandle,
+        from: Option<ClassFrom>,
+    ) -> Result<(), Error> {
+        let c = self.resolve(controller).ok_or(Error::NoController)?;
+        let ctrl = self.ctrl_mut(c).ok_or(Error::NoController)?;
+        ctrl.class_from = from;
+        let queues: Vec<u32> = ctrl.sqs.iter().skip(1).copied().filter(|q| *q != NONE).collect();
+        queues.into_iter().for_each(|q| self.classify(q));
+        Ok(())
+    }
+
     fn classify_tenant(&mut self, tenant: u16) {
         for q in 0..self.queues.len() {
             if self.queues[q].as_ref().is_some_and(|sq| sq.tenant == tenant) {
@@ -101,6 +117,16 @@ impl Subsystem {
             self.discovery = records;
             self.discovery_generation += 1;
             self.note_event(AsyncEvent::DISCOVERY_CHANGE, None);
+        }
+    }
+
+    /// The media has failed for good: SMART warns from now on, and hosts that want to know are notified at the next `Run`.
+    /// `read_only`: it takes no more writes.
+    pub fn note_media_fault(&mut self, read_only: bool) {
+        let warning = critical_warning::RELIABILITY | if read_only { critical_warning::READ_ONLY } else { 0 };
+        if self.media_warning | warning != self.media_warning {
+            self.media_warning |= warning;
+            self.note_event(AsyncEvent::RELIABILITY, None);
         }
     }
 

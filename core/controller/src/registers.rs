@@ -100,7 +100,7 @@ impl Subsystem {
             }
             (1, 0) => {
                 ctrl.cc = new;
-                self.disable(c, host);
+                self.disable(now, c, host);
             }
             // AMS, CSS and MPS are changed only while the controller is disabled.
             (1, 1) => ctrl.cc = old.with_shn(new.shn()).with_iosqes(new.iosqes()).with_iocqes(new.iocqes()),
@@ -109,6 +109,7 @@ impl Subsystem {
         if new.shn() != 0 {
             self.shut_down(now, c);
         }
+        self.arm_expiry(c);
     }
 
     /// CC.EN 0 → 1. What the host selects and cannot have ends in CSTS.CFS, not in a hang.
@@ -127,12 +128,12 @@ impl Subsystem {
             && (!rings || ctrl.aqa.asqs() > 0 && ctrl.aqa.acqs() > 0 && ctrl.aqa.asqs().max(ctrl.aqa.acqs()) < max);
         if !good {
             ctrl.csts = Csts(0).with_cfs(1);
+            ctrl.wait_for_host(now);
             return;
         }
         ctrl.csts = Csts(0).with_rdy(1);
         ctrl.keep_alive(now);
-        let (group, settings, expires) = (ctrl.group, ctrl.arbitration(), ctrl.expires);
-        self.keep_alive_next = self.keep_alive_next.min(expires);
+        let (group, settings) = (ctrl.group, ctrl.arbitration());
         self.arbiter.set_group(group, settings);
         if rings {
             self.make_admin_rings(c);
@@ -152,11 +153,11 @@ impl Subsystem {
 
     /// CC.EN 1 → 0: what is in flight is dropped without completions, I/O queues are gone, events forgotten.
     /// AQA, ASQ and ACQ keep their values.
-    fn disable<H: Host>(&mut self, c: u32, host: &mut H) {
+    fn disable<H: Host>(&mut self, now: Nanos, c: u32, host: &mut H) {
         let Some(ctrl) = self.ctrl_mut(c) else { return };
         ctrl.csts = Csts(0);
         ctrl.shutdown = Shutdown::None;
-        ctrl.expires = Nanos::NEVER;
+        ctrl.wait_for_host(now);
         let (fabrics, admin) = (ctrl.transport == Transport::Fabrics, ctrl.sq(0));
         ctrl.changed.clear();
         self.drop_io_queues(c);
@@ -185,14 +186,14 @@ impl Subsystem {
     }
 
     /// CC.SHN: nothing more is fetched, what is in flight ends, the media is flushed, then CSTS.SHST says complete.
-    fn shut_down(&mut self, _now: Nanos, c: u32) {
+    fn shut_down(&mut self, now: Nanos, c: u32) {
         let Some(ctrl) = self.ctrl_mut(c) else { return };
         if ctrl.shutdown != Shutdown::None || ctrl.csts.cfs() == 1 {
             return;
         }
         ctrl.shutdown = Shutdown::Draining;
         ctrl.csts = ctrl.csts.with_shst(shst::PROCESSING);
-        ctrl.expires = Nanos::NEVER;
+        ctrl.wait_for_host(now);
         for at in 1..ctrl.sqs.len() {
             let q = self.ctrl(c).map_or(NONE, |ctrl| ctrl.sqs[at]);
             if q != NONE {

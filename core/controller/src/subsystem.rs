@@ -1,6 +1,6 @@
 //! One drive: its controllers, queues and slots, and the front door of the machine.
 
-use crate::config::{ClassFrom, Config, DiscoveryRecord, Kind};
+use crate::config::{Config, DiscoveryRecord, Kind};
 use crate::controller::{Controller, Transport};
 use crate::event::{ControllerHandle, Effects, Event, SlotId, SqHandle};
 use crate::host::{Host, Owner};
@@ -119,6 +119,8 @@ pub struct Subsystem {
     pub(crate) discovery_generation: u64,
     pub(crate) errors: u64,
     pub(crate) media_errors: u64,
+    /// Critical warnings that the media has earned.
+    pub(crate) media_warning: u8,
     /// Since when something is in flight, and for how long something was before.
     pub(crate) busy_since: Option<Nanos>,
     pub(crate) busy: u64,
@@ -168,6 +170,7 @@ impl Subsystem {
             discovery_generation: 0,
             errors: 0,
             media_errors: 0,
+            media_warning: 0,
             busy_since: None,
             busy: 0,
             scratch: alloc::vec![0; weir_spec::nvme::identify::IDENTIFY_LEN].into(),
@@ -304,15 +307,6 @@ impl Subsystem {
     /// Reads a register of a ring controller; `size` is 4 or 8.
     pub fn register(&self, controller: ControllerHandle, offset: u32, size: u8) -> u64 {
         self.resolve(controller).map_or(0, |c| self.read_register(c, offset, size))
-    }
-}
-
-/// Who speaks for a queue of such a controller.
-pub(crate) fn wish_from(transport: Transport) -> ClassFrom {
-    match transport {
-        Transport::Fabrics => ClassFrom::Cattr,
-        Transport::Rings => ClassFrom::Qprio,
-        Transport::Front => ClassFrom::Peer,
     }
 }
 

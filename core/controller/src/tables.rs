@@ -1,11 +1,10 @@
 //! A drive's tables: controllers and queues come and go.
 
-use crate::config::ClassFrom;
 use crate::controller::{Controller, Features, Shutdown, Transport};
 use crate::event::{ControllerHandle, Effect, Effects, SqHandle};
 use crate::host::Owner;
 use crate::queue::{Cq, NONE, Sq, SqState};
-use crate::subsystem::{Subsystem, wish_from};
+use crate::subsystem::Subsystem;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::string::String;
@@ -90,6 +89,7 @@ impl Subsystem {
             changed: Vec::new(),
             kato: 0,
             expires: Nanos::NEVER,
+            class_from: None,
             shutdown: Shutdown::None,
         };
         ctrl.sqs.push(NONE);
@@ -110,10 +110,11 @@ impl Subsystem {
     ) -> u32 {
         let ctrl = self.ctrl(c).expect("the controller exists");
         let (group, tenant, front) = (ctrl.group, ctrl.tenant, ctrl.transport == Transport::Front);
+        let tenant_from = self.tenants[usize::from(tenant)].config.class_from;
         // A front controller's door splits as it likes.
         let mdts = if front { u64::MAX } else { self.mdts };
         // Its class from the start: a class that was used once is one the arbiter keeps accounts for.
-        let class = self.tenants[usize::from(tenant)].class(wish_from(ctrl.transport), wish);
+        let class = self.tenants[usize::from(tenant)].class(ctrl.counts(tenant_from), wish);
         let key = self.arbiter.add_queue(group, class, local);
         let q = key.index() as u32;
         if self.queues.len() <= key.index() {
@@ -162,8 +163,9 @@ impl Subsystem {
     /// Gives a queue the class it is entitled to.
     pub(crate) fn classify(&mut self, q: u32) {
         let sq = self.sq(q);
-        let from = self.ctrl(sq.controller).map_or(ClassFrom::Peer, |ctrl| wish_from(ctrl.transport));
-        let class = self.tenants[usize::from(sq.tenant)].class(from, sq.wish);
+        let tenant = &self.tenants[usize::from(sq.tenant)];
+        let counts = self.ctrl(sq.controller).is_some_and(|ctrl| ctrl.counts(tenant.config.class_from));
+        let class = tenant.class(counts, sq.wish);
         let (key, local) = (sq.key, sq.local);
         self.sq_mut(q).class = class;
         self.arbiter.set_queue_class(key, class, local);

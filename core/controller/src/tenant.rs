@@ -1,6 +1,6 @@
 //! Tenants of a drive: who belongs to one, which class its queues get, and how often it may be administrated.
 
-use crate::config::{ClassFrom, TenantConfig};
+use crate::config::TenantConfig;
 use crate::stats::Work;
 use alloc::string::String;
 use weir_arbiter::TenantKey;
@@ -24,13 +24,13 @@ impl Tenant {
         Self { key, config, work: Work::default(), admin_paid: 0 }
     }
 
-    /// The class of a queue whose host or peer wishes `wish`, and `from` where that came.
+    /// The class of a queue whose host or peer wishes `wish`; `counts`: it came from where wishes are taken.
     ///
     /// Nobody rises above the tenant's class, except to urgent where the operator wrote `urgent = true`. 00b is what
     /// hosts send that know nothing of priorities, and means urgent: without that permission it is no wish.
-    pub fn class(&self, from: ClassFrom, wish: Option<Class>) -> Class {
+    pub fn class(&self, counts: bool, wish: Option<Class>) -> Class {
         let ceiling = self.config.class;
-        if from != self.config.class_from {
+        if !counts {
             return ceiling;
         }
         match wish {
@@ -70,30 +70,27 @@ mod tests {
     use super::*;
     use weir_arbiter::{Arbiter, Settings};
 
-    fn tenant(class: Class, urgent: bool, class_from: ClassFrom) -> Tenant {
+    fn tenant(class: Class, urgent: bool) -> Tenant {
         let key = Arbiter::new(Settings::default()).add_tenant(1);
-        Tenant::new(key, TenantConfig { urgent, class_from, ..TenantConfig::new("t", class) })
+        Tenant::new(key, TenantConfig { urgent, ..TenantConfig::new("t", class) })
     }
 
     /// Every combination of tenant, permission, source and wish.
     #[test]
     fn who_decides_the_class() {
-        let sources = [ClassFrom::Tenant, ClassFrom::Qprio, ClassFrom::Cattr, ClassFrom::Peer];
         for ceiling in Class::ALL {
             for urgent in [false, true] {
-                for allowed in sources {
-                    let t = tenant(ceiling, urgent, allowed);
-                    for from in sources {
-                        assert_eq!(t.class(from, None), ceiling);
-                        for wish in Class::ALL {
-                            let got = t.class(from, Some(wish));
-                            let rises = got < ceiling;
-                            assert!(!rises || urgent && got == Class::Urgent && from == allowed);
-                            if from != allowed || (wish == Class::Urgent && !urgent) {
-                                assert_eq!(got, ceiling, "silence and what does not count are no wish");
-                            } else if wish >= ceiling {
-                                assert_eq!(got, wish, "a lower wish is granted");
-                            }
+                let t = tenant(ceiling, urgent);
+                for counts in [false, true] {
+                    assert_eq!(t.class(counts, None), ceiling);
+                    for wish in Class::ALL {
+                        let got = t.class(counts, Some(wish));
+                        let rises = got < ceiling;
+                        assert!(!rises || urgent && got == Class::Urgent && counts);
+                        if !counts || (wish == Class::Urgent && !urgent) {
+                            assert_eq!(got, ceiling, "silence and what does not count are no wish");
+                        } else if wish >= ceiling {
+                            assert_eq!(got, wish, "a lower wish is granted");
                         }
                     }
                 }
@@ -103,7 +100,7 @@ mod tests {
 
     #[test]
     fn admin_commands_are_paced() {
-        let mut t = tenant(Class::High, false, ClassFrom::Tenant);
+        let mut t = tenant(Class::High, false);
         let mut served = 0u64;
         for us in 0..5_000_000u64 {
             served += u64::from(t.admit_admin(Nanos::from_micros(us), 1000));

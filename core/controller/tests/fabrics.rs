@@ -215,6 +215,35 @@ fn a_peers_wish_and_the_operators_class_can_change() {
     assert_eq!(world.drive.set_tenant(9, Class::High, false, 1), Err(Error::NoTenant));
 }
 
+/// One drive and tenant, several doors: what one takes wishes from is not what the other does.
+#[test]
+fn a_controllers_own_class_from_goes_before_the_tenants() {
+    let mut world = drive(|c| c.tenants[1].class_from = ClassFrom::Cattr);
+    let mut host = Fabric::ready(&mut world, "nqn.silver", 100, ams::RR);
+    host.add_queue(&mut world, 8, 3).unwrap();
+    let attach = Attach { tenant: 1, owner: Owner(3), model: Model::Front, host: "vm".into() };
+    let front = world.drive.attach(Nanos(0), attach).unwrap();
+    world.drive.add_message_queue(front, 8, Some(Class::Low), Owner(3)).unwrap();
+    let classes = |world: &World| -> Vec<Class> {
+        world.drive.controllers().iter().flat_map(|c| c.queues.iter().map(|q| q.class)).collect()
+    };
+    assert_eq!(classes(&world), [Class::Low, Class::Medium], "the tenant's is cattr");
+    for (from, class) in [
+        (Some(ClassFrom::Peer), Class::Low),
+        (Some(ClassFrom::Tenant), Class::Medium),
+        (Some(ClassFrom::Peer), Class::Low),
+        (None, Class::Medium),
+    ] {
+        world.drive.set_controller_class_from(front, from).unwrap();
+        assert_eq!(classes(&world), [Class::Low, class], "{from:?}");
+    }
+    world.drive.set_controller_class_from(front, Some(ClassFrom::Peer)).unwrap();
+    world.drive.add_message_queue(front, 8, Some(Class::Low), Owner(3)).unwrap();
+    assert_eq!(classes(&world), [Class::Low, Class::Low, Class::Low], "a new queue has it from the start");
+    world.drive.detach(Nanos(0), front);
+    assert_eq!(world.drive.set_controller_class_from(front, None), Err(Error::NoController));
+}
+
 /// Keeps every queue full in virtual time and answers the bytes each tenant got: 100 µs service time, 8 slots.
 fn shares(hosts: &[(&str, u16, u8, u32)], turns: u32) -> Vec<u64> {
     let mut world = World::new(config(|c| (c.latency, c.slots) = (Nanos(100_000), 8)), 64);
@@ -301,7 +330,12 @@ fn admin_commands_are_limited_for_each_tenant() {
 fn a_silent_host_is_cut_off_and_its_io_fenced() {
     let mut world = drive(|_| {});
     let mut host = Fabric::connect(&mut world, "nqn.gold", 100, 1500).unwrap();
-    assert_eq!(world.drive.next_deadline(), None, "the timer starts when the controller is ready");
+    let wait = world.drive.next_deadline();
+    assert_eq!(
+        wait,
+        Some(Nanos::from_secs(120)),
+        "the timer starts when the controller is ready, for which there is time"
+    );
     host.set_cc(&mut world, CC_EN);
     host.add_queue(&mut world, 8, 0).unwrap();
     let tag = host.send(&mut world, 1, io(WRITE, 1, 0, 1));
@@ -355,6 +389,91 @@ fn set_features_changes_and_stops_the_timer() {
     host.admin(&mut world, set_feature(fid::KEEP_ALIVE, 0));
     world.pass(Nanos::from_secs(1000));
     assert!(world.closing.is_empty(), "0 disables");
+}
+
+// The association after a reset, a shutdown, or nothing at all.
+
+/// Just under two minutes, and what is missing to just over them.
+const NEARLY: Nanos = Nanos::from_millis(119_900);
+const REST: Nanos = Nanos::from_millis(200);
+
+#[test]
+fn a_reset_keeps_the_association_for_two_minutes() {
+    let mut world = drive(|_| {});
+    let mut host = Fabric::connect(&mut world, "nqn.gold", 100, 1000).unwrap();
+    for _ in 0..3 {
+        assert!(host.set_cc(&mut world, CC_EN).is_success());
+        host.add_queue(&mut world, 8, 0).unwrap();
+        assert!(host.set_cc(&mut world, 0).is_success());
+        world.run();
+        assert_eq!(world.closing.len(), 1, "the I/O queue goes, the admin queue stays");
+        world.close();
+        world.pass(NEARLY);
+        assert_eq!(host.property(&mut world, register::CSTS), (Status::SUCCESS, 0), "no keep alive is asked for");
+        assert!(world.closing.is_empty());
+        host.queues.truncate(1);
+    }
+    // Properties that are read are no enable.
+    world.pass(REST);
+    assert_eq!(world.closing.len(), 1);
+    world.close();
+    assert!(world.drive.controllers().is_empty());
+    assert_eq!(world.drive.next_deadline(), None);
+}
+
+#[test]
+fn an_enabled_controller_stays_and_its_keep_alive_runs_again() {
+    let mut world = drive(|_| {});
+    for (kato, after, gone) in [(0, Nanos::from_secs(10_000), 0), (2000, Nanos::from_millis(1_900), 0), (2000, REST, 1)]
+    {
+        let mut host = Fabric::connect(&mut world, "nqn.gold", 100, kato).unwrap();
+        host.set_cc(&mut world, CC_EN);
+        host.set_cc(&mut world, 0);
+        world.pass(NEARLY);
+        host.set_cc(&mut world, CC_EN);
+        world.pass(if gone == 1 { Nanos::from_millis(2_000) } else { after });
+        assert_eq!(world.closing.len(), gone, "kato {kato} ms");
+        world.disconnect(Owner(100), host.queues[0]);
+        world.closing.clear();
+    }
+}
+
+#[test]
+fn a_host_that_shut_down_or_never_enabled_is_disconnected_in_the_end() {
+    for cc in [None, Some(Cc(CC_EN).with_shn(1).0), Some(Cc(CC_EN).with_shn(2).0), Some(Cc(CC_EN).with_css(6).0)] {
+        let mut world = drive(|_| {});
+        let mut host = Fabric::connect(&mut world, "nqn.gold", 100, 1000).unwrap();
+        if let Some(cc) = cc {
+            if Cc(cc).shn() != 0 {
+                host.set_cc(&mut world, CC_EN);
+                host.add_queue(&mut world, 8, 0).unwrap();
+            }
+            host.set_cc(&mut world, cc);
+        }
+        world.settle();
+        world.pass(NEARLY);
+        assert!(world.closing.is_empty(), "{cc:x?}");
+        assert!(host.property(&mut world, register::CSTS).0.is_success());
+        world.pass(REST);
+        assert_eq!(world.closing.len(), host.queues.len(), "{cc:x?}");
+        world.close();
+        assert!(world.drive.controllers().is_empty());
+    }
+}
+
+/// A shutdown whose flush takes longer than the host's time: nothing is cut off before it has ended.
+#[test]
+fn a_shutdown_under_way_is_waited_for() {
+    let mut world = drive(|_| {});
+    let mut host = fabric_with_queues(&mut world, "nqn.gold", 100, 1);
+    host.set_cc(&mut world, Cc(CC_EN).with_shn(1).0);
+    world.run();
+    assert_eq!(world.issued.len(), 1, "the flush");
+    world.pass(Nanos::from_secs(1000));
+    assert!(world.closing.is_empty());
+    world.settle();
+    world.pass(Nanos::from_secs(121));
+    assert_eq!(world.closing.len(), 2);
 }
 
 // Discovery.

@@ -8,7 +8,7 @@ use weir_controller::model::{Fabric, Ring, World, admin, io};
 use weir_controller::{Effects, Event, Op, Owner, Subsystem};
 use weir_spec::nvme::entry::SglDescriptor;
 use weir_spec::nvme::feature::{Arbitration, async_config, fid};
-use weir_spec::nvme::log::{AsyncEvent, lid};
+use weir_spec::nvme::log::{AsyncEvent, critical_warning, lid};
 use weir_spec::nvme::nvm::DsmRange;
 use weir_spec::nvme::register::{self, Cap, Cc, ams};
 use weir_spec::nvme::{AdminOpcode, Sqe, Status};
@@ -523,6 +523,40 @@ fn a_temperature_threshold_below_the_temperature_raises_an_event() {
     host.admin(&mut world, set_feature(fid::TEMPERATURE, 300));
     let cqe = host.answer(&mut world, 0, tag).expect("313 K is above 300 K");
     assert_eq!(AsyncEvent::from_dw0(cqe.dw0.get()), AsyncEvent::TEMPERATURE);
+}
+
+#[test]
+fn media_that_fails_is_a_critical_warning_and_one_event() {
+    let mut world = drive(|_| {});
+    let mut host = Fabric::ready(&mut world, "nqn.gold", 100, ams::RR);
+    let mut deaf = Fabric::ready(&mut world, "nqn.silver", 200, ams::RR);
+    let config = async_config::SMART & !u32::from(critical_warning::RELIABILITY | critical_warning::READ_ONLY);
+    deaf.admin(&mut world, set_feature(fid::ASYNC_EVENTS, config));
+    host.admin(&mut world, set_feature(fid::ASYNC_EVENTS, critical_warning::READ_ONLY.into()));
+    let smart = |world: &mut World, host: &mut Fabric| {
+        let sqe = Sqe { nsid: U32::new(u32::MAX), ..admin(AdminOpcode::GET_LOG_PAGE, 9, 127 << 16 | 2, 0) };
+        let (cqe, data) = host.admin_data(world, sqe);
+        assert!(cqe.status().is_success());
+        data[0]
+    };
+    let (tag, other) = (host.send(&mut world, 0, event_request(0)), deaf.send(&mut world, 0, event_request(0)));
+    assert_eq!(smart(&mut world, &mut host), 0);
+    world.drive.note_media_fault(false);
+    world.run();
+    let cqe = host.answer(&mut world, 0, tag).expect("an event");
+    assert_eq!(AsyncEvent::from_dw0(cqe.dw0.get()), AsyncEvent::RELIABILITY);
+    assert!(deaf.answer(&mut world, 0, other).is_none(), "it did not want to know");
+    assert_eq!(smart(&mut world, &mut host), critical_warning::RELIABILITY);
+    let tag = host.send(&mut world, 0, event_request(1));
+    world.drive.note_media_fault(false);
+    world.run();
+    assert!(host.answer(&mut world, 0, tag).is_none(), "nothing new");
+    world.drive.note_media_fault(true);
+    world.run();
+    assert!(host.answer(&mut world, 0, tag).is_some());
+    for host in [&mut host, &mut deaf] {
+        assert_eq!(smart(&mut world, host), critical_warning::RELIABILITY | critical_warning::READ_ONLY);
+    }
 }
 
 // Doorbells.

@@ -23,6 +23,6 @@ pub use control::{Control, Refusal};
 pub use routes::router;
 pub use server::{Bound, Running};
 pub use types::{
-    Counters, DevicePatch, DeviceStatus, DoorStatus, ErrorBody, ExportStatus, ShardStatus, SharesPatch, State, Status,
-    TenantPatch, TenantStatus,
+    ClientStatus, Counters, DevicePatch, DeviceStatus, DoorStatus, ErrorBody, ExportStatus, ShardStatus, SharesPatch,
+    State, Status, TenantPatch, TenantStatus,
 };

@@ -203,6 +203,7 @@ fn schemas() -> Value {
             ("quanta", shares(&quantum())),
         ]),
         "Device": device(),
+        "Client": client(),
         "Tenant": tenant(),
         "Export": export(),
         "DevicePatch": object(&[
@@ -253,6 +254,19 @@ fn device() -> Value {
         ("controllers", number("Controllers that exist now.")),
         ("queues", number("I/O queues that exist now.")),
         ("io", reference("Counters")),
+        ("fault?", text("What has broken its media first; absent while all is well.")),
+        ("clients", array("Client")),
+    ])
+}
+
+fn client() -> Value {
+    object(&[
+        ("host", text("The host's NQN, or the vhost-user socket and the process at its other end.")),
+        ("tenant", text("Its tenant.")),
+        ("controller", number("Controller identifier (CNTLID).")),
+        ("ready", flag("Enabled.")),
+        ("queues", number("I/O queues that exist now.")),
+        ("classes", texts("The classes that these are in, highest first.")),
     ])
 }
 

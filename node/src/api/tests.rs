@@ -51,6 +51,8 @@ impl Fake {
             controllers: 1,
             queues: 4,
             io: Counters::default(),
+            fault: None,
+            clients: Vec::new(),
         }
     }
 }

@@ -126,6 +126,29 @@ pub struct DeviceStatus {
     pub queues: u32,
     /// What it has done.
     pub io: Counters,
+    /// What has broken its media first, and what that means; absent while all is well.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fault: Option<String>,
+    /// Who is connected.
+    #[serde(default)]
+    pub clients: Vec<ClientStatus>,
+}
+
+/// A controller of a drive and who uses it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClientStatus {
+    /// The host's NQN, or the vhost-user socket and the process at its other end.
+    pub host: String,
+    /// Its tenant.
+    pub tenant: String,
+    /// Controller identifier (CNTLID).
+    pub controller: u16,
+    /// Enabled.
+    pub ready: bool,
+    /// I/O queues that exist now.
+    pub queues: u32,
+    /// The classes that these are in, highest first.
+    pub classes: Vec<String>,
 }
 
 /// One tenant.

@@ -43,7 +43,7 @@ pub const fn log_length(cdw10: u32, cdw11: u32) -> u64 {
 wire! {
     /// SMART / health information: 512 bytes (base 2.0, Figure 207).
     Smart: 512 {
-        /// Critical warning bits.
+        /// [`critical_warning`] bits.
         critical_warning: u8 = 0,
         /// Composite temperature, K.
         temperature: U16 = 1,
@@ -291,6 +291,16 @@ impl DiscoveryEntry {
 /// TREQ bit 2: SQ flow control may be disabled.
 pub const TREQ_DISABLE_SQ_FLOW: u8 = 1 << 2;
 
+/// Critical warning bits of [`Smart`] (base 2.0, Figure 207).
+pub mod critical_warning {
+    /// The temperature has left its thresholds.
+    pub const TEMPERATURE: u8 = 1 << 1;
+    /// Reliability is degraded by media or internal errors.
+    pub const RELIABILITY: u8 = 1 << 2;
+    /// All media takes no more writes.
+    pub const READ_ONLY: u8 = 1 << 3;
+}
+
 /// Asynchronous event types (base 2.0, Figure 146).
 pub mod event_type {
     /// Error status.
@@ -321,6 +331,8 @@ impl AsyncEvent {
     pub const INVALID_DOORBELL_VALUE: Self = Self { kind: event_type::ERROR, info: 1, lid: lid::ERROR };
     /// Persistent internal error.
     pub const PERSISTENT_INTERNAL_ERROR: Self = Self { kind: event_type::ERROR, info: 3, lid: lid::ERROR };
+    /// Reliability is compromised: media errors, an internal error, media that is read-only now.
+    pub const RELIABILITY: Self = Self { kind: event_type::SMART, info: 0, lid: lid::SMART };
     /// Temperature above (or below) threshold.
     pub const TEMPERATURE: Self = Self { kind: event_type::SMART, info: 1, lid: lid::SMART };
     /// Namespace attribute changed.

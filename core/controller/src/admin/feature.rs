@@ -230,8 +230,7 @@ impl Subsystem {
         let ctrl = self.ctrl_mut(admin.c).ok_or(Status::INTERNAL_ERROR)?;
         ctrl.kato = admin.sqe.cdw11.get();
         ctrl.keep_alive(now);
-        let expires = ctrl.expires;
-        self.keep_alive_next = self.keep_alive_next.min(expires);
+        self.arm_expiry(admin.c);
         Ok(0)
     }
 

@@ -8,7 +8,8 @@ use crate::subsystem::Subsystem;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use weir_spec::nvme::log::{
-    DiscoveryHeader, Effect, Effects, ErrorEntry, FirmwareSlots, GetLogDw10, Smart, SupportedLogPages, lid, log_length,
+    DiscoveryHeader, Effect, Effects, ErrorEntry, FirmwareSlots, GetLogDw10, Smart, SupportedLogPages,
+    critical_warning, lid, log_length,
 };
 use weir_spec::nvme::wire::set_text;
 use weir_spec::nvme::{AdminOpcode, IoOpcode, Status};
@@ -176,7 +177,7 @@ impl Subsystem {
             TEMPERATURE >= ctrl.features.temperature_over || TEMPERATURE <= ctrl.features.temperature_under
         });
         Smart {
-            critical_warning: u8::from(hot) << 1,
+            critical_warning: self.media_warning | if hot { critical_warning::TEMPERATURE } else { 0 },
             temperature: U16::new(TEMPERATURE),
             available_spare: 100,
             spare_threshold: 10,
@@ -195,7 +196,7 @@ impl Subsystem {
 
     /// Whether the temperature has left the thresholds that a controller's host set.
     pub(crate) fn temperature_alarm(&self, c: u32) -> bool {
-        self.smart(self.started, c).critical_warning != 0
+        self.smart(self.started, c).critical_warning & critical_warning::TEMPERATURE != 0
     }
 
     fn firmware(&self) -> FirmwareSlots {

@@ -7,7 +7,7 @@ mod queue;
 
 use crate::aer;
 use crate::config::Kind;
-use crate::controller::Transport;
+use crate::controller::{Shutdown, Transport};
 use crate::host::{DataPointer, Host, Owner, Tag};
 use crate::queue::{NONE, SqState, check_pointer, data_pointer};
 use crate::subsystem::Subsystem;
@@ -259,18 +259,41 @@ impl Subsystem {
         let mut next = Nanos::NEVER;
         for c in 0..self.controllers.len() as u32 {
             let Some(ctrl) = self.ctrl(c) else { continue };
-            let expires = ctrl.expires;
-            if expires <= now {
+            if ctrl.expires <= now {
                 let q = ctrl.sq(0);
-                if q != NONE {
-                    self.log_error(q, 0xffff, Status::KEEP_ALIVE_EXPIRED, (0, 0));
+                if !ctrl.serves() {
+                    self.leave(now, c);
+                } else {
+                    if q != NONE {
+                        self.log_error(q, 0xffff, Status::KEEP_ALIVE_EXPIRED, (0, 0));
+                    }
+                    self.fatal(c);
                 }
-                self.fatal(c);
-            } else {
-                next = next.min(expires);
             }
+            next = next.min(self.ctrl(c).map_or(Nanos::NEVER, |ctrl| ctrl.expires));
         }
         self.keep_alive_next = next;
+    }
+
+    /// The host of a controller that is disabled or shut down has had its time: its connections are closed.
+    fn leave(&mut self, now: Nanos, c: u32) {
+        let Some(ctrl) = self.ctrl_mut(c) else { return };
+        if matches!(ctrl.shutdown, Shutdown::Draining | Shutdown::Flushing(_)) {
+            return ctrl.wait_for_host(now);
+        }
+        ctrl.expires = Nanos::NEVER;
+        let admin = ctrl.sq(0);
+        self.drop_io_queues(c);
+        if admin != NONE {
+            self.condemn(admin);
+        }
+    }
+
+    /// A controller's time was set: the drive wakes for it.
+    pub(crate) fn arm_expiry(&mut self, c: u32) {
+        if let Some(ctrl) = self.ctrl(c) {
+            self.keep_alive_next = self.keep_alive_next.min(ctrl.expires);
+        }
     }
 
     /// Aborts a command (base 2.0, 5.1). Bit 0 of DW0 says that it was not aborted.

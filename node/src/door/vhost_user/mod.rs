@@ -13,6 +13,8 @@
 //! could block the shard.
 
 mod conn;
+#[cfg(test)]
+mod tests;
 
 use super::{Arrival, Cx, Kind, token};
 use crate::holder::{self, BindError};
@@ -20,7 +22,7 @@ use conn::Conn;
 use std::io::ErrorKind;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
-use weir_controller::{Attach, DataPointer, Model, Owner, Tag};
+use weir_controller::{Attach, ClassFrom, DataPointer, Model, Owner, Tag};
 use weir_session::vhost_user::Disk;
 use weir_spec::nvme::{Cqe, Status};
 use weir_sys::reactor::{Interest, Mode, Ready, WatchId};
@@ -409,6 +411,8 @@ fn connect(export: &Export, at: u16, socket: UnixStream, cx: &mut Cx) -> Result<
     let disk = disk(config, cx);
     let machine = cx.drives.get(config.drive);
     let controller = machine.attach(cx.now, attach).map_err(|e| e.to_string())?;
+    let from = if config.peer_class { ClassFrom::Peer } else { ClassFrom::Tenant };
+    machine.set_controller_class_from(controller, Some(from)).map_err(|e| e.to_string())?;
     let pid = peer.pid.filter(|_| config.peer_class);
     tracing::info!(socket = %config.path.display(), pid = ?peer.pid, tenant = config.tenant_name, "front end connected");
     let name = encode(at, export.generation, Watched::Socket);
