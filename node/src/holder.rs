@@ -3,6 +3,9 @@
 //! A busy port or socket is the first thing that goes wrong when a node starts, and "Address already in use" does not say
 //! what to stop. `/proc/net/tcp` gives the inode of the listening socket, `/proc/PID/fd` the process that has it open;
 //! a UNIX socket tells its owner by SO_PEERCRED. What cannot be found out (another user's process) is left out.
+//!
+//! A process that was killed can leave its sockets behind for some milliseconds, while the kernel takes its io_uring apart:
+//! what no living process is seen to have is asked for again for a while.
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 use std::fmt;
@@ -11,6 +14,12 @@ use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// How long an address is asked for that is taken by no process we can see.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// And how often.
+const AGAIN: Duration = Duration::from_millis(10);
 
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 1024;
@@ -89,15 +98,34 @@ impl std::error::Error for BindError {}
 
 /// Listens on a TCP address. Port 0 takes any free one.
 pub fn listen_tcp(address: SocketAddr) -> Result<TcpListener, BindError> {
-    TcpListener::bind(address).map_err(|error| match error.kind() {
-        io::ErrorKind::AddrInUse => BindError::Busy { address: address.to_string(), holder: who_holds_tcp(address) },
-        _ => BindError::Io { address: address.to_string(), error },
+    patiently(|| {
+        TcpListener::bind(address).map_err(|error| match error.kind() {
+            io::ErrorKind::AddrInUse => {
+                BindError::Busy { address: address.to_string(), holder: who_holds_tcp(address) }
+            }
+            _ => BindError::Io { address: address.to_string(), error },
+        })
     })
+}
+
+/// Tries again while nobody is seen to have the address.
+fn patiently<T>(mut listen: impl FnMut() -> Result<T, BindError>) -> Result<T, BindError> {
+    let start = Instant::now();
+    loop {
+        match listen() {
+            Err(BindError::Busy { holder: None, .. }) if start.elapsed() < PATIENCE => std::thread::sleep(AGAIN),
+            result => return result,
+        }
+    }
 }
 
 /// Listens on a UNIX stream socket with these permissions (less the umask). What a node that was killed left behind at the
 /// path is replaced; a socket that somebody answers is not.
 pub fn listen_unix(path: &Path, mode: u32) -> Result<UnixListener, BindError> {
+    patiently(|| listen_unix_once(path, mode))
+}
+
+fn listen_unix_once(path: &Path, mode: u32) -> Result<UnixListener, BindError> {
     let fail = |error: io::Error| BindError::Io { address: path.display().to_string(), error };
     match std::fs::symlink_metadata(path) {
         Ok(meta) if !meta.file_type().is_socket() => return Err(BindError::NotASocket(path.to_path_buf())),
@@ -152,7 +180,7 @@ pub fn who_holds_unix(path: &Path) -> Option<Holder> {
     if let Ok(stream) = UnixStream::connect(path) {
         if let Ok(peer) = sockopt::socket_peercred(&stream) {
             // Credentials are those of listen(2).
-            return Some(holder(peer.pid.as_raw_pid().unsigned_abs()));
+            return Some(peer.pid.as_raw_pid().unsigned_abs()).filter(|pid| is_alive(*pid)).map(holder);
         }
     }
     let table = std::fs::read_to_string("/proc/net/unix").ok()?;
@@ -205,6 +233,13 @@ fn process_with_socket(inode: u64) -> Option<Holder> {
         }
     }
     None
+}
+
+/// Whether there is such a process that has not ended: one that only waits to be reaped has nothing any more.
+fn is_alive(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // "pid (name) state …", and the name may hold anything.
+    stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with(['Z', 'X']) && !rest.trim().is_empty())
 }
 
 fn holder(pid: u32) -> Holder {

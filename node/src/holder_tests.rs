@@ -47,6 +47,53 @@ fn a_busy_socket_names_its_process_and_a_stale_one_is_replaced() {
     std::fs::remove_dir_all(&dir).unwrap();
 }
 
+/// A listener that no process has, as after SIGKILL while the kernel still takes the dead one's rings apart: it lies in a
+/// socket's queue, where `release` drops it.
+fn orphan(listener: TcpListener) -> (UnixStream, UnixStream) {
+    use std::os::fd::AsFd;
+    let (near, far) = UnixStream::pair().unwrap();
+    assert_eq!(weir_sys::transport::fds::send(&near, b"x", &[listener.as_fd()]).unwrap(), 1);
+    (near, far)
+}
+
+#[test]
+fn an_address_of_nobody_alive_is_waited_for() {
+    let first = listen_tcp("127.0.0.1:0".parse().unwrap()).unwrap();
+    let address = first.local_addr().unwrap();
+    let pair = orphan(first);
+    assert_eq!(who_holds_tcp(address), None);
+    let release = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(200));
+        drop(pair);
+    });
+    let second = listen_tcp(address).unwrap();
+    release.join().unwrap();
+    drop(second);
+}
+
+#[test]
+fn it_is_not_waited_for_without_end() {
+    let first = listen_tcp("127.0.0.1:0".parse().unwrap()).unwrap();
+    let address = first.local_addr().unwrap();
+    let _pair = orphan(first);
+    let error = listen_tcp(address).unwrap_err();
+    assert!(matches!(&error, BindError::Busy { holder: None, .. }), "{error}");
+}
+
+#[test]
+fn who_waits_to_be_reaped_is_not_alive() {
+    assert!(is_alive(std::process::id()));
+    let mut child = std::process::Command::new("true").spawn().unwrap();
+    let pid = child.id();
+    let start = Instant::now();
+    while is_alive(pid) {
+        assert!(start.elapsed() < Duration::from_secs(20), "true ends, unreaped");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    child.wait().unwrap();
+    assert!(!is_alive(pid) && !is_alive(0));
+}
+
 #[test]
 fn what_is_no_socket_is_left_alone() {
     let dir = folder("file");

@@ -188,7 +188,7 @@ impl Controller {
     }
 }
 
-/// How long an association is preserved after CC.EN went to 0 or a shutdown (base 2.0, 3.3.2: 2 minutes at least); also the
+/// How long an association is preserved after CC.EN went to 0 or a shutdown (base 2.0, 3.6.2: 2 minutes at least); also the
 /// time a host has from Connect to the first enable.
 const ASSOCIATION: Nanos = Nanos::from_secs(120);
 
