@@ -4,20 +4,48 @@
 
 RUST_NEEDED=1.85 # Debian 13's: Cargo.toml, rust-version
 
+ARGUMENTS=("$@") # of the command that this is sourced by
+
 say() { echo "$NAME: $*" >&2; }
 stop() { say "$*"; exit 1; }
 
 # at_least HAVE WANTED: versions as 1.85.0 or 1.85.0+dfsg3-1
 at_least() { [ "$(printf '%s\n%s\n' "$2" "${1%%[+~-]*}" | sort -V | head -n 1)" = "$2" ]; }
 
-# A service or a container may have no HOME; cargo keeps its downloads in one.
+# A service or a container may have no HOME, or somebody else's; cargo keeps its downloads in one.
 find_home() {
-  [ -n "${HOME:-}" ] && [ -d "$HOME" ] && return
-  HOME=$(getent passwd "$(id -u)" | cut -d: -f6) || true
-  [ -n "$HOME" ] && [ -w "$HOME" ] || HOME=$ROOT/.cache/home
-  mkdir -p "$HOME"
-  export HOME
+  local dir
+  for dir in "${HOME:-}" "$(getent passwd "$(id -u)" | cut -d: -f6)" "$ROOT/.cache/home"; do
+    [ "$dir" != "$ROOT/.cache/home" ] || mkdir -p "$dir" 2>/dev/null || true
+    if [ -n "$dir" ] && [ -d "$dir" ] && [ -w "$dir" ]; then
+      export HOME=$dir
+      return
+    fi
+  done
+  stop "user $(whoami 2>/dev/null || id -u) cannot write to a HOME, nor to $ROOT; run this:  $(elsewhere)"
 }
+
+# The same command with its folders where this user may write.
+elsewhere() {
+  local dir again
+  dir=/var/tmp/weir-$(id -u)
+  again=$(printf '%q ' "$0" "${ARGUMENTS[@]}")
+  if [ -n "${HOME:-}" ] && [ -w "$HOME" ]; then
+    echo "CARGO_TARGET_DIR=$(printf %q "$HOME/.cache/weir-target") ${again% }"
+  else
+    echo "mkdir -m 700 $dir; HOME=$dir CARGO_TARGET_DIR=$dir/target ${again% }"
+  fi
+}
+
+# writable_target FOLDER: where the build goes.
+writable_target() {
+  if ! mkdir -p "$1" 2>/dev/null || [ ! -w "$1" ]; then
+    stop "user $(whoami 2>/dev/null || id -u) cannot write to $1, where the build goes; run this:  $(elsewhere)"
+  fi
+}
+
+# as_root COMMAND: how this user runs it as root.
+as_root() { if command -v sudo >/dev/null; then echo "sudo sh -c '$1'"; else echo "su -c '$1'"; fi; }
 
 # install_packages WHY PACKAGE...: by apt, as root or with a sudo that asks for no password.
 install_packages() {
@@ -27,7 +55,7 @@ install_packages() {
   command -v apt-get >/dev/null || stop "$why: install the equivalents of these Debian packages: $*"
   if [ "$(id -u)" != 0 ]; then
     if ! command -v sudo >/dev/null || ! sudo -n true 2>/dev/null; then
-      stop "$why, and this is not root; run this once:  sudo sh -c 'apt-get update && $command'"
+      stop "$why, and this is not root; run this once:  $(as_root "apt-get update && $command")"
     fi
     as="sudo -n"
   fi
@@ -35,7 +63,9 @@ install_packages() {
   export DEBIAN_FRONTEND=noninteractive
   # shellcheck disable=SC2086
   if ! { $as apt-get -qq update && $as env DEBIAN_FRONTEND=noninteractive $command; } </dev/null >&2; then
-    stop "$why, and apt failed; run this and look at what it says:  apt-get update && $command"
+    command="apt-get update && $command"
+    [ -z "$as" ] || command=$(as_root "$command")
+    stop "$why, and apt failed; run this and look at what it says:  $command"
   fi
 }
 
@@ -93,6 +123,7 @@ install_cargo() {
 prepare() {
   local missing=()
   find_home
+  writable_target "${CARGO_TARGET_DIR:-$ROOT/target}"
   command -v git >/dev/null || missing+=(git)
   command -v cc >/dev/null || missing+=(gcc libc6-dev)
   [ -s /etc/ssl/certs/ca-certificates.crt ] || [ -n "${SSL_CERT_FILE:-}" ] || [ -n "${CARGO_HTTP_CAINFO:-}" ] || missing+=(ca-certificates)
