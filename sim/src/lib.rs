@@ -13,7 +13,10 @@
 //!
 //! Depends on `core/` only. What is not here yet: flash, volumes and several drives.
 
+mod client;
 mod host;
+pub mod trace;
 mod world;
 
-pub use world::{World, WorldError};
+pub use client::Client;
+pub use world::{Setup, World, WorldError};

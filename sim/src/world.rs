@@ -1,13 +1,16 @@
 //! A drive, its clients, and the time.
 
+use crate::client::{Client, Lane, Source};
 use crate::host::Answers;
+use crate::trace::{Replay, TraceError};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use weir_controller::{
-    Attach, Config, Effect, Effects, Event, Model, NamespaceConfig, Op, Owner, Request, SqHandle, Subsystem, Tag,
-    TenantConfig,
+    Attach, Config, Effect, Effects, Event, Model, NamespaceConfig, Owner, Request, Subsystem, Tag, TenantConfig,
 };
 use weir_spec::nvme::Status;
 use weir_units::{Bytes, Class, Nanos};
-use weir_workload::{Device, Generator, Job, JobResult, Kind, Pacer, Recorder};
+use weir_workload::{Device, Generator, Job, JobResult, Recorder, Region};
 
 /// A world that cannot be; the message is what the user reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,35 +31,49 @@ fn refuse(text: impl std::fmt::Display) -> WorldError {
 /// The one namespace.
 const NSID: u32 = 1;
 
-/// One copy of a job: a queue and who fills it.
-#[derive(Debug)]
-struct Copy {
-    job: usize,
-    queue: SqHandle,
-    generator: Generator,
-    pacer: Option<Pacer>,
-    outstanding: u32,
+/// What a world is made of, beside the drive's own configuration.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// Bytes of the drive.
+    pub capacity: u64,
+    /// Bytes of a block, 512 or 4096.
+    pub block: u32,
+    /// Who uses it; tenants are those of the drive's configuration.
+    pub clients: Vec<Client>,
+    /// For everything random.
+    pub seed: u64,
+    /// Nothing is counted before this; a job's start counts from here.
+    pub ramp: Nanos,
+    /// Length of an interval of the series.
+    pub series: Option<Nanos>,
+    /// No more requests than this, over all clients.
+    pub requests: Option<u64>,
+}
+
+impl Setup {
+    /// A drive of 512-byte blocks, counted from its first request on.
+    pub fn new(capacity: u64, clients: Vec<Client>, seed: u64) -> Setup {
+        Setup { capacity, block: 512, clients, seed, ramp: Nanos(0), series: None, requests: None }
+    }
 }
 
 /// A command that was submitted and not answered.
 #[derive(Clone, Copy, Debug)]
 struct Command {
-    copy: usize,
+    lane: u32,
     len: u32,
     since: Nanos,
 }
 
-/// One job: a tenant.
+/// One job and what it got.
 #[derive(Debug)]
-struct Client {
-    job: Job,
+struct Account {
+    client: Client,
     recorder: Recorder,
-}
-
-impl Client {
-    fn end(&self) -> Nanos {
-        self.job.time.map_or(Nanos::NEVER, |time| self.job.start.saturating_add(time))
-    }
+    class: Class,
+    /// Its copies that have requests left; when none has, its last answer ends its time.
+    open: u32,
+    last: Nanos,
 }
 
 /// One drive and its clients in virtual time.
@@ -81,12 +98,19 @@ pub struct World {
     drive: Subsystem,
     effects: Effects,
     answers: Answers,
-    clients: Vec<Client>,
-    copies: Vec<Copy>,
+    accounts: Vec<Account>,
+    lanes: Vec<Lane>,
+    /// Lanes that wait for the time.
+    wake: BinaryHeap<Reverse<(Nanos, u32)>>,
     commands: Vec<Command>,
     free: Vec<u32>,
     now: Nanos,
-    /// Of everything that was answered, in order (FNV-1a).
+    ramp: Nanos,
+    series: Option<Nanos>,
+    /// Requests that may still be submitted.
+    left: u64,
+    answered: u64,
+    /// Of everything that was answered, in order (FNV-1a over words).
     digest: u64,
     most_bytes: u64,
 }
@@ -95,91 +119,108 @@ impl World {
     /// A drive of `capacity` bytes whose tenants are the jobs, by their classes (medium if a job names none).
     ///
     /// # Errors
-    /// A drive without latency (time would stand still), a configuration that the drive refuses, or a job that the drive
-    /// cannot serve.
+    /// As [`World::with`].
     pub fn new(mut config: Config, jobs: &[Job], capacity: u64, seed: u64) -> Result<World, WorldError> {
+        config.tenants = jobs.iter().map(own_tenant).collect();
+        let clients = jobs.iter().enumerate().map(|(at, job)| Client::new(job, at as u16)).collect();
+        World::with(config, Setup::new(capacity, clients, seed))
+    }
+
+    /// A drive and its clients.
+    ///
+    /// # Errors
+    /// A drive without latency (time would stand still), a configuration that the drive refuses, a job that the drive
+    /// cannot serve, or a trace that cannot be read.
+    pub fn with(mut config: Config, setup: Setup) -> Result<World, WorldError> {
         if config.latency == Nanos(0) {
             return Err(refuse("a drive without latency takes no virtual time"));
         }
-        let block_size = 512;
-        config.namespaces = vec![NamespaceConfig { nsid: NSID, start: 0, size: capacity, block_size, uuid: [1; 16] }];
-        config.tenants = jobs.iter().map(|job| TenantConfig::new(&job.name, class(job))).collect();
+        let Setup { capacity, block, clients, seed, ramp, series, requests } = setup;
+        config.namespaces =
+            vec![NamespaceConfig { nsid: NSID, start: 0, size: capacity, block_size: block, uuid: [1; 16] }];
+        let classes: Vec<(Class, Class)> =
+            config.tenants.iter().map(|t| (t.class, if t.urgent { Class::Urgent } else { t.class })).collect();
         let drive = Subsystem::new(config, Nanos(0)).map_err(refuse)?;
         let mut world = World {
             drive,
             effects: Effects::new(256),
             answers: Answers::default(),
-            clients: Vec::new(),
-            copies: Vec::new(),
+            accounts: Vec::new(),
+            lanes: Vec::new(),
+            wake: BinaryHeap::new(),
             commands: Vec::new(),
             free: Vec::new(),
             now: Nanos(0),
+            ramp,
+            series,
+            left: requests.unwrap_or(u64::MAX),
+            answered: 0,
             digest: 0xcbf2_9ce4_8422_2325,
             most_bytes: 0,
         };
-        for (at, job) in jobs.iter().enumerate() {
-            world.join(at, job, Device { capacity, block: block_size, max_io: 1 << 30 }, seed)?;
+        for (at, client) in clients.into_iter().enumerate() {
+            let classes_of = classes.get(usize::from(client.tenant)).copied();
+            let (class, ceiling) = classes_of.ok_or_else(|| refuse("a client of a tenant that there is not"))?;
+            let class = client.wish.map_or(class, |wish| wish.at_most(ceiling));
+            world.join(at, client, class, Device { capacity, block, max_io: 1 << 30 }, seed)?;
         }
         Ok(world)
     }
 
-    fn join(&mut self, at: usize, job: &Job, device: Device, seed: u64) -> Result<(), WorldError> {
-        let owner = Owner(at as u32);
-        let front = Attach { tenant: at as u16, owner, model: Model::Front, host: job.name.clone() };
-        let front = self.drive.attach(self.now, front).map_err(refuse)?;
+    fn join(&mut self, at: usize, client: Client, class: Class, device: Device, seed: u64) -> Result<(), WorldError> {
+        let (owner, job) = (Owner(at as u32), &client.job);
+        let front = Attach { tenant: client.tenant, owner, model: Model::Front, host: job.name.clone() };
+        let front = self.drive.attach(self.now, front).map_err(|e| refuse(format_args!("job {}: {e}", job.name)))?;
+        // As `weir bench` has it: who has no start of its own warms up with the drive.
+        let start = if job.start == Nanos(0) { Nanos(0) } else { self.ramp.saturating_add(job.start) };
+        let end = job.time.map_or(Nanos::NEVER, |time| start.max(self.ramp).saturating_add(time));
+        let seed = seed ^ (at as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         for copy in 0..job.copies {
-            let queue = self.drive.add_message_queue(front, job.depth, None, owner).map_err(refuse)?;
-            let seed = seed ^ (at as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            let generator = Generator::new(job, device, copy, seed).map_err(refuse)?;
-            let pacer = job.rate.map(|rate| Pacer::new(rate, job.start));
-            self.copies.push(Copy { job: at, queue, generator, pacer, outstanding: 0 });
+            let queue = self.drive.add_message_queue(front, job.depth, client.wish, owner);
+            let queue = queue.map_err(|e| refuse(format_args!("job {}: {e}", job.name)))?;
+            let source = source(&client, device, (copy, seed), start)?;
+            self.wake.push(Reverse((start, self.lanes.len() as u32)));
+            let depth = job.depth;
+            self.lanes.push(Lane { job: at, queue, source, outstanding: 0, depth, start, end, armed: true });
         }
-        self.clients.push(Client { job: job.clone(), recorder: Recorder::new(job.start, None) });
+        let (recorder, open) = (Recorder::new(self.ramp, self.series), job.copies);
+        self.accounts.push(Account { recorder, class, open, last: self.ramp, client });
         Ok(())
     }
 
     /// Lets everything happen up to and including `end`.
     pub fn run_until(&mut self, end: Nanos) {
-        while self.now <= end {
-            self.instant();
-            let next = self.next();
-            if next > end {
-                break;
-            }
-            self.now = next;
-        }
+        while self.advance(end, u64::MAX) {}
         self.now = self.now.max(end);
     }
 
-    /// Everything that happens at one moment.
-    fn instant(&mut self) {
-        if self.drive.next_deadline().is_some_and(|due| due <= self.now) {
-            self.drive.apply(self.now, Event::Tick, &mut self.answers, &mut self.effects);
-            self.execute();
-        }
-        for copy in 0..self.copies.len() {
-            self.fill(copy);
-        }
-        while self.drive.has_work() {
-            self.drive.apply(self.now, Event::Run, &mut self.answers, &mut self.effects);
-            self.most_bytes = self.most_bytes.max(self.drive.stats().bytes_in_flight);
-            self.execute();
-        }
-    }
-
-    /// The next moment at which something happens.
-    fn next(&self) -> Nanos {
-        let due = |copy: &Copy| {
-            let client = &self.clients[copy.job];
-            let (start, idle) = (client.job.start, copy.outstanding < client.job.depth);
-            match &copy.pacer {
-                _ if start > self.now => start,
-                Some(pacer) if idle && pacer.due() < client.end() => pacer.due(),
-                _ => Nanos::NEVER,
+    /// Lets at most so many moments pass, none of them behind `end`; false when nothing more is to happen until then.
+    pub fn advance(&mut self, end: Nanos, moments: u64) -> bool {
+        for _ in 0..moments {
+            let due = self.drive.next_deadline().unwrap_or(Nanos::NEVER);
+            let wake = self.wake.peek().map_or(Nanos::NEVER, |Reverse((at, _))| *at);
+            // What was done to the drive from outside happens now.
+            let next = if self.drive.has_work() { self.now } else { due.min(wake).max(self.now) };
+            if next > end || next == Nanos::NEVER {
+                return false;
             }
-        };
-        let clients = self.copies.iter().map(due).filter(|due| *due > self.now);
-        clients.chain(self.drive.next_deadline()).min().unwrap_or(Nanos::NEVER)
+            self.now = next;
+            if due <= next {
+                self.drive.apply(next, Event::Tick, &mut self.answers, &mut self.effects);
+                self.execute();
+            }
+            while self.wake.peek().is_some_and(|Reverse((at, _))| *at <= next) {
+                let Some(Reverse((_, lane))) = self.wake.pop() else { break };
+                self.lanes[lane as usize].armed = false;
+                self.fill(lane as usize);
+            }
+            while self.drive.has_work() {
+                self.drive.apply(next, Event::Run, &mut self.answers, &mut self.effects);
+                self.most_bytes = self.most_bytes.max(self.drive.bytes_in_flight());
+                self.execute();
+            }
+        }
+        true
     }
 
     /// Media that holds nothing answers at once: the drive has let the service time pass.
@@ -202,39 +243,53 @@ impl World {
         self.answers.0.clear();
     }
 
+    #[inline]
     fn answered(&mut self, tag: Tag, status: Status) {
-        let Command { copy, len, since } = self.commands[tag.0 as usize];
+        let Command { lane, len, since } = self.commands[tag.0 as usize];
         self.free.push(tag.0);
-        self.copies[copy].outstanding -= 1;
-        for word in [self.now.0, u64::from(tag.0), u64::from(status.field()), u64::from(len)] {
+        self.answered += 1;
+        let lane = lane as usize;
+        self.lanes[lane].outstanding -= 1;
+        for word in [self.now.0, u64::from(tag.0) << 32 | u64::from(len), u64::from(status.field())] {
             self.digest = (self.digest ^ word).wrapping_mul(0x0000_0100_0000_01b3);
         }
-        let recorder = &mut self.clients[self.copies[copy].job].recorder;
-        if status.is_success() {
-            recorder.record(self.now.0 - since.0, len);
+        let account = &mut self.accounts[self.lanes[lane].job];
+        account.last = self.now;
+        account.recorder.tick(self.now);
+        if self.now < self.ramp {
+        } else if status.is_success() {
+            account.recorder.record(self.now.0 - since.0, len);
         } else {
-            recorder.error();
+            account.recorder.error();
         }
-        self.fill(copy);
+        self.fill(lane);
     }
 
     /// Submits as many commands as depth, rate and time permit.
+    #[inline]
     fn fill(&mut self, at: usize) {
-        let client = &self.clients[self.copies[at].job];
-        let (depth, open) = (client.job.depth, client.job.start <= self.now && self.now < client.end());
-        while open && self.copies[at].outstanding < depth {
-            let copy = &mut self.copies[at];
-            let since = match &copy.pacer {
-                Some(pacer) if pacer.due() > self.now => break,
-                Some(pacer) => pacer.due(),
-                None => self.now,
-            };
-            let drawn = copy.generator.next_request();
-            if let Some(pacer) = &mut copy.pacer {
-                pacer.advance(drawn.len);
+        loop {
+            let lane = &mut self.lanes[at];
+            if lane.outstanding >= lane.depth || self.now >= lane.end || self.left == 0 {
+                return;
             }
-            copy.outstanding += 1;
-            let command = Command { copy: at, len: drawn.len, since };
+            let due = lane.source.due().max(lane.start);
+            if due > self.now {
+                if due < lane.end && !lane.armed {
+                    lane.armed = true;
+                    self.wake.push(Reverse((due, at as u32)));
+                }
+                return;
+            }
+            let Some(draw) = lane.source.take() else { return };
+            if lane.source.due() == Nanos::NEVER {
+                self.accounts[lane.job].open -= 1;
+            }
+            lane.outstanding += 1;
+            self.left -= 1;
+            let since = if lane.source.counts_from_due() { draw.due } else { self.now };
+            let command = Command { lane: at as u32, len: draw.len, since };
+            let queue = lane.queue;
             let tag = match self.free.pop() {
                 Some(tag) => {
                     self.commands[tag as usize] = command;
@@ -245,13 +300,8 @@ impl World {
                     self.commands.len() as u32 - 1
                 }
             };
-            let op = match drawn.kind {
-                Kind::Read => Op::Read,
-                Kind::Write => Op::Write,
-                Kind::Trim => Op::Deallocate,
-            };
-            let request = Request { op, nsid: NSID, offset: drawn.offset, len: drawn.len, fua: false };
-            let event = Event::Submit { queue: copy.queue, request, tag: Tag(tag) };
+            let request = Request { op: draw.op, nsid: NSID, offset: draw.offset, len: draw.len, fua: draw.fua };
+            let event = Event::Submit { queue, request, tag: Tag(tag) };
             self.drive.apply(self.now, event, &mut self.answers, &mut self.effects);
         }
     }
@@ -266,14 +316,19 @@ impl World {
         self.now
     }
 
+    /// Requests answered so far.
+    pub fn answers(&self) -> u64 {
+        self.answered
+    }
+
     /// Bytes that a job has moved so far.
     pub fn bytes(&self, job: usize) -> u64 {
-        self.clients[job].recorder.bytes()
+        self.accounts[job].recorder.bytes()
     }
 
     /// Requests of a job answered so far, with and without success.
     pub fn answered_so_far(&self, job: usize) -> (u64, u64) {
-        self.clients[job].recorder.so_far()
+        self.accounts[job].recorder.so_far()
     }
 
     /// The most bytes that were ever in flight.
@@ -286,27 +341,86 @@ impl World {
         self.digest
     }
 
+    /// What ended a trace before its end.
+    pub fn trace_error(&self) -> Option<&TraceError> {
+        self.lanes.iter().find_map(|lane| match &lane.source {
+            Source::Trace(replay) => replay.error(),
+            _ => None,
+        })
+    }
+
     /// Every job's figures over the time it had.
     pub fn results(&self) -> Vec<JobResult> {
-        let result = |client: &Client| {
-            let active = self.now.min(client.end()).saturating_sub(client.job.start);
-            let summary = client.recorder.summary(active);
-            JobResult { name: client.job.name.clone(), class: Some(class(&client.job)), summary, series: Vec::new() }
-        };
-        self.clients.iter().map(result).collect()
+        let one = |account: &Account| self.result(&account.client.job.name, Some(account.class), &[account]);
+        self.accounts.iter().map(one).collect()
+    }
+
+    /// The figures of all jobs of a tenant together.
+    pub fn tenant(&self, tenant: u16, name: &str, class: Class) -> JobResult {
+        let own: Vec<&Account> = self.accounts.iter().filter(|a| a.client.tenant == tenant).collect();
+        self.result(name, Some(class), &own)
+    }
+
+    /// The figures of all jobs together.
+    pub fn total(&self) -> JobResult {
+        self.result("total", None, &self.accounts.iter().collect::<Vec<_>>())
+    }
+
+    fn result(&self, name: &str, class: Option<Class>, accounts: &[&Account]) -> JobResult {
+        let mut all = Recorder::new(self.ramp, self.series);
+        let (mut from, mut to) = (Nanos::NEVER, Nanos(0));
+        for account in accounts {
+            let mut recorder = account.recorder.clone();
+            recorder.tick(self.now);
+            all.merge(&recorder);
+            let (first, last) = self.active(account);
+            (from, to) = (from.min(first), to.max(last));
+        }
+        JobResult { name: name.to_string(), class, summary: all.summary(to.saturating_sub(from)), series: all.series() }
+    }
+
+    /// From when to when a job's requests count.
+    fn active(&self, account: &Account) -> (Nanos, Nanos) {
+        let job = &account.client.job;
+        let first = self.ramp.saturating_add(job.start);
+        let last = job.time.map_or(self.now, |time| self.now.min(first.saturating_add(time)));
+        // A trace that is over, or a run of so many requests, ends with its last answer.
+        let over = account.open == 0 || self.left == 0;
+        (first, if over { last.min(account.last.max(first)) } else { last })
     }
 
     /// Panics where an invariant is broken: the drive's, and that nobody's commands were lost.
     pub fn check(&self) {
         self.drive.check();
-        let outstanding: usize = self.copies.iter().map(|copy| copy.outstanding as usize).sum();
+        let outstanding: usize = self.lanes.iter().map(|lane| lane.outstanding as usize).sum();
         assert_eq!(outstanding + self.free.len(), self.commands.len(), "a command is outstanding or answered");
-        for copy in &self.copies {
-            assert_eq!(self.drive.outstanding(copy.queue), copy.outstanding, "the drive and its client disagree");
+        for lane in &self.lanes {
+            assert_eq!(self.drive.outstanding(lane.queue), lane.outstanding, "the drive and its client disagree");
         }
     }
 }
 
-fn class(job: &Job) -> Class {
-    job.class.unwrap_or(Class::Medium)
+fn source(client: &Client, device: Device, (copy, seed): (u32, u64), start: Nanos) -> Result<Source, WorldError> {
+    let job = &client.job;
+    let Some((trace, timing, fit)) = &client.trace else {
+        let generator = Generator::new(job, device, copy, seed).map_err(refuse)?;
+        return Ok(match generator.pacer(job, start) {
+            Some(pacer) => Source::Open(generator, pacer),
+            None => Source::Closed(generator),
+        });
+    };
+    let region = job.region.unwrap_or(Region { offset: 0, len: device.capacity });
+    let block = u64::from(device.block);
+    let end = region.offset.saturating_add(region.len);
+    if end > device.capacity || (region.offset | region.len) % block != 0 {
+        let what = "the region is no part of the drive in whole blocks";
+        return Err(refuse(format_args!("job {}: {what} (it has {})", job.name, Bytes(device.capacity))));
+    }
+    let replay = Replay::open(trace, (*timing, *fit), region, device.block, start).map_err(refuse)?;
+    Ok(Source::Trace(Box::new(replay)))
+}
+
+/// The tenant that a job without one is.
+pub(crate) fn own_tenant(job: &Job) -> TenantConfig {
+    TenantConfig::new(&job.name, job.class.unwrap_or(Class::Medium))
 }

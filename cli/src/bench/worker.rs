@@ -103,8 +103,8 @@ impl Worker {
         Worker {
             job: index,
             done: Vec::with_capacity(depth as usize),
+            pacer: generator.pacer(job, schedule.start),
             generator,
-            pacer: job.rate.map(|rate| Pacer::new(rate, schedule.start)),
             verifier,
             recorder: Recorder::new(schedule.base, series),
             schedule,

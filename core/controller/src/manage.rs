@@ -158,6 +158,12 @@ impl Subsystem {
         }
     }
 
+    /// Bytes in flight, as [`DriveStats`] has them.
+    #[inline]
+    pub fn bytes_in_flight(&self) -> u64 {
+        self.slots.bytes
+    }
+
     pub(crate) fn total_work(&self) -> Work {
         let mut sum = Work::default();
         for w in self.tenants.iter().map(|t| &t.work) {

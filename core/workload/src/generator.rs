@@ -1,12 +1,14 @@
 //! The next request of a job.
 
 use crate::job::{Job, Mix, Pattern, Region};
+use crate::pace::{Arrival, Pacer};
 use crate::rng::Rng;
+use crate::skew::{Places, Skew};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
-use weir_units::Bytes;
+use weir_units::{Bytes, Nanos};
 
 /// What a request does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -63,6 +65,10 @@ pub struct Generator {
     sizes: Vec<(u32, u64)>,
     read_below: u64,
     cursor: u64,
+    /// Where random requests go, in places of the smallest size; evenly if absent.
+    places: Option<Places>,
+    smallest: u64,
+    seed: u64,
     rng: Rng,
 }
 
@@ -82,13 +88,30 @@ impl Generator {
         });
         let align = u64::from(job.sizes.max());
         let share = region.len / u64::from(job.copies.max(1)) / align * align;
+        let smallest = u64::from(job.sizes.parts().iter().map(|(size, _)| *size).min().unwrap_or(device.block));
+        let refuse = |text: String| WorkloadError(format!("job {}: {text}", job.name));
+        if job.skew != Skew::Uniform && !job.pattern.random {
+            return Err(refuse(format!("zipf and hot spread random requests, and rw = {} is sequential", job.pattern)));
+        }
+        let seed = seed ^ u64::from(copy).wrapping_mul(0xd1b5_4a32_d192_ed03);
         Ok(Generator {
             pattern: job.pattern,
             region,
             sizes: sizes.collect(),
             read_below: (u64::from(job.pattern.read_percent) << 32) / 100,
             cursor: share * u64::from(copy),
-            rng: Rng::new(seed ^ u64::from(copy).wrapping_mul(0xd1b5_4a32_d192_ed03)),
+            places: Places::new(&job.skew, region.len / smallest).map_err(refuse)?,
+            smallest,
+            seed,
+            rng: Rng::new(seed),
+        })
+    }
+
+    /// When the requests of a job with a rate are due, from `start` on, by this generator's seed.
+    pub fn pacer(&self, job: &Job, start: Nanos) -> Option<Pacer> {
+        job.rate.map(|rate| match job.arrival {
+            Arrival::Fixed => Pacer::new(rate, start),
+            Arrival::Poisson => Pacer::poisson(rate, start, self.seed ^ 0xa076_1d64_78bd_642f),
         })
     }
 
@@ -131,6 +154,12 @@ impl Generator {
 
     fn random_offset(&mut self, len: u32) -> u64 {
         let len = u64::from(len);
+        if let Some(places) = &self.places {
+            // The request that holds that place; the last one where it would reach over the end.
+            let at = places.draw(&mut self.rng) * self.smallest;
+            let at = if len == self.smallest { at } else { (at / len).min(self.region.len / len - 1) * len };
+            return self.region.offset + at;
+        }
         // A shift where it can be one: a 64-bit division costs ten times as much.
         let places =
             if len.is_power_of_two() { self.region.len >> len.trailing_zeros() } else { self.region.len / len };
@@ -199,9 +228,12 @@ mod tests {
         fn aligned_and_inside(
             rw in prop::sample::select(std::vec!["read", "write", "randread", "randwrite", "randrw:30", "trim"]),
             bs in prop::sample::select(std::vec!["512", "4KiB", "12KiB", "4KiB:50/8KiB:50", "512:10/1536:60/64KiB:30"]),
-            start in 0u64..1000, len in 128u64..5000, copies in 1u32..5, seed: u64,
+            skew in prop::sample::select(std::vec!["", ",zipf=0.9", ",hot=70/30"]),
+            start in 0u64..1000, len in 1280u64..5000, copies in 1u32..5, seed: u64,
         ) {
-            let j = Job { region: Some(Region { offset: start * 512, len: len * 512 }), copies, ..job(&std::format!("rw={rw},bs={bs}")) };
+            let skew = if rw.starts_with("rand") { skew } else { "" };
+            let j = job(&std::format!("rw={rw},bs={bs}{skew}"));
+            let j = Job { region: Some(Region { offset: start * 512, len: len * 512 }), copies, ..j };
             for copy in 0..copies {
                 let mut g = Generator::new(&j, DEVICE, copy, seed).unwrap();
                 let mut same = Generator::new(&j, DEVICE, copy, seed).unwrap();
@@ -256,6 +288,14 @@ mod tests {
     }
 
     #[test]
+    fn hot_places_are_hot_for_every_size() {
+        let mut g =
+            Generator::new(&job("rw=randread,bs=4KiB:50/12KiB:50,hot=90/10,region=1200KiB"), DEVICE, 0, 2).unwrap();
+        let hot = (0..100_000).filter(|_| g.next_request().offset < 120 * 1024).count();
+        assert!((89_000..91_000).contains(&hot), "{hot}");
+    }
+
+    #[test]
     fn copies_and_seeds_differ() {
         let first = |copy, seed| {
             let mut g = Generator::new(&job("rw=randread,jobs=2"), DEVICE, copy, seed).unwrap();
@@ -273,6 +313,8 @@ mod tests {
             ("region=1000+8192", "does not begin at a multiple"),
             ("bs=2MiB", "above the drive's longest transfer (1MiB)"),
             ("bs=64KiB,region=4KiB", "larger than the region (4KiB)"),
+            ("rw=write,zipf=1", "rw = write is sequential"),
+            ("bs=64KiB,hot=50/1,region=640KiB", "the zone 50/1 of hot has not one"),
         ] {
             let e = Generator::new(&job(text), DEVICE, 0, 0).expect_err(text).to_string();
             assert!(e.contains(says), "{e}");

@@ -1,5 +1,7 @@
 //! A job: what one client does, as `--job` writes it.
 
+use crate::pace::Arrival;
+use crate::skew::Skew;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -11,6 +13,12 @@ use weir_units::{Bytes, Class, Nanos};
 /// A text that is no job; the message is what the user reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobError(String);
+
+impl JobError {
+    pub(crate) fn new(what: String) -> Self {
+        JobError(what)
+    }
+}
 
 impl fmt::Display for JobError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -228,6 +236,10 @@ pub struct Job {
     pub depth: u32,
     /// Open loop, of each copy; closed loop if absent.
     pub rate: Option<Rate>,
+    /// How an open loop's requests are spaced.
+    pub arrival: Arrival,
+    /// Where random requests go.
+    pub skew: Skew,
     /// When it starts, from the start of the run.
     pub start: Nanos,
     /// For how long; to the end of the run if absent.
@@ -252,6 +264,8 @@ impl Default for Job {
             sizes: Mix::one(4096),
             depth: 1,
             rate: None,
+            arrival: Arrival::Fixed,
+            skew: Skew::Uniform,
             start: Nanos(0),
             time: None,
             copies: 1,
@@ -268,8 +282,8 @@ const MAX_DEPTH: u64 = 65_535;
 const MAX_COPIES: u64 = 1_024;
 
 impl Job {
-    /// Reads `name=gold,class=high,rw=randread,bs=4KiB,qd=128,rate=20k,start=10s,time=5s,jobs=2,region=1GiB+1GiB,host=NQN,target=URL`;
-    /// keys that are absent keep `defaults`.
+    /// Reads `name=gold,class=high,rw=randread,bs=4KiB,qd=128,rate=20k,arrival=poisson,zipf=0.99,start=10s,time=5s,jobs=2,
+    /// region=1GiB+1GiB,host=NQN,target=URL`, with `hot=80/20` instead of `zipf`; keys that are absent keep `defaults`.
     ///
     /// # Errors
     /// An unknown, repeated or empty key, or a value that does not parse; the message names the key.
@@ -306,6 +320,9 @@ impl Job {
             "qd" => self.depth = number("qd", value, MAX_DEPTH)?,
             "jobs" => self.copies = number("jobs", value, MAX_COPIES)?,
             "rate" => self.rate = Some(value.parse()?),
+            "arrival" => self.arrival = value.parse()?,
+            "zipf" => self.skew = Skew::Zipf(value.parse()?),
+            "hot" => self.skew = Skew::Zones(value.parse()?),
             "start" => self.start = parse::nanos(value).map_err(|e| JobError(format!("start: {e}")))?,
             "time" => {
                 let time = parse::nanos(value).map_err(|e| JobError(format!("time: {e}")))?;
@@ -323,7 +340,7 @@ impl Job {
     }
 }
 
-const KEYS: &str = "name, class, rw, bs, qd, rate, start, time, jobs, region, host, target";
+const KEYS: &str = "name, class, rw, bs, qd, rate, arrival, zipf, hot, start, time, jobs, region, host, target";
 
 fn number(key: &str, value: &str, max: u64) -> Result<u32, JobError> {
     let parsed = value.parse::<u64>().ok().filter(|v| (1..=max).contains(v));
@@ -337,8 +354,8 @@ mod tests {
 
     #[test]
     fn every_key() {
-        let text = "name=gold,class=high,rw=randrw:70,bs=4KiB:25/8KiB:75,qd=128,rate=20k,start=10s,time=5s,jobs=3,\
-                    region=1GiB+512MiB,host=nqn.x,target=vhost-user:/x";
+        let text = "name=gold,class=high,rw=randrw:70,bs=4KiB:25/8KiB:75,qd=128,rate=20k,arrival=poisson,zipf=0.99,\
+                    start=10s,time=5s,jobs=3,region=1GiB+512MiB,host=nqn.x,target=vhost-user:/x";
         let job = Job::parse(text, &Job::default()).unwrap();
         assert_eq!(
             job,
@@ -349,6 +366,8 @@ mod tests {
                 sizes: Mix(std::vec![(4096, 25), (8192, 75)]),
                 depth: 128,
                 rate: Some(Rate::Iops(20_000)),
+                arrival: Arrival::Poisson,
+                skew: Skew::Zipf(crate::Theta::new(0.99).unwrap()),
                 start: Nanos::from_secs(10),
                 time: Some(Nanos::from_secs(5)),
                 copies: 3,
@@ -418,6 +437,9 @@ mod tests {
             ("rate=5MB", "rate: \"5MB\" is neither"),
             ("rate=9999999M", "more than one request a nanosecond"),
             ("rate=2TiB/s", "more than 1TiB/s"),
+            ("arrival=bursty", "arrival: \"bursty\" is neither fixed nor poisson"),
+            ("zipf=0", "zipf: \"0\" is not a number"),
+            ("hot=80", "hot: \"80\" is not REQUESTS/SPACE"),
             ("start=10", "start: \"10\" is not a time"),
             ("time=ten", "time: \"ten\" is not a time"),
             ("time=0", "time: 0 would never"),

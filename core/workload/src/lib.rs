@@ -23,14 +23,17 @@ extern crate std;
 mod generator;
 mod histogram;
 mod job;
+mod math;
 mod pace;
 mod report;
 mod rng;
+mod skew;
 pub mod verify;
 
 pub use generator::{Device, Generator, Kind, Request, WorkloadError};
 pub use histogram::{BadHistogram, Histogram};
 pub use job::{Job, JobError, Mix, Pattern, Rate, Region};
-pub use pace::Pacer;
+pub use pace::{Arrival, Pacer};
 pub use report::{JobResult, Latency, Point, Recorder, Summary};
 pub use rng::Rng;
+pub use skew::{Skew, Theta, Zones};

@@ -1,43 +1,103 @@
 //! When an open-loop job's next request is due: the time is handed in, virtual or real.
 
-use crate::job::Rate;
+use crate::job::{JobError, Rate};
+use crate::math::ln;
+use crate::rng::Rng;
+use alloc::format;
+use core::str::FromStr;
 use weir_units::Nanos;
 
 const SECOND: u64 = 1_000_000_000;
 
-/// Spaces requests evenly at a rate. Whoever is late catches up: a request's latency counts from when it was due, so that a
+/// How the requests of an open loop are spaced.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Arrival {
+    /// Evenly.
+    #[default]
+    Fixed,
+    /// As a Poisson process: gaps are exponentially distributed with the rate's mean.
+    Poisson,
+}
+
+/// `fixed` or `poisson`.
+impl FromStr for Arrival {
+    type Err = JobError;
+    fn from_str(s: &str) -> Result<Self, JobError> {
+        match s {
+            "fixed" => Ok(Arrival::Fixed),
+            "poisson" => Ok(Arrival::Poisson),
+            _ => Err(JobError::new(format!("arrival: \"{s}\" is neither fixed nor poisson"))),
+        }
+    }
+}
+
+/// Spaces requests at a rate. Whoever is late catches up: a request's latency counts from when it was due, so that a
 /// drive that stalls is charged for every request the stall delayed (no coordinated omission).
 #[derive(Clone, Debug)]
 pub struct Pacer {
     per_second: u64,
     bytes: bool,
     due: Nanos,
+    gap: Gap,
+}
+
+#[derive(Clone, Debug)]
+enum Gap {
     /// Part of a nanosecond, in 1/`per_second`.
-    rest: u64,
+    Even { rest: u64 },
+    /// Part of a nanosecond.
+    Random { rest: f64, rng: Rng },
 }
 
 impl Pacer {
-    /// The first request is due at `start`.
+    /// Evenly spaced; the first request is due at `start`.
     pub fn new(rate: Rate, start: Nanos) -> Self {
         let (per_second, bytes) = match rate {
             Rate::Iops(n) => (n, false),
             Rate::Bandwidth(n) => (n, true),
         };
-        Pacer { per_second: per_second.max(1), bytes, due: start, rest: 0 }
+        // As much as `Rate` itself permits: sums below then fit their words.
+        let per_second = per_second.clamp(1, 1 << 40);
+        Pacer { per_second, bytes, due: start, gap: Gap::Even { rest: 0 } }
+    }
+
+    /// A Poisson process of that mean rate from `start` on.
+    pub fn poisson(rate: Rate, start: Nanos, seed: u64) -> Self {
+        let rng = Rng::new(seed);
+        let mut pacer = Pacer { gap: Gap::Random { rest: 0.0, rng }, ..Pacer::new(rate, start) };
+        // The first gap begins at the start as well; by bandwidth its length is not known yet.
+        if !pacer.bytes {
+            pacer.advance(0);
+        }
+        pacer
     }
 
     /// When the next request is due.
+    #[inline]
     pub fn due(&self) -> Nanos {
         self.due
     }
 
-    /// A request of `len` bytes left; the error of the sum stays below a nanosecond for ever.
+    /// A request of `len` bytes left. Evenly spaced, the error of the sum stays below a nanosecond for ever.
+    #[inline]
     pub fn advance(&mut self, len: u32) {
-        let units = if self.bytes { u128::from(len) } else { 1 };
-        let sum = u128::from(self.rest) + units * u128::from(SECOND);
-        let per = u128::from(self.per_second);
-        self.rest = (sum % per) as u64;
-        self.due = self.due.saturating_add(Nanos(u64::try_from(sum / per).unwrap_or(u64::MAX)));
+        // At most 2^32 · 10^9 + 2^40, which is below 2^63.
+        let units = if self.bytes { u64::from(len) } else { 1 } * SECOND;
+        let gap = match &mut self.gap {
+            Gap::Even { rest } => {
+                let sum = *rest + units;
+                *rest = sum % self.per_second;
+                sum / self.per_second
+            }
+            Gap::Random { rest, rng } => {
+                // From 2^-53 to 1: the logarithm is finite.
+                let uniform = ((rng.next_u64() >> 11) + 1) as f64 / (1u64 << 53) as f64;
+                let sum = *rest - ln(uniform) * (units as f64 / self.per_second as f64);
+                *rest = sum - (sum as u64) as f64;
+                sum as u64
+            }
+        };
+        self.due = self.due.saturating_add(Nanos(gap));
     }
 }
 
@@ -63,5 +123,38 @@ mod tests {
         p.advance(8192);
         p.advance(4096);
         assert_eq!(p.due(), Nanos::from_millis(3));
+    }
+
+    #[test]
+    fn poisson_has_its_mean_and_its_spread() {
+        for (rate, len, mean) in [(Rate::Iops(1_000_000), 4096, 1000.0), (Rate::Bandwidth(4_096_000), 8192, 2e6)] {
+            let (n, start) = (200_000u32, Nanos(5));
+            let mut p = Pacer::poisson(rate, start, 3);
+            let (mut last, mut square, mut short) = (p.due(), 0.0, 0);
+            for _ in 0..n {
+                p.advance(len);
+                let gap = (p.due().0 - last.0) as f64;
+                (last, square) = (p.due(), square + gap * gap);
+                short += u32::from(gap < mean * core::f64::consts::LN_2);
+            }
+            let got = (p.due().0 - start.0) as f64 / f64::from(n);
+            assert!((got / mean - 1.0).abs() < 0.01, "mean {got}");
+            // Of an exponential distribution: E[x²] = 2·mean², and half of it lies below mean·ln 2.
+            assert!((square / f64::from(n) / (mean * mean) - 2.0).abs() < 0.05, "{square}");
+            assert!((f64::from(short) / f64::from(n) - 0.5).abs() < 0.005, "{short}");
+        }
+    }
+
+    #[test]
+    fn poisson_follows_its_seed() {
+        let times = |seed| {
+            let mut p = Pacer::poisson(Rate::Iops(1000), Nanos(0), seed);
+            core::array::from_fn::<_, 5, _>(|_| {
+                p.advance(1);
+                p.due()
+            })
+        };
+        assert_eq!(times(1), times(1));
+        assert_ne!(times(1), times(2));
     }
 }

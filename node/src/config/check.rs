@@ -83,7 +83,7 @@ impl<'a> Unique<'a> {
     }
 }
 
-fn unique_devices(sink: &Sink, devices: &[DeviceRead]) {
+pub(super) fn unique_devices(sink: &Sink, devices: &[DeviceRead]) {
     let (mut names, mut nqns) = (Unique::new(sink), Unique::new(sink));
     let (mut serials, mut media) = (Unique::new(sink), Unique::new(sink));
     for read in devices {
@@ -102,7 +102,7 @@ fn unique_devices(sink: &Sink, devices: &[DeviceRead]) {
     }
 }
 
-fn unique_tenants(sink: &Sink, tenants: &[TenantRead]) {
+pub(super) fn unique_tenants(sink: &Sink, tenants: &[TenantRead]) {
     let (mut names, mut hosts) = (Unique::new(sink), Unique::new(sink));
     for read in tenants {
         if let Some(name) = &read.name {

@@ -13,12 +13,13 @@
 mod builtin;
 mod check;
 mod device;
+mod document;
 mod door;
 mod error;
 mod export;
 mod node;
 mod print;
-mod read;
+pub mod read;
 mod runtime;
 mod tenant;
 mod types;
@@ -29,6 +30,7 @@ mod docs;
 #[cfg(test)]
 mod tests;
 
+pub use document::{Document, devices, tenants};
 pub use error::{ConfigError, Problem};
 pub use node::address;
 pub use runtime::{create_runtime_dir, runtime_dir};
@@ -39,51 +41,17 @@ pub use types::{
 
 use read::{Section, Sink};
 use std::path::{Path, PathBuf};
-use toml::de::DeTable;
-
-/// A file larger than this is no configuration.
-const MAX_FILE: u64 = 1 << 20;
 
 impl Config {
     /// Reads and checks a file; relative paths in it are relative to its folder.
     pub fn load(file: &Path) -> Result<Config, ConfigError> {
-        let shown = file.display().to_string();
-        let fail = |what: String| ConfigError(vec![Problem { file: shown.clone(), line: 0, key: String::new(), what }]);
-        let base = match std::path::absolute(file) {
-            Ok(path) => path.parent().map(Path::to_path_buf).unwrap_or_default(),
-            Err(e) => return Err(fail(format!("cannot find its folder: {e}"))),
-        };
-        match std::fs::metadata(file) {
-            Ok(meta) if meta.len() > MAX_FILE => {
-                return Err(fail(format!("{} bytes; a configuration has at most {MAX_FILE}", meta.len())));
-            }
-            Ok(_) => {}
-            Err(e) => return Err(fail(format!("cannot be read: {e}; name a TOML file with -c"))),
-        }
-        let text = std::fs::read_to_string(file).map_err(|e| fail(format!("cannot be read: {e}")))?;
-        Config::parse(&text, &shown, &base)
+        let document = Document::load(file)?;
+        document.read(|root| read_config(root, document.base()))
     }
 
     /// Checks a text. `file` is its name in messages, `base` the folder that relative paths in it start from.
     pub fn parse(text: &str, file: &str, base: &Path) -> Result<Config, ConfigError> {
-        let lines = value::Lines::of(text);
-        let (document, faults) = DeTable::parse_recoverable(text);
-        let sink = Sink::new(file);
-        if !faults.is_empty() {
-            // What follows a broken line is guesswork: only the syntax is reported.
-            for fault in faults {
-                let line = fault.span().map_or(0, |span| lines.line(span.start));
-                sink.note(line, "", format_args!("not TOML: {}", fault.message()));
-            }
-            return Err(ConfigError(sink.into_problems()));
-        }
-        let entries = value::table(document.get_ref(), &lines);
-        let root = Section::new(&sink, "", 1, &entries);
-        let config = read_config(&root, base);
-        match sink.into_problems() {
-            problems if problems.is_empty() => Ok(config),
-            problems => Err(ConfigError(problems)),
-        }
+        Document::parse(text, file, base)?.read(|root| read_config(root, base))
     }
 }
 

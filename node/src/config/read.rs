@@ -1,32 +1,35 @@
-//! Reading a table key by key: every fault is noted with its line, and reading goes on.
+//! Reading a table key by key: every fault is noted with its line, and reading goes on. Whatever takes `[[device]]` and
+//! `[[tenant]]` beside tables of its own (`weir sim`) reads them with this, so that all files answer alike.
 
 use super::Shares;
 use super::error::Problem;
-use super::value::{Entry, Value};
+pub use super::value::{Entry, Item, Value};
 use std::cell::RefCell;
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use std::ops::RangeInclusive;
 use weir_units::{Bytes, Nanos, parse};
 
 /// Where the faults of one file gather.
-pub(super) struct Sink {
+pub struct Sink {
     file: String,
     problems: RefCell<Vec<Problem>>,
 }
 
 impl Sink {
-    pub(super) fn new(file: &str) -> Self {
+    /// Of a file with that name.
+    pub fn new(file: &str) -> Self {
         Sink { file: file.to_string(), problems: RefCell::default() }
     }
 
-    pub(super) fn note(&self, line: u32, key: &str, what: impl Display) {
+    /// Notes a fault; control characters in it are replaced, and it is cut to one line.
+    pub fn note(&self, line: u32, key: &str, what: impl Display) {
         let what = one_line(&what.to_string());
         let problem = Problem { file: self.file.clone(), line, key: key.to_string(), what };
         self.problems.borrow_mut().push(problem);
     }
 
     /// By line; keys of a TOML table arrive in another order.
-    pub(super) fn into_problems(self) -> Vec<Problem> {
+    pub fn into_problems(self) -> Vec<Problem> {
         let mut problems = self.problems.into_inner();
         problems.sort_by_key(|p| p.line);
         problems
@@ -34,9 +37,15 @@ impl Sink {
 }
 
 /// Why a value is refused, and where if not on its key's line.
-pub(super) struct Wrong {
+pub struct Wrong {
     what: String,
     line: Option<u32>,
+}
+
+impl fmt::Display for Wrong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)
+    }
 }
 
 impl From<String> for Wrong {
@@ -46,18 +55,21 @@ impl From<String> for Wrong {
 }
 
 /// What a reader of one value answers.
-pub(super) type Read<T> = Result<T, Wrong>;
+pub type Read<T> = Result<T, Wrong>;
 
 /// A value, and where it was written, for faults that only show beside other values.
 #[derive(Clone, Debug)]
-pub(super) struct Placed<T> {
-    pub(super) value: T,
-    pub(super) line: u32,
-    pub(super) key: String,
+pub struct Placed<T> {
+    /// The value.
+    pub value: T,
+    /// Its key's line.
+    pub line: u32,
+    /// Its key's full path.
+    pub key: String,
 }
 
 /// One table under its path (`device.ssd0`). Every key asked for counts as known; [`Section::finish`] refuses the rest.
-pub(super) struct Section<'a> {
+pub struct Section<'a> {
     sink: &'a Sink,
     entries: &'a [Entry],
     path: RefCell<String>,
@@ -67,7 +79,8 @@ pub(super) struct Section<'a> {
 }
 
 impl<'a> Section<'a> {
-    pub(super) fn new(sink: &'a Sink, path: impl Into<String>, line: u32, entries: &'a [Entry]) -> Self {
+    /// A table that was found at `line`.
+    pub fn new(sink: &'a Sink, path: impl Into<String>, line: u32, entries: &'a [Entry]) -> Self {
         Section {
             sink,
             entries,
@@ -79,30 +92,32 @@ impl<'a> Section<'a> {
     }
 
     /// A table inside this one.
-    pub(super) fn inner(&self, path: impl Into<String>, line: u32, entries: &'a [Entry]) -> Section<'a> {
+    pub fn inner(&self, path: impl Into<String>, line: u32, entries: &'a [Entry]) -> Section<'a> {
         Section::new(self.sink, path, line, entries)
     }
 
     /// Where this section's faults go.
-    pub(super) fn sink(&self) -> &'a Sink {
+    pub fn sink(&self) -> &'a Sink {
         self.sink
     }
 
     /// `device.ssd0`.
-    pub(super) fn path(&self) -> String {
+    pub fn path(&self) -> String {
         self.path.borrow().clone()
     }
 
     /// Once the section's own name is known.
-    pub(super) fn rename(&self, path: String) {
+    pub fn rename(&self, path: String) {
         *self.path.borrow_mut() = path;
     }
 
-    pub(super) fn line(&self) -> u32 {
+    /// Where the table begins.
+    pub fn line(&self) -> u32 {
         self.line
     }
 
-    pub(super) fn key(&self, key: &str) -> String {
+    /// The full path of a key.
+    pub fn key(&self, key: &str) -> String {
         let path = self.path.borrow();
         if path.is_empty() { key.to_string() } else { format!("{path}.{key}") }
     }
@@ -113,32 +128,32 @@ impl<'a> Section<'a> {
     }
 
     /// Whether the key is there, well-formed or not.
-    pub(super) fn has(&self, key: &'static str) -> bool {
+    pub fn has(&self, key: &'static str) -> bool {
         self.find(key).is_some()
     }
 
     /// The line to blame for what has to do with `key`: the key's own, else the section's.
-    pub(super) fn line_of(&self, key: &'static str) -> u32 {
+    pub fn line_of(&self, key: &'static str) -> u32 {
         self.find(key).map_or(self.line, |e| e.line)
     }
 
     /// A fault of this key.
-    pub(super) fn fault(&self, key: &'static str, what: impl Display) {
+    pub fn fault(&self, key: &'static str, what: impl Display) {
         self.sink.note(self.line_of(key), &self.key(key), what);
     }
 
     /// The key's value; `None` where it is absent, or wrong and noted.
-    pub(super) fn get<T>(&self, key: &'static str, read: impl FnOnce(&Value) -> Read<T>) -> Option<T> {
+    pub fn get<T>(&self, key: &'static str, read: impl FnOnce(&Value) -> Read<T>) -> Option<T> {
         self.placed(key, read).map(|p| p.value)
     }
 
     /// The key's value, else `default`.
-    pub(super) fn or<T>(&self, key: &'static str, default: T, read: impl FnOnce(&Value) -> Read<T>) -> T {
+    pub fn or<T>(&self, key: &'static str, default: T, read: impl FnOnce(&Value) -> Read<T>) -> T {
         self.get(key, read).unwrap_or(default)
     }
 
     /// Like `get`, with the place.
-    pub(super) fn placed<T>(&self, key: &'static str, read: impl FnOnce(&Value) -> Read<T>) -> Option<Placed<T>> {
+    pub fn placed<T>(&self, key: &'static str, read: impl FnOnce(&Value) -> Read<T>) -> Option<Placed<T>> {
         let entry = self.find(key)?;
         match read(&entry.value) {
             Ok(value) => Some(Placed { value, line: entry.line, key: self.key(key) }),
@@ -150,7 +165,7 @@ impl<'a> Section<'a> {
     }
 
     /// A key that is spoken for but not served yet.
-    pub(super) fn not_yet(&self, key: &'static str, instead: &str) {
+    pub fn not_yet(&self, key: &'static str, instead: &str) {
         if self.has(key) {
             self.fault(key, format_args!("not supported yet; {instead}"));
         }
@@ -158,12 +173,12 @@ impl<'a> Section<'a> {
     }
 
     /// A key that is accepted but that nobody should be led to.
-    pub(super) fn unoffer(&self, key: &'static str) {
+    pub fn unoffer(&self, key: &'static str) {
         self.unoffered.borrow_mut().push(key);
     }
 
     /// The tables of `[[key]]`, each with its line.
-    pub(super) fn tables(&self, key: &'static str) -> Vec<(u32, &'a [Entry])> {
+    pub fn tables(&self, key: &'static str) -> Vec<(u32, &'a [Entry])> {
         let Some(entry) = self.find(key) else { return Vec::new() };
         let Value::List(items) = &entry.value else {
             self.fault(key, format_args!("{} where a list of tables is wanted; write [[{key}]]", entry.value.kind()));
@@ -183,7 +198,7 @@ impl<'a> Section<'a> {
     }
 
     /// The table of `[key]`, with its line.
-    pub(super) fn table(&self, key: &'static str) -> Option<(u32, &'a [Entry])> {
+    pub fn table(&self, key: &'static str) -> Option<(u32, &'a [Entry])> {
         let entry = self.find(key)?;
         match &entry.value {
             Value::Table(entries) => Some((entry.line, entries)),
@@ -195,7 +210,7 @@ impl<'a> Section<'a> {
     }
 
     /// Refuses every key that nobody asked for, with the nearest one that exists.
-    pub(super) fn finish(&self) {
+    pub fn finish(&self) {
         let mut known = self.known.borrow().clone();
         known.sort_unstable();
         known.dedup();
@@ -248,14 +263,16 @@ fn distance(a: &str, b: &str) -> usize {
     row[b.len()]
 }
 
-pub(super) fn text(value: &Value) -> Read<String> {
+/// Text.
+pub fn text(value: &Value) -> Read<String> {
     match value {
         Value::Text(text) | Value::Bare(text) => Ok(text.clone()),
         other => Err(format!("{} where a string is wanted", other.kind()).into()),
     }
 }
 
-pub(super) fn flag(value: &Value) -> Read<bool> {
+/// `true` or `false`.
+pub fn flag(value: &Value) -> Read<bool> {
     match value {
         Value::Flag(flag) => Ok(*flag),
         Value::Bare(text) if text == "true" => Ok(true),
@@ -264,7 +281,8 @@ pub(super) fn flag(value: &Value) -> Read<bool> {
     }
 }
 
-pub(super) fn integer(range: RangeInclusive<u64>) -> impl Fn(&Value) -> Read<u64> {
+/// A whole number in a range.
+pub fn integer(range: RangeInclusive<u64>) -> impl Fn(&Value) -> Read<u64> {
     move |value| {
         let number = match value {
             Value::Integer(number) => number.and_then(|n| u64::try_from(n).ok()),
@@ -290,15 +308,32 @@ fn shown(value: &Value) -> String {
 }
 
 /// A user's text on one line and no longer than a screen is wide.
-pub(super) fn quoted(text: &str) -> String {
+pub fn quoted(text: &str) -> String {
     if text.chars().count() > 80 {
         return format!("{:?}...", text.chars().take(77).collect::<String>());
     }
     format!("{text:?}")
 }
 
+/// A number, with a fraction or without.
+pub fn number(range: RangeInclusive<f64>) -> impl Fn(&Value) -> Read<f64> {
+    move |value| {
+        let number = match value {
+            Value::Integer(Some(n)) => Some(*n as f64),
+            Value::Float(n) => Some(*n),
+            Value::Text(text) | Value::Bare(text) => text.parse().ok(),
+            _ => None,
+        };
+        match number {
+            Some(n) if range.contains(&n) => Ok(n),
+            Some(n) => Err(format!("{n} is out of range; {} to {} is allowed", range.start(), range.end()).into()),
+            None => Err(format!("{} where a number is wanted", shown(value)).into()),
+        }
+    }
+}
+
 /// A size: a number of bytes, or text with a unit.
-pub(super) fn size(range: RangeInclusive<u64>) -> impl Fn(&Value) -> Read<Bytes> {
+pub fn size(range: RangeInclusive<u64>) -> impl Fn(&Value) -> Read<Bytes> {
     move |value| {
         let size = match value {
             Value::Integer(Some(n)) => u64::try_from(*n).map(Bytes).map_err(|_| format!("{n} is below zero"))?,
@@ -313,7 +348,7 @@ pub(super) fn size(range: RangeInclusive<u64>) -> impl Fn(&Value) -> Read<Bytes>
 }
 
 /// A time with its unit.
-pub(super) fn time(most: Nanos) -> impl Fn(&Value) -> Read<Nanos> {
+pub fn time(most: Nanos) -> impl Fn(&Value) -> Read<Nanos> {
     move |value| {
         let time = match value {
             Value::Integer(Some(0)) => Nanos(0),
@@ -328,7 +363,7 @@ pub(super) fn time(most: Nanos) -> impl Fn(&Value) -> Read<Nanos> {
 }
 
 /// One of a few words.
-pub(super) fn word<T: Copy>(words: &[(&str, T)]) -> impl Fn(&Value) -> Read<T> {
+pub fn word<T: Copy>(words: &[(&str, T)]) -> impl Fn(&Value) -> Read<T> {
     move |value| {
         let text = text(value)?;
         words.iter().find(|(w, _)| *w == text).map(|(_, t)| *t).ok_or_else(|| {
@@ -347,12 +382,11 @@ fn any_of(words: &[&str]) -> String {
 }
 
 /// One value, or a list of them; an element's fault is on the element's line.
-pub(super) fn one_or_list<T>(read: impl Fn(&Value) -> Read<T>) -> impl Fn(&Value) -> Read<Vec<T>> {
+pub fn one_or_list<T>(read: impl Fn(&Value) -> Read<T>) -> impl Fn(&Value) -> Read<Vec<T>> {
     move |value| match value {
         Value::List(items) => {
-            let read_item = |item: &super::value::Item| {
-                read(&item.value).map_err(|w| Wrong { line: w.line.or(Some(item.line)), ..w })
-            };
+            let read_item =
+                |item: &Item| read(&item.value).map_err(|w| Wrong { line: w.line.or(Some(item.line)), ..w });
             items.iter().map(read_item).collect()
         }
         Value::Bare(text) => text.split(',').map(|t| read(&Value::Bare(t.to_string()))).collect(),
@@ -361,10 +395,7 @@ pub(super) fn one_or_list<T>(read: impl Fn(&Value) -> Read<T>) -> impl Fn(&Value
 }
 
 /// `{ high = …, medium = …, low = … }`, or `…:…:…` in that order; a class left out keeps its default.
-pub(super) fn per_class<T: Copy>(
-    default: Shares<T>,
-    read: impl Fn(&Value) -> Read<T>,
-) -> impl Fn(&Value) -> Read<Shares<T>> {
+pub fn per_class<T: Copy>(default: Shares<T>, read: impl Fn(&Value) -> Read<T>) -> impl Fn(&Value) -> Read<Shares<T>> {
     move |value| match value {
         Value::Table(entries) => {
             let mut shares = default;

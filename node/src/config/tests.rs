@@ -551,10 +551,10 @@ fn a_file_is_found_and_its_folder_is_the_base() {
     let missing = dir.join("none.toml");
     let error = Config::load(&missing).unwrap_err().to_string();
     let wanted = format!("{}: cannot be read: ", missing.display());
-    assert!(error.starts_with(&wanted) && error.ends_with("; name a TOML file with -c"), "{error}");
+    assert!(error.starts_with(&wanted) && error.ends_with("; name a TOML file"), "{error}");
     std::fs::write(&file, [0xff, 0xfe]).unwrap();
     assert!(Config::load(&file).unwrap_err().to_string().contains("cannot be read: "));
-    std::fs::write(&file, " ".repeat((MAX_FILE + 1) as usize)).unwrap();
+    std::fs::write(&file, " ".repeat((super::document::MAX_FILE + 1) as usize)).unwrap();
     assert!(Config::load(&file).unwrap_err().to_string().ends_with("a configuration has at most 1048576"));
     std::fs::remove_dir_all(&dir).unwrap();
 }

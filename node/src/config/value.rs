@@ -4,65 +4,76 @@ use toml::de::{DeTable, DeValue};
 
 /// One key of a table.
 #[derive(Clone, Debug)]
-pub(super) struct Entry {
-    pub(super) key: String,
-    pub(super) line: u32,
-    pub(super) value: Value,
+pub struct Entry {
+    /// Its name.
+    pub key: String,
+    /// 1-based; 0 where it was not written in a file.
+    pub line: u32,
+    /// Its value.
+    pub value: Value,
 }
 
 /// One element of a list.
 #[derive(Clone, Debug)]
-pub(super) struct Item {
-    pub(super) line: u32,
-    pub(super) value: Value,
+pub struct Item {
+    /// 1-based; 0 where it was not written in a file.
+    pub line: u32,
+    /// The element.
+    pub value: Value,
 }
 
 /// What stands behind a key.
 #[derive(Clone, Debug)]
-pub(super) enum Value {
+pub enum Value {
     /// A quoted string.
     Text(String),
     /// Unquoted text from a query: a string, a number or a flag, as its reader likes.
     Bare(String),
     /// `None`: larger than any key can be.
     Integer(Option<i64>),
+    /// A number with a fraction.
+    Float(f64),
+    /// `true` or `false`.
     Flag(bool),
+    /// A list; of tables where it was written as `[[key]]`.
     List(Vec<Item>),
+    /// A table.
     Table(Vec<Entry>),
-    /// A float or a date, which no key takes.
+    /// A date, which no key takes.
     Other(&'static str),
 }
 
 impl Value {
     /// As an error message calls it.
-    pub(super) fn kind(&self) -> &'static str {
+    pub fn kind(&self) -> &'static str {
         match self {
             Value::Text(_) | Value::Bare(_) => "a string",
             Value::Integer(_) => "a number",
             Value::Flag(_) => "true or false",
             Value::List(_) => "a list",
             Value::Table(_) => "a table",
+            Value::Float(_) => "a number with a fraction",
             Value::Other(kind) => kind,
         }
     }
 }
 
 /// Where the lines of a text begin.
-pub(super) struct Lines(Vec<usize>);
+pub struct Lines(Vec<usize>);
 
 impl Lines {
-    pub(super) fn of(text: &str) -> Self {
+    pub fn of(text: &str) -> Self {
         Lines(std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1)).collect())
     }
 
     /// The 1-based line of a byte offset.
-    pub(super) fn line(&self, offset: usize) -> u32 {
+    pub fn line(&self, offset: usize) -> u32 {
         u32::try_from(self.0.partition_point(|start| *start <= offset)).unwrap_or(u32::MAX)
     }
 }
 
 /// A parsed TOML table; its keys come in no particular order.
-pub(super) fn table(source: &DeTable<'_>, lines: &Lines) -> Vec<Entry> {
+pub fn table(source: &DeTable<'_>, lines: &Lines) -> Vec<Entry> {
     let entry = |(key, value): (&toml::Spanned<toml::de::DeString<'_>>, &toml::Spanned<DeValue<'_>>)| Entry {
         key: key.get_ref().to_string(),
         line: lines.line(key.span().start),
@@ -75,7 +86,10 @@ fn convert(source: &DeValue<'_>, lines: &Lines) -> Value {
     match source {
         DeValue::String(text) => Value::Text(text.to_string()),
         DeValue::Integer(number) => Value::Integer(i64::from_str_radix(number.as_str(), number.radix()).ok()),
-        DeValue::Float(_) => Value::Other("a number with a fraction"),
+        DeValue::Float(number) => match number.as_str().replace('_', "").parse() {
+            Ok(number) => Value::Float(number),
+            Err(_) => Value::Other("a number with a fraction"),
+        },
         DeValue::Boolean(flag) => Value::Flag(*flag),
         DeValue::Datetime(_) => Value::Other("a date"),
         DeValue::Array(list) => Value::List(
@@ -88,7 +102,7 @@ fn convert(source: &DeValue<'_>, lines: &Lines) -> Value {
 }
 
 /// `latency=80us&slots=16` as a table; `%41` and `+` are decoded as in any URL.
-pub(super) fn query(text: &str) -> Result<Vec<Entry>, String> {
+pub fn query(text: &str) -> Result<Vec<Entry>, String> {
     let mut entries: Vec<Entry> = Vec::new();
     for pair in text.split('&').filter(|p| !p.is_empty()) {
         let (key, value) = pair.split_once('=').ok_or_else(|| format!("\"{pair}\" is not key=value"))?;

@@ -1,0 +1,95 @@
+//! Who asks what of the drive: a job's copies, each a queue and a source of requests.
+
+use crate::trace::{Draw, Fit, Replay, Timing, Trace};
+use weir_controller::{Op, SqHandle};
+use weir_units::{Class, Nanos};
+use weir_workload::{Generator, Job, Kind, Pacer};
+
+/// A job, and what it has beside its description.
+#[derive(Clone, Debug)]
+pub struct Client {
+    /// What it does. The depth counts for traces too.
+    pub job: Job,
+    /// Its tenant's place in the drive's configuration.
+    pub tenant: u16,
+    /// The class its queues ask for, where the tenant lets them (`class_from = "peer"`).
+    pub wish: Option<Class>,
+    /// Requests from a file instead of drawn ones.
+    pub trace: Option<(Trace, Timing, Fit)>,
+}
+
+impl Client {
+    /// A job that draws its requests.
+    pub fn new(job: &Job, tenant: u16) -> Client {
+        Client { job: job.clone(), tenant, wish: None, trace: None }
+    }
+}
+
+/// Where requests come from.
+#[derive(Debug)]
+pub(crate) enum Source {
+    /// As many as the depth permits.
+    Closed(Generator),
+    /// At a rate.
+    Open(Generator, Pacer),
+    /// A file.
+    Trace(Box<Replay>),
+}
+
+impl Source {
+    /// When the next request may leave; [`Nanos::NEVER`] when there is none.
+    #[inline]
+    pub fn due(&self) -> Nanos {
+        match self {
+            Source::Closed(_) => Nanos(0),
+            Source::Open(_, pacer) => pacer.due(),
+            Source::Trace(replay) => replay.due(),
+        }
+    }
+
+    /// Latencies count from when a request was due rather than from when it left.
+    #[inline]
+    pub fn counts_from_due(&self) -> bool {
+        match self {
+            Source::Closed(_) => false,
+            Source::Open(..) => true,
+            Source::Trace(replay) => replay.is_timed(),
+        }
+    }
+
+    #[inline]
+    pub fn take(&mut self) -> Option<Draw> {
+        let (generator, due) = match self {
+            Source::Closed(generator) => (generator, Nanos(0)),
+            Source::Open(generator, pacer) => (generator, pacer.due()),
+            Source::Trace(replay) => return replay.take(),
+        };
+        let drawn = generator.next_request();
+        let op = match drawn.kind {
+            Kind::Read => Op::Read,
+            Kind::Write => Op::Write,
+            Kind::Trim => Op::Deallocate,
+        };
+        if let Source::Open(_, pacer) = self {
+            pacer.advance(drawn.len);
+        }
+        Some(Draw { due, op, fua: false, offset: drawn.offset, len: drawn.len })
+    }
+}
+
+/// One copy of a job: a queue and who fills it.
+#[derive(Debug)]
+pub(crate) struct Lane {
+    /// Its job's place.
+    pub job: usize,
+    pub queue: SqHandle,
+    pub source: Source,
+    pub outstanding: u32,
+    pub depth: u32,
+    /// Its first request.
+    pub start: Nanos,
+    /// No request leaves from then on.
+    pub end: Nanos,
+    /// It is among those who wait for the time.
+    pub armed: bool,
+}
