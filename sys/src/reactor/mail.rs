@@ -1,27 +1,15 @@
-//! Messages from other threads, and how they wake a sleeping reactor.
-//!
-//! ```text
-//!            send: queue, then swap NOTIFIED            turn: swap AWAKE, then the owner empties its queues
-//!   AWAKE ───────────────────────────► NOTIFIED ───────────────────────────► AWAKE
-//!     └──── wait: compare-and-swap ──► SLEEPING ── send: swap NOTIFIED, write the eventfd
-//! ```
-//! A message is queued before the swap and looked for after one, so whichever swap comes second sees the other: either the
-//! reactor finds NOTIFIED and does not sleep, or the sender finds SLEEPING and writes the eventfd.
+//! Messages from other threads. How they wake a sleeping reactor is in `bell.rs`.
 
+use super::bell::Bell;
 use rustix::event::{EventfdFlags, eventfd};
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc;
 
-const AWAKE: u32 = 0;
-const NOTIFIED: u32 = 1;
-const SLEEPING: u32 = 2;
-
 struct Inner {
-    state: AtomicU32,
+    bell: Bell,
     eventfd: OwnedFd,
 }
 
@@ -36,14 +24,13 @@ impl Waker {
     /// No descriptors left.
     pub fn new() -> io::Result<Self> {
         let eventfd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Self(Arc::new(Inner { state: AtomicU32::new(AWAKE), eventfd })))
+        Ok(Self(Arc::new(Inner { bell: Bell::new(), eventfd })))
     }
 
     /// Makes the reactor's next `wait`, or the one it sleeps in, return. No system call unless it sleeps.
     #[inline]
     pub fn wake(&self) {
-        // AcqRel: what was queued before is visible to whoever swaps next; SLEEPING was stored after the last look.
-        if self.0.state.swap(NOTIFIED, Ordering::AcqRel) == SLEEPING {
+        if self.0.bell.notify() {
             self.ring();
         }
     }
@@ -57,12 +44,12 @@ impl Waker {
     /// True where somebody has notified since; the queues must be emptied after this call.
     #[inline]
     pub(super) fn take(&self) -> bool {
-        self.0.state.load(Ordering::Relaxed) != AWAKE && self.0.state.swap(AWAKE, Ordering::AcqRel) == NOTIFIED
+        self.0.bell.take()
     }
 
     /// Goes to SLEEPING; false where somebody has notified: then there must be no sleep.
     pub(super) fn prepare_sleep(&self) -> bool {
-        self.0.state.compare_exchange(AWAKE, SLEEPING, Ordering::AcqRel, Ordering::Acquire).is_ok()
+        self.0.bell.sleep()
     }
 
     pub(super) fn raw_fd(&self) -> RawFd {
