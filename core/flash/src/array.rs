@@ -1,151 +1,495 @@
 //! When the silicon is done: dies, planes and channels. No map, no data, no clock.
 
-use crate::geometry::{Place, Shape};
-use crate::name::names;
-use crate::timing::Timing;
-use crate::variability::Variability;
+use crate::calendar::Calendar;
+use crate::geometry::{Divisor, Place, Shape, UNIT};
+use crate::lun::{Lun, Promise};
+use crate::timing::{Gate, Levels, Registers, Timing};
+use crate::variability::{Variability, Varied};
+use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
 use weir_units::Nanos;
-
-/// What garbage collection blocks (papers/002 section 4; "Tiny-Tail Flash", FAST '17).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Scope {
-    /// The whole drive until it is over.
-    Controller,
-    /// The channel that the pages cross, while they do.
-    Channel,
-    /// The plane only: copy-back, no page leaves it.
-    Plane,
-}
-
-names!(Scope, "scope", Controller = "controller", Channel = "channel", Plane = "plane");
 
 /// A program's two points in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Programmed {
     /// The data is in the page register: whoever held it may let it go.
     pub loaded: Nanos,
-    /// The page is in the cells.
+    /// The page is in the cells. Of an open program ([`Promise::Open`]): at the earliest.
     pub done: Nanos,
 }
 
-/// A victim's pages moved and its block erased, as sums.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Relocation {
-    /// The array times of all page reads.
-    pub read: Nanos,
-    /// The array times of all programs.
-    pub program: Nanos,
-    /// Bytes that are read and programmed again.
-    pub bytes: u64,
-    /// The block to erase at the end.
-    pub erase: Option<u32>,
+/// A read and how it went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadOutcome {
+    /// The data is out.
+    pub done: Nanos,
+    /// How many times the page was sensed again.
+    pub retries: u32,
+    /// Too many bits were wrong: the data is lost.
+    pub failed: bool,
+}
+
+/// What has kept the flash busy.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Utilisation {
+    /// For each die: how long its array worked or held a page; with planes that work independently, their mean.
+    pub dies: Vec<Nanos>,
+    /// For each channel: how long it was taken.
+    pub channels: Vec<Nanos>,
 }
 
 /// The drive's flash as resources that are booked.
+///
+/// Operations on one plane (die) run in the order in which they are asked for, so ask in the order of time; `now` may run
+/// ahead, for what is known to begin later, at the price that whoever comes then waits behind it. Channels are calendars
+/// and fill their holes.
 #[derive(Clone, Debug)]
 pub struct Array {
-    timing: Timing,
+    pub(crate) luns: Vec<Lun>,
+    pub(crate) channels: Vec<Calendar>,
+    /// Nothing begins before: the controller is blocked by garbage collection.
+    pub(crate) locked: u64,
+    /// With [`Gate::Die`], planes a die; else 1.
+    by_gate: Divisor,
+    registers: Registers,
+    /// The level of each page of a block.
     levels: Vec<u8>,
+    read: Levels,
+    read_small: Levels,
+    program: Levels,
+    transfer_unit: u64,
+    transfer_page: u64,
+    page_bytes: u32,
+    sense_bytes: u32,
+    burst_bytes: u32,
+    cache_read: bool,
+    pub(crate) timing: Timing,
+    /// `None`: every chip is as the data sheet says.
+    pub(crate) varied: Option<Box<Varied>>,
     shape: Shape,
-    planes: Vec<Nanos>,
-    channels: Vec<Nanos>,
-    locked: Nanos,
+    failed_reads: u64,
 }
 
 impl Array {
     /// An idle array.
-    pub fn new(shape: &Shape, timing: &Timing, _variability: &Variability) -> Array {
+    pub fn new(shape: &Shape, timing: &Timing, variability: &Variability) -> Array {
         let g = shape.geometry();
+        let gate = if timing.gate == Gate::Die { g.planes } else { 1 };
+        let by_gate = Divisor::new(gate);
+        let lun = |i: u32| Lun::on(shape.channel_of(i * gate));
+        let or_page = |bytes: u32| if bytes == 0 { g.page_bytes } else { bytes };
         Array {
-            timing: *timing,
+            luns: (0..shape.planes() / gate).map(lun).collect(),
+            channels: vec![Calendar::default(); g.channels as usize],
+            locked: 0,
+            by_gate,
+            registers: timing.registers,
             levels: g.page_map.table(g.cell, g.pages),
+            read: timing.read,
+            read_small: timing.read_small.unwrap_or(timing.read),
+            program: timing.program,
+            transfer_unit: timing.channel.time(UNIT).0,
+            transfer_page: timing.channel.time(g.page_bytes).0,
+            page_bytes: g.page_bytes,
+            sense_bytes: or_page(timing.sense_bytes),
+            burst_bytes: if timing.burst_bytes == 0 { u32::MAX } else { timing.burst_bytes },
+            cache_read: timing.cache_read && timing.registers == Registers::Double,
+            timing: *timing,
+            varied: Varied::new(shape, variability).map(Box::new),
             shape: *shape,
-            planes: vec![Nanos(0); shape.planes() as usize],
-            channels: vec![Nanos(0); shape.channels() as usize],
-            locked: Nanos(0),
+            failed_reads: 0,
         }
-    }
-
-    fn book(&mut self, plane: u32, at: Nanos, bytes: u32) -> Nanos {
-        let channel = &mut self.channels[self.shape.channel_of(plane) as usize];
-        *channel = at.max(*channel).saturating_add(self.timing.channel.time(bytes));
-        *channel
-    }
-
-    /// The array time of reading `bytes` of a page.
-    pub fn read_time(&self, at: Place, _bytes: u32) -> Nanos {
-        self.timing.read[usize::from(self.levels[at.page as usize])]
-    }
-
-    /// The array time of programming a page.
-    pub fn program_time(&self, at: Place) -> Nanos {
-        self.timing.program[usize::from(self.levels[at.page as usize])]
     }
 
     /// Array read, then `bytes` over the channel; the end of the transfer.
+    #[inline]
     pub fn read(&mut self, now: Nanos, at: Place, bytes: u32) -> Nanos {
-        self.read_planes(now, at, 1, bytes)
+        if self.varied.is_some() {
+            return self.read_outcome(now, at, bytes).done;
+        }
+        let sense = self.sense(at, bytes);
+        self.sensed(now, at.plane, sense, bytes, 1)
     }
 
-    /// `bytes` over the channel into the page register, then the program.
-    pub fn program(&mut self, now: Nanos, at: Place, bytes: u32) -> Programmed {
-        self.program_planes(now, at, 1, bytes)
+    /// The same, with its retries; a read that fails takes the time of all of them.
+    pub fn read_outcome(&mut self, now: Nanos, at: Place, bytes: u32) -> ReadOutcome {
+        let (sense, retries, failed) = self.sense_varied(now, at, bytes);
+        ReadOutcome { done: self.sensed(now, at.plane, sense, bytes, 1), retries, failed }
     }
 
-    /// The same page of `planes` planes of one die in one array read, then their data plane by plane. `at` is the first plane's.
+    /// The same page of `planes` planes of one die in one array read, then their data plane by plane; `at` is on the first.
     pub fn read_planes(&mut self, now: Nanos, at: Place, planes: u32, bytes_each: u32) -> Nanos {
-        let first = at.plane as usize;
-        let all = first..first + planes as usize;
-        let start = self.planes[all.clone()].iter().fold(now.max(self.locked), |t, p| t.max(*p));
-        let read = start.saturating_add(self.read_time(at, bytes_each));
-        let mut end = read;
-        for plane in all {
-            end = self.book(plane as u32, read, bytes_each);
-            self.planes[plane] = end;
+        let each = (0..planes).map(|p| Place { plane: at.plane + p, ..at });
+        let sense = each.map(|at| self.sense_varied(now, at, bytes_each).0).max().unwrap_or_default();
+        if self.by_gate.get() > 1 || planes == 1 {
+            return self.sensed(now, at.plane, sense, bytes_each, planes);
         }
-        end
+        // Planes that otherwise work independently wait for one another.
+        let together = self.together(now, at.plane, planes);
+        let of_plane = |i: u32| self.sensed(together, at.plane + i, sense, bytes_each, 1);
+        (0..planes).map(of_plane).max().unwrap_or(now)
     }
 
-    /// The same page of `planes` planes of one die in one program; the data goes plane by plane. `at` is the first plane's.
+    /// `bytes` over the channel into the page register, then the program. Its end will not move.
+    #[inline]
+    pub fn program(&mut self, now: Nanos, at: Place, bytes: u32) -> Programmed {
+        self.program_as(now, at, bytes, Promise::Told)
+    }
+
+    /// A program whose end may move while nobody was told it, see [`Promise`] and [`Array::settle`].
+    #[inline]
+    pub fn program_as(&mut self, now: Nanos, at: Place, bytes: u32, promise: Promise) -> Programmed {
+        let time = self.begin_program(now, at);
+        self.programmed(now, at.plane, time, bytes, 1, promise)
+    }
+
+    /// The same page of `planes` planes of one die in one program, the data plane by plane; `at` is on the first.
     pub fn program_planes(&mut self, now: Nanos, at: Place, planes: u32, bytes_each: u32) -> Programmed {
-        let first = at.plane as usize;
-        let all = first..first + planes as usize;
-        let start = self.planes[all.clone()].iter().fold(now.max(self.locked), |t, p| t.max(*p));
-        let loaded = all.clone().fold(start, |_, plane| self.book(plane as u32, start, bytes_each));
-        let done = loaded.saturating_add(self.program_time(at));
-        self.planes[all].fill(done);
-        Programmed { loaded, done }
+        self.program_planes_as(now, at, planes, bytes_each, Promise::Told)
     }
 
-    /// Erases a block; the end.
-    pub fn erase(&mut self, now: Nanos, plane: u32, _block: u32) -> Nanos {
-        let free = &mut self.planes[plane as usize];
-        *free = now.max(*free).max(self.locked).saturating_add(self.timing.erase);
-        *free
-    }
-
-    /// Garbage collection of one victim on one plane, in aggregate; `scope` says what else stands still. The end.
-    pub fn relocate(&mut self, now: Nanos, plane: u32, work: &Relocation, scope: Scope) -> Nanos {
-        let start = now.max(self.planes[plane as usize]).max(self.locked);
-        let mut moved = start.saturating_add(work.read).saturating_add(work.program);
-        if scope != Scope::Plane {
-            let bytes = u32::try_from(work.bytes).unwrap_or(u32::MAX);
-            moved = moved.saturating_add(Nanos(self.timing.channel.time(bytes).0 * 2));
-            let channel = &mut self.channels[self.shape.channel_of(plane) as usize];
-            *channel = moved.max(*channel);
+    /// The same, with an end that may move.
+    pub fn program_planes_as(
+        &mut self,
+        now: Nanos,
+        at: Place,
+        planes: u32,
+        bytes_each: u32,
+        promise: Promise,
+    ) -> Programmed {
+        let each = (0..planes).map(|p| Place { plane: at.plane + p, ..at });
+        let time = each.map(|at| self.begin_program(now, at)).max().unwrap_or_default();
+        if self.by_gate.get() > 1 || planes == 1 {
+            return self.programmed(now, at.plane, time, bytes_each, planes, promise);
         }
-        let end = if work.erase.is_some() { moved.saturating_add(self.timing.erase) } else { moved };
-        self.planes[plane as usize] = end;
-        if scope == Scope::Controller {
-            self.locked = end;
+        let together = self.together(now, at.plane, planes);
+        let mut last = Programmed { loaded: now, done: now };
+        for i in 0..planes {
+            let p = self.programmed(together, at.plane + i, time, bytes_each, 1, promise);
+            last = Programmed { loaded: last.loaded.max(p.loaded), done: last.done.max(p.done) };
         }
-        end
+        // One program: all planes are done when the last one is.
+        for lun in &mut self.luns[at.plane as usize..(at.plane + planes) as usize] {
+            lun.hold(last.done);
+        }
+        last
     }
 
-    /// When a plane's array is idle again.
+    /// Erases a block; the end, which will not move.
+    pub fn erase(&mut self, now: Nanos, plane: u32, block: u32) -> Nanos {
+        self.erase_as(now, plane, block, Promise::Told)
+    }
+
+    /// Erases a block; the end may move while nobody was told it.
+    pub fn erase_as(&mut self, now: Nanos, plane: u32, block: u32, promise: Promise) -> Nanos {
+        let time = self.erase_time(plane).0;
+        if let Some(varied) = &mut self.varied {
+            varied.erased(now, self.shape.block_index(plane, block));
+        }
+        let command = self.timing.overheads.erase.0;
+        self.occupy(now, plane, command, time, self.timing.suspend.of_erase(promise))
+    }
+
+    /// A page moved within its plane, array to register to array (copy-back): no channel time but the commands'. With
+    /// [`Promise::Open`] a read may suspend it as it may a program.
+    pub fn copy_back(&mut self, now: Nanos, from: Place, to: Place, promise: Promise) -> Nanos {
+        let (sense, ..) = self.sense_varied(now, from, self.page_bytes);
+        let time = sense + self.begin_program(now, to);
+        let command = self.timing.overheads.read.0 + self.timing.overheads.program.0;
+        self.occupy(now, from.plane, command, time, self.timing.suspend.of_program(promise))
+    }
+
+    /// `bytes` of a page moved to another without crossing the host link: copied back where the plane is the same, else
+    /// read over the channel and programmed.
+    pub fn move_page(&mut self, now: Nanos, from: Place, to: Place, bytes: u32, promise: Promise) -> Programmed {
+        if from.plane == to.plane {
+            let done = self.copy_back(now, from, to, promise);
+            return Programmed { loaded: done, done };
+        }
+        let read = self.read(now, from, bytes);
+        self.program_as(read, to, bytes, promise)
+    }
+
+    /// Everything booked on a plane (die) stays where it is from now on; the time at which it is idle may be told.
+    pub fn settle(&mut self, plane: u32) -> Nanos {
+        let lun = self.lun_of(plane);
+        self.luns[lun].settle().max(Nanos(self.locked))
+    }
+
+    /// When a plane's array is idle again, as things stand.
     pub fn plane_free_at(&self, plane: u32) -> Nanos {
-        self.planes[plane as usize].max(self.locked)
+        Nanos(self.luns[self.lun_of(plane)].free.max(self.locked))
+    }
+
+    /// Until when the controller is blocked; see [`crate::Scope::Controller`].
+    pub fn locked_until(&self) -> Nanos {
+        Nanos(self.locked)
+    }
+
+    /// The array time of reading `bytes` of a page as the data sheet has it: no retries, no bad chip.
+    pub fn read_time(&self, at: Place, bytes: u32) -> Nanos {
+        Nanos(self.sense(at, bytes))
+    }
+
+    /// The array time of programming this page on this chip.
+    #[inline]
+    pub fn program_time(&self, at: Place) -> Nanos {
+        let time = self.program[usize::from(self.levels[at.page as usize])];
+        match &self.varied {
+            None => time,
+            Some(varied) => varied.scale(&self.shape, at, time),
+        }
+    }
+
+    /// The array time of an erase on this chip.
+    pub fn erase_time(&self, plane: u32) -> Nanos {
+        match &self.varied {
+            None => self.timing.erase,
+            Some(varied) => varied.scale_chip(self.shape.die_of(plane), self.timing.erase),
+        }
+    }
+
+    /// The time of `bytes` on the channel, commands apart.
+    #[inline]
+    pub fn transfer_time(&self, bytes: u32) -> Nanos {
+        Nanos(match bytes {
+            UNIT => self.transfer_unit,
+            _ if bytes == self.page_bytes => self.transfer_page,
+            _ => self.timing.channel.time(bytes).0,
+        })
+    }
+
+    /// The mean array times over the pages of a block: a read of at most 4 KiB, and a program.
+    pub fn mean_times(&self) -> (Nanos, Nanos) {
+        let mean = |times: &Levels| {
+            let sum: u64 = self.levels.iter().map(|level| times[usize::from(*level)].0).sum();
+            Nanos(sum / self.levels.len() as u64)
+        };
+        (mean(&self.read_small), mean(&self.program))
+    }
+
+    /// What was busy up to `now`.
+    pub fn utilisation(&self, now: Nanos) -> Utilisation {
+        let a_die = self.luns.len() / self.shape.dies() as usize;
+        let of_die = |luns: &[Lun]| Nanos(luns.iter().map(|l| l.busy_until(now).0).sum::<u64>() / a_die as u64);
+        Utilisation {
+            dies: self.luns.chunks(a_die).map(of_die).collect(),
+            channels: self.channels.iter().map(|c| c.busy_until(now)).collect(),
+        }
+    }
+
+    /// Reads whose data was lost; see [`Variability`].
+    pub fn failed_reads(&self) -> u64 {
+        self.failed_reads
+    }
+
+    /// Program and erase cycles of a block; 0 unless wear is modelled.
+    pub fn cycles(&self, plane: u32, block: u32) -> u32 {
+        self.varied.as_ref().map_or(0, |v| v.cycles(self.shape.block_index(plane, block)))
+    }
+
+    /// Sets the program and erase cycles of a block, where wear is modelled.
+    pub fn set_cycles(&mut self, plane: u32, block: u32, cycles: u32) {
+        if let Some(varied) = &mut self.varied {
+            varied.set_cycles(self.shape.block_index(plane, block), cycles);
+        }
+    }
+
+    /// States the invariants of every plane and channel.
+    pub fn check(&self) {
+        self.luns.iter().for_each(Lun::check);
+        self.channels.iter().for_each(Calendar::check);
+    }
+
+    pub(crate) fn page_bytes(&self) -> u32 {
+        self.page_bytes
+    }
+
+    /// The time of the program that now begins.
+    #[inline]
+    fn begin_program(&mut self, now: Nanos, at: Place) -> u64 {
+        if let Some(varied) = &mut self.varied {
+            varied.programmed(now, self.shape.block_index(at.plane, at.block), at.page);
+        }
+        self.program_time(at).0
+    }
+
+    #[inline]
+    pub(crate) fn lun_of(&self, plane: u32) -> usize {
+        self.by_gate.div(plane) as usize
+    }
+
+    /// When `planes` planes from `first` on can begin together.
+    fn together(&self, now: Nanos, first: u32, planes: u32) -> Nanos {
+        let luns = &self.luns[first as usize..(first + planes) as usize];
+        luns.iter().fold(now, |t, lun| t.max(Nanos(lun.free)))
+    }
+
+    #[inline]
+    fn sense(&self, at: Place, bytes: u32) -> u64 {
+        let level = usize::from(self.levels[at.page as usize]);
+        if bytes <= UNIT {
+            return self.read_small[level].0;
+        }
+        let once = self.read[level].0;
+        if bytes <= self.sense_bytes { once } else { once * u64::from(bytes.div_ceil(self.sense_bytes)) }
+    }
+
+    fn sense_varied(&mut self, now: Nanos, at: Place, bytes: u32) -> (u64, u32, bool) {
+        let sense = Nanos(self.sense(at, bytes));
+        let Some(varied) = &mut self.varied else { return (sense.0, 0, false) };
+        let level = self.levels[at.page as usize];
+        let sensed = varied.sensed(&self.shape, now, at, level, sense);
+        self.failed_reads += u64::from(sensed.failed);
+        (sensed.time.0, sensed.retries, sensed.failed)
+    }
+
+    /// `sense` in the array, then `count` times `bytes` over the channel.
+    #[inline]
+    fn sensed(&mut self, now: Nanos, plane: u32, sense: u64, bytes: u32, count: u32) -> Nanos {
+        let now = now.0.max(self.locked);
+        let index = self.lun_of(plane);
+        if self.luns[index].has_tail(now) {
+            if let Some(end) = self.cut_in(now, index, sense, bytes, count) {
+                return Nanos(end);
+            }
+        }
+        let lun = &self.luns[index];
+        let (channel, from, cache) = (lun.channel as usize, now.max(lun.free), lun.cache);
+        let read = self.command(channel, now, from, self.read_command(count)) + sense;
+        // The page moves on to the cache register once that is free.
+        let out = if self.cache_read { read.max(cache) + self.timing.cache_busy.0 } else { read };
+        let end = self.data_out(channel, now, out, bytes, count);
+        let lun = &mut self.luns[index];
+        lun.free = match self.registers {
+            Registers::Double if self.cache_read => out,
+            Registers::Unbounded => read,
+            Registers::Single | Registers::Double => end,
+        };
+        lun.cache = end;
+        lun.busy += lun.free - from;
+        lun.settle();
+        Nanos(end)
+    }
+
+    /// A read that suspends or precedes work whose end nobody was told. The array waits for the transfer: the chip keeps
+    /// the suspended page in latches of its own, the registers are the read's.
+    #[cold]
+    fn cut_in(&mut self, now: u64, index: usize, sense: u64, bytes: u32, count: u32) -> Option<u64> {
+        let cut = self.luns[index].cut(now)?;
+        let channel = self.luns[index].channel as usize;
+        let read = self.command(channel, now, cut.start, self.read_command(count)) + sense;
+        let end = self.data_out(channel, now, read, bytes, count);
+        let over = if self.registers == Registers::Unbounded { read } else { end };
+        let lun = &mut self.luns[index];
+        lun.pushed(now, &cut, over);
+        lun.busy += over - cut.start;
+        Some(end)
+    }
+
+    /// `count` times `bytes` over the channel, then `time` in the array.
+    #[inline]
+    fn programmed(
+        &mut self,
+        now: Nanos,
+        plane: u32,
+        time: u64,
+        bytes: u32,
+        count: u32,
+        promise: Promise,
+    ) -> Programmed {
+        let now = now.0.max(self.locked);
+        let index = self.lun_of(plane);
+        let lun = &self.luns[index];
+        let (channel, before) = (lun.channel as usize, lun.free);
+        let from = match self.registers {
+            Registers::Unbounded => now,
+            Registers::Single => now.max(before),
+            Registers::Double => now.max(lun.cache),
+        };
+        let (entered, loaded) = self.data_in(channel, now, from, bytes, count);
+        let stop = self.timing.suspend.of_program(promise);
+        let (registers, cache_busy, limit) = (self.registers, self.timing.cache_busy.0, self.timing.suspend.limit);
+        let lun = &mut self.luns[index];
+        let start = match registers {
+            Registers::Double => before.max(loaded + cache_busy),
+            Registers::Unbounded | Registers::Single => before.max(loaded),
+        };
+        lun.free = start + time;
+        lun.cache = start;
+        lun.busy += if registers == Registers::Single { lun.free - entered } else { time };
+        lun.added(now, before, start, stop, limit);
+        Programmed { loaded: Nanos(loaded), done: Nanos(lun.free) }
+    }
+
+    /// Array work of `time` without data, after a command on the channel.
+    pub(crate) fn occupy(&mut self, now: Nanos, plane: u32, command: u64, time: u64, stop: Option<Nanos>) -> Nanos {
+        let now = now.0.max(self.locked);
+        let index = self.lun_of(plane);
+        let (channel, before) = (self.luns[index].channel as usize, self.luns[index].free);
+        let start = self.command(channel, now, now.max(before), command);
+        let limit = self.timing.suspend.limit;
+        let lun = &mut self.luns[index];
+        lun.free = start + time;
+        lun.busy += time;
+        lun.added(now, before, start, stop, limit);
+        Nanos(lun.free)
+    }
+
+    #[inline]
+    fn read_command(&self, count: u32) -> u64 {
+        let o = &self.timing.overheads;
+        o.read.0 + u64::from(count - 1) * o.read_plane.0
+    }
+
+    /// Command and address cycles; when the array can begin.
+    #[inline]
+    fn command(&mut self, channel: usize, now: u64, at: u64, length: u64) -> u64 {
+        if length == 0 {
+            return at;
+        }
+        self.channels[channel].book(Nanos(now), Nanos(at), Nanos(length)).0 + length
+    }
+
+    /// `count` times `bytes` out of the registers, and the status after each.
+    #[inline]
+    fn data_out(&mut self, channel: usize, now: u64, at: u64, bytes: u32, count: u32) -> u64 {
+        let status = self.timing.overheads.status.0;
+        (0..count).fold(at, |at, _| self.burst(channel, now, at, bytes, 0, status).1)
+    }
+
+    /// `count` times command and `bytes` into the registers; when that begins and ends.
+    #[inline]
+    fn data_in(&mut self, channel: usize, now: u64, at: u64, bytes: u32, count: u32) -> (u64, u64) {
+        let (first, further) = (self.timing.overheads.program.0, self.timing.overheads.program_plane.0);
+        let (entered, loaded) = self.burst(channel, now, at, bytes, first, 0);
+        (entered, (1..count).fold(loaded, |at, _| self.burst(channel, now, at, bytes, further, 0).1))
+    }
+
+    /// `bytes` over the channel with `lead` before and `tail` after them; when that begins and ends.
+    #[inline]
+    fn burst(&mut self, channel: usize, now: u64, at: u64, bytes: u32, lead: u64, tail: u64) -> (u64, u64) {
+        if bytes > self.burst_bytes {
+            return self.bursts(channel, now, at, bytes, lead, tail);
+        }
+        let length = lead + self.transfer_time(bytes).0 + tail;
+        let start = self.channels[channel].book(Nanos(now), Nanos(at), Nanos(length)).0;
+        (start, start + length)
+    }
+
+    /// More than crosses the channel in one go.
+    fn bursts(&mut self, channel: usize, now: u64, at: u64, bytes: u32, lead: u64, tail: u64) -> (u64, u64) {
+        let (mut rest, mut begun, mut end) = (bytes, None, at);
+        while rest > 0 {
+            let some = rest.min(self.burst_bytes);
+            let (first, last) = (begun.is_none(), rest == some);
+            let length = if first { lead } else { 0 } + self.transfer_time(some).0 + if last { tail } else { 0 };
+            let start = self.channels[channel].book(Nanos(now), Nanos(end), Nanos(length)).0;
+            begun = begun.or(Some(start));
+            end = start + length;
+            rest -= some;
+        }
+        (begun.unwrap_or(at), end)
     }
 }

@@ -7,7 +7,10 @@ use core::fmt;
 use weir_units::Nanos;
 
 /// Times by the level of the page in its cells; see [`crate::PageMap`].
-pub type Levels = [Nanos; MAX_LEVELS];
+///
+/// A literal length: rustc 1.95 fails on a named one where a closure captures a struct that has it.
+pub type Levels = [Nanos; 5];
+const _: () = assert!(MAX_LEVELS == 5, "one time for each level");
 
 /// The same time on every level.
 pub const fn uniform(nanos: u64) -> Levels {

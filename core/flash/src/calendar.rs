@@ -1,0 +1,191 @@
+//! When a shared bus is taken: intervals, not a next free time.
+//!
+//! A read books its transfer for the moment at which the array will be done. If that moved the bus's next free time,
+//! everything booked later would queue behind a transfer that has not begun, and eight reads of 25 us on one channel would
+//! take 8 * 90 us instead of 25 + 8 * 65 (the trap of FEMU's pull request 201). So the bus keeps what is taken and fills the
+//! holes.
+//!
+//! ```text
+//! floor      now
+//!   |         |   at
+//!   |--###----#####---##------##########        intervals: disjoint, sorted, merged where they touch
+//!                    ^ the first hole after `at` that is long enough
+//! ```
+//! A booking after all others, the usual case, costs O(1). Otherwise it is a walk back over the intervals that end after
+//! `at`; a saturated bus merges into a few of them. There are at most [`Calendar::INTERVALS`]: beyond that the oldest is
+//! forgotten if it is over (and nothing may be booked before its end any more, `floor`), else the smallest hole is
+//! closed. Either way a booking may come later than it could, but two never overlap, and none later than the end of all.
+
+use alloc::boxed::Box;
+use alloc::vec;
+use weir_units::Nanos;
+
+/// From `start` up to `end`, exclusively, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Interval {
+    start: u64,
+    end: u64,
+}
+
+/// What is taken of one bus.
+#[derive(Clone, Debug)]
+pub struct Calendar {
+    /// The live ones are `slots[first..last]`; appending runs to the end, then they move back to the front.
+    slots: Box<[Interval]>,
+    first: usize,
+    last: usize,
+    most: usize,
+    /// Nothing is booked before it: what was taken there is forgotten.
+    floor: u64,
+    /// The sum of all bookings.
+    busy: u64,
+}
+
+impl Default for Calendar {
+    fn default() -> Self {
+        Calendar::new(Calendar::INTERVALS)
+    }
+}
+
+impl Calendar {
+    /// Intervals that a bus remembers.
+    pub const INTERVALS: usize = 64;
+
+    /// A free bus that remembers up to `most` intervals (2 at least).
+    pub fn new(most: usize) -> Calendar {
+        let most = most.max(2);
+        let slots = vec![Interval::default(); 4 * most].into_boxed_slice();
+        Calendar { slots, first: 0, last: 0, most, floor: 0, busy: 0 }
+    }
+
+    /// Takes the bus for `length` in the first hole from `at` on, and says when that begins. `now` is the caller's present:
+    /// what is over by then may be forgotten.
+    #[inline]
+    pub fn book(&mut self, now: Nanos, at: Nanos, length: Nanos) -> Nanos {
+        let at = at.0.max(self.floor);
+        if length.0 == 0 {
+            return Nanos(at);
+        }
+        self.busy += length.0;
+        let end = at.saturating_add(length.0);
+        if self.first == self.last {
+            return Nanos(self.append(now.0, at, end));
+        }
+        let newest = &mut self.slots[self.last - 1];
+        if at > newest.end {
+            return Nanos(self.append(now.0, at, end));
+        }
+        if at == newest.end {
+            newest.end = end;
+            return Nanos(at);
+        }
+        Nanos(self.fill(now.0, at, length.0))
+    }
+
+    /// When the last booking ends.
+    pub fn free_at(&self) -> Nanos {
+        Nanos(if self.first == self.last { self.floor } else { self.slots[self.last - 1].end })
+    }
+
+    /// For how long the bus was taken up to `now`: all bookings, less what lies ahead.
+    pub fn busy_until(&self, now: Nanos) -> Nanos {
+        let live = &self.slots[self.first..self.last];
+        let ahead = live.iter().rev().take_while(|i| i.end > now.0).map(|i| i.end - i.start.max(now.0));
+        Nanos(self.busy.saturating_sub(ahead.sum()))
+    }
+
+    fn append(&mut self, now: u64, start: u64, end: u64) -> u64 {
+        if self.last == self.slots.len() || self.last - self.first == self.most {
+            self.make_room(now);
+        }
+        // Making room may have closed the hole before `start`, never one at or after it.
+        self.slots[self.last] = Interval { start, end };
+        self.last += 1;
+        start
+    }
+
+    /// The first hole from `at` on, somewhere before the newest interval's end.
+    #[cold]
+    fn fill(&mut self, now: u64, at: u64, length: u64) -> u64 {
+        let mut i = self.last;
+        while i > self.first && self.slots[i - 1].end > at {
+            i -= 1;
+        }
+        let mut start = at;
+        while i < self.last && self.slots[i].start < start.saturating_add(length) {
+            start = start.max(self.slots[i].end);
+            i += 1;
+        }
+        self.insert(now, i, Interval { start, end: start.saturating_add(length) });
+        start
+    }
+
+    /// Puts a disjoint interval before `slots[i]`, merging it with those that it touches.
+    fn insert(&mut self, now: u64, i: usize, new: Interval) {
+        let joins_before = i > self.first && self.slots[i - 1].end == new.start;
+        let joins_after = i < self.last && self.slots[i].start == new.end;
+        match (joins_before, joins_after) {
+            (true, true) => {
+                self.slots[i - 1].end = self.slots[i].end;
+                self.slots.copy_within(i + 1..self.last, i);
+                self.last -= 1;
+            }
+            (true, false) => self.slots[i - 1].end = new.end,
+            (false, true) => self.slots[i].start = new.start,
+            (false, false) => self.push_into(now, i, new),
+        }
+    }
+
+    fn push_into(&mut self, now: u64, i: usize, new: Interval) {
+        if self.last == self.slots.len() || self.last - self.first == self.most {
+            self.make_room(now);
+            // Indices have moved, and what the new one touches may have been closed around it.
+            let live = &self.slots[self.first..self.last];
+            let i = self.first + live.partition_point(|s| s.end <= new.start);
+            let inside = i < self.last && self.slots[i].start <= new.start;
+            if !inside {
+                self.insert(now, i, new);
+            }
+            return;
+        }
+        self.slots.copy_within(i..self.last, i + 1);
+        self.slots[i] = new;
+        self.last += 1;
+    }
+
+    /// Makes room for one more interval, in number and at the end of the slots.
+    #[cold]
+    fn make_room(&mut self, now: u64) {
+        if self.last - self.first == self.most {
+            if self.slots[self.first].end <= now {
+                self.floor = self.slots[self.first].end;
+                self.first += 1;
+            } else {
+                self.close_smallest_hole();
+            }
+        }
+        if self.last == self.slots.len() {
+            self.slots.copy_within(self.first..self.last, 0);
+            self.last -= self.first;
+            self.first = 0;
+        }
+    }
+
+    fn close_smallest_hole(&mut self) {
+        let hole = |i: &usize| self.slots[i + 1].start - self.slots[*i].end;
+        if let Some(i) = (self.first..self.last - 1).min_by_key(hole) {
+            self.slots[i].end = self.slots[i + 1].end;
+            self.slots.copy_within(i + 2..self.last, i + 1);
+            self.last -= 1;
+        }
+    }
+
+    /// States the invariants: intervals are sorted, disjoint, not touching, not empty, and above the floor.
+    pub fn check(&self) {
+        let live = &self.slots[self.first..self.last];
+        assert!(live.len() <= self.most, "{} intervals, at most {}", live.len(), self.most);
+        assert!(live.iter().all(|i| i.start < i.end), "an empty interval in {live:?}");
+        assert!(live.windows(2).all(|w| w[0].end < w[1].start), "unsorted or touching: {live:?}");
+        assert!(live.first().is_none_or(|i| i.start >= self.floor), "below the floor {}: {live:?}", self.floor);
+    }
+}

@@ -1,0 +1,163 @@
+//! One unit of array work: a plane, or a die whose planes work only together.
+//!
+//! Its operations run one after the other in the order in which they are booked, so a next free time says all there is to
+//! say, except for the tail that may still move: programs and erases whose end nobody was told, and which a read may
+//! push back.
+//!
+//! ```text
+//!            firm     soft              now                free
+//!   ##########|        |=================|=====================|     # told: stays     = open: may move
+//!                                        |stop|rrrrrr|               a read stops it ...
+//!   ##########|        |=================|           |=====================|   ... and it goes on `resume` later
+//! ```
+//! A told operation behind the tail pins it, for its own end was computed from the tail's.
+
+use crate::timing::Suspend;
+use weir_units::Nanos;
+
+/// Whether the end of an operation can still move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Promise {
+    /// Its end is somebody's answer: it stays.
+    Told,
+    /// Nobody was told: a read may suspend it, if the chip can ([`Suspend`]), and its end then moves.
+    Open,
+}
+
+/// When a unit of array work is free. All times in nanoseconds; one cache line.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Lun {
+    /// The array is idle from here on.
+    pub free: u64,
+    /// The cache register is, too (double registers).
+    pub cache: u64,
+    /// The end of the last operation that stays where it is.
+    firm: u64,
+    /// The start of the tail that may move; `free` or later: there is none.
+    soft: u64,
+    /// The end of the reads for which the tail is suspended.
+    resume: u64,
+    /// How long the tail's slowest operation takes to stop.
+    stop: u64,
+    /// For how long the array worked or held a page.
+    pub busy: u64,
+    /// The channel that it is on.
+    pub channel: u32,
+    /// How many reads may still push the tail.
+    credits: u32,
+}
+
+/// Where a read may cut in.
+pub(crate) struct Cut {
+    /// The read may begin.
+    pub start: u64,
+    /// What the tail would go on from, were it not for the read.
+    base: u64,
+}
+
+impl Lun {
+    /// Idle, on a channel.
+    pub fn on(channel: u32) -> Lun {
+        Lun { channel, ..Lun::default() }
+    }
+
+    /// The array is held until then although its own work is done.
+    pub fn hold(&mut self, until: Nanos) {
+        if self.soft >= self.free {
+            self.soft = self.soft.max(until.0);
+            self.firm = self.firm.max(until.0);
+        }
+        self.free = self.free.max(until.0);
+    }
+
+    /// Whether a tail might make room for a read that comes now.
+    #[inline]
+    pub fn has_tail(&self, now: u64) -> bool {
+        self.soft < self.free && now < self.free
+    }
+
+    /// Everything booked stays where it is.
+    #[inline]
+    pub fn settle(&mut self) -> Nanos {
+        self.firm = self.free;
+        self.soft = self.free;
+        Nanos(self.free)
+    }
+
+    /// An operation from `start` to `free` was added behind `before`; it may move if `stop` says how long stopping takes.
+    #[inline]
+    pub fn added(&mut self, now: u64, before: u64, start: u64, stop: Option<Nanos>, limit: u32) {
+        let Some(stop) = stop else {
+            self.settle();
+            return;
+        };
+        if self.soft >= before || before <= now {
+            self.firm = before;
+            self.soft = start;
+            self.stop = 0;
+            self.credits = 0;
+        }
+        self.stop = self.stop.max(stop.0);
+        self.credits = self.credits.saturating_add(if limit == 0 { u32::MAX } else { limit });
+    }
+
+    /// Where a read that comes now may cut into the tail; `None`: it waits for its end.
+    pub fn cut(&self, now: u64) -> Option<Cut> {
+        if self.credits == 0 {
+            return None;
+        }
+        if now < self.soft {
+            return Some(Cut { start: now.max(self.firm), base: self.soft });
+        }
+        if now < self.resume {
+            return Some(Cut { start: self.resume, base: self.resume });
+        }
+        // Not worth stopping for what is left.
+        (self.free - now > self.stop).then(|| Cut { start: now + self.stop, base: now })
+    }
+
+    /// The read that cut in holds the array until `over`: the tail moves.
+    pub fn pushed(&mut self, now: u64, cut: &Cut, over: u64) {
+        let shift = over.saturating_sub(cut.base);
+        if now < self.soft {
+            self.soft += shift;
+            self.firm = over;
+        }
+        self.free += shift;
+        if self.cache > now {
+            self.cache += shift;
+        }
+        self.resume = over;
+        if shift > 0 && self.credits != u32::MAX {
+            self.credits -= 1;
+        }
+    }
+
+    /// What is busy and lies ahead of `now`, taking the last stretch as unbroken.
+    pub fn busy_until(&self, now: Nanos) -> Nanos {
+        Nanos(self.busy.saturating_sub(self.free.saturating_sub(now.0)))
+    }
+
+    /// States the invariants.
+    pub fn check(&self) {
+        assert!(self.firm <= self.free, "told work ends at {} after the array is free at {}", self.firm, self.free);
+        assert!(
+            self.soft >= self.free || self.firm <= self.soft,
+            "the tail at {} begins before {}",
+            self.soft,
+            self.firm
+        );
+    }
+}
+
+impl Suspend {
+    /// How long an open program takes to stop.
+    pub(crate) fn of_program(&self, promise: Promise) -> Option<Nanos> {
+        if promise == Promise::Open { self.program } else { None }
+    }
+
+    /// How long an open erase takes to stop.
+    pub(crate) fn of_erase(&self, promise: Promise) -> Option<Nanos> {
+        if promise == Promise::Open { self.erase } else { None }
+    }
+}
