@@ -6,22 +6,38 @@
 //! with the time at which it is complete. Nothing is called back.
 //!
 //! ```text
+//!  Config ──> Flash ── submit(now, op, lpn, units) ──> when it is complete
+//!             ├ Host      firmware and link: fetch, deliver
+//!             ├ Buffer    writes on their way (FlushPolicy)
+//!             ├ ftl       page map, collection, wear (VictimPolicy, WearPolicy, Separation), map cache, pseudo-SLC
+//!             └ Array     read, program, erase, relocate: planes and channels are booked
+//!
 //!  Geometry ── checked ──> Shape        channels, dies, planes, blocks, pages, 4 KiB units
-//!  Timing, Variability ──> Array        read, program, erase, relocate: planes and channels are booked
+//!  Timing, Variability ──> Array
 //!                          └ Wire       how long bytes take
 //! ```
 
 extern crate alloc;
 
 mod array;
+mod buffer;
 mod calendar;
 mod cell;
+mod check;
+mod config;
+mod flash;
+mod ftl;
 mod geometry;
 mod host;
 mod lun;
+#[cfg(test)]
+mod model;
 mod name;
+mod precondition;
 mod preset;
 mod relocate;
+mod rng;
+mod stats;
 #[cfg(test)]
 mod tests;
 mod timing;
@@ -29,14 +45,24 @@ mod variability;
 mod wire;
 
 pub use array::{Array, Programmed, ReadOutcome, Utilisation};
+pub use buffer::{Flush, FlushPolicy, Level};
 pub use calendar::Calendar;
 pub use cell::{CellType, MAX_LEVELS, PageMap};
+pub use config::{
+    Association, BufferConfig, Config, ConfigError, Fold, FtlConfig, GcConfig, HybridConfig, Mapping, SlcConfig,
+    UnmappedRead, WearConfig, WriteZeroes,
+};
+pub use flash::{Flash, FlashOp};
+pub use ftl::{GcMode, Greedy, PlaneView, Separate, Separation, Victim, VictimPolicy, Wear, WearPolicy};
 pub use geometry::{Divisor, Geometry, GeometryError, Lpn, Place, Shape, UNIT, Unit};
 pub use host::{Firmware, Host, HostOp, HostTiming};
 pub use lun::Promise;
 pub use name::UnknownName;
+pub use precondition::Precondition;
 pub use preset::{CellTimes, Parts, Preset, cell_times, page_type_factors};
 pub use relocate::{Relocation, Scope};
+pub use rng::Rng;
+pub use stats::{Stats, WearSpread};
 pub use timing::{Gate, Levels, Overheads, Registers, Suspend, Timing, TimingError, levels, uniform};
 pub use variability::{EccSteps, Errors, Variability, VariabilityError};
 pub use wire::{Packet, Wire};

@@ -1,0 +1,252 @@
+//! The write buffer: data on its way from the host to the flash, in the controller's memory.
+//!
+//! ```text
+//! host ── admit ──> slot (dirty; l2p names it) ── destage ──> program under way (leaving) ── done ──> room again
+//! ```
+//! A unit that is written again while it is dirty takes no new slot. What leaves goes in the order in which it came, a
+//! page (or a page of each plane of a die) at a time.
+
+use crate::config::BufferConfig;
+use crate::ftl::{Map, NONE};
+use crate::geometry::UNIT;
+use crate::name::names;
+use alloc::boxed::Box;
+use alloc::collections::{BinaryHeap, VecDeque};
+use alloc::vec;
+use alloc::vec::Vec;
+use core::cmp::Reverse;
+use core::fmt;
+use weir_units::Nanos;
+
+/// When data leaves the buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Flush {
+    /// As soon as a program's worth has come.
+    Eager,
+    /// When `high` hundredths are dirty, down to `low`: units that are written again soon cost one program.
+    Watermark,
+}
+
+names!(Flush, "flush policy", Eager = "eager", Watermark = "watermark");
+
+/// How full the buffer is, in units.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Level {
+    /// Not yet on their way to flash.
+    pub dirty: u32,
+    /// The most units of one stream among them.
+    pub longest: u32,
+    /// All that fit.
+    pub capacity: u32,
+    /// What one program takes.
+    pub program: u32,
+}
+
+/// Decides when data leaves the buffer.
+pub trait FlushPolicy: fmt::Debug {
+    /// How many units should leave now; asked after each unit that comes in.
+    fn due(&mut self, level: &Level) -> u32;
+}
+
+impl Flush {
+    /// The policy.
+    pub fn build(self, config: &BufferConfig) -> Box<dyn FlushPolicy> {
+        match self {
+            Flush::Eager => Box::new(Eager),
+            Flush::Watermark => Box::new(Watermark { high: config.high, low: config.low }),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Eager;
+
+impl FlushPolicy for Eager {
+    fn due(&mut self, level: &Level) -> u32 {
+        if level.longest >= level.program { level.program } else { 0 }
+    }
+}
+
+#[derive(Debug)]
+struct Watermark {
+    high: u32,
+    low: u32,
+}
+
+impl FlushPolicy for Watermark {
+    fn due(&mut self, level: &Level) -> u32 {
+        let of = |hundredths: u32| (u64::from(level.capacity) * u64::from(hundredths) / 100) as u32;
+        if level.dirty >= of(self.high).max(1) { level.dirty - of(self.low) } else { 0 }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    /// [`NONE`] when its data was trimmed.
+    lpn: u32,
+    writes: u32,
+    since: Nanos,
+}
+
+/// The slots and who waits in them.
+#[derive(Debug)]
+pub(crate) struct Buffer {
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    /// By stream: dirty slots, oldest first.
+    queues: Vec<VecDeque<u32>>,
+    dirty: u32,
+    /// Dirty or leaving.
+    held: u32,
+    leaving: BinaryHeap<Reverse<(Nanos, u32)>>,
+    policy: Box<dyn FlushPolicy>,
+    /// Units of one program.
+    program: u32,
+}
+
+impl Buffer {
+    /// An empty buffer; `None` where the configuration has none.
+    pub(crate) fn new(config: &BufferConfig, streams: u8, program: u32) -> Option<Buffer> {
+        let capacity = (config.size.0 / u64::from(UNIT)) as u32;
+        (capacity > 0).then(|| Buffer {
+            slots: vec![Slot { lpn: NONE, writes: 0, since: Nanos(0) }; capacity as usize],
+            free: (0..capacity).rev().collect(),
+            queues: (0..streams).map(|_| VecDeque::with_capacity(capacity as usize)).collect(),
+            dirty: 0,
+            held: 0,
+            leaving: BinaryHeap::with_capacity(capacity as usize),
+            policy: config.flush.build(config),
+            program,
+        })
+    }
+
+    /// Replaces the policy.
+    pub(crate) fn set_policy(&mut self, policy: Box<dyn FlushPolicy>) {
+        self.policy = policy;
+    }
+
+    fn capacity(&self) -> u32 {
+        self.slots.len() as u32
+    }
+
+    /// Units that have not left yet.
+    pub(crate) fn dirty(&self) -> u32 {
+        self.dirty
+    }
+
+    /// When there is room for one more unit; [`Nanos::NEVER`] where something has to leave first.
+    pub(crate) fn admit(&mut self, now: Nanos) -> Nanos {
+        if self.held < self.capacity() {
+            return now;
+        }
+        let mut at = now;
+        while let Some(Reverse((done, units))) = self.leaving.peek().copied() {
+            if done > at && self.held < self.capacity() {
+                break;
+            }
+            at = at.max(done);
+            self.held -= units;
+            self.leaving.pop();
+        }
+        if self.held < self.capacity() { at } else { Nanos::NEVER }
+    }
+
+    /// Takes a unit in; there is room. Its stream waits for it to leave.
+    pub(crate) fn insert(&mut self, now: Nanos, map: &mut Map, lpn: u32, stream: u8) {
+        if self.free.is_empty() {
+            self.sweep();
+        }
+        let Some(slot) = self.free.pop() else { return };
+        self.slots[slot as usize] = Slot { lpn, writes: 1, since: now };
+        map.buffer(lpn, slot);
+        self.queues[usize::from(stream)].push_back(slot);
+        self.dirty += 1;
+        self.held += 1;
+    }
+
+    /// The unit in that slot is written again.
+    pub(crate) fn rewrite(&mut self, slot: u32) {
+        self.slots[slot as usize].writes += 1;
+    }
+
+    /// The unit in that slot is trimmed.
+    pub(crate) fn kill(&mut self, slot: u32) {
+        self.slots[slot as usize].lpn = NONE;
+        self.dirty -= 1;
+        self.held -= 1;
+    }
+
+    /// Gives back the slots of what was trimmed.
+    fn sweep(&mut self) {
+        let (slots, free) = (&self.slots, &mut self.free);
+        for queue in &mut self.queues {
+            queue.retain(|s| {
+                let dead = slots[*s as usize].lpn == NONE;
+                if dead {
+                    free.push(*s);
+                }
+                !dead
+            });
+        }
+    }
+
+    /// How many units the policy wants to leave.
+    pub(crate) fn due(&mut self) -> u32 {
+        let longest = self.queues.iter().map(|q| q.len() as u32).max().unwrap_or(0).min(self.dirty);
+        let level = Level { dirty: self.dirty, longest, capacity: self.capacity(), program: self.program };
+        self.policy.due(&level).min(self.dirty)
+    }
+
+    /// When the oldest unit came in.
+    pub(crate) fn oldest(&self) -> Option<Nanos> {
+        self.queues.iter().filter_map(|q| q.front()).map(|s| self.slots[*s as usize].since).min()
+    }
+
+    /// Takes a program's worth out of the longest queue: its stream, the units, and the writes that each stands for.
+    pub(crate) fn batch(&mut self, lpns: &mut Vec<u32>, writes: &mut Vec<u32>) -> Option<u8> {
+        lpns.clear();
+        writes.clear();
+        let (stream, queue) = self.queues.iter_mut().enumerate().max_by_key(|(_, q)| q.len())?;
+        while lpns.len() < self.program as usize {
+            let Some(slot) = queue.pop_front() else { break };
+            let Slot { lpn, writes: n, .. } = self.slots[slot as usize];
+            self.free.push(slot);
+            if lpn != NONE {
+                lpns.push(lpn);
+                writes.push(n);
+            }
+        }
+        self.dirty -= lpns.len() as u32;
+        (!lpns.is_empty()).then_some(stream as u8)
+    }
+
+    /// So many units that were taken out are in flash at `done`.
+    pub(crate) fn leave(&mut self, units: u32, done: Nanos) {
+        self.leaving.push(Reverse((done, units)));
+    }
+
+    /// Power loss: everything is gone. The units that were dirty, with the writes that each stood for.
+    pub(crate) fn clear(&mut self) -> Vec<(u32, u32)> {
+        let gone = self.queues.iter().flatten().map(|s| self.slots[*s as usize]);
+        let gone = gone.filter(|s| s.lpn != NONE).map(|s| (s.lpn, s.writes)).collect();
+        self.queues.iter_mut().for_each(VecDeque::clear);
+        self.leaving.clear();
+        self.free = (0..self.capacity()).rev().collect();
+        (self.dirty, self.held) = (0, 0);
+        gone
+    }
+
+    /// Checks the counts, and that the map names each dirty slot.
+    pub(crate) fn check(&self, map: &Map) {
+        let queued: Vec<u32> = self.queues.iter().flatten().copied().collect();
+        let alive = queued.iter().filter(|s| self.slots[**s as usize].lpn != NONE);
+        for slot in alive.clone() {
+            assert_eq!(map.slot(self.slots[*slot as usize].lpn), Some(*slot), "the map names slot {slot}");
+        }
+        assert_eq!(alive.count() as u32, self.dirty, "dirty units");
+        assert_eq!(queued.len() + self.free.len(), self.slots.len(), "slots are queued or free");
+        let leaving: u32 = self.leaving.iter().map(|Reverse((_, units))| units).sum();
+        assert_eq!(self.held, self.dirty + leaving, "units held");
+        assert!(self.held <= self.capacity(), "more units than fit");
+    }
+}

@@ -1,0 +1,447 @@
+//! The drive: commands in, completion times out.
+
+use crate::array::Array;
+use crate::buffer::{Buffer, FlushPolicy};
+use crate::config::{Config, ConfigError, Plan, UnmappedRead, WriteZeroes};
+use crate::ftl::{GcMode, NONE, PageFtl, Separation, TAG, VictimPolicy, WearPolicy};
+use crate::geometry::{Place, Shape, UNIT};
+use crate::host::{Host, HostOp};
+use crate::stats::{Stats, WearSpread};
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use weir_units::Nanos;
+
+/// What the host asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FlashOp {
+    /// Read.
+    Read,
+    /// Write; with `fua` it is complete when it survives power loss.
+    Write {
+        /// Force unit access.
+        fua: bool,
+    },
+    /// Deallocate: the units have no contents any more.
+    Trim,
+    /// Everything written so far survives power loss.
+    Flush,
+    /// The units read as zeroes.
+    WriteZeroes,
+}
+
+/// A flash drive without its data: says when commands are complete. One thread, no clock; time must not go backwards by
+/// more than commands overlap.
+#[derive(Debug)]
+pub struct Flash {
+    pub(crate) silicon: Array,
+    pub(crate) host: Host,
+    pub(crate) ftl: PageFtl,
+    pub(crate) buffer: Option<Buffer>,
+    separation: Option<Box<dyn Separation>>,
+    streams: u8,
+    logical: u32,
+    pub(crate) config: Config,
+    /// When the last program of the host's data is done.
+    durable: Nanos,
+    pub(crate) origin: Nanos,
+    /// Units of one program.
+    pub(crate) program: u32,
+    batch: Vec<u32>,
+    writes: Vec<u32>,
+    read_only: bool,
+}
+
+impl Flash {
+    /// An empty drive, idle since `now`.
+    ///
+    /// # Errors
+    /// Names the key that does not fit.
+    pub fn new(config: &Config, now: Nanos) -> Result<Flash, ConfigError> {
+        let plan: Plan = config.plan()?;
+        let silicon = Array::new(&plan.shape, &config.timing, &config.variability);
+        let ftl = PageFtl::new(config, &plan, &silicon);
+        let streams = config.ftl.streams;
+        let planes = if config.ftl.multi_plane { plan.shape.planes_per_die() } else { 1 };
+        let program = plan.shape.units_per_page() * planes;
+        Ok(Flash {
+            silicon,
+            host: Host::new(&config.host),
+            ftl,
+            buffer: Buffer::new(&config.buffer, streams, program),
+            separation: config.ftl.separation.build(plan.logical),
+            streams,
+            logical: plan.logical,
+            config: *config,
+            durable: now,
+            origin: now,
+            program,
+            batch: Vec::with_capacity(program as usize),
+            writes: Vec::with_capacity(program as usize),
+            read_only: false,
+        })
+    }
+
+    /// 4 KiB units that the host is offered.
+    pub fn units(&self) -> u32 {
+        self.logical
+    }
+
+    /// The drive's shape.
+    pub fn shape(&self) -> &Shape {
+        self.ftl.shape()
+    }
+
+    /// What it is made from.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// The silicon, for its utilisation.
+    pub fn array(&self) -> &Array {
+        &self.silicon
+    }
+
+    /// Firmware and link, for their utilisation.
+    pub fn host(&self) -> &Host {
+        &self.host
+    }
+
+    /// Counters.
+    pub fn stats(&self) -> &Stats {
+        &self.ftl.stats
+    }
+
+    /// Bytes programmed over bytes written by the host.
+    pub fn write_amplification(&self) -> f64 {
+        self.ftl.stats.write_amplification(self.shape().units_per_page())
+    }
+
+    /// Counters from zero.
+    pub fn reset_stats(&mut self) {
+        self.ftl.stats = Stats::default();
+    }
+
+    /// Erases of the blocks.
+    pub fn wear(&self) -> WearSpread {
+        self.ftl.wear_spread()
+    }
+
+    /// Whether so many blocks have failed that writes are refused.
+    pub fn is_read_only(&self) -> bool {
+        self.read_only
+    }
+
+    /// Whether the unit has contents.
+    pub fn is_mapped(&self, lpn: u32) -> bool {
+        lpn < self.logical && self.ftl.map.l2p[lpn as usize] != NONE
+    }
+
+    /// Chooses victims by `policy` from now on.
+    pub fn set_victim_policy(&mut self, policy: Box<dyn VictimPolicy>) {
+        self.ftl.victims = policy;
+    }
+
+    /// Levels wear by `policy` from now on.
+    pub fn set_wear_policy(&mut self, policy: Box<dyn WearPolicy>) {
+        self.ftl.wear = policy;
+    }
+
+    /// Separates data by `policy` from now on.
+    pub fn set_separation(&mut self, policy: Box<dyn Separation>) {
+        self.separation = Some(policy);
+    }
+
+    /// Empties the buffer by `policy` from now on, where there is a buffer.
+    pub fn set_flush_policy(&mut self, policy: Box<dyn FlushPolicy>) {
+        if let Some(buffer) = &mut self.buffer {
+            buffer.set_policy(policy);
+        }
+    }
+
+    /// A command that arrives at `now`; when it is complete. `units` from `lpn` on; those beyond the capacity are left
+    /// out, the controller has refused them.
+    #[inline]
+    pub fn submit(&mut self, now: Nanos, op: FlashOp, lpn: u32, units: u32) -> Nanos {
+        self.submit_hinted(now, op, lpn, units, 0)
+    }
+
+    /// The same with what the host said about the data's life (an FDP placement handle, a directive's stream).
+    #[inline]
+    pub fn submit_hinted(&mut self, now: Nanos, op: FlashOp, lpn: u32, units: u32, hint: u8) -> Nanos {
+        let lpn = lpn.min(self.logical);
+        let end = lpn + units.min(self.logical - lpn);
+        let bytes = (end - lpn).saturating_mul(UNIT);
+        if self.buffer.is_some() {
+            self.expire(now);
+        }
+        match op {
+            FlashOp::Read => {
+                let begin = self.host.fetch(now, HostOp::Read, bytes);
+                let ready = self.read(begin, lpn, end);
+                self.host.deliver(ready, bytes)
+            }
+            FlashOp::Write { fua } => {
+                let begin = self.host.fetch(now, HostOp::Write, bytes);
+                self.write(begin, lpn, end, fua, hint)
+            }
+            _ => {
+                let begin = self.host.fetch(now, HostOp::Other, 0);
+                self.submit_other(begin, op, lpn, end, hint)
+            }
+        }
+    }
+
+    #[cold]
+    fn submit_other(&mut self, now: Nanos, op: FlashOp, lpn: u32, end: u32, hint: u8) -> Nanos {
+        match op {
+            FlashOp::Flush => self.flush(now),
+            FlashOp::WriteZeroes if self.config.ftl.write_zeroes == WriteZeroes::Program => {
+                self.write(now, lpn, end, false, hint)
+            }
+            _ => self.trim(now, lpn, end),
+        }
+    }
+
+    /// A write is about to change a part of the unit: when the rest of it is at hand. `now` where the buffer has it, or
+    /// nobody.
+    pub fn modify(&mut self, now: Nanos, lpn: u32) -> Nanos {
+        if lpn < self.logical && self.ftl.map.l2p[lpn as usize] & TAG == 0 { self.read(now, lpn, lpn + 1) } else { now }
+    }
+
+    #[inline]
+    fn read(&mut self, now: Nanos, lpn: u32, end: u32) -> Nanos {
+        self.ftl.stats.host_reads += u64::from(end - lpn);
+        let mut done = now;
+        let mut run = Run { page: NONE, unit: NONE, units: 0, at: now };
+        for lpn in lpn..end {
+            let at = self.ftl.look_up(now, &mut self.silicon, lpn, false);
+            let word = self.ftl.map.l2p[lpn as usize];
+            if word & TAG != 0 {
+                done = done.max(self.read_elsewhere(at, lpn, word));
+                continue;
+            }
+            let page = self.ftl.map.shape.page_of(word);
+            if page == run.page {
+                run.units += 1;
+                run.at = run.at.max(at);
+                continue;
+            }
+            done = done.max(self.read_run(run));
+            run = Run { page, unit: word, units: 1, at };
+        }
+        done.max(self.read_run(run))
+    }
+
+    #[inline]
+    fn read_run(&mut self, run: Run) -> Nanos {
+        if run.units == 0 {
+            return run.at;
+        }
+        let place = self.ftl.place(run.unit);
+        self.read_page(run.at, place, run.units)
+    }
+
+    #[inline]
+    fn read_page(&mut self, now: Nanos, place: Place, units: u32) -> Nanos {
+        if self.ftl.mode == GcMode::Preemptive {
+            self.ftl.settle(now, &mut self.silicon, place.plane);
+        }
+        self.ftl.stats.page_reads += 1;
+        self.silicon.read(now, place, units * UNIT)
+    }
+
+    /// A read of what is not in flash.
+    #[cold]
+    fn read_elsewhere(&mut self, now: Nanos, lpn: u32, word: u32) -> Nanos {
+        if word != NONE {
+            self.ftl.stats.buffer_read_hits += 1;
+            return now.saturating_add(self.config.buffer.latency);
+        }
+        self.ftl.stats.unmapped_reads += 1;
+        if self.config.ftl.unmapped_read == UnmappedRead::Free {
+            return now;
+        }
+        // Nothing is there to say where: spread over the planes as data would be.
+        let plane = lpn % self.shape().planes();
+        self.read_page(now, Place { plane, block: 0, page: 0 }, 1)
+    }
+
+    #[inline]
+    fn write(&mut self, now: Nanos, lpn: u32, end: u32, fua: bool, hint: u8) -> Nanos {
+        if self.read_only {
+            self.ftl.stats.refused += u64::from(end - lpn);
+            return now;
+        }
+        self.ftl.stats.host_writes += u64::from(end - lpn);
+        let done = if self.buffer.is_some() {
+            self.write_buffered(now, lpn, end, fua, hint)
+        } else {
+            self.write_through(now, lpn, end, hint)
+        };
+        // Rare, but where blocks can fail it has to be noticed before there is nothing left.
+        if self.ftl.stats.grown_bad > 0 && self.ftl.is_worn_out() {
+            self.read_only = true;
+        }
+        done
+    }
+
+    #[inline]
+    fn stream(&mut self, lpn: u32, hint: u8) -> u8 {
+        match &mut self.separation {
+            None => 0,
+            Some(policy) => policy.stream(lpn, hint, self.streams).min(self.streams - 1),
+        }
+    }
+
+    /// Without a buffer: each page of the command is programmed, and then it is complete.
+    #[inline]
+    fn write_through(&mut self, now: Nanos, lpn: u32, end: u32, hint: u8) -> Nanos {
+        let mut done = now;
+        let mut from = lpn;
+        while from < end {
+            let stream = self.stream(from, hint);
+            self.batch.clear();
+            let mut at = self.ftl.look_up(now, &mut self.silicon, from, true);
+            self.batch.push(from);
+            from += 1;
+            while from < end && self.batch.len() < self.program as usize && self.stream(from, hint) == stream {
+                at = at.max(self.ftl.look_up(now, &mut self.silicon, from, true));
+                self.batch.push(from);
+                from += 1;
+            }
+            match self.ftl.write(at, &mut self.silicon, u32::from(stream), &self.batch) {
+                Some(end) => done = done.max(end),
+                None => self.refuse(),
+            }
+        }
+        self.durable = self.durable.max(done);
+        done
+    }
+
+    /// What the batch still has was not written: there is no room.
+    fn refuse(&mut self) {
+        self.ftl.stats.refused += self.batch.len() as u64;
+        self.read_only = true;
+    }
+
+    #[cold]
+    fn write_buffered(&mut self, now: Nanos, lpn: u32, end: u32, fua: bool, hint: u8) -> Nanos {
+        let mut done = now;
+        for lpn in lpn..end {
+            let at = self.ftl.look_up(now, &mut self.silicon, lpn, true);
+            let at = match self.ftl.map.slot(lpn) {
+                Some(slot) => {
+                    self.ftl.stats.buffer_write_hits += 1;
+                    self.buffer.iter_mut().for_each(|b| b.rewrite(slot));
+                    at
+                }
+                None => self.insert(at, lpn, hint),
+            };
+            done = done.max(at.saturating_add(self.config.buffer.latency));
+        }
+        if !self.config.buffer.early || (fua && !self.config.buffer.protected) {
+            self.destage_all(done);
+            return done.max(self.durable);
+        }
+        done
+    }
+
+    /// Takes a unit into the buffer, and lets leave what should; when it was in.
+    fn insert(&mut self, now: Nanos, lpn: u32, hint: u8) -> Nanos {
+        let stream = self.stream(lpn, hint);
+        let Some(buffer) = &mut self.buffer else { return now };
+        let mut at = buffer.admit(now);
+        if at > now {
+            self.ftl.stats.buffer_waits += 1;
+        }
+        while at == Nanos::NEVER {
+            self.destage(now);
+            at = self.buffer.as_mut().map_or(now, |b| b.admit(now));
+        }
+        let Some(buffer) = &mut self.buffer else { return now };
+        buffer.insert(at, &mut self.ftl.map, lpn, stream);
+        let mut due = buffer.due();
+        while due > 0 {
+            let left = self.destage(at);
+            if left == 0 {
+                break;
+            }
+            due = due.saturating_sub(left);
+        }
+        at
+    }
+
+    /// Programs one program's worth; how many units left.
+    fn destage(&mut self, now: Nanos) -> u32 {
+        let Some(buffer) = &mut self.buffer else { return 0 };
+        let Some(stream) = buffer.batch(&mut self.batch, &mut self.writes) else { return 0 };
+        let units = self.batch.len() as u32;
+        match self.ftl.write(now, &mut self.silicon, u32::from(stream), &self.batch) {
+            Some(done) => {
+                self.ftl.flights.count(&self.writes);
+                self.durable = self.durable.max(done);
+                buffer.leave(units, done);
+            }
+            None => {
+                buffer.leave(units, now);
+                self.ftl.map.take_back(&self.batch);
+                self.refuse();
+            }
+        }
+        units
+    }
+
+    fn destage_all(&mut self, now: Nanos) {
+        while self.buffer.as_ref().is_some_and(|b| b.dirty() > 0) {
+            self.destage(now);
+        }
+    }
+
+    /// Lets leave what has waited too long for company, at the time when it was due.
+    fn expire(&mut self, now: Nanos) {
+        let timeout = self.config.buffer.timeout;
+        if timeout == Nanos(0) {
+            return;
+        }
+        while let Some(oldest) = self.buffer.as_ref().and_then(Buffer::oldest) {
+            let due = oldest.saturating_add(timeout);
+            if due > now || self.destage(due) == 0 {
+                return;
+            }
+        }
+    }
+
+    fn trim(&mut self, now: Nanos, lpn: u32, end: u32) -> Nanos {
+        let mut done = now;
+        self.ftl.stats.trims += u64::from(end - lpn);
+        for lpn in lpn..end {
+            if self.ftl.map.l2p[lpn as usize] == NONE {
+                continue;
+            }
+            done = done.max(self.ftl.look_up(now, &mut self.silicon, lpn, true));
+            if let (Some(slot), Some(buffer)) = (self.ftl.map.slot(lpn), &mut self.buffer) {
+                buffer.kill(slot);
+            }
+            self.ftl.map.unmap(lpn);
+        }
+        done
+    }
+
+    fn flush(&mut self, now: Nanos) -> Nanos {
+        self.ftl.stats.flushes += 1;
+        if self.buffer.is_none() || self.config.buffer.protected {
+            return now;
+        }
+        self.destage_all(now);
+        now.max(self.durable)
+    }
+}
+
+/// Units of one page that are read together.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    page: u32,
+    unit: u32,
+    units: u32,
+    at: Nanos,
+}

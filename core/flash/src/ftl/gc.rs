@@ -1,0 +1,347 @@
+//! Garbage collection: when, which block, where its data goes, and who waits for it.
+//!
+//! ```text
+//! free blocks of a plane   > start: nothing      ≤ start: collect       ≤ hard: writes wait (preemptive)
+//! ```
+//! The maps change at once when a block is collected; the time that it takes is booked on the plane. Blocking modes book
+//! it in one piece, and what else stands still meanwhile is the mode's name. Preemptive collection books page by page into
+//! the gaps between requests (never more than one page ahead of a request that is already there), and the erased block
+//! becomes free only when all of it is paid for.
+
+use super::map::{HELD, NONE};
+use super::page::{PageFtl, Point};
+use super::victim::{PlaneView, fewest};
+use crate::array::Array;
+use crate::geometry::{Place, Shape, UNIT};
+use crate::name::names;
+use crate::relocate::{Relocation, Scope};
+use weir_units::Nanos;
+
+/// What waits while a block is collected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum GcMode {
+    /// The whole drive (OpenSSD; FEMU's controller blocking).
+    Controller,
+    /// The plane's channel (SSDSim; FEMU's channel blocking).
+    Channel,
+    /// The plane only: pages are copied back inside it.
+    Plane,
+    /// The plane, one page at a time, and only while no request wants it.
+    Preemptive,
+}
+
+names!(
+    GcMode,
+    "garbage collection mode",
+    Controller = "controller",
+    Channel = "channel",
+    Plane = "plane",
+    Preemptive = "preemptive"
+);
+
+impl GcMode {
+    /// What the calendar books.
+    pub const fn scope(self) -> Scope {
+        match self {
+            GcMode::Controller => Scope::Controller,
+            GcMode::Channel => Scope::Channel,
+            GcMode::Plane | GcMode::Preemptive => Scope::Plane,
+        }
+    }
+}
+
+/// Choices in a row that freed nothing, after which the greedy one is taken.
+const FUTILE: u32 = 8;
+
+/// Erases of the drive between two questions to the wear policy; prime, so that all planes have their turn.
+const ROTATE: u32 = 61;
+
+/// Flash work that moves data.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Work {
+    /// Pages read.
+    pub reads: u32,
+    /// Pages programmed.
+    pub programs: u32,
+    /// Units moved.
+    pub units: u32,
+}
+
+/// Mean array times over the pages of a block.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PageTimes {
+    pub(crate) read: Nanos,
+    pub(crate) program: Nanos,
+}
+
+impl PageTimes {
+    /// Of a drive, as its page map mixes the levels.
+    pub(crate) fn mean(silicon: &Array, shape: &Shape) -> Self {
+        let pages = shape.pages_per_block();
+        let place = |page| Place { plane: 0, block: 0, page };
+        let mean =
+            |time: &dyn Fn(Place) -> Nanos| Nanos((0..pages).map(|p| time(place(p)).0).sum::<u64>() / u64::from(pages));
+        PageTimes {
+            read: mean(&|at| silicon.read_time(at, shape.page_bytes())),
+            program: mean(&|at| silicon.program_time(at)),
+        }
+    }
+}
+
+/// Collection of a block that is not yet paid for (preemptive mode).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Debt {
+    pub(crate) block: u32,
+    pub(crate) work: Work,
+}
+
+/// No debt.
+pub(crate) const PAID: Debt = Debt { block: NONE, work: Work { reads: 0, programs: 0, units: 0 } };
+
+impl PageFtl {
+    /// Brings the plane's free blocks above the threshold; false where its data leaves no room for that.
+    pub(crate) fn make_room(&mut self, now: Nanos, silicon: &mut Array, plane: u32) -> bool {
+        if self.free.count(plane) > self.start {
+            return true;
+        }
+        if self.live(plane) > self.room(plane) {
+            return false;
+        }
+        if self.mode == GcMode::Preemptive {
+            return self.make_room_later(now, silicon, plane);
+        }
+        while self.free.count(plane) <= self.start {
+            if !self.collect(now, silicon, plane) {
+                return false;
+            }
+        }
+        true
+    }
+
+    fn make_room_later(&mut self, now: Nanos, silicon: &mut Array, plane: u32) -> bool {
+        self.settle(now, silicon, plane);
+        while self.free.count(plane) <= self.hard {
+            self.stats.urgent += 1;
+            if self.debts[plane as usize].block == NONE && !self.borrow(plane) {
+                return false;
+            }
+            let Debt { block, work } = core::mem::replace(&mut self.debts[plane as usize], PAID);
+            self.book(now, silicon, plane, work, Some(block));
+            self.erase(plane, block);
+        }
+        if self.free.count(plane) <= self.start && self.debts[plane as usize].block == NONE {
+            self.borrow(plane);
+        }
+        true
+    }
+
+    /// Collects a block for which time will be booked later.
+    fn borrow(&mut self, plane: u32) -> bool {
+        let lazy = self.rotation(plane);
+        let Some(block) = lazy.or_else(|| self.victim(plane)) else { return false };
+        let work = self.evacuate(plane, block);
+        self.stats.wear_moves += if lazy.is_some() { u64::from(work.units) } else { 0 };
+        self.debts[plane as usize] = Debt { block, work };
+        true
+    }
+
+    /// Books what fits between the plane's last work and `now`: a page at a time, the erase when no page is left.
+    pub(crate) fn settle(&mut self, now: Nanos, silicon: &mut Array, plane: u32) {
+        while self.debts[plane as usize].block != NONE && silicon.plane_free_at(plane) < now {
+            let at = silicon.plane_free_at(plane);
+            let Debt { block, work } = &mut self.debts[plane as usize];
+            let block = *block;
+            let units = work.units.min(self.map.shape.units_per_page());
+            let step = Work { reads: work.reads.min(1), programs: work.programs.min(1), units };
+            if step == Work::default() {
+                self.debts[plane as usize] = PAID;
+                self.book(at, silicon, plane, step, Some(block));
+                self.erase(plane, block);
+                return;
+            }
+            work.reads -= step.reads;
+            work.programs -= step.programs;
+            work.units -= step.units;
+            self.book(at, silicon, plane, step, None);
+        }
+    }
+
+    /// Books work on the plane, and the erase of `block` after it.
+    pub(crate) fn book(&mut self, now: Nanos, silicon: &mut Array, plane: u32, work: Work, block: Option<u32>) {
+        let relocation = Relocation {
+            read: Nanos(self.times.read.0 * u64::from(work.reads)),
+            program: Nanos(self.times.program.0 * u64::from(work.programs)),
+            bytes: u64::from(work.units) * u64::from(UNIT),
+            erase: block.map(|b| self.map.shape.plane_of_block(b).1),
+            // Nobody is told when collection ends; who comes later books behind it.
+            erase_yields: true,
+        };
+        silicon.relocate(now, plane, &relocation, self.mode.scope());
+    }
+
+    /// Collects one block now, and moves a lazy one where the wear policy wants it. False where nothing can be freed.
+    fn collect(&mut self, now: Nanos, silicon: &mut Array, plane: u32) -> bool {
+        let Some(block) = self.victim(plane) else { return false };
+        let work = self.evacuate(plane, block);
+        self.book(now, silicon, plane, work, Some(block));
+        self.erase(plane, block);
+        if let Some(lazy) = self.rotation(plane) {
+            let work = self.evacuate(plane, lazy);
+            self.stats.wear_moves += u64::from(work.units);
+            self.book(now, silicon, plane, work, Some(lazy));
+            self.erase(plane, lazy);
+        }
+        true
+    }
+
+    /// The policy's choice, or the greedy one where that frees nothing again and again; `None` where nothing would.
+    fn victim(&mut self, plane: u32) -> Option<u32> {
+        let block_units = self.map.shape.units_per_block();
+        let blocks = self.ordinary(plane);
+        let view = PlaneView {
+            valid: &self.map.valid[blocks.clone()],
+            erases: &self.map.erases[blocks.clone()],
+            written_at: &self.map.stamp[blocks.clone()],
+            now: self.map.clock,
+            block_units,
+        };
+        let picked =
+            self.victims.pick(&view, &mut self.rng).filter(|b| view.valid.get(*b).is_some_and(|v| v & HELD == 0));
+        let frees = |b: usize| u32::from(view.valid[b]) < block_units;
+        let chosen = match picked {
+            Some(b) if frees(b) => {
+                self.futile = 0;
+                Some(b)
+            }
+            // Moving a whole block frees nothing, but a policy that goes round (FIFO) gets on by it.
+            Some(b) if self.futile < FUTILE => {
+                self.futile += 1;
+                self.stats.futile += 1;
+                Some(b)
+            }
+            _ => fewest(view.valid).filter(|b| frees(*b)),
+        };
+        chosen.map(|b| (blocks.start + b) as u32)
+    }
+
+    /// The block whose contents the wear policy wants moved, asked once in a while.
+    fn rotation(&mut self, plane: u32) -> Option<u32> {
+        self.erased += 1;
+        if self.erased % ROTATE != 0 || self.free.count(plane) == 0 {
+            return None;
+        }
+        let blocks = self.ordinary(plane);
+        let view = PlaneView {
+            valid: &self.map.valid[blocks.clone()],
+            erases: &self.map.erases[blocks.clone()],
+            written_at: &self.map.stamp[blocks.clone()],
+            now: self.map.clock,
+            block_units: self.map.shape.units_per_block(),
+        };
+        let lazy = self.wear.rotate(&view).filter(|b| view.valid.get(*b).is_some_and(|v| v & HELD == 0))?;
+        Some((blocks.start + lazy) as u32)
+    }
+
+    /// Moves what is valid in `block` to the plane's collection point. The block is then empty but not erased; at least
+    /// one block of the plane must be free.
+    pub(crate) fn evacuate(&mut self, plane: u32, block: u32) -> Work {
+        let (found, reads) = self.map.gather(block, &mut self.scratch);
+        debug_assert_eq!(found as u32, self.map.valid_of(block));
+        self.map.valid[block as usize] = HELD;
+        let mut programs = 0;
+        let mut from = 0;
+        while from < found {
+            let at = self.point_index(plane, self.kinds.gc);
+            if self.points[at].is_empty() {
+                self.open_free(plane, self.kinds.gc);
+            }
+            let point = self.points[at];
+            let n = (found - from).min((point.end - point.next) as usize);
+            self.map.moved(&self.scratch[from..from + n], point.next);
+            programs += self.fill_on(at, n as u32);
+            from += n;
+        }
+        let map = self.map_follows(found);
+        self.stats.victims += 1;
+        self.stats.gc_reads += u64::from(reads);
+        self.stats.gc_programs += u64::from(programs);
+        self.stats.gc_moves += found as u64;
+        Work { reads: reads + map.reads, programs: programs + map.programs, units: found as u32 }
+    }
+
+    /// `n` units from the collection point's next one have been placed; answers the pages that they begin. A page that
+    /// is not full yet stays in the controller and takes more units later, or moving full blocks could gain nothing.
+    fn fill_on(&mut self, at: usize, n: u32) -> u32 {
+        let Point { next, block, .. } = self.points[at];
+        let page_units = self.map.shape.units_per_page();
+        let (page, part) = if page_units == 1 {
+            (next, 0)
+        } else {
+            {
+                let page = self.map.shape.page_of(next);
+                (page, next - page * page_units)
+            }
+        };
+        let begun = u32::from(part > 0);
+        if begun > 0 {
+            self.renew(next - part, next);
+        }
+        let pages = if page_units == 1 { n } else { (part + n).div_ceil(page_units) };
+        self.map.stamp_pages(page * page_units, pages);
+        self.filled(at, block, n, n);
+        pages - begun
+    }
+
+    /// Leaves out what has become stale of a page that is still in the controller: its sequence number will be newer.
+    fn renew(&mut self, from: u32, to: u32) {
+        let none = self.map.logical();
+        for unit in from..to {
+            if self.map.unit(self.map.p2l[unit as usize]) != unit {
+                self.map.p2l[unit as usize] = none;
+            }
+        }
+    }
+
+    /// `n` units of one page from the point's next one have been placed: the rest of the page stays empty.
+    #[inline]
+    pub(crate) fn fill_page(&mut self, at: usize, n: u32) {
+        let Point { next, block, .. } = self.points[at];
+        let page_units = self.map.shape.units_per_page();
+        for empty in next + n..next + page_units {
+            self.map.p2l[empty as usize] = self.map.logical();
+        }
+        self.map.stamp_pages(next, 1);
+        self.filled(at, block, n, page_units);
+    }
+
+    #[inline]
+    fn filled(&mut self, at: usize, block: u32, valid: u32, units: u32) {
+        self.map.valid[block as usize] += valid as u16;
+        self.map.written[block as usize] += units as u16;
+        self.points[at].next += units;
+        if self.points[at].is_empty() {
+            self.close(at);
+        }
+    }
+
+    /// Erases a block and puts it back where it came from, unless it fails.
+    pub(crate) fn erase(&mut self, plane: u32, block: u32) {
+        #[cfg(test)]
+        self.map.trace_erase(block);
+        self.map.written[block as usize] = 0;
+        self.map.erases[block as usize] += 1;
+        self.stats.erases += 1;
+        let slc = self.is_slc(block);
+        let list = if slc { &mut self.slc_free } else { &mut self.free };
+        // A plane without another free block could not collect any more: the block serves once more.
+        if list.count(plane) > 0 && self.life.fails(block, self.map.erases[block as usize], &mut self.rng) {
+            self.bad[block as usize] = true;
+            self.stats.grown_bad += 1;
+            if !slc {
+                self.usable[plane as usize] -= 1;
+            }
+            return;
+        }
+        list.put(plane, block);
+    }
+}

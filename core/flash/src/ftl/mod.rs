@@ -1,0 +1,32 @@
+//! The flash translation layer: where each unit is, where the next one goes, and what is moved to make room.
+//!
+//! ```text
+//! PageFtl ── Map         l2p, p2l, valid counts, sequence numbers
+//!         ├─ FreeLists   free blocks by plane        Lifetimes  when blocks fail
+//!         ├─ Point       a write point for each plane and kind (host streams, collection, map, pseudo-SLC)
+//!         ├─ VictimPolicy, WearPolicy, Separation    the traits a researcher writes anew
+//!         ├─ MapCache    what the cached mapping has in memory
+//!         └─ Flights     programs that power loss may undo
+//! HybridFtl              block map and log blocks, for comparison
+//! ```
+
+mod cached;
+mod gc;
+mod map;
+mod page;
+mod place;
+mod pool;
+mod slc;
+mod spare;
+mod victim;
+mod wear;
+
+pub use gc::GcMode;
+#[cfg(test)]
+pub(crate) use map::Event;
+pub(crate) use map::{BLOCK_UNITS_MAX, HELD, Map, NONE, TAG, UNITS_MAX};
+pub(crate) use page::PageFtl;
+pub use place::{Separate, Separation};
+pub(crate) use pool::factory_bad;
+pub use victim::{Greedy, PlaneView, Victim, VictimPolicy};
+pub use wear::{Wear, WearPolicy};

@@ -1,0 +1,405 @@
+//! The page map: every unit can lie anywhere. Writes go to the next plane in turn, to a write point of their kind.
+
+use super::cached::MapCache;
+use super::gc::{Debt, GcMode, PAID, PageTimes, Work};
+use super::map::{HELD, Map, NONE};
+use super::place::Route;
+use super::pool::{FreeLists, Lifetimes, factory_bad};
+use super::spare::Flights;
+use super::victim::VictimPolicy;
+use super::wear::WearPolicy;
+use crate::array::Array;
+use crate::config::{Config, Plan};
+use crate::geometry::{Place, Shape, UNIT};
+use crate::rng::{Rng, mix};
+use crate::stats::{Stats, WearSpread};
+use alloc::boxed::Box;
+use alloc::vec;
+use alloc::vec::Vec;
+use weir_units::Nanos;
+
+/// Where the next page of one kind goes in one plane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Point {
+    pub(crate) next: u32,
+    pub(crate) end: u32,
+    pub(crate) block: u32,
+}
+
+/// No block is open.
+pub(crate) const SHUT: Point = Point { next: 0, end: 0, block: NONE };
+
+impl Point {
+    /// Nothing is left to write to.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.next == self.end
+    }
+}
+
+/// The write points of a plane: the host's streams from 0 on, then these.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Kinds {
+    /// What collection moves.
+    pub(crate) gc: u32,
+    /// Pages of the map itself.
+    pub(crate) map: u32,
+    /// The host's data on its way through pseudo-SLC blocks.
+    pub(crate) slc: u32,
+    /// How many there are.
+    pub(crate) count: u32,
+}
+
+/// The pages of a block that lie on the lowest level.
+fn lowest(shape: &Shape) -> Vec<u16> {
+    let geometry = shape.geometry();
+    let levels = geometry.page_map.table(geometry.cell, geometry.pages);
+    (0u16..).zip(&levels).filter(|(_, level)| **level == 0).map(|(page, _)| page).collect()
+}
+
+/// The page map and everything that decides for it.
+#[derive(Debug)]
+pub struct PageFtl {
+    pub(crate) map: Map,
+    pub(crate) points: Vec<Point>,
+    pub(crate) kinds: Kinds,
+    pub(crate) free: FreeLists,
+    pub(crate) slc_free: FreeLists,
+    pub(crate) slc_blocks: u32,
+    pub(crate) slc_units: u32,
+    pub(crate) slc_idle: bool,
+    /// The pages of the lowest level.
+    pub(crate) slc_pages: Vec<u16>,
+    pub(crate) bad: Vec<bool>,
+    /// By plane: ordinary blocks that are not bad.
+    pub(crate) usable: Vec<u32>,
+    pub(crate) life: Lifetimes,
+    /// By plane: collection not yet paid for.
+    pub(crate) debts: Vec<Debt>,
+    /// By plane: full until the map's clock says this.
+    full_until: Vec<u64>,
+    pub(crate) victims: Box<dyn VictimPolicy>,
+    pub(crate) wear: Box<dyn WearPolicy>,
+    pub(crate) mode: GcMode,
+    pub(crate) start: u32,
+    pub(crate) hard: u32,
+    pub(crate) futile: u32,
+    pub(crate) erased: u32,
+    pub(crate) scratch: Vec<u32>,
+    pub(crate) times: PageTimes,
+    route: Route,
+    seed: u64,
+    factory_bad: u32,
+    multi_plane: bool,
+    pub(crate) rng: Rng,
+    pub(crate) cache: Option<MapCache>,
+    /// Programs that power loss may still undo.
+    pub(crate) flights: Flights,
+    pub(crate) stats: Stats,
+}
+
+impl PageFtl {
+    /// An empty drive as planned.
+    pub(crate) fn new(config: &Config, plan: &Plan, silicon: &Array) -> Self {
+        let shape = plan.shape;
+        let ftl = &config.ftl;
+        let streams = u32::from(ftl.streams);
+        let kinds = Kinds { gc: streams, map: streams + 1, slc: streams + 2, count: streams + 3 };
+        let mut made = PageFtl {
+            map: Map::new(shape, plan.mapped, plan.slots, ftl.spare),
+            points: vec![SHUT; (shape.planes() * kinds.count) as usize],
+            kinds,
+            free: FreeLists::new(shape.planes(), shape.blocks_per_plane()),
+            slc_free: FreeLists::new(shape.planes(), ftl.slc.blocks),
+            slc_blocks: ftl.slc.blocks,
+            slc_units: plan.slc_units,
+            slc_idle: ftl.slc.idle(),
+            slc_pages: lowest(&shape),
+            bad: factory_bad(shape.blocks(), config.seed, ftl.factory_bad),
+            usable: vec![0; shape.planes() as usize],
+            life: Lifetimes::new(config.seed, ftl.wear.endurance, ftl.wear.failures),
+            debts: vec![PAID; shape.planes() as usize],
+            full_until: vec![0; shape.planes() as usize],
+            victims: ftl.gc.victim.build(ftl.gc.choices),
+            wear: ftl.wear.policy.build(ftl.wear.gap),
+            mode: ftl.gc.mode,
+            start: ftl.gc.start,
+            hard: ftl.gc.hard,
+            futile: 0,
+            erased: 0,
+            scratch: vec![0; shape.units_per_block() as usize],
+            times: PageTimes::mean(silicon, &shape),
+            route: Route::new(&shape, ftl.multi_plane),
+            seed: config.seed,
+            factory_bad: ftl.factory_bad,
+            multi_plane: ftl.multi_plane && shape.planes_per_die() > 1,
+            rng: Rng::new(mix(config.seed ^ 0xf71)),
+            cache: MapCache::new(config, plan),
+            flights: Flights::new(plan.flights),
+            stats: Stats::default(),
+        };
+        made.free_all();
+        made
+    }
+
+    /// All blocks that are not bad are free; nothing is mapped.
+    pub(crate) fn free_all(&mut self) {
+        self.free.clear();
+        self.slc_free.clear();
+        for plane in 0..self.shape().planes() {
+            let blocks = self.blocks(plane);
+            // The lists give back from their end: low numbers first.
+            for block in blocks.rev().filter(|b| !self.bad[*b as usize]) {
+                let list = if self.is_slc(block) { &mut self.slc_free } else { &mut self.free };
+                list.put(plane, block);
+            }
+            self.usable[plane as usize] = self.free.count(plane);
+        }
+    }
+
+    /// What is under way or remembered is gone; no block is open.
+    pub(crate) fn forget(&mut self) {
+        self.points.fill(SHUT);
+        self.debts.fill(PAID);
+        self.full_until.fill(0);
+        self.bad = factory_bad(self.shape().blocks(), self.seed, self.factory_bad);
+        if let Some(cache) = &mut self.cache {
+            cache.clear();
+        }
+        self.flights.cut(Nanos::NEVER);
+        (self.futile, self.erased) = (0, 0);
+    }
+
+    /// What collection owes is paid at no time: long ago.
+    pub(crate) fn pay_debts(&mut self) {
+        for plane in 0..self.shape().planes() {
+            let block = core::mem::replace(&mut self.debts[plane as usize], PAID).block;
+            if block != NONE {
+                self.erase(plane, block);
+            }
+        }
+    }
+
+    /// The drive's shape.
+    #[inline]
+    pub(crate) fn shape(&self) -> &Shape {
+        &self.map.shape
+    }
+
+    /// The plane's blocks.
+    pub(crate) fn blocks(&self, plane: u32) -> core::ops::Range<u32> {
+        let first = self.shape().block_index(plane, 0);
+        first..first + self.shape().blocks_per_plane()
+    }
+
+    /// The plane's ordinary blocks, as places in the arrays.
+    pub(crate) fn ordinary(&self, plane: u32) -> core::ops::Range<usize> {
+        let all = self.blocks(plane);
+        (all.start + self.slc_blocks) as usize..all.end as usize
+    }
+
+    /// Whether the block serves as pseudo-SLC: the first ones of each plane do.
+    #[inline]
+    pub(crate) fn is_slc(&self, block: u32) -> bool {
+        self.slc_blocks > 0 && self.shape().plane_of_block(block).1 < self.slc_blocks
+    }
+
+    /// The place of a write point.
+    #[inline]
+    pub(crate) fn point_index(&self, plane: u32, kind: u32) -> usize {
+        (plane * self.kinds.count + kind) as usize
+    }
+
+    /// Valid units of the plane.
+    pub(crate) fn live(&self, plane: u32) -> u32 {
+        let blocks = self.blocks(plane);
+        let valid = &self.map.valid[blocks.start as usize..blocks.end as usize];
+        valid.iter().map(|v| u32::from(v & !HELD)).sum()
+    }
+
+    /// Valid units that a plane can hold and still collect: all blocks but those being written, those kept free, one
+    /// being collected, and one for what is not evenly spread.
+    pub(crate) fn room(&self, plane: u32) -> u32 {
+        let held = Config::reserve(self.kinds.count - 3, self.cache.is_some(), self.start);
+        self.usable[plane as usize].saturating_sub(held) * self.shape().units_per_block()
+    }
+
+    /// Whether too many blocks have failed for the capacity that was promised.
+    pub fn is_worn_out(&self) -> bool {
+        let room: u64 = (0..self.shape().planes()).map(|p| u64::from(self.room(p))).sum();
+        self.stats.grown_bad > 0 && room < u64::from(self.map.logical())
+    }
+
+    /// Writes these units to pages of their own kind; when the last is programmed. `None` where there is no room left,
+    /// which happens only to a drive that is worn out.
+    #[inline]
+    pub(crate) fn write(&mut self, now: Nanos, silicon: &mut Array, kind: u32, lpns: &[u32]) -> Option<Nanos> {
+        if self.multi_plane {
+            return self.write_dies(now, silicon, kind, lpns);
+        }
+        let mut done = now;
+        for page in lpns.chunks(self.map.shape.units_per_page() as usize) {
+            let (plane, at) = self.next_point(now, silicon, kind)?;
+            let place = self.place_page(plane, at, page);
+            let end = self.program(now, silicon, kind, place, page.len() as u32);
+            self.flights.land(page.len(), end);
+            done = done.max(end);
+        }
+        Some(done)
+    }
+
+    /// The same with all planes of a die at once, where their write points stand at the same page.
+    fn write_dies(&mut self, now: Nanos, silicon: &mut Array, kind: u32, lpns: &[u32]) -> Option<Nanos> {
+        let page_units = self.map.shape.units_per_page();
+        let planes = self.map.shape.planes_per_die();
+        let mut done = now;
+        let mut rest = lpns;
+        while !rest.is_empty() {
+            let (first, _) = self.next_point(now, silicon, kind)?;
+            let mut die: [Option<Place>; 8] = [None; 8];
+            let mut used = 0;
+            let before = rest.len();
+            let end = (first / planes + 1) * planes;
+            for plane in (first..end).take(die.len()) {
+                let at = self.point_index(plane, kind);
+                if rest.is_empty() || (self.points[at].is_empty() && !self.open(now, silicon, plane, kind)) {
+                    break;
+                }
+                let (page, more) = rest.split_at(rest.len().min(page_units as usize));
+                die[used] = Some(self.place_page(plane, at, page));
+                used += 1;
+                rest = more;
+            }
+            let end = self.program_die(now, silicon, &die[..used], before - rest.len());
+            self.flights.land(before - rest.len(), end);
+            done = done.max(end);
+        }
+        Some(done)
+    }
+
+    fn program_die(&mut self, now: Nanos, silicon: &mut Array, die: &[Option<Place>], units: usize) -> Nanos {
+        let page_units = self.map.shape.units_per_page();
+        self.stats.page_programs += die.len() as u64;
+        self.stats.padding += die.len() as u64 * u64::from(page_units) - units as u64;
+        let places = || die.iter().flatten();
+        let Some(first) = places().next() else { return now };
+        let together = places().all(|p| p.page == first.page) && units as u32 % die.len() as u32 == 0;
+        if together && die.len() > 1 {
+            let bytes = units as u32 / die.len() as u32 * UNIT;
+            return silicon.program_planes(now, *first, die.len() as u32, bytes).done;
+        }
+        let bytes = (units as u32).min(page_units) * UNIT;
+        places().fold(now, |done, p| done.max(silicon.program(now, *p, bytes).done))
+    }
+
+    #[inline]
+    fn program(&mut self, now: Nanos, silicon: &mut Array, kind: u32, place: Place, units: u32) -> Nanos {
+        if kind == self.kinds.map {
+            self.stats.map_programs += 1;
+        } else {
+            self.stats.page_programs += 1;
+            self.stats.padding += u64::from(self.map.shape.units_per_page() - units);
+        }
+        silicon.program(now, place, units * UNIT).done
+    }
+
+    /// Binds the units of one page to the point's next one.
+    #[inline]
+    fn place_page(&mut self, plane: u32, at: usize, page: &[u32]) -> Place {
+        let Point { next, block, .. } = self.points[at];
+        for (unit, &lpn) in (next..).zip(page) {
+            let old = self.map.bind(lpn, unit);
+            self.flights.take_off(lpn, unit, old);
+        }
+        self.fill_page(at, page.len() as u32);
+        let shape = &self.map.shape;
+        let page = shape.page_of(next - block * shape.units_per_block());
+        let place = Place { plane, block: block - shape.block_index(plane, 0), page };
+        if self.slc_blocks == 0 { place } else { self.spread(place) }
+    }
+
+    /// The plane whose turn it is, and its write point, with room for a page.
+    #[inline]
+    fn next_point(&mut self, now: Nanos, silicon: &mut Array, kind: u32) -> Option<(u32, usize)> {
+        let plane = self.route.next();
+        if self.mode == GcMode::Preemptive {
+            self.settle(now, silicon, plane);
+        }
+        if self.slc_blocks > 0 && kind < self.kinds.gc {
+            if let Some(at) = self.slc_point(now, silicon, plane) {
+                return Some((plane, at));
+            }
+        }
+        let at = self.point_index(plane, kind);
+        if !self.points[at].is_empty() {
+            return Some((plane, at));
+        }
+        self.find_point(now, silicon, plane, kind)
+    }
+
+    /// The same where the plane has no open block of that kind: it, or the first after it that has room.
+    #[cold]
+    fn find_point(&mut self, now: Nanos, silicon: &mut Array, plane: u32, kind: u32) -> Option<(u32, usize)> {
+        let planes = self.map.shape.planes();
+        let first = plane;
+        for look_again in [false, true] {
+            for plane in (first..planes).chain(0..first) {
+                let at = self.point_index(plane, kind);
+                let known = !look_again && self.full_until[plane as usize] > self.map.clock;
+                if !self.points[at].is_empty() || (!known && self.open(now, silicon, plane, kind)) {
+                    return Some((plane, at));
+                }
+            }
+        }
+        None
+    }
+
+    /// Opens a block for the host's or the map's data, with collection before where free blocks are few. False where the
+    /// plane holds all that it can.
+    fn open(&mut self, now: Nanos, silicon: &mut Array, plane: u32, kind: u32) -> bool {
+        if !self.make_room(now, silicon, plane) {
+            // Until some blocks' worth has been written elsewhere nothing changes here.
+            self.full_until[plane as usize] = self.map.clock + u64::from(self.map.shape.pages_per_block());
+            return false;
+        }
+        self.open_free(plane, kind);
+        true
+    }
+
+    /// Opens a free block. There must be one.
+    pub(crate) fn open_free(&mut self, plane: u32, kind: u32) {
+        let list = self.free.of(plane);
+        debug_assert!(!list.is_empty(), "no free block in plane {plane}");
+        let at = self.wear.take(list, &self.map.erases, kind == self.kinds.gc).min(list.len() - 1);
+        let block = self.free.take(plane, at);
+        let first = block * self.map.shape.units_per_block();
+        let index = self.point_index(plane, kind);
+        self.points[index] = Point { next: first, end: first + self.map.shape.units_per_block(), block };
+    }
+
+    /// The block at the write point is full: from now on it can be collected.
+    pub(crate) fn close(&mut self, at: usize) {
+        let block = core::mem::replace(&mut self.points[at], SHUT).block as usize;
+        self.map.valid[block] &= !HELD;
+        self.map.stamp[block] = self.map.clock;
+    }
+
+    /// Erases of the blocks that are not bad.
+    pub fn wear_spread(&self) -> WearSpread {
+        let alive = || self.map.erases.iter().zip(&self.bad).filter(|(_, bad)| !**bad).map(|(e, _)| *e);
+        let (sum, count) = alive().fold((0u64, 0u64), |(s, c), e| (s + u64::from(e), c + 1));
+        WearSpread {
+            min: alive().min().unwrap_or(0),
+            mean: if count == 0 { 0.0 } else { sum as f64 / count as f64 },
+            max: alive().max().unwrap_or(0),
+        }
+    }
+
+    /// More work for the books of the map cache, after `found` units in the scratch list have moved.
+    pub(crate) fn map_follows(&mut self, found: usize) -> Work {
+        match &mut self.cache {
+            None => Work::default(),
+            Some(cache) => cache.moved(&self.scratch[..found], &mut self.stats),
+        }
+    }
+}

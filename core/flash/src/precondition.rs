@@ -1,0 +1,204 @@
+//! States to begin a measurement in.
+
+use crate::Flash;
+use crate::array::Array;
+use crate::config::Mapping;
+use crate::ftl::{HELD, PageFtl};
+use crate::geometry::UNIT;
+use crate::host::Host;
+use crate::name::names;
+use crate::rng::{Rng, Shuffle};
+use alloc::vec::Vec;
+
+/// What the drive went through before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Precondition {
+    /// Nothing: no unit has contents.
+    Fresh,
+    /// Every unit was written once, in order.
+    Sequential,
+    /// Random writes of units for so long that collection has come to rest: the state is placed, not run.
+    ///
+    /// Under greedy collection and uniform writes a block loses its units one by one, at a rate proportional to what it
+    /// still has, from U down to the victims' x; so the share of blocks with i valid units is proportional to 1/i
+    /// (Desnoyers, "Analytic Models of SSD Write Performance", 2014), and x follows from the mean that the capacity
+    /// demands. Other policies and workloads start near their rest, not in it: run on before measuring.
+    Steady,
+}
+
+names!(Precondition, "precondition", Fresh = "fresh", Sequential = "sequential", Steady = "steady");
+
+impl Flash {
+    /// Puts the drive into that state, as if it had been idle since then: no wear, nothing in the buffer, counters at zero.
+    pub fn precondition(&mut self, state: Precondition) {
+        self.ftl.wipe();
+        self.silicon = Array::new(self.ftl.shape(), &self.config.timing, &self.config.variability);
+        self.host = Host::new(&self.config.host);
+        if let Some(buffer) = &mut self.buffer {
+            buffer.clear();
+        }
+        match state {
+            Precondition::Fresh => {}
+            Precondition::Sequential => self.fill(),
+            Precondition::Steady if self.config.ftl.mapping == Mapping::Hybrid => self.fill(),
+            Precondition::Steady => self.ftl.place_steady(self.config.seed),
+        }
+        self.reset_stats();
+    }
+
+    fn fill(&mut self) {
+        // On silicon of its own: what it takes was long ago.
+        let mut silicon = Array::new(self.ftl.shape(), &self.config.timing, &self.config.variability);
+        let page = self.ftl.shape().page_bytes() / UNIT;
+        let mut lpns = Vec::with_capacity(page as usize);
+        let kinds = self.ftl.kinds;
+        let ranges = [(0, 0, self.units()), (kinds.map, self.units(), self.ftl.map.logical())];
+        for (kind, first, end) in ranges {
+            for from in (first..end).step_by(page as usize) {
+                lpns.clear();
+                lpns.extend(from..end.min(from + page));
+                if self.ftl.write(self.origin, &mut silicon, kind, &lpns).is_none() {
+                    return;
+                }
+            }
+        }
+        self.ftl.pay_debts();
+    }
+}
+
+/// How many of `blocks` blocks have so many valid units in the steady state: one count for each, ascending, that add up to
+/// `live`. `units` is a block's.
+fn counts(blocks: u32, units: u32, live: u64) -> Vec<u16> {
+    let mean = live as f64 / f64::from(blocks);
+    // H(U) − H(x), and with it the mean (U − x) / (H(U) − H(x)), for x from U − 1 down until the mean fits.
+    let mut harmonic = 0.0;
+    let mut x = units;
+    while x > 0 {
+        harmonic += 1.0 / f64::from(x);
+        x -= 1;
+        if f64::from(units - x) / harmonic <= mean {
+            break;
+        }
+    }
+    let mut made = Vec::with_capacity(blocks as usize);
+    let mut share = 0.0;
+    for i in x + 1..=units {
+        share += 1.0 / f64::from(i) / harmonic;
+        let upto = (share * f64::from(blocks) + 0.5) as usize;
+        while made.len() < upto.min(blocks as usize) {
+            made.push(i as u16);
+        }
+    }
+    made.resize(blocks as usize, units as u16);
+    level(&mut made, units as u16, live);
+    made
+}
+
+/// Adds or takes single units until the counts add up to `live`.
+fn level(counts: &mut [u16], units: u16, live: u64) {
+    let mut sum: u64 = counts.iter().map(|c| u64::from(*c)).sum();
+    let mut moved = true;
+    while sum != live && moved {
+        moved = false;
+        for count in counts.iter_mut() {
+            if sum < live && *count < units {
+                (*count, sum, moved) = (*count + 1, sum + 1, true);
+            } else if sum > live && *count > 0 {
+                (*count, sum, moved) = (*count - 1, sum - 1, true);
+            }
+        }
+    }
+    counts.sort_unstable();
+}
+
+impl PageFtl {
+    /// Places all units as long random writing would have left them.
+    fn place_steady(&mut self, seed: u64) {
+        let shape = *self.shape();
+        let (planes, units) = (shape.planes(), shape.units_per_block());
+        let all = self.map.logical();
+        let shuffle = Shuffle::new(all, seed ^ 0x57ead);
+        let mut rng = Rng::new(seed ^ 0x7001);
+        let mut rest = u64::from(all);
+        let mut lists: Vec<(Vec<u16>, Vec<u32>)> = Vec::new();
+        for plane in 0..planes {
+            // What long writing leaves free or open: see `make_room` and the write points.
+            let kept = self.start + self.kinds.count - 2;
+            let blocks = self.usable[plane as usize].saturating_sub(kept).max(1);
+            let share = rest.div_ceil(u64::from(planes - plane)).min(u64::from(blocks) * u64::from(units));
+            rest -= share;
+            let taken = (0..blocks).map(|_| self.free.take(plane, self.free.count(plane) as usize - 1)).collect();
+            lists.push((counts(blocks, units, share), taken));
+        }
+        let mut next = 0;
+        let longest = lists.iter().map(|(_, blocks)| blocks.len()).max().unwrap_or(0);
+        // Round by round, the emptiest blocks first: they are the oldest.
+        for round in 0..longest {
+            for (valid, blocks) in &lists {
+                if let (Some(&valid), Some(&block)) = (valid.get(round), blocks.get(round)) {
+                    next = self.place_block(block, u32::from(valid), next, &shuffle, &mut rng);
+                }
+            }
+        }
+    }
+
+    /// Fills a block with `valid` units, spread at random, from the `next`th of the shuffled ones on.
+    fn place_block(&mut self, block: u32, valid: u32, next: u32, shuffle: &Shuffle, rng: &mut Rng) -> u32 {
+        let units = self.shape().units_per_block();
+        let first = block * units;
+        let mut next = next;
+        let mut needed = valid;
+        for offset in 0..units {
+            if needed == units - offset || rng.below(units - offset) < needed {
+                let lpn = shuffle.get(next);
+                self.map.l2p[lpn as usize] = first + offset;
+                self.map.p2l[(first + offset) as usize] = lpn;
+                needed -= 1;
+                next += 1;
+            }
+        }
+        let pages = self.shape().pages_per_block();
+        self.map.stamp_pages(first, pages);
+        self.map.valid[block as usize] = valid as u16;
+        self.map.written[block as usize] = units as u16;
+        self.map.stamp[block as usize] = self.map.clock;
+        next
+    }
+
+    /// Back to the factory: nothing mapped, nothing worn, the bad blocks of the factory.
+    fn wipe(&mut self) {
+        let none = self.map.logical();
+        self.map.l2p[..none as usize].fill(crate::ftl::NONE);
+        self.map.p2l.fill(none);
+        self.map.valid.fill(HELD);
+        self.map.written.fill(0);
+        self.map.erases.fill(0);
+        self.map.stamp.fill(0);
+        self.map.sequence.fill(0);
+        self.map.clock = 1;
+        self.forget();
+        self.free_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_add_up_and_follow_the_law() {
+        for (blocks, units, live) in
+            [(100u32, 256u32, 23_000u64), (10, 64, 640), (1000, 512, 256_000), (7, 12, 3), (3, 4, 0)]
+        {
+            let made = counts(blocks, units, live);
+            assert_eq!(made.len(), blocks as usize);
+            assert_eq!(made.iter().map(|c| u64::from(*c)).sum::<u64>(), live);
+            assert!(made.iter().all(|c| u32::from(*c) <= units));
+        }
+        // Half full: x/U solves (1 − x)/(−ln x) = 1/2, which is 0.2032.
+        let made = counts(1000, 512, 256_000);
+        assert!((102..=106).contains(&made[0]), "{}", made[0]);
+        // By the law, half of the blocks lie below U · sqrt(x/U).
+        assert!((226..=236).contains(&made[500]), "{}", made[500]);
+    }
+}
