@@ -27,7 +27,8 @@ Examples:
   weir up -c weir.toml                   start what a file says
   weir status                            what the running node does
   weir tenant set silver --class high    change a share while I/O runs
-  weir bench 'local:ram?latency=80us'    measure a drive in this process, no node needed";
+  weir bench 'local:ram?latency=80us'    measure a drive in this process, no node needed
+  weir sim exp.toml --json               simulate one in virtual time";
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
@@ -47,6 +48,8 @@ pub enum Command {
     Config(Config),
     /// Measure a drive
     Bench(crate::bench::Args),
+    /// Simulate a drive and its tenants in virtual time
+    Sim(crate::sim::Args),
     /// Print a completion script for a shell
     #[command(after_help = "Example:\n  weir completions bash > /etc/bash_completion.d/weir")]
     Completions {

@@ -1,8 +1,9 @@
-//! The binary `weir`: starts a node, asks and changes a running one over its API, and measures.
+//! The binary `weir`: starts a node, asks and changes a running one over its API, measures, simulates.
 //!
 //! ```text
 //! args ──▶ up ──▶ weir-node in this process            bench ──▶ a target, no node needed
-//!      └─▶ ask ─▶ client (HTTP) ─▶ a running node      config, completions: neither
+//!      └─▶ ask ─▶ client (HTTP) ─▶ a running node      sim ──▶ weir-sim, no clock needed
+//!                                                      config, completions: neither
 //! ```
 //!
 //! Exit status: 0; 1 where it failed; 2 for wrong usage. An error is one line, `weir: what: why; what to do`.
@@ -15,6 +16,8 @@ mod config;
 mod connect;
 mod failure;
 mod output;
+mod report;
+mod sim;
 mod start;
 mod up;
 
@@ -41,6 +44,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Command::Up(args) => up::run(&args, api.as_deref(), json),
         Command::Config(args) => config::run(&args, json),
         Command::Bench(args) => bench::run(args, json),
+        Command::Sim(args) => sim::run(&args, json),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "weir", &mut script);

@@ -318,7 +318,7 @@ fn configurations_are_checked_and_printed() {
 #[test]
 fn help_has_examples_and_completions_are_scripts() {
     let nowhere = Path::new("/nonexistent");
-    for command in ["up", "config", "completions"] {
+    for command in ["up", "config", "sim", "completions"] {
         let out = weir(nowhere, &[command, "--help"]);
         assert!(out.status.success() && texts(&out).0.contains("Example"), "{command}");
     }

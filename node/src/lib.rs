@@ -25,5 +25,5 @@ pub mod target;
 mod transfer;
 
 pub use control::NodeControl;
-pub use node::{Node, StartError};
+pub use node::{Node, StartError, machine_config};
 pub use shard::{Call, Shard, ShardHandle};

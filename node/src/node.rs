@@ -201,7 +201,8 @@ pub(crate) fn subsystem_config(config: &Config, device: &DeviceConfig) -> contro
 }
 
 /// The part of it that the device alone decides.
-pub(crate) fn machine_config(device: &DeviceConfig) -> controller::Config {
+/// What a drive's machine is made with, but for tenants and namespaces.
+pub fn machine_config(device: &DeviceConfig) -> controller::Config {
     controller::Config {
         serial: device.serial.clone(),
         arbitration: device.arbitration.into(),

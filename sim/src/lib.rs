@@ -7,16 +7,21 @@
 //!           ▲  closed loop or rate     │  ▲                            │
 //!           └──── Host::respond ◀──────┘  └── now = next_deadline ◀────┘
 //! ```
-//! [`World`] holds one drive and its clients: every [`Job`](weir_workload::Job) is a tenant of its own, with a front
-//! controller and one queue per copy. Service times are the drive's own (`latency` and `slots` of its
-//! [`Config`](weir_controller::Config)); between two of them nothing happens, so the clock jumps.
+//! [`World`] holds one drive and its clients: every job has a front controller and one queue per copy. Service times are the
+//! drive's own (`latency` and `slots` of its [`Config`](weir_controller::Config)); between two of them nothing happens, so the
+//! clock jumps. [`Scenario`] is the file of `weir sim`, read with the configuration's reader of `node`; [`trace`] replays files.
 //!
-//! Depends on `core/` only. What is not here yet: flash, volumes and several drives.
+//! What is not here yet: volumes and several drives.
 
 mod client;
 mod host;
+mod job;
+mod run;
+mod scenario;
 pub mod trace;
 mod world;
 
 pub use client::Client;
+pub use run::{Outcome, Progress, RunError};
+pub use scenario::Scenario;
 pub use world::{Setup, World, WorldError};

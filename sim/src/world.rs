@@ -6,7 +6,8 @@ use crate::trace::{Replay, TraceError};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use weir_controller::{
-    Attach, Config, Effect, Effects, Event, Model, NamespaceConfig, Owner, Request, Subsystem, Tag, TenantConfig,
+    Attach, Config, DriveStats, Effect, Effects, Event, Model, NamespaceConfig, Owner, Request, Subsystem, Tag,
+    TenantConfig,
 };
 use weir_spec::nvme::Status;
 use weir_units::{Bytes, Class, Nanos};
@@ -304,6 +305,16 @@ impl World {
             let event = Event::Submit { queue, request, tag: Tag(tag) };
             self.drive.apply(self.now, event, &mut self.answers, &mut self.effects);
         }
+    }
+
+    /// What the drive counted.
+    pub fn stats(&self) -> DriveStats {
+        self.drive.stats()
+    }
+
+    /// Whether as many requests were submitted as may be.
+    pub fn is_spent(&self) -> bool {
+        self.left == 0
     }
 
     /// The drive, to change its settings while it runs.

@@ -1,12 +1,12 @@
-//! Which crate may depend on which: `cli -> node -> sys -> core -> spec`.
+//! Which crate may depend on which: `cli -> sim -> node -> sys -> core -> spec`.
 
 use crate::tree::{File, Finding, Tree};
 
 /// The layers, lowest first. A crate may depend on its own layer and those below; spec on nothing but itself.
-const LAYERS: [(&str, usize); 5] = [("spec", 0), ("core", 1), ("sys", 2), ("node", 3), ("cli", 4)];
+const LAYERS: [(&str, usize); 6] = [("spec", 0), ("core", 1), ("sys", 2), ("node", 3), ("sim", 4), ("cli", 5)];
 
 /// Crates that see all: nothing may depend on them, except one another.
-const OBSERVERS: usize = 5;
+const OBSERVERS: usize = 6;
 
 /// What spec and core may use from outside: crates that work without `std`.
 const PURE: [&str; 1] = ["zerocopy"];
@@ -66,7 +66,7 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
             let ours = packages.iter().find(|(name, _)| *name == d.name);
             let message = match ours {
                 Some((name, path)) if layer(path) > own => {
-                    format!("{name} lies above: arrows point cli -> node -> sys -> core -> spec")
+                    format!("{name} lies above: arrows point cli -> sim -> node -> sys -> core -> spec")
                 }
                 None if own <= 1 && !d.dev && !PURE.contains(&d.name) => {
                     format!("{} in spec or core: only crates without std ({})", d.name, PURE.join(", "))

@@ -5,7 +5,7 @@
 //!
 //! | check | holds |
 //! |---|---|
-//! | [`arrows`] | `cli -> node -> sys -> core -> spec`; spec and core depend on nothing that brings in `std` |
+//! | [`arrows`] | `cli -> sim -> node -> sys -> core -> spec`; spec and core depend on nothing that brings in `std` |
 //! | [`purity`] | `#![no_std]` and `#![forbid(unsafe_code)]` in spec and core, `unsafe` in sys and bindings only |
 //! | [`size`] | files up to 600 lines and functions up to 70 (tests apart), or a `// tidy: long because …` |
 //! | [`text`] | crate docs, no tabs, no trailing spaces, no notes to self, no names of machines, registries or homes |

@@ -1,7 +1,7 @@
 //! The line that moves while a run lasts.
 
-use super::report::count;
 use super::worker::Progress;
+use crate::report::count;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::IsTerminal;
 use std::sync::Arc;

@@ -10,15 +10,14 @@
 mod args;
 mod lanes;
 mod live;
-mod report;
 mod worker;
 
 pub use args::Args;
 
 use crate::failure::Failure;
 use crate::output;
+use crate::report::{DeviceReport, Report};
 use args::Run;
-use report::{DeviceReport, Report};
 use weir_units::Nanos;
 use weir_workload::{Job, JobResult, Recorder};
 use worker::Schedule;
@@ -80,7 +79,7 @@ fn summarize(run: &Run, outcome: &lanes::Outcome) -> Report {
         read_bytes: stats.work.read_bytes,
         write_bytes: stats.work.write_bytes,
     });
-    Report { jobs, total, device }
+    Report { jobs, tenants: Vec::new(), total, device, run: None }
 }
 
 #[cfg(test)]

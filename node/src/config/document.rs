@@ -177,10 +177,13 @@ fn empty_table() -> Item {
 }
 
 fn set_in_list(items: &mut [Item], steps: &[Step], value: &str) -> Result<(), String> {
+    let is = |entry: &Entry, name: &str| matches!(&entry.value, Value::Text(t) | Value::Bare(t) if t == name);
+    // A job without a name has its tenant's.
     let named = |item: &Item, name: &str| match &item.value {
-        Value::Table(keys) => {
-            keys.iter().any(|e| e.key == "name" && matches!(&e.value, Value::Text(t) | Value::Bare(t) if t == name))
-        }
+        Value::Table(keys) => match keys.iter().find(|e| e.key == "name") {
+            Some(own) => is(own, name),
+            None => keys.iter().any(|e| e.key == "tenant" && is(e, name)),
+        },
         _ => false,
     };
     let count = items.len();

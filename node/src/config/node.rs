@@ -32,7 +32,7 @@ fn default_api(base: &Path) -> Vec<Address> {
 }
 
 /// A name as it stands in NQNs, paths and URLs.
-pub(super) fn name(value: &Value) -> Read<String> {
+pub fn name(value: &Value) -> Read<String> {
     let name = text(value)?;
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     if name.is_empty()
@@ -50,7 +50,7 @@ pub(super) fn name(value: &Value) -> Read<String> {
 }
 
 /// The name of an element of `[[list]]`; its path follows its name.
-pub(super) fn element_name(section: &Section<'_>, list: &str) -> Option<Placed<String>> {
+pub fn element_name(section: &Section<'_>, list: &str) -> Option<Placed<String>> {
     let mut placed = section.placed("name", name)?;
     section.rename(format!("{list}.{}", placed.value));
     placed.key = section.key("name");

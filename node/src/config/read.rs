@@ -3,6 +3,7 @@
 
 use super::Shares;
 use super::error::Problem;
+pub use super::node::{element_name, name};
 pub use super::value::{Entry, Item, Value};
 use std::cell::RefCell;
 use std::fmt::{self, Display};
@@ -26,6 +27,11 @@ impl Sink {
         let what = one_line(&what.to_string());
         let problem = Problem { file: self.file.clone(), line, key: key.to_string(), what };
         self.problems.borrow_mut().push(problem);
+    }
+
+    /// Whether nothing was noted yet.
+    pub fn is_clean(&self) -> bool {
+        self.problems.borrow().is_empty()
     }
 
     /// By line; keys of a TOML table arrive in another order.

@@ -160,6 +160,11 @@ impl Parser {
         self.format == Format::Csv
     }
 
+    /// One of several tenants may have nothing to do.
+    pub fn may_be_empty(&self) -> bool {
+        !self.known.is_empty()
+    }
+
     /// What to say of a trace that ended without a record.
     pub fn nothing(&self) -> String {
         match (&self.stream, self.format) {

@@ -130,7 +130,11 @@ impl Reader {
     pub fn next_record(&mut self) -> Result<Option<Record>, TraceError> {
         loop {
             if !std::mem::take(&mut self.held) && !self.read_line()? {
-                return if self.found { Ok(None) } else { Err(self.fail(self.parser.nothing())) };
+                return if self.found || self.parser.may_be_empty() {
+                    Ok(None)
+                } else {
+                    Err(self.fail(self.parser.nothing()))
+                };
             }
             // Names of files and processes need not be UTF-8; what matters is.
             let text = String::from_utf8_lossy(&self.line);

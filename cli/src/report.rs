@@ -19,23 +19,44 @@ pub struct DeviceReport {
     pub write_bytes: u64,
 }
 
+/// What a simulation was.
+#[derive(Clone, Debug, Serialize)]
+pub struct RunReport {
+    /// Everything random came from it.
+    pub seed: u64,
+    /// Virtual time.
+    pub time_s: f64,
+    /// Requests answered, uncounted ones included.
+    pub requests: u64,
+    /// Stands for every answer, its time and its place in the order.
+    pub digest: String,
+}
+
 /// A run's result.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// In the order of the command line.
+    /// In the order of the command line or the file.
     pub jobs: Vec<JobResult>,
+    /// By tenant, where jobs share them.
+    pub tenants: Vec<JobResult>,
     /// All of them together.
     pub total: JobResult,
     /// The drive, where it is in this process.
     pub device: Option<DeviceReport>,
+    /// Of a simulation.
+    pub run: Option<RunReport>,
 }
 
 #[derive(Serialize)]
 struct ReportJson {
     jobs: Vec<JobJson>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tenants: Vec<JobJson>,
     total: JobJson,
     #[serde(skip_serializing_if = "Option::is_none")]
     device: Option<DeviceReport>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    run: Option<RunReport>,
 }
 
 #[derive(Serialize)]
@@ -89,12 +110,14 @@ impl From<&JobResult> for JobJson {
 }
 
 impl Report {
-    /// The JSON of `weir bench`.
+    /// The JSON of `weir bench` and `weir sim`.
     pub fn json(&self) -> impl Serialize + use<> {
         ReportJson {
             jobs: self.jobs.iter().map(JobJson::from).collect(),
+            tenants: self.tenants.iter().map(JobJson::from).collect(),
             total: JobJson::from(&self.total),
             device: self.device.clone(),
+            run: self.run.clone(),
         }
     }
 
@@ -104,6 +127,9 @@ impl Report {
         let mut table = Table::new(&headings);
         for job in &self.jobs {
             table.row(row(job));
+        }
+        for tenant in &self.tenants {
+            table.row(std::iter::once(format!("= {}", tenant.name)).chain(row(tenant).into_iter().skip(1)));
         }
         if self.jobs.len() > 1 {
             table.row(row(&self.total));
@@ -133,7 +159,8 @@ impl Report {
     }
 }
 
-fn row(job: &JobResult) -> Vec<String> {
+/// A job's cells under the table's headings.
+pub fn row(job: &JobResult) -> Vec<String> {
     let s = &job.summary;
     let l = &s.latency;
     vec![
@@ -188,7 +215,8 @@ mod tests {
 
     #[test]
     fn the_documented_keys() {
-        let report = Report { jobs: vec![result("gold")], total: result("total"), device: None };
+        let report =
+            Report { jobs: vec![result("gold")], tenants: Vec::new(), total: result("total"), device: None, run: None };
         let json = serde_json::to_value(report.json()).unwrap();
         let job = &json["jobs"][0];
         assert_eq!(job["name"], "gold");
@@ -205,7 +233,13 @@ mod tests {
 
     #[test]
     fn tables() {
-        let report = Report { jobs: vec![result("gold"), result("b")], total: result("total"), device: None };
+        let report = Report {
+            jobs: vec![result("gold"), result("b")],
+            tenants: Vec::new(),
+            total: result("total"),
+            device: None,
+            run: None,
+        };
         let text = report.text();
         assert!(text.contains("gold   high   1.23M  5000.0  10.5us  900ns  12.0us  3.00ms  2.00s       2"), "{text}");
         assert!(text.starts_with(" T  gold IOPS"), "{text}");

@@ -1,0 +1,46 @@
+//! The options of `weir sim`.
+
+use std::path::PathBuf;
+
+/// What to simulate.
+#[derive(Debug, Clone, clap::Args)]
+#[command(after_help = "\
+Examples:
+  weir sim exp.toml
+  weir sim exp.toml --json --series 100ms
+  weir sim exp.toml --trace usr_0.csv,fit=wrap --trace db.iolog,tenant=gold,timing=fast,qd=32
+  weir sim exp.toml --set device.slots=16,64 --set 'jobs[0].qd=1,4,16' --csv
+
+  where exp.toml is
+    [[device]]
+    capacity = \"8GiB\"
+    latency = \"80us\"
+    [[job]]
+    rw = \"randread\"
+    qd = 16
+
+A trace is a fio iolog (version 2 or 3), blkparse's text, an MSR Cambridge CSV or a CSV with a header; its keys are those
+of [[job]]: tenant, format, stream, timing, speed, fit, span, qd, start, region. docs/simulation.md has every key.
+
+Keys of --set: seed, time, device.slots, tenant.gold.class, jobs[0].qd (the first job), job.gold.qd (the one of that name),
+job.qd (all of them). Several values, or several --set, make a run for each combination.")]
+pub struct Args {
+    /// The simulation: TOML with [[device]], [[tenant]] and [[job]]
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    /// Replay a trace beside the jobs of the file (repeatable)
+    #[arg(long, value_name = "FILE[,KEY=VALUE]...")]
+    pub trace: Vec<String>,
+    /// Change a key of the file; several values make several runs (repeatable)
+    #[arg(long, value_name = "KEY=VALUE[,VALUE]...")]
+    pub set: Vec<String>,
+    /// Print one line of comma-separated values a run
+    #[arg(long)]
+    pub csv: bool,
+    /// Another seed than the file's
+    #[arg(long)]
+    pub seed: Option<u64>,
+    /// Also report every interval of this length
+    #[arg(long, value_name = "INTERVAL")]
+    pub series: Option<String>,
+}

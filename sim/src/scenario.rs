@@ -1,0 +1,230 @@
+//! What to simulate: the file of `weir sim`.
+//!
+//! `[[device]]` and `[[tenant]]` are those of `weir up` and read by the same code; `[[job]]` has the keys of `weir bench
+//! --job`, or a trace. `docs/simulation.md` lists all keys with their defaults.
+
+use crate::client::Client;
+use crate::job::{self, JobRead};
+use crate::trace::{Reader, Trace};
+use weir_controller::{ClassFrom, Config as MachineConfig, TenantConfig};
+use weir_node::config::read::{Section, integer, time, word};
+use weir_node::config::{self, ConfigError, DeviceConfig, Document};
+use weir_units::{Bytes, Nanos};
+
+/// A simulation with nothing left to ask.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// The drive.
+    pub device: DeviceConfig,
+    /// Who shares it: `[[tenant]]`, or a tenant for each job.
+    pub tenants: Vec<TenantConfig>,
+    /// What they do, in the order of the file; tenants are places in `tenants`.
+    pub clients: Vec<Client>,
+    /// For everything random.
+    pub seed: u64,
+    /// How long, from the end of the ramp; to the end of all traces if absent.
+    pub time: Option<Nanos>,
+    /// How many requests; as many as there are in `time` if absent.
+    pub requests: Option<u64>,
+    /// How long before anything is counted.
+    pub ramp: Nanos,
+    /// Length of an interval of the series.
+    pub series: Option<Nanos>,
+}
+
+/// A day and a bit of virtual time: longer runs are mistakes.
+const MAX_TIME: Nanos = Nanos::from_secs(100_000);
+/// Points of a series; its histograms take memory.
+const MAX_POINTS: u64 = 2_000;
+
+impl Scenario {
+    /// Reads a document.
+    ///
+    /// # Errors
+    /// Everything that is wrong, with file, line and key.
+    pub fn read(document: &Document) -> Result<Scenario, ConfigError> {
+        document.read(|root| read(root, document))?.ok_or_else(|| unreachable!("without a fault there is a scenario"))
+    }
+
+    /// The drive's machine, tenants included.
+    pub fn machine(&self) -> MachineConfig {
+        MachineConfig { tenants: self.tenants.clone(), ..weir_node::machine_config(&self.device) }
+    }
+}
+
+fn read(root: &Section<'_>, document: &Document) -> Option<Scenario> {
+    let device = device(root, document);
+    let tenants = tenants(root);
+    let mut jobs: Vec<JobRead> = Vec::new();
+    let tables = root.tables("job");
+    if tables.is_empty() {
+        root.fault("job", "missing; add a [[job]] with rw, bs and qd, or name a trace by --trace");
+    }
+    for (i, (line, entries)) in tables.into_iter().enumerate() {
+        let section = root.inner(format!("job#{}", i + 1), line, entries);
+        let names: Vec<&str> = tenants.iter().map(|t| t.name.as_str()).collect();
+        jobs.extend(job::read(&section, document.base(), &names, device.as_ref(), i + 1));
+    }
+    let seed = root.or("seed", 1, integer(0..=i64::MAX as u64));
+    let ramp = root.or("ramp", Nanos(0), time(MAX_TIME));
+    let requests = root.get("requests", integer(1..=u64::MAX));
+    let endless = jobs.iter().any(|j| j.trace.is_none() && j.job.time.is_none());
+    let default = (endless && requests.is_none()).then_some(Nanos::from_secs(10));
+    let length = root.get("time", time(MAX_TIME)).or(default);
+    if length == Some(Nanos(0)) {
+        root.fault("time", "0 would simulate nothing");
+    }
+    let series = series(root, length);
+    if root.get("precondition", word(&[("fresh", false), ("steady", true)])) == Some(true) {
+        root.fault("precondition", "this drive has no flash that could be in a steady state; leave it out");
+    }
+    root.finish();
+    check_times(root, &jobs, length);
+    let (tenants, clients) = assemble(root, tenants, jobs);
+    Some(Scenario { device: device?, tenants, clients, seed, time: length, requests, ramp, series })
+}
+
+/// The one drive.
+fn device(root: &Section<'_>, document: &Document) -> Option<DeviceConfig> {
+    let mut devices = config::devices(root, document.base(), "sim");
+    match devices.len() {
+        0 => root.fault("device", "missing; add a [[device]] with capacity and latency"),
+        1 => {}
+        n => root.fault("device", format_args!("{n} drives where one is simulated; give each a file of its own")),
+    }
+    // What a key that is wrong would have said is not missing.
+    let device = devices.drain(..).next().filter(|_| root.sink().is_clean())?;
+    let key = format!("device.{}", device.name);
+    let line = root.line_of("device");
+    if device.latency == Nanos(0) {
+        let what = "missing, and a drive that takes no time cannot be simulated; write latency = \"100us\"";
+        root.sink().note(line, &format!("{key}.latency"), what);
+        return None;
+    }
+    if device.capacity.is_none() {
+        let what = "missing; a simulation opens no file to see how large it is";
+        root.sink().note(line, &format!("{key}.capacity"), what);
+        return None;
+    }
+    Some(device)
+}
+
+fn tenants(root: &Section<'_>) -> Vec<TenantConfig> {
+    let machine = |t: config::TenantConfig| TenantConfig {
+        name: t.name,
+        class: t.class,
+        urgent: t.urgent,
+        // A job may ask for less than its tenant has.
+        class_from: ClassFrom::Peer,
+        weight: t.weight,
+        hosts: Vec::new(),
+    };
+    config::tenants(root).into_iter().map(machine).collect()
+}
+
+fn series(root: &Section<'_>, length: Option<Nanos>) -> Option<Nanos> {
+    let series = root.get("series", time(MAX_TIME))?;
+    let points = length.map_or(0, |length| length.0.checked_div(series.0).unwrap_or(u64::MAX));
+    if series < Nanos::from_micros(1) || points > MAX_POINTS {
+        root.fault("series", format_args!("an interval of {series} is too short; at most {MAX_POINTS} fit into a run"));
+    }
+    Some(series)
+}
+
+fn check_times(root: &Section<'_>, jobs: &[JobRead], length: Option<Nanos>) {
+    for job in jobs {
+        let (start, path) = (job.job.start, &job.path);
+        if length.is_some_and(|length| start >= length) {
+            let what = format!("{start} is not before the end of the run, {}", length.unwrap_or_default());
+            root.sink().note(job.line, &format!("{path}.start"), what);
+        }
+    }
+}
+
+/// Gives every job its tenant, and every job without one a tenant of its own.
+fn assemble(
+    root: &Section<'_>,
+    mut tenants: Vec<TenantConfig>,
+    jobs: Vec<JobRead>,
+) -> (Vec<TenantConfig>, Vec<Client>) {
+    let own = tenants.is_empty();
+    let mut clients: Vec<Client> = Vec::new();
+    for job in jobs {
+        let shares = match &job.trace {
+            Some((trace, ..)) if job.tenant.is_none() && trace.stream.is_none() => {
+                by_tenant(root, &job, trace, &tenants, own)
+            }
+            _ => None,
+        };
+        let shares = shares.unwrap_or_else(|| vec![(job.tenant.unwrap_or(usize::MAX), None)]);
+        for (tenant, trace) in shares {
+            let mut one = job.job.clone();
+            if let Some(trace) = &trace {
+                one.name = trace.stream.clone().unwrap_or_default();
+            }
+            one.name = unique(&clients, one.name);
+            let wish = one.class.filter(|_| !own);
+            let tenant = if own {
+                tenants.push(crate::world::own_tenant(&one));
+                tenants.len() - 1
+            } else {
+                tenant
+            };
+            let source = job.trace.clone().map(|(whole, timing, fit)| (trace.unwrap_or(whole), timing, fit));
+            clients.push(Client { job: one, tenant: tenant as u16, wish, trace: source });
+        }
+    }
+    (tenants, clients)
+}
+
+/// A name that no job has yet.
+fn unique(clients: &[Client], name: String) -> String {
+    let taken = |name: &str| clients.iter().any(|c| c.job.name == name);
+    if !taken(&name) {
+        return name;
+    }
+    (2..).map(|n| format!("{name}-{n}")).find(|n| !taken(n)).unwrap_or(name)
+}
+
+/// A trace whose records name their tenants is replayed once for each of them.
+fn by_tenant(
+    root: &Section<'_>,
+    job: &JobRead,
+    trace: &Trace,
+    tenants: &[TenantConfig],
+    own: bool,
+) -> Option<Vec<(usize, Option<Trace>)>> {
+    let key = |key: &str| format!("{}.{key}", job.path);
+    match Reader::open(trace) {
+        Ok(reader) if reader.has_tenants() && own => {
+            let what = "the trace names tenants; add a [[tenant]] for each of them, or choose one by stream";
+            root.sink().note(job.line, &key("trace"), what);
+            None
+        }
+        Ok(reader) if reader.has_tenants() => {
+            let known: Vec<String> = tenants.iter().map(|t| t.name.clone()).collect();
+            let one = |(i, name): (usize, &String)| {
+                let stream = Some(name.clone());
+                (i, Some(Trace { stream, known: known.clone(), ..trace.clone() }))
+            };
+            Some(known.iter().enumerate().map(one).collect())
+        }
+        Ok(_) if own => None,
+        Ok(_) if tenants.len() == 1 => Some(vec![(0, None)]),
+        Ok(_) => {
+            let names: Vec<&str> = tenants.iter().map(|t| t.name.as_str()).collect();
+            let what = format!("missing, and there are several; write one of {}", names.join(", "));
+            root.sink().note(job.line, &key("tenant"), what);
+            None
+        }
+        Err(error) => {
+            root.sink().note(job.line, &key("trace"), error);
+            None
+        }
+    }
+}
+
+/// Bytes of a drive that a scenario has checked.
+pub(crate) fn capacity(device: &DeviceConfig) -> u64 {
+    device.capacity.map_or(0, Bytes::get)
+}

@@ -1,0 +1,189 @@
+//! The file of `weir sim`, from its text to its results.
+
+use std::path::{Path, PathBuf};
+use weir_node::config::Document;
+use weir_sim::{Outcome, Scenario};
+use weir_units::{Class, Nanos};
+
+const DRIVE: &str = "[[device]]\ncapacity = \"1GiB\"\nlatency = \"100us\"\nslots = 8\n";
+const TENANTS: &str = "[[tenant]]\nname = \"gold\"\nclass = \"high\"\n[[tenant]]\nname = \"tin\"\nclass = \"low\"\n";
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/traces")
+}
+
+fn read(text: &str) -> Result<Scenario, String> {
+    let document = Document::parse(text, "exp.toml", &folder()).map_err(|e| e.to_string())?;
+    Scenario::read(&document).map_err(|e| e.to_string())
+}
+
+fn run(text: &str) -> Outcome {
+    let scenario = read(text).unwrap_or_else(|e| panic!("{e}"));
+    scenario.run(|_| {}).unwrap_or_else(|e| panic!("{e}"))
+}
+
+fn with_drive(jobs: &str) -> String {
+    format!("time = \"100ms\"\n{DRIVE}{jobs}")
+}
+
+#[test]
+fn the_same_seed_gives_the_same_outcome() {
+    let text = format!(
+        "{}{TENANTS}[[job]]\ntenant = \"gold\"\nrw = \"randrw:70\"\nbs = \"4KiB:50/8KiB:50\"\nqd = 4\nzipf = 0.99\n\
+         [[job]]\ntenant = \"tin\"\nrate = \"20k\"\narrival = \"poisson\"\nhot = \"80/20\"\n",
+        with_drive("").replace("time", "seed = 5\nseries = \"10ms\"\ntime")
+    );
+    let (one, two) = (run(&text), run(&text));
+    assert_eq!(format!("{one:?}"), format!("{two:?}"));
+    assert_eq!(one.jobs[0].series.len(), 10);
+    let other = run(&text.replace("seed = 5", "seed = 6"));
+    assert_ne!(one.digest, other.digest, "another seed draws something else");
+    assert!(one.jobs.iter().all(|j| j.summary.errors == 0 && j.summary.iops > 1000.0));
+}
+
+#[test]
+fn a_closed_loop_has_the_drives_rate_and_an_open_one_its_own() {
+    let closed = run(&with_drive("[[job]]\nqd = 4\n"));
+    assert_eq!(closed.total.summary.iops, 40_000.0, "four at a time, 100 us each");
+    assert_eq!((closed.total.summary.latency.p50, closed.total.summary.latency.max), (100_000, 100_000));
+    let open = run(&with_drive("[[job]]\nrate = 20000\nname = \"x\"\n"));
+    let s = &open.total.summary;
+    // The last ones are still in flight when time is over.
+    assert!((19_900.0..=20_000.0).contains(&s.iops), "{}", s.iops);
+    assert_eq!(s.latency.max, 100_000);
+    // Twice what eight slots can do: half of it piles up, and latencies say so.
+    let flood = run(&with_drive("[[job]]\nrate = \"160k\"\nname = \"x\"\n"));
+    assert!((79_900.0..=80_000.0).contains(&flood.total.summary.iops), "{:?}", flood.total.summary);
+    assert!(flood.total.summary.latency.max > 10_000_000, "{:?}", flood.total.summary);
+}
+
+#[test]
+fn requests_or_time_end_a_run() {
+    let counted = run(&format!("requests = 1000\n{DRIVE}[[job]]\nqd = 8\n"));
+    assert_eq!((counted.requests, counted.time), (1000, Nanos::from_micros(12_500)));
+    assert_eq!(counted.total.summary.iops, 80_000.0, "over the time that it took");
+    let timed = run(&format!("time = \"1s\"\nrequests = 5000000\n{DRIVE}[[job]]\nqd = 8\nstart = \"500ms\"\n"));
+    assert_eq!((timed.requests, timed.time), (40_000, Nanos::from_secs(1)));
+    assert_eq!(timed.jobs[0].summary.iops, 80_000.0, "from its start on");
+    let ramp = run(&format!("time = \"10ms\"\nramp = \"90ms\"\n{DRIVE}[[job]]\nqd = 8\n"));
+    assert_eq!((ramp.requests, ramp.time), (8_000, Nanos::from_millis(100)));
+    assert!((ramp.total.summary.iops / 80_000.0 - 1.0).abs() < 0.02, "only what comes after the ramp counts");
+}
+
+#[test]
+fn jobs_find_their_tenants() {
+    let jobs = "[[job]]\nname = \"gold\"\n[[job]]\ntenant = \"tin\"\n[[job]]\ntenant = \"gold\"\nclass = \"low\"\n";
+    let scenario = read(&with_drive(&format!("{TENANTS}{jobs}"))).unwrap();
+    let found: Vec<(&str, u16, Option<Class>)> =
+        scenario.clients.iter().map(|c| (c.job.name.as_str(), c.tenant, c.wish)).collect();
+    assert_eq!(found, [("gold", 0, None), ("tin", 1, None), ("gold-2", 0, Some(Class::Low))]);
+    let outcome = scenario.run(|_| {}).unwrap();
+    let classes: Vec<Option<Class>> = outcome.jobs.iter().map(|j| j.class).collect();
+    assert_eq!(classes, [Some(Class::High), Some(Class::Low), Some(Class::Low)]);
+    assert_eq!(outcome.tenants.len(), 2);
+    let both = outcome.jobs[0].summary.iops + outcome.jobs[2].summary.iops;
+    assert!((outcome.tenants[0].summary.iops - both).abs() < 1e-6, "a tenant has what its jobs have");
+    let own = read(&with_drive("[[job]]\nclass = \"high\"\n[[job]]\nname = \"x\"\n")).unwrap();
+    let own: Vec<(&str, Class)> = own.tenants.iter().map(|t| (t.name.as_str(), t.class)).collect();
+    assert_eq!(own, [("job1", Class::High), ("x", Class::Medium)]);
+}
+
+#[test]
+fn traces_are_replayed() {
+    // Six requests in 5 ms, two tenants; see tests/traces/two.csv.
+    let text = format!("{DRIVE}{TENANTS}[[job]]\ntrace = \"two.csv\"\n");
+    let both = run(&text);
+    let counts: Vec<(String, f64)> = both.jobs.iter().map(|j| (j.name.clone(), j.summary.iops)).collect();
+    assert_eq!(both.requests, 6);
+    assert_eq!(both.time, Nanos::from_micros(5_100), "the last one comes at 5 ms and takes 100 us");
+    assert_eq!(counts[0].0, "gold");
+    assert!((counts[0].1 - 4.0 / 0.005_1).abs() < 1.0, "{counts:?}");
+    let fast = run(&(text.clone() + "timing = \"fast\"\nqd = 1\nstream = \"gold\"\ntenant = \"gold\"\n"));
+    assert_eq!((fast.requests, fast.time), (4, Nanos::from_micros(400)));
+    let twice = run(&(text.clone() + "speed = 2\ntenant = \"tin\"\n"));
+    assert_eq!((twice.requests, twice.time), (6, Nanos::from_micros(2_600)));
+    assert_eq!(twice.jobs.len(), 1, "a job with a tenant takes all of it");
+    // Beyond the end of a smaller drive.
+    let small = text.replace("1GiB", "1MiB");
+    let error = read(&small).unwrap().run(|_| {}).unwrap_err().to_string();
+    assert!(error.contains("two.csv:6: a request ends at byte 524292096, behind the 1MiB there are"), "{error}");
+    assert_eq!(run(&(small.clone() + "fit = \"wrap\"\n")).requests, 6);
+    assert_eq!(run(&(small + "fit = \"scale\"\n")).requests, 6);
+    for name in ["v2.fio", "v3.fio", "sda.blkparse", "usr_0.msr"] {
+        let outcome = run(&format!("{DRIVE}[[job]]\ntrace = \"{name}\"\nfit = \"wrap\"\n"));
+        assert_eq!((outcome.requests, outcome.total.summary.errors), (4, 0), "{name}");
+        assert_eq!(outcome.drive.work.reads, 2, "{name}");
+    }
+}
+
+#[test]
+fn a_bad_line_ends_the_run_without_a_result() {
+    let error = read(&format!("{DRIVE}[[job]]\ntrace = \"bad.csv\"\n")).unwrap().run(|_| {}).unwrap_err().to_string();
+    assert!(error.ends_with("bad.csv:4: \"many\" where its length is wanted, a whole number"), "{error}");
+}
+
+#[test]
+fn what_is_wrong_is_named_with_file_line_and_key() {
+    for (text, says) in [
+        ("", "exp.toml:1: device: missing; add a [[device]]"),
+        ("[[job]]\nqd = 1\n", "device: missing"),
+        (DRIVE, "job: missing; add a [[job]]"),
+        ("[[device]]\n[[job]]\nqd = 1\n", "exp.toml:1: device.ssd0.latency: missing, and a drive that takes no time"),
+        ("[[device]]\nlatency = \"1us\"\nmedia = \"file:x\"\n[[job]]\nqd = 1\n", "device.ssd0.capacity: missing"),
+    ] {
+        let error = read(text).expect_err(text);
+        assert!(error.contains(says), "{text:?}: {error}");
+    }
+    for (job, says) in [
+        ("qd = 0", "exp.toml:7: job#1.qd: 0 is out of range"),
+        ("qd = 2000", "job#1.qd: 2000 is more than the device's queue_depth, 1024"),
+        ("depth = 4", "exp.toml:7: job#1.depth: unknown key; there is "),
+        ("rw = \"randraed\"", "job#1.rw: \"randraed\" is none of read"),
+        ("bs = \"4K\"", "job#1.bs: \"4K\" is not a size"),
+        ("rate = \"5MB\"", "job#1.rate: \"5MB\" is neither"),
+        ("zipf = 7", "job#1.zipf: 7 is out of range"),
+        ("zipf = 1\nhot = \"80/20\"", "job#1.hot: zipf says already"),
+        ("zipf = 0.9\nrw = \"write\"", "job#1.zipf: spreads random requests, and rw = \"write\""),
+        ("arrival = \"poisson\"", "job#1.arrival: without a rate"),
+        ("start = 5", "job#1.start: 5 where a time like"),
+        ("start = \"1s\"", "job#1.start: 1s is not before the end of the run, 100ms"),
+        ("class = \"top\"", "job#1.class: \"top\" is none of urgent"),
+        ("tenant = \"x\"", "job#1.tenant: there is no [[tenant]]"),
+        ("format = \"msr\"", "job#1.format: only a job with a trace has this"),
+        ("trace = \"no.csv\"", "job#1.trace: "),
+        ("trace = \"two.csv\"", "job#1.trace: the trace names tenants; add a [[tenant]]"),
+        ("trace = \"v3.fio\"\nrw = \"read\"", "job#1.rw: the trace says what is asked for"),
+        ("trace = \"v3.fio\"\nformat = \"vhs\"", "job#1.format: \"vhs\" is no format"),
+        ("trace = \"v3.fio\"\ntiming = \"fast\"\nspeed = 2", "job#1.speed: timing = \"fast\" does not"),
+        ("trace = \"v3.fio\"\nspan = \"1GiB\"", "job#1.span: belongs to fit"),
+        ("trace = \"v3.fio\"\nregion = \"2GiB\"", "job#1.region: is no part of the drive (1GiB)"),
+    ] {
+        let error = read(&with_drive(&format!("[[job]]\n{job}\n"))).expect_err(job);
+        assert!(error.contains(says), "{job:?}: {error}");
+    }
+    for (top, says) in [
+        ("time = \"0ms\"", "exp.toml:1: time: 0 would simulate nothing"),
+        ("requests = 0", "requests: 0 is out of range"),
+        ("series = \"10ns\"", "series: an interval of 10ns is too short"),
+        ("precondition = \"steady\"", "precondition: this drive has no flash"),
+        ("sead = 1", "sead: unknown key; did you mean seed?"),
+        ("[node]\nname = \"n\"", "node: unknown key"),
+        ("seed = -1", "seed: -1 is out of range"),
+    ] {
+        let text = match top.starts_with('[') {
+            true => format!("{DRIVE}[[job]]\nqd = 1\n{top}\n"),
+            false => format!("{top}\n{DRIVE}[[job]]\nqd = 1\n"),
+        };
+        let error = read(&text).expect_err(top);
+        assert!(error.contains(says), "{top:?}: {error}");
+    }
+    let two = read(&format!("{DRIVE}{DRIVE}[[job]]\nqd = 1\n")).unwrap_err();
+    assert!(two.contains("2 drives where one is simulated"), "{two}");
+    let lost = read(&with_drive(&format!("{TENANTS}[[job]]\nqd = 1\n"))).unwrap_err();
+    assert!(
+        lost.contains("exp.toml:12: job#1.tenant: missing, and there are several; write one of gold, tin"),
+        "{lost}"
+    );
+    let fault = read(&with_drive("[[job]]\njobs = 65\n")).unwrap().run(|_| {}).unwrap_err().to_string();
+    assert!(fault.contains("job job1: the drive has as many controllers or queues as it may have"), "{fault}");
+}
