@@ -322,10 +322,10 @@ const BLOCK_UNITS_MAX: u32 = crate::ftl::BLOCK_UNITS_MAX;
 const UNITS_MAX: u32 = crate::ftl::UNITS_MAX;
 
 impl Config {
-    /// Blocks of a plane that cannot hold the host's data: those being written, those kept free, one being collected, and
-    /// one because data is never spread quite evenly.
+    /// Blocks of a plane that cannot hold the host's data: those being written, those kept free, and one so that not all of
+    /// the others can be wholly valid.
     pub(crate) fn reserve(streams: u32, cached: bool, start: u32) -> u32 {
-        streams + 1 + u32::from(cached) + start + 2
+        streams + 1 + u32::from(cached) + start + 1
     }
 
     fn log_reserve(&self) -> u32 {
@@ -345,6 +345,8 @@ impl Config {
             capacity: Some(Bytes(capacity / u64::from(UNIT) * u64::from(UNIT))),
             unmapped_read: if parts.unwritten_free { UnmappedRead::Free } else { UnmappedRead::Flash },
             multi_plane: g.planes > 1,
+            // Some have hardly more spare blocks than that takes.
+            gc: GcConfig { start: 1, ..FtlConfig::DEFAULT.gc },
             ..FtlConfig::DEFAULT
         };
         Config {

@@ -265,6 +265,7 @@ proptest! {
             let units = units.min(flash.units() - lpn);
             model.submit(&mut flash, now, op, lpn, units);
             if flash.stats().refused > 0 {
+                assert!(flash.stats().grown_bad > 0, "a write was refused by a drive that is not worn out");
                 break;
             }
             if i % 16 == 0 {

@@ -217,8 +217,7 @@ impl PageFtl {
         valid.iter().map(|v| u32::from(v & !HELD)).sum()
     }
 
-    /// Valid units that a plane can hold and still collect: all blocks but those being written, those kept free, one
-    /// being collected, and one for what is not evenly spread.
+    /// Valid units that a plane can hold and still collect.
     pub(crate) fn room(&self, plane: u32) -> u32 {
         let held = Config::reserve(self.kinds.count - 3, self.cache.is_some(), self.start);
         self.usable[plane as usize].saturating_sub(held) * self.shape().units_per_block()
