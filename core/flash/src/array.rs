@@ -81,7 +81,7 @@ impl Array {
         let or_page = |bytes: u32| if bytes == 0 { g.page_bytes } else { bytes };
         Array {
             luns: (0..shape.planes() / gate).map(lun).collect(),
-            channels: vec![Calendar::default(); g.channels as usize],
+            channels: vec![Calendar::new(Calendar::INTERVALS, timing.shortest_on_channel()); g.channels as usize],
             locked: 0,
             by_gate,
             registers: timing.registers,

@@ -12,9 +12,10 @@
 //!                    ^ the first hole after `at` that is long enough
 //! ```
 //! A booking after all others, the usual case, costs O(1). Otherwise it is a walk back over the intervals that end after
-//! `at`; a saturated bus merges into a few of them. There are at most [`Calendar::INTERVALS`]: beyond that the oldest is
-//! forgotten if it is over (and nothing may be booked before its end any more, `floor`), else the smallest hole is
-//! closed. Either way a booking may come later than it could, but two never overlap, and none later than the end of all.
+//! `at`; a saturated bus merges into a few of them. There are at most [`Calendar::INTERVALS`]: beyond that the oldest
+//! are forgotten if they are over (and nothing may be booked before their end any more, `floor`), else the smallest hole
+//! is closed. Either way a booking may come later than it could, but two never overlap, and none later than the end of all.
+//! Holes shorter than the `grain`, the shortest booking that is usual, are closed at once: they only lengthen the walk.
 
 use alloc::boxed::Box;
 use alloc::vec;
@@ -35,27 +36,23 @@ pub struct Calendar {
     first: usize,
     last: usize,
     most: usize,
+    grain: u64,
     /// Nothing is booked before it: what was taken there is forgotten.
     floor: u64,
     /// The sum of all bookings.
     busy: u64,
 }
 
-impl Default for Calendar {
-    fn default() -> Self {
-        Calendar::new(Calendar::INTERVALS)
-    }
-}
-
 impl Calendar {
     /// Intervals that a bus remembers.
     pub const INTERVALS: usize = 64;
 
-    /// A free bus that remembers up to `most` intervals (2 at least).
-    pub fn new(most: usize) -> Calendar {
+    /// A free bus that remembers up to `most` intervals (2 at least). Bookings shorter than `grain` may come later than they
+    /// could; 0 and 1 leave every hole open.
+    pub fn new(most: usize, grain: Nanos) -> Calendar {
         let most = most.max(2);
         let slots = vec![Interval::default(); 4 * most].into_boxed_slice();
-        Calendar { slots, first: 0, last: 0, most, floor: 0, busy: 0 }
+        Calendar { slots, first: 0, last: 0, most, grain: grain.0.max(1), floor: 0, busy: 0 }
     }
 
     /// Takes the bus for `length` in the first hole from `at` on, and says when that begins. `now` is the caller's present:
@@ -72,14 +69,14 @@ impl Calendar {
             return Nanos(self.append(now.0, at, end));
         }
         let newest = &mut self.slots[self.last - 1];
-        if at > newest.end {
-            return Nanos(self.append(now.0, at, end));
+        if at < newest.end {
+            return Nanos(self.fill(now.0, at, length.0));
         }
-        if at == newest.end {
+        if at - newest.end < self.grain {
             newest.end = end;
             return Nanos(at);
         }
-        Nanos(self.fill(now.0, at, length.0))
+        Nanos(self.append(now.0, at, end))
     }
 
     /// When the last booking ends.
@@ -87,7 +84,7 @@ impl Calendar {
         Nanos(if self.first == self.last { self.floor } else { self.slots[self.last - 1].end })
     }
 
-    /// For how long the bus was taken up to `now`: all bookings, less what lies ahead.
+    /// For how long the bus was taken up to `now`: all bookings, less what lies ahead (closed holes included).
     pub fn busy_until(&self, now: Nanos) -> Nanos {
         let live = &self.slots[self.first..self.last];
         let ahead = live.iter().rev().take_while(|i| i.end > now.0).map(|i| i.end - i.start.max(now.0));
@@ -105,25 +102,25 @@ impl Calendar {
     }
 
     /// The first hole from `at` on, somewhere before the newest interval's end.
-    #[cold]
     fn fill(&mut self, now: u64, at: u64, length: u64) -> u64 {
-        let mut i = self.last;
-        while i > self.first && self.slots[i - 1].end > at {
-            i -= 1;
-        }
-        let mut start = at;
-        while i < self.last && self.slots[i].start < start.saturating_add(length) {
-            start = start.max(self.slots[i].end);
+        let live = &self.slots[self.first..self.last];
+        let over = live.iter().rev().take_while(|i| i.end > at).count();
+        let (mut i, mut start) = (self.last - over, at);
+        for taken in &live[live.len() - over..] {
+            if taken.start >= start.saturating_add(length) {
+                break;
+            }
+            start = taken.end;
             i += 1;
         }
         self.insert(now, i, Interval { start, end: start.saturating_add(length) });
         start
     }
 
-    /// Puts a disjoint interval before `slots[i]`, merging it with those that it touches.
+    /// Puts a disjoint interval before `slots[i]`, merging it with those that it touches or nearly so.
     fn insert(&mut self, now: u64, i: usize, new: Interval) {
-        let joins_before = i > self.first && self.slots[i - 1].end == new.start;
-        let joins_after = i < self.last && self.slots[i].start == new.end;
+        let joins_before = i > self.first && new.start - self.slots[i - 1].end < self.grain;
+        let joins_after = i < self.last && self.slots[i].start - new.end < self.grain;
         match (joins_before, joins_after) {
             (true, true) => {
                 self.slots[i - 1].end = self.slots[i].end;
@@ -157,9 +154,12 @@ impl Calendar {
     #[cold]
     fn make_room(&mut self, now: u64) {
         if self.last - self.first == self.most {
-            if self.slots[self.first].end <= now {
-                self.floor = self.slots[self.first].end;
-                self.first += 1;
+            // Half of it at once, so that the next bookings find room.
+            let oldest = &self.slots[self.first..self.first + self.most.div_ceil(2)];
+            let over = oldest.iter().take_while(|i| i.end <= now).count();
+            if let Some(last) = over.checked_sub(1) {
+                self.floor = oldest[last].end;
+                self.first += over;
             } else {
                 self.close_smallest_hole();
             }
@@ -185,7 +185,7 @@ impl Calendar {
         let live = &self.slots[self.first..self.last];
         assert!(live.len() <= self.most, "{} intervals, at most {}", live.len(), self.most);
         assert!(live.iter().all(|i| i.start < i.end), "an empty interval in {live:?}");
-        assert!(live.windows(2).all(|w| w[0].end < w[1].start), "unsorted or touching: {live:?}");
+        assert!(live.windows(2).all(|w| w[0].end + self.grain <= w[1].start), "unsorted or touching: {live:?}");
         assert!(live.first().is_none_or(|i| i.start >= self.floor), "below the floor {}: {live:?}", self.floor);
     }
 }

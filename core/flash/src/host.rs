@@ -94,13 +94,13 @@ pub struct Host {
 impl Host {
     /// Idle. Links remember more bookings than channels: completions of all dies lie ahead on one wire.
     pub fn new(timing: &HostTiming) -> Host {
-        let calendar = || Calendar::new(4 * Calendar::INTERVALS);
+        let calendar = |wire: &Wire| Calendar::new(4 * Calendar::INTERVALS, wire.time(UNIT));
         Host {
             timing: *timing,
             core_free: 0,
             now: Nanos(0),
-            to_host: calendar(),
-            to_drive: calendar(),
+            to_host: calendar(&timing.to_host),
+            to_drive: calendar(&timing.to_drive),
             unit_to_host: timing.to_host.time(UNIT).0,
             unit_to_drive: timing.to_drive.time(UNIT).0,
         }

@@ -238,7 +238,7 @@ const fn femu_bbssd(quirks: bool) -> Parts {
         },
         host: HostTiming::INSTANT,
         variability: ALIKE,
-        // 12 of 16 GiB, as its run-blackbox.sh does.
+        // The code offers all of it (op 0) and never has room to collect; 12 of 16 GiB here.
         capacity: (3, 4),
         // bbssd/ftl-datapath.c:43-48.
         unwritten_free: quirks,

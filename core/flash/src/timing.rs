@@ -138,6 +138,14 @@ impl Timing {
     /// The longest single step: sums of steps stay far from the end of 64 bits.
     pub const LONGEST: Nanos = Nanos::from_secs(10);
 
+    /// The shortest usual booking of a channel: a command, or 4 KiB.
+    pub(crate) fn shortest_on_channel(&self) -> Nanos {
+        let o = &self.overheads;
+        let data = self.channel.time(crate::UNIT).saturating_add(o.program.min(o.status));
+        let bookings = [o.read, o.erase, data];
+        bookings.into_iter().filter(|t| t.0 > 0).min().unwrap_or_default()
+    }
+
     /// Checks the numbers.
     ///
     /// # Errors

@@ -35,7 +35,7 @@ fn book(calendar: &mut Calendar, now: u64, at: u64, length: u64) -> u64 {
 
 #[test]
 fn holes_are_filled_and_touching_bookings_merge() {
-    let mut c = Calendar::new(8);
+    let mut c = Calendar::new(8, Nanos(0));
     assert_eq!(book(&mut c, 0, 100, 10), 100);
     assert_eq!(book(&mut c, 0, 100, 10), 110, "behind it");
     assert_eq!(book(&mut c, 0, 0, 100), 0, "the hole before, to the last nanosecond");
@@ -52,13 +52,13 @@ fn holes_are_filled_and_touching_bookings_merge() {
 
 #[test]
 fn what_is_over_is_forgotten_before_what_lies_ahead() {
-    let mut c = Calendar::new(2);
+    let mut c = Calendar::new(2, Nanos(0));
     book(&mut c, 0, 10, 10);
     book(&mut c, 0, 30, 10);
     assert_eq!(book(&mut c, 25, 50, 10), 50, "the first is over at 25 and goes");
     assert_eq!(book(&mut c, 25, 0, 5), 20, "nothing before its end any more");
     c.check();
-    let mut c = Calendar::new(2);
+    let mut c = Calendar::new(2, Nanos(0));
     book(&mut c, 0, 10, 10);
     book(&mut c, 0, 30, 10);
     book(&mut c, 0, 100, 10);
@@ -71,7 +71,7 @@ proptest! {
     /// With room for all, every booking is where the model has it; time may run backwards.
     #[test]
     fn it_is_the_model(steps in prop::collection::vec((0u64..400, 0u64..30), 1..100)) {
-        let (mut c, mut model) = (Calendar::new(128), Model::default());
+        let (mut c, mut model) = (Calendar::new(128, Nanos(0)), Model::default());
         for (at, length) in steps {
             let start = book(&mut c, 0, at, length);
             prop_assert_eq!(start, if length == 0 { at } else { model.hole(at, length) });
@@ -82,14 +82,26 @@ proptest! {
         }
     }
 
-    /// With room for few, time running on: nothing overlaps, nothing begins early, and nothing later than the end of all
-    /// or, where nothing had to be given up, than the model says.
+    /// With a grain, as long as every booking has at least its length.
+    #[test]
+    fn a_grain_costs_nothing_that_is_longer(steps in prop::collection::vec((0u64..4000, 10u64..40), 1..100)) {
+        let (mut c, mut model) = (Calendar::new(128, Nanos(10)), Model::default());
+        for (at, length) in steps {
+            let start = book(&mut c, 0, at, length);
+            prop_assert_eq!(start, model.hole(at, length));
+            model.insert(start, start + length);
+            c.check();
+        }
+    }
+
+    /// With room for few, time running on: nothing overlaps, nothing begins early, nothing begins later than the end of all.
     #[test]
     fn when_full_it_gives_up_holes_but_never_overlaps(
         most in 2usize..12,
+        grain in 0u64..20,
         steps in prop::collection::vec((0u64..40, 0u64..300, 1u64..30), 1..200),
     ) {
-        let (mut c, mut model) = (Calendar::new(most), Model::default());
+        let (mut c, mut model) = (Calendar::new(most, Nanos(grain)), Model::default());
         let (mut now, mut end, mut busy) = (0, 0, 0);
         for (pause, ahead, length) in steps {
             now += pause;

@@ -5,3 +5,6 @@ extern crate std;
 mod calendar;
 mod geometry;
 mod peers;
+mod relocate;
+mod suspend;
+mod variability;
