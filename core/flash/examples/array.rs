@@ -19,7 +19,7 @@ fn places(preset: Preset) -> Vec<Place> {
     let mut random = 0x9E37_79B9_7F4A_7C15_u64;
     let mut below = |n: u32| {
         random = random.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(0x1405_7B7E_F767_814F);
-        ((random >> 32) * u64::from(n) >> 32) as u32
+        (((random >> 32) * u64::from(n)) >> 32) as u32
     };
     (0..OPERATIONS)
         .map(|_| Place {
