@@ -14,6 +14,10 @@ use weir_spec::nvme::log::{
 use weir_spec::nvme::nvm::DsmRange;
 use weir_spec::nvme::opcode::transfer;
 use weir_spec::nvme::register::{Aqa, Cap, Cc, Csts, doorbell_at, doorbell_offset, size_at};
+use weir_spec::nvme::zns::{
+    ChangedZones, IdentifyZonedController, IdentifyZonedNamespace, ReceiveAction, ReceiveDw13, SendAction, SendDw13,
+    ZoneDescriptor, ZonedOpcode, report, reports,
+};
 use weir_spec::nvme::{AdminOpcode, Cqe, IoOpcode, Sqe, Status};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -35,6 +39,7 @@ pub fn spec_nvme(data: &[u8]) {
     entries(data);
     pages(data);
     registers(data);
+    zones(data);
 }
 
 fn entries(data: &[u8]) {
@@ -88,6 +93,28 @@ fn pages(data: &[u8]) {
     assert!(again.iter().copied().eq(namespace_descriptors(data)));
     assert!(namespace_list(data).all(|nsid| nsid != 0) && namespace_list(data).count() <= 1024);
     assert!(controller_list(data).count() <= 2047);
+}
+
+fn zones(data: &[u8]) {
+    let ns: IdentifyZonedNamespace = whole(data);
+    let _ = ns.lbafe[63].zdes;
+    let _: IdentifyZonedController = whole(data);
+    let log: ChangedZones = whole(data);
+    assert!(log.zones().count() <= 511 && (!log.is_overflown() || log.zones().count() == 0));
+    let zone: ZoneDescriptor = whole(data);
+    assert_eq!(zone.with_state(zone.state()), zone);
+    let word = word(data, 0);
+    let (send, receive) = (SendDw13(word), ReceiveDw13(word));
+    assert_eq!(send.with_zsa(send.zsa()).with_all(send.all()).with_zsaso(send.zsaso()), send);
+    assert_eq!(receive.with_zra(receive.zra()).with_partial(receive.partial()), receive);
+    assert_eq!(reports(receive.zrasf() as u8, zone.state()).is_none(), receive.zrasf() > 7);
+    let names = [ZonedOpcode(word as u8).name(), SendAction(word as u8).name(), ReceiveAction(word as u8).name()];
+    assert!(names.iter().flatten().count() <= 2, "close and extended report are both 01h");
+    for extension in [0, 64, usize::try_from(word).unwrap_or(usize::MAX)] {
+        if let Some((zones, found)) = report(data, extension) {
+            assert!(found.count() as u64 <= zones.min(data.len() as u64 / 64));
+        }
+    }
 }
 
 fn registers(data: &[u8]) {

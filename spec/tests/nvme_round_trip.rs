@@ -12,6 +12,10 @@ use weir_spec::nvme::log::{
 };
 use weir_spec::nvme::nvm::DsmRange;
 use weir_spec::nvme::register::{Aqa, Cap, Cc, Csts, Doorbell, doorbell_at, doorbell_offset};
+use weir_spec::nvme::zns::{
+    ChangedZones, IdentifyZonedController, IdentifyZonedNamespace, ReceiveDw13, ReportHeader, SendDw13, ZoneDescriptor,
+    ZoneState, report,
+};
 use weir_spec::nvme::{Cqe, Sqe, Status};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -55,6 +59,11 @@ proptest! {
         comes_back::<SupportedLogPages>(&bytes);
         comes_back::<DiscoveryHeader>(&bytes);
         comes_back::<DiscoveryEntry>(&bytes);
+        comes_back::<IdentifyZonedNamespace>(&bytes);
+        comes_back::<IdentifyZonedController>(&bytes);
+        comes_back::<ReportHeader>(&bytes);
+        comes_back::<ZoneDescriptor>(&bytes);
+        comes_back::<ChangedZones>(&bytes);
     }
 
     #[test]
@@ -83,6 +92,12 @@ proptest! {
         field!(Queues, word, value, nsq, with_nsq, 16);
         field!(TemperatureThreshold, word, value, tmpsel, with_tmpsel, 4);
         field!(GetLogDw10, word, value, rae, with_rae, 1);
+        field!(SendDw13, word, value, zsa, with_zsa, 8);
+        field!(SendDw13, word, value, all, with_all, 1);
+        field!(SendDw13, word, value, zsaso, with_zsaso, 1);
+        field!(ReceiveDw13, word, value, zra, with_zra, 8);
+        field!(ReceiveDw13, word, value, zrasf, with_zrasf, 8);
+        field!(ReceiveDw13, word, value, partial, with_partial, 1);
     }
 
     #[test]
@@ -99,6 +114,23 @@ proptest! {
         for doorbell in [Doorbell::SqTail(qid), Doorbell::CqHead(qid)] {
             prop_assert_eq!(doorbell_at(doorbell_offset(doorbell)), Some(doorbell));
         }
+    }
+
+    #[test]
+    fn zone_reports(zones in proptest::collection::vec((0u8..16, any::<u64>(), any::<u64>()), 0..20), more in 0u64..3, extension in 0usize..3) {
+        let extension = extension * 64;
+        let descriptor = |&(state, zslba, wp): &(u8, u64, u64)| {
+            ZoneDescriptor { zt: 2, zslba: zslba.into(), wp: wp.into(), ..Default::default() }.with_state(ZoneState(state))
+        };
+        let count = zones.len() as u64 + more;
+        let mut bytes = ReportHeader { zones: count.into(), ..Default::default() }.as_bytes().to_vec();
+        for zone in &zones {
+            bytes.extend_from_slice(descriptor(zone).as_bytes());
+            bytes.resize(bytes.len() + extension, 0xff);
+        }
+        let (said, found) = report(&bytes, extension).expect("it has a header");
+        prop_assert_eq!(said, count);
+        prop_assert!(found.eq(zones.iter().map(descriptor)));
     }
 
     #[test]

@@ -27,6 +27,8 @@ pub mod fid {
     pub const ASYNC_EVENTS: u8 = 0x0b;
     /// Keep alive timer.
     pub const KEEP_ALIVE: u8 = 0x0f;
+    /// I/O command set profile.
+    pub const COMMAND_SET_PROFILE: u8 = 0x19;
     /// Host identifier.
     pub const HOST_ID: u8 = 0x81;
     /// Vendor specific: the quanta of deficit round robin ([`super::Quanta`]).

@@ -1,4 +1,4 @@
-//! NVM Express: base specification, NVM command set, fabrics, TCP transport.
+//! NVM Express: base specification, NVM and ZNS command sets, fabrics, TCP transport.
 
 pub mod entry;
 pub mod fabrics;
@@ -11,6 +11,7 @@ pub mod register;
 pub mod status;
 pub mod tcp;
 pub mod wire;
+pub mod zns;
 
 pub use entry::{Cqe, Sqe};
 pub use opcode::{AdminOpcode, FabricsType, IoOpcode};

@@ -74,6 +74,22 @@ bits! {
     }
 }
 
+/// Bits of CAP.CSS.
+pub mod css_supported {
+    /// The NVM command set.
+    pub const NVM: u64 = 1;
+    /// One or more I/O command sets, told by Identify.
+    pub const ALL: u64 = 1 << 6;
+}
+
+/// Values of CC.CSS.
+pub mod css {
+    /// The NVM command set.
+    pub const NVM: u32 = 0;
+    /// All supported I/O command sets.
+    pub const ALL: u32 = 0b110;
+}
+
 /// Bits of CAP.AMS.
 pub mod ams_supported {
     /// Weighted round robin with urgent priority class.

@@ -119,6 +119,10 @@ statuses! {
     FEATURE_NOT_SAVEABLE = 1, 0x0d, "Feature Identifier Not Saveable";
     FEATURE_NOT_CHANGEABLE = 1, 0x0e, "Feature Not Changeable";
     FEATURE_NOT_NAMESPACE_SPECIFIC = 1, 0x0f, "Feature Not Namespace Specific";
+    COMMAND_SET_NOT_SUPPORTED = 1, 0x29, "I/O Command Set Not Supported";
+    COMMAND_SET_NOT_ENABLED = 1, 0x2a, "I/O Command Set Not Enabled";
+    COMMAND_SET_COMBINATION_REJECTED = 1, 0x2b, "I/O Command Set Combination Rejected";
+    INVALID_COMMAND_SET = 1, 0x2c, "Invalid I/O Command Set";
     CONFLICTING_ATTRIBUTES = 1, 0x80, "Conflicting Attributes (NVM) / Incompatible Format (Connect)";
     CONNECT_CONTROLLER_BUSY = 1, 0x81, "Connect Controller Busy (fabrics) / Invalid Protection Information (NVM)";
     CONNECT_INVALID_PARAMETERS = 1, 0x82, "Connect Invalid Parameters (fabrics) / Attempted Write to Read Only Range (NVM)";
@@ -127,6 +131,16 @@ statuses! {
     DISCONNECT_INVALID_QUEUE_TYPE = 1, 0x85, "Invalid Queue Type";
     DISCOVER_RESTART = 1, 0x90, "Discover Restart";
     AUTHENTICATION_REQUIRED = 1, 0x91, "Authentication Required";
+    INVALID_ZONE_OPERATION = 1, 0xb6, "Invalid Zone Operation Request";
+    ZRWA_RESOURCES_UNAVAILABLE = 1, 0xb7, "ZRWA Resources Unavailable";
+    ZONE_BOUNDARY_ERROR = 1, 0xb8, "Zone Boundary Error";
+    ZONE_IS_FULL = 1, 0xb9, "Zone Is Full";
+    ZONE_IS_READ_ONLY = 1, 0xba, "Zone Is Read Only";
+    ZONE_IS_OFFLINE = 1, 0xbb, "Zone Is Offline";
+    ZONE_INVALID_WRITE = 1, 0xbc, "Zone Invalid Write";
+    TOO_MANY_ACTIVE_ZONES = 1, 0xbd, "Too Many Active Zones";
+    TOO_MANY_OPEN_ZONES = 1, 0xbe, "Too Many Open Zones";
+    INVALID_ZONE_STATE_TRANSITION = 1, 0xbf, "Invalid Zone State Transition";
     WRITE_FAULT = 2, 0x80, "Write Fault";
     UNRECOVERED_READ_ERROR = 2, 0x81, "Unrecovered Read Error";
     GUARD_CHECK_ERROR = 2, 0x82, "End-to-end Guard Check Error";
