@@ -15,6 +15,7 @@
 //!  Geometry ── checked ──> Shape        channels, dies, planes, blocks, pages, 4 KiB units
 //!  Timing, Variability ──> Array
 //!                          └ Wire       how long bytes take
+//!  ZoneConfig          ──> ZonedFlash   zones instead of a page map, on an Array
 //! ```
 
 extern crate alloc;
@@ -43,6 +44,7 @@ mod tests;
 mod timing;
 mod variability;
 mod wire;
+mod zns;
 
 pub use array::{Array, Programmed, ReadOutcome, Utilisation};
 pub use buffer::{Flush, FlushPolicy, Level};
@@ -66,3 +68,7 @@ pub use stats::{Stats, WearSpread};
 pub use timing::{Gate, Levels, Overheads, Registers, Suspend, Timing, TimingError, levels, uniform};
 pub use variability::{EccSteps, Errors, Variability, VariabilityError};
 pub use wire::{Packet, Wire};
+pub use zns::{
+    Placed, Selection, Stripe, StripeError, Zone, ZoneAction, ZoneConfig, ZoneConfigError, ZoneError, ZoneState,
+    ZonedBuffer, ZonedConfig, ZonedError, ZonedFlash, Zones, Zrwa, model as zones_model,
+};
