@@ -38,6 +38,8 @@ pub(crate) struct Slot {
     pub state: SlotState,
     /// The drive's own flush at shutdown.
     pub internal: bool,
+    /// When the command is to complete; 0 where no service time says so.
+    pub due: Nanos,
 }
 
 pub(crate) const FREE: Slot = Slot {
@@ -51,6 +53,7 @@ pub(crate) const FREE: Slot = Slot {
     opcode: 0,
     state: SlotState::Free,
     internal: false,
+    due: Nanos(0),
 };
 
 /// The ranges of one dataset management command, as bytes of the media.
@@ -96,6 +99,8 @@ pub(crate) struct Slots {
     pub ios: Vec<Option<Io>>,
     timers: BinaryHeap<Reverse<(u64, u64)>>,
     sequence: u64,
+    /// How much earlier than it is to complete a command is emitted, in nanoseconds a MiB.
+    pub lead: u32,
     ready: VecDeque<u32>,
     work: Vec<Ranges>,
     free_work: Vec<u32>,
@@ -118,6 +123,7 @@ impl Slots {
             ios: alloc::vec![None; n],
             timers: BinaryHeap::with_capacity(n),
             sequence: 0,
+            lead: 0,
             ready: VecDeque::with_capacity(n),
             work: Vec::new(),
             free_work: Vec::new(),
@@ -164,6 +170,7 @@ impl Slots {
         let slot = &mut self.slots[id as usize];
         slot.state = SlotState::Free;
         slot.queue = NONE;
+        slot.due = Nanos(0);
         if slot.ranges != NONE {
             self.free_work.push(slot.ranges);
             slot.ranges = NONE;
@@ -178,11 +185,14 @@ impl Slots {
         self.free.push(id);
     }
 
-    /// Emits `io` at `due`.
+    /// Emits `io` at `due`, or before it by what moving its bytes takes.
     pub fn delay(&mut self, id: u32, io: Io, due: Nanos) {
+        let lead = (u64::from(io.len) * u64::from(self.lead)) >> 20;
         self.ios[id as usize] = Some(io);
-        self.slots[id as usize].state = SlotState::Timed;
-        self.timers.push(Reverse((due.0, self.sequence << SLOT_BITS | u64::from(id))));
+        let slot = &mut self.slots[id as usize];
+        (slot.state, slot.due) = (SlotState::Timed, due);
+        let at = due.0.saturating_sub(lead);
+        self.timers.push(Reverse((at, self.sequence << SLOT_BITS | u64::from(id))));
         self.sequence = self.sequence.wrapping_add(1) & (u64::MAX >> SLOT_BITS);
     }
 

@@ -238,6 +238,19 @@ impl Subsystem {
         self.slots.get(slot).is_some_and(|s| s.queue != NONE || s.internal)
     }
 
+    /// When the command in this slot is to complete: its modelled time. `None` where the slot is free, where no service time
+    /// says when, and where nobody waits for the command any more.
+    #[inline]
+    pub fn due(&self, slot: SlotId) -> Option<Nanos> {
+        self.slots.get(slot).filter(|s| s.due.0 != 0 && s.queue != NONE).map(|s| s.due)
+    }
+
+    /// Emits I/O earlier than [`due`](Self::due) by so many nanoseconds a MiB that it moves, for an executor that takes time
+    /// to move bytes and holds [`Event::Done`] back until the command is due. 0, as at first: not before it is due.
+    pub fn set_lead(&mut self, ns_per_mib: u32) {
+        self.slots.lead = ns_per_mib;
+    }
+
     /// Slot numbers are below this; it can grow a little when controllers shut down.
     pub fn slot_limit(&self) -> u32 {
         self.slots.slots.len() as u32

@@ -713,6 +713,47 @@ fn data_moves_when_the_service_time_has_passed() {
     assert_eq!(world.issued.len(), 4);
 }
 
+#[test]
+fn a_command_knows_its_deadline_until_it_is_done() {
+    let mut world = drive(|c| c.latency = Nanos(80_000));
+    let mut host = fabric_with_queues(&mut world, "nqn.gold", 100, 2);
+    host.send(&mut world, 1, io(READ, 0, 0, 1));
+    host.send(&mut world, 2, io(READ, 1, 0, 1));
+    world.run();
+    world.pass(Nanos(80_000));
+    let slots: Vec<_> = world.issued.iter().map(|io| io.slot).collect();
+    assert_eq!(slots.iter().map(|s| world.drive.due(*s)).collect::<Vec<_>>(), [Some(Nanos(80_000)); 2]);
+    world.pass(Nanos(5_000));
+    world.done(0, Status::SUCCESS);
+    assert_eq!(world.drive.due(slots[0]), None, "its slot is free");
+    assert_eq!(world.drive.due(slots[1]), Some(Nanos(80_000)), "late, and still due when it was");
+    world.disconnect(Owner(102), host.queues[2]);
+    assert_eq!(world.drive.due(slots[1]), None, "nobody waits for it");
+    world.drive.set_latency(Nanos(0));
+    host.send(&mut world, 1, io(READ, 2, 0, 1));
+    world.run();
+    assert_eq!(world.drive.due(world.issued[1].slot), None, "at once has no deadline");
+}
+
+#[test]
+fn large_commands_are_emitted_early_and_due_no_earlier() {
+    let mut world = drive(|c| c.latency = Nanos(80_000));
+    let mut host = fabric_with_queues(&mut world, "nqn.gold", 100, 1);
+    world.drive.set_lead(64_000);
+    host.send(&mut world, 1, io(WRITE, 0, 0, 1));
+    host.send(&mut world, 1, io(WRITE, 1, 8, 256));
+    world.run();
+    assert_eq!(world.drive.next_deadline(), Some(Nanos(72_000)), "128 KiB are an eighth of a MiB");
+    world.pass(Nanos(71_999));
+    assert!(world.issued.is_empty());
+    world.pass(Nanos(1));
+    assert_eq!(world.issued.len(), 1);
+    assert_eq!((world.issued[0].len, world.drive.due(world.issued[0].slot)), (256 * 512, Some(Nanos(80_000))));
+    world.pass(Nanos(8_000));
+    assert_eq!(world.issued.len(), 2);
+    world.settle();
+}
+
 // CAP.
 
 #[test]
