@@ -8,8 +8,8 @@ use weir_spec::nvme::identify::{
     controller_list, namespace_descriptors, namespace_list, put_namespace_descriptor,
 };
 use weir_spec::nvme::log::{
-    AsyncEvent, DiscoveryEntry, DiscoveryHeader, Effects, ErrorEntry, FirmwareSlots, Smart, SupportedLogPages,
-    log_length,
+    AsyncEvent, DiscoveryEntry, DiscoveryHeader, Effects, ErrorEntry, ExtendedAttribute, ExtendedDiscoveryEntry,
+    FirmwareSlots, Smart, SupportedLogPages, log_length,
 };
 use weir_spec::nvme::nvm::DsmRange;
 use weir_spec::nvme::opcode::transfer;
@@ -82,6 +82,8 @@ fn pages(data: &[u8]) {
     let _: Effects = whole(data);
     let _: SupportedLogPages = whole(data);
     let _: DiscoveryHeader = whole(data);
+    let _: ExtendedDiscoveryEntry = whole(data);
+    let _: ExtendedAttribute = whole(data);
     let entry: DiscoveryEntry = whole(data);
     let _ = (entry.subnqn(), entry.traddr(), entry.trsvcid());
     let mut list = vec![0; data.len() + 4];

@@ -231,16 +231,18 @@ fn class_of(from: ClassFrom) -> controller::ClassFrom {
 /// One record an exported device and address, and one for the discovery subsystem itself at each address.
 fn discovery_records(config: &Config, listening: &[SocketAddr]) -> Vec<DiscoveryRecord> {
     use weir_spec::nvme::log::{DiscoveryEntry, adrfam, subtype};
-    let entry = |kind, nqn: &str, at: &SocketAddr| {
-        let family = if at.is_ipv4() { adrfam::IPV4 } else { adrfam::IPV6 };
-        let entry = DiscoveryEntry::tcp(kind, nqn, family, &at.ip().to_string(), at.port());
-        DiscoveryRecord { entry, hosts: Vec::new() }
-    };
     let mut records = Vec::new();
-    for at in listening {
-        records.push(entry(subtype::CURRENT_DISCOVERY, DISCOVERY_NQN, at));
+    for (port, at) in listening.iter().enumerate() {
+        let family = if at.is_ipv4() { adrfam::IPV4 } else { adrfam::IPV6 };
+        let record = |kind, nqn: &str, label: &str| {
+            let mut entry = DiscoveryEntry::tcp(kind, nqn, family, &at.ip().to_string(), at.port());
+            entry.portid = (port as u16 + 1).into();
+            DiscoveryRecord { listen: Some(*at), label: label.into(), ..DiscoveryRecord::new(entry) }
+        };
+        records.push(record(subtype::CURRENT_DISCOVERY, DISCOVERY_NQN, &config.node.name));
         for export in config.exports.iter().filter(|e| e.door == DoorConfig::NvmeTcp) {
-            records.push(entry(subtype::NVM, &config.devices[export.device].nqn, at));
+            let device = &config.devices[export.device];
+            records.push(record(subtype::NVM, &device.nqn, &device.name));
         }
     }
     records

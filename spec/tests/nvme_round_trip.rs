@@ -7,8 +7,8 @@ use weir_spec::nvme::identify::{
     IdentifyController, IdentifyIndependentNamespace, IdentifyNamespace, IdentifyNvmController,
 };
 use weir_spec::nvme::log::{
-    AsyncEvent, DiscoveryEntry, DiscoveryHeader, Effects, ErrorEntry, FirmwareSlots, GetLogDw10, Smart,
-    SupportedLogPages, adrfam, subtype,
+    AsyncEvent, DiscoveryEntry, DiscoveryHeader, Effects, ErrorEntry, ExtendedAttribute, ExtendedDiscoveryEntry,
+    FirmwareSlots, GetLogDw10, Smart, SupportedLogPages, adrfam, subtype,
 };
 use weir_spec::nvme::nvm::DsmRange;
 use weir_spec::nvme::register::{Aqa, Cap, Cc, Csts, Doorbell, doorbell_at, doorbell_offset};
@@ -64,6 +64,8 @@ proptest! {
         comes_back::<ReportHeader>(&bytes);
         comes_back::<ZoneDescriptor>(&bytes);
         comes_back::<ChangedZones>(&bytes);
+        comes_back::<ExtendedDiscoveryEntry>(&bytes);
+        comes_back::<ExtendedAttribute>(&bytes);
     }
 
     #[test]

@@ -458,7 +458,9 @@ fn manage(world: &mut World, input: &mut Input<'_>) {
         }
         _ => {
             let entry = DiscoveryEntry::tcp(subtype::NVM, "nqn.x", adrfam::IPV4, "::", input.byte().into());
-            world.drive.set_discovery(alloc::vec![DiscoveryRecord { entry, hosts: Vec::new() }]);
+            let listen = [None, Some(([0, 0, 0, 0], 4420).into())][input.below(2)];
+            let label = ["", "a drive"][input.below(2)].into();
+            world.drive.set_discovery(alloc::vec![DiscoveryRecord { listen, label, ..DiscoveryRecord::new(entry) }]);
         }
     }
     world.drive.check();

@@ -2,6 +2,7 @@
 
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::net::SocketAddr;
 use weir_arbiter::{Mechanism, Settings};
 use weir_spec::nvme::fabrics::DISCOVERY_NQN;
 use weir_spec::nvme::log::DiscoveryEntry;
@@ -159,8 +160,19 @@ impl Config {
 /// A record of the discovery log and who sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DiscoveryRecord {
-    /// The entry.
+    /// The entry. Where `listen` is a wildcard, its address is replaced by the one that the asking host has reached.
     pub entry: DiscoveryEntry,
-    /// Host NQNs that see it; none means all.
+    /// Host NQNs that see it; none means all. Whoever asks for the records of all (ALLSUBE) sees it all the same.
     pub hosts: Vec<String>,
+    /// Where its port listens; with an address of zeroes, on every address of the machine.
+    pub listen: Option<SocketAddr>,
+    /// What an extended entry calls it; only ASCII of up to 256 characters is told.
+    pub label: String,
+}
+
+impl DiscoveryRecord {
+    /// A record that everybody sees, as it is.
+    pub fn new(entry: DiscoveryEntry) -> Self {
+        Self { entry, hosts: Vec::new(), listen: None, label: String::new() }
+    }
 }

@@ -9,6 +9,7 @@ use crate::queue::NONE;
 use alloc::collections::VecDeque;
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::net::SocketAddr;
 use weir_arbiter::{Burst, GroupKey, Mechanism, Quanta, Settings, Weights};
 use weir_spec::nvme::Sqe;
 use weir_spec::nvme::feature::Arbitration;
@@ -93,6 +94,8 @@ pub(crate) struct Controller {
     /// Who may wish among its queues, where that is not the tenant's `class_from`.
     pub class_from: Option<ClassFrom>,
     pub hostid: [u8; 16],
+    /// The address that its host has reached.
+    pub local: Option<SocketAddr>,
     pub cc: Cc,
     pub csts: Csts,
     pub aqa: Aqa,

@@ -9,6 +9,7 @@ use crate::queue::{Command, NONE};
 use crate::subsystem::Subsystem;
 use crate::tenant::tenant_of;
 use core::mem::offset_of;
+use core::net::SocketAddr;
 use weir_spec::nvme::fabrics::{
     self, CATTR_DISABLE_SQ_FLOW, CATTR_PRIORITY, CNTLID_DYNAMIC, Connect, ConnectData, Disconnect, Property,
 };
@@ -26,12 +27,20 @@ pub struct ConnectRequest {
     pub data: ConnectData,
     /// What the door calls the queue.
     pub owner: Owner,
+    /// The address that the host has reached, for the discovery log.
+    pub local: Option<SocketAddr>,
 }
 
 impl ConnectRequest {
     /// From the entry and its 1024 bytes of data.
     pub fn new(sqe: &Sqe, data: &ConnectData, owner: Owner) -> Self {
-        Self { command: Connect::from(*sqe), data: *data, owner }
+        Self { command: Connect::from(*sqe), data: *data, owner, local: None }
+    }
+
+    /// On a connection to this address of ours.
+    pub fn at(self, local: SocketAddr) -> Self {
+        // An IPv4 host of an IPv6 socket is an IPv4 host.
+        Self { local: Some(SocketAddr::new(local.ip().to_canonical(), local.port())), ..self }
     }
 }
 
@@ -109,7 +118,7 @@ impl Subsystem {
             let busy = ConnectError { status: Status::CONNECT_CONTROLLER_BUSY, in_data: false, offset: 0 };
             let c = self.make_controller(Transport::Fabrics, tenant, request.owner, host.into()).ok_or(busy)?;
             let ctrl = self.ctrl_mut(c).expect("just made");
-            (ctrl.hostid, ctrl.kato) = (data.hostid, command.kato.get());
+            (ctrl.hostid, ctrl.kato, ctrl.local) = (data.hostid, command.kato.get(), request.local);
             ctrl.wait_for_host(now);
             self.arm_expiry(c);
             c

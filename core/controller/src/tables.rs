@@ -72,6 +72,7 @@ impl Subsystem {
             owner,
             host,
             hostid: [0; 16],
+            local: None,
             cc: Cc(0),
             csts: Csts(0),
             aqa: Aqa(0),

@@ -2,18 +2,23 @@
 
 mod common;
 
+use std::net::SocketAddr;
+
 use common::{CC_EN, config, drive, fabric_with_queues, get_feature, identify, identify_controller, set_feature};
 use weir_controller::model::{Fabric, Ring, World, admin, io};
 use weir_controller::{
-    Attach, ClassFrom, Config, ConnectError, DiscoveryRecord, Error, Event, Model, Op, Owner, Request, Tag,
-    TenantConfig,
+    Attach, ClassFrom, Config, ConnectError, ConnectRequest, DiscoveryRecord, Error, Event, Model, Op, Owner, Request,
+    Tag, TenantConfig,
 };
 use weir_spec::nvme::fabrics::{CATTR_DISABLE_SQ_FLOW, Connect, ConnectData, DISCOVERY_NQN};
 use weir_spec::nvme::feature::{Arbitration, Quanta, Queues, fid, select};
 use weir_spec::nvme::identify::{
     IdentifyNamespace, NSID_ALL, cns, controller_list, namespace_descriptors, namespace_list, nidt,
 };
-use weir_spec::nvme::log::{AsyncEvent, DiscoveryEntry, DiscoveryHeader, Effects, Smart, adrfam, lid, subtype};
+use weir_spec::nvme::log::{
+    AsyncEvent, DiscoveryEntry, DiscoveryHeader, Effects, ExtendedAttribute, ExtendedDiscoveryEntry, Smart, adrfam,
+    discovery_lsp, extended_attribute, lid, subtype,
+};
 use weir_spec::nvme::register::{self, Cc, ams};
 use weir_spec::nvme::{AdminOpcode, Sqe, Status};
 use weir_units::{Class, Nanos};
@@ -482,8 +487,8 @@ fn a_shutdown_under_way_is_waited_for() {
 fn the_discovery_log_has_generations_and_announces_changes() {
     let mut world = World::new(Config::discovery(), 8);
     let record = |nqn: &str, hosts: &[&str]| DiscoveryRecord {
-        entry: DiscoveryEntry::tcp(subtype::NVM, nqn, adrfam::IPV4, "127.0.0.1", 4420),
         hosts: hosts.iter().map(|h| h.to_string()).collect(),
+        ..DiscoveryRecord::new(DiscoveryEntry::tcp(subtype::NVM, nqn, adrfam::IPV4, "127.0.0.1", 4420))
     };
     world.drive.set_discovery(vec![record("nqn.a", &[]), record("nqn.b", &["nqn.gold"])]);
     let mut host = Fabric::connect(&mut world, "nqn.silver", 100, 120_000).unwrap();
@@ -512,6 +517,119 @@ fn the_discovery_log_has_generations_and_announces_changes() {
     let log = read(&mut world, &mut host, 0, 1024);
     assert_eq!(DiscoveryHeader::read_from_bytes(&log[..1024]).unwrap().numrec.get(), 2);
     assert!(matches!(host.add_queue(&mut world, 8, 0), Err(e) if e == invalid(false, 42)), "no I/O queues");
+}
+
+/// A discovery controller whose host has come by this address, with records for these ports.
+fn discovery(local: Option<&str>, listening: &[(&str, &str)]) -> (World, Fabric) {
+    let mut world = World::new(Config::discovery(), 8);
+    let records = listening.iter().map(|(listen, hosts)| {
+        let listen: SocketAddr = listen.parse().unwrap();
+        let family = if listen.is_ipv4() { adrfam::IPV4 } else { adrfam::IPV6 };
+        let (ip, nqn) = (listen.ip().to_string(), format!("nqn.{listen}"));
+        let hosts = hosts.split_whitespace().map(str::to_string).collect();
+        let entry = DiscoveryEntry::tcp(subtype::NVM, &nqn, family, &ip, listen.port());
+        DiscoveryRecord { entry, hosts, listen: Some(listen), label: "ssd0!".into() }
+    });
+    world.drive.set_discovery(records.collect());
+    let data = ConnectData::new(DISCOVERY_NQN, "nqn.silver", [1; 16], 0xffff);
+    let request = ConnectRequest::new(&Sqe::from(connect_command(0, 31)), &data, Owner(100));
+    let request = local.map_or(request, |l| request.at(l.parse().unwrap()));
+    let queue = world.drive.connect(Nanos(0), &request).unwrap().queue;
+    let mut host = Fabric { data, base: 100, queues: vec![queue], tags: 0 };
+    host.set_cc(&mut world, CC_EN);
+    (world, host)
+}
+
+/// The page with this LSP: its header and the rest.
+fn discovery_page(world: &mut World, host: &mut Fabric, lsp: u8) -> (DiscoveryHeader, Vec<u8>) {
+    let sqe = admin(AdminOpcode::GET_LOG_PAGE, 1, (16384 / 4 - 1) << 16 | u32::from(lsp) << 8 | 0x70, 0);
+    let (cqe, data) = host.admin_data(world, sqe);
+    assert!(cqe.status().is_success());
+    (DiscoveryHeader::read_from_bytes(&data[..1024]).unwrap(), data[1024..].to_vec())
+}
+
+/// NQN and address of every record.
+fn records(page: &(DiscoveryHeader, Vec<u8>)) -> Vec<(String, String, u8)> {
+    let entries = page.1.chunks_exact(1024).take(page.0.numrec.get() as usize);
+    entries
+        .map(|bytes| {
+            let e = DiscoveryEntry::read_from_bytes(bytes).unwrap();
+            let address = format!("{} {}", e.traddr().unwrap(), e.trsvcid().unwrap());
+            (e.subnqn().unwrap()["nqn.".len()..].to_string(), address, e.adrfam)
+        })
+        .collect()
+}
+
+#[test]
+fn a_wildcard_is_advertised_by_the_address_that_the_host_has_reached() {
+    let ports = [("0.0.0.0:4420", ""), ("[::]:4421", ""), ("10.0.0.7:8009", "")];
+    let fixed = ("10.0.0.7:8009", "10.0.0.7 8009", adrfam::IPV4);
+    let table = [
+        (
+            Some("192.0.2.1:4420"),
+            vec![("0.0.0.0:4420", "192.0.2.1 4420", 1), ("[::]:4421", "192.0.2.1 4421", 1), fixed],
+        ),
+        (
+            Some("[::ffff:192.0.2.1]:4421"),
+            vec![("0.0.0.0:4420", "192.0.2.1 4420", 1), ("[::]:4421", "192.0.2.1 4421", 1), fixed],
+        ),
+        (Some("[2001:db8::5]:4421"), vec![("[::]:4421", "2001:db8::5 4421", 2), fixed]),
+        (None, vec![fixed]),
+    ];
+    for (local, expected) in table {
+        let (mut world, mut host) = discovery(local, &ports);
+        let got = records(&discovery_page(&mut world, &mut host, 0));
+        let expected: Vec<_> = expected.iter().map(|(n, a, f)| (n.to_string(), a.to_string(), *f)).collect();
+        assert_eq!(got, expected, "{local:?}");
+    }
+}
+
+#[test]
+fn the_log_specific_field_chooses_what_the_discovery_log_has() {
+    let ports = [("0.0.0.0:4420", ""), ("192.0.2.1:4420", "nqn.gold"), ("192.0.2.1:8009", "")];
+    let (mut world, mut host) = discovery(Some("192.0.2.1:4420"), &ports);
+    let sqe = admin(AdminOpcode::GET_LOG_PAGE, 1, 255 << 16, 0);
+    let supported = host.admin_data(&mut world, sqe).1;
+    assert_eq!(supported[4 * 0x70..4 * 0x70 + 4], [1, 0, 7, 0], "EXTDLPES, PLEOS, ALLSUBES");
+    let names = |page: &(DiscoveryHeader, Vec<u8>)| records(page).into_iter().map(|r| r.0).collect::<Vec<_>>();
+    for (lsp, flags, expected) in [
+        (0, 0, vec!["0.0.0.0:4420", "192.0.2.1:8009"]),
+        (discovery_lsp::PORT_LOCAL, 2, vec!["0.0.0.0:4420"]),
+        (discovery_lsp::ALL, 4, vec!["0.0.0.0:4420", "192.0.2.1:4420", "192.0.2.1:8009"]),
+        (discovery_lsp::ALL | discovery_lsp::PORT_LOCAL | 0x78, 6, vec!["0.0.0.0:4420", "192.0.2.1:4420"]),
+    ] {
+        let page = discovery_page(&mut world, &mut host, lsp);
+        assert_eq!((page.0.dlpf, page.0.tdlpl.get()), (flags, 0), "{lsp:#x}");
+        assert_eq!(names(&page), expected, "{lsp:#x}");
+    }
+}
+
+#[test]
+fn extended_entries_say_their_length_and_carry_attributes() {
+    let (mut world, mut host) = discovery(Some("192.0.2.1:4420"), &[("0.0.0.0:4420", ""), ("192.0.2.1:8009", "")]);
+    let (header, page) = discovery_page(&mut world, &mut host, discovery_lsp::EXTENDED);
+    assert_eq!((header.dlpf, header.numrec.get()), (1, 2));
+    let mut at = 0;
+    for address in ["192.0.2.1 4420", "192.0.2.1 8009"] {
+        let head = ExtendedDiscoveryEntry::read_from_bytes(&page[at..at + 1032]).unwrap();
+        assert_eq!(format!("{} {}", head.entry.traddr().unwrap(), head.entry.trsvcid().unwrap()), address);
+        assert_eq!((head.tel.get(), head.numexat.get()), (1032 + 4 + 8, 1));
+        let attribute = ExtendedAttribute::read_from_bytes(&page[at + 1032..at + 1036]).unwrap();
+        assert_eq!((attribute.exattype.get(), attribute.exatlen.get()), (extended_attribute::LABEL, 8));
+        assert_eq!(&page[at + 1036..at + 1044], b"ssd0!\0\0\0");
+        at += head.tel.get() as usize;
+    }
+    assert_eq!(header.tdlpl.get() as usize, 1024 + at);
+    assert!(page[at..].iter().all(|b| *b == 0));
+    for (label, length) in [("", 1032), ("é", 1032), ("abcd", 1040), (&"x".repeat(256), 1292), (&"x".repeat(257), 1032)]
+    {
+        let entry = DiscoveryEntry::tcp(subtype::NVM, "nqn.a", adrfam::IPV4, "192.0.2.1", 4420);
+        world.drive.set_discovery(vec![DiscoveryRecord { label: label.into(), ..DiscoveryRecord::new(entry) }]);
+        let (header, page) = discovery_page(&mut world, &mut host, discovery_lsp::EXTENDED);
+        let head = ExtendedDiscoveryEntry::read_from_bytes(&page[..1032]).unwrap();
+        assert_eq!((head.tel.get(), u32::from(head.numexat.get())), (length, u32::from(length > 1032)), "{label}");
+        assert_eq!(header.tdlpl.get(), 1024 + length);
+    }
 }
 
 // Identify, features, logs.

@@ -181,9 +181,26 @@ wire! {
         numrec: U64 = 8,
         /// Record format, 0.
         recfmt: U16 = 16,
+        /// Discovery log page flags: what of [`discovery_lsp`] was done.
+        dlpf: u8 = 18,
         /// Reserved.
-        rsvd18: [u8; 1006] = 18,
+        rsvd19: u8 = 19,
+        /// Total length of the page in bytes, where its entries are extended.
+        tdlpl: U32 = 20,
+        /// Reserved.
+        rsvd24: [u8; 1000] = 24,
     }
+}
+
+/// LSP of Get Log Page for the discovery log, and DLPF of what came (base 2.1, Figures 292 to 294). Bits 18:16 of its supported
+/// log pages entry say which a controller knows.
+pub mod discovery_lsp {
+    /// EXTDLPE: the entries are extended.
+    pub const EXTENDED: u8 = 1 << 0;
+    /// PLEO: only subsystems behind the port that was asked.
+    pub const PORT_LOCAL: u8 = 1 << 1;
+    /// ALLSUBE: also subsystems that are not meant for the host that asks.
+    pub const ALL: u8 = 1 << 2;
 }
 
 wire! {
@@ -218,6 +235,38 @@ wire! {
         /// Transport specific address subtype: for TCP byte 0 is 0, no security.
         tsas: [u8; 256] = 768,
     }
+}
+
+wire! {
+    /// An extended discovery log page entry without its attributes: 1032 bytes (base 2.1, Figure 295).
+    ExtendedDiscoveryEntry: 1032 {
+        /// What every entry says.
+        entry: DiscoveryEntry = 0,
+        /// Total entry length in bytes, attributes included.
+        tel: U32 = 1024,
+        /// Number of attributes.
+        numexat: U16 = 1028,
+        /// Reserved.
+        rsvd1030: [u8; 2] = 1030,
+    }
+}
+
+wire! {
+    /// The head of an extended attribute; its value follows (base 2.1, Figure 499).
+    ExtendedAttribute: 4 {
+        /// [`extended_attribute`] type.
+        exattype: U16 = 0,
+        /// Bytes of the value: a multiple of 4, not 0.
+        exatlen: U16 = 2,
+    }
+}
+
+/// EXATTYPE (base 2.1, Figure 499).
+pub mod extended_attribute {
+    /// Host identifier, 16 bytes.
+    pub const HOST_ID: u16 = 1;
+    /// Administrative label, 4 to 256 bytes of ASCII.
+    pub const LABEL: u16 = 2;
 }
 
 /// TRTYPE (base 2.0, Figure 264).

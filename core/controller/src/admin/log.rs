@@ -1,6 +1,6 @@
 //! Get Log Page (base 2.0, 5.16) and the error log.
 
-use super::{Admin, Outcome};
+use super::{Admin, Outcome, discovery};
 use crate::config::Kind;
 use crate::host::Host;
 use crate::queue::NONE;
@@ -8,8 +8,7 @@ use crate::subsystem::Subsystem;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use weir_spec::nvme::log::{
-    DiscoveryHeader, Effect, Effects, ErrorEntry, FirmwareSlots, GetLogDw10, Smart, SupportedLogPages,
-    critical_warning, lid, log_length,
+    Effect, Effects, ErrorEntry, FirmwareSlots, GetLogDw10, Smart, SupportedLogPages, critical_warning, lid, log_length,
 };
 use weir_spec::nvme::wire::set_text;
 use weir_spec::nvme::{AdminOpcode, IoOpcode, Status};
@@ -94,7 +93,7 @@ impl Subsystem {
         if lid == lid::SMART && !matches!(sqe.nsid.get(), 0 | u32::MAX) {
             return Err(Status::INVALID_FIELD.dnr());
         }
-        let page = self.build_log(now, admin.c, lid).ok_or(Status::INVALID_LOG_PAGE.dnr())?;
+        let page = self.build_log(now, admin.c, lid, dw10.lsp() as u8).ok_or(Status::INVALID_LOG_PAGE.dnr())?;
         if offset > page.len() as u64 {
             return Err(Status::INVALID_FIELD.dnr());
         }
@@ -125,7 +124,7 @@ impl Subsystem {
         self.report_events(c, host);
     }
 
-    fn build_log(&self, now: Nanos, c: u32, lid: u8) -> Option<Vec<u8>> {
+    fn build_log(&self, now: Nanos, c: u32, lid: u8, lsp: u8) -> Option<Vec<u8>> {
         let io = self.config.kind == Kind::Io;
         let ctrl = self.ctrl(c)?;
         Some(match lid {
@@ -147,7 +146,7 @@ impl Subsystem {
                 page
             }
             lid::EFFECTS if io => self.effects(c).as_bytes().to_vec(),
-            lid::DISCOVERY if !io => self.discovery_log(&ctrl.host),
+            lid::DISCOVERY if !io => self.discovery_log(ctrl, lsp),
             _ => return None,
         })
     }
@@ -160,6 +159,9 @@ impl Subsystem {
         let lids = if self.config.kind == Kind::Io { &of_io[..] } else { &of_discovery[..] };
         for lid in lids {
             page.pages[usize::from(*lid)] = U32::new(1);
+        }
+        if self.config.kind == Kind::Discovery {
+            page.pages[usize::from(lid::DISCOVERY)] = U32::new(1 | u32::from(discovery::LSP) << 16);
         }
         page
     }
@@ -232,22 +234,6 @@ impl Subsystem {
         }
         for opcode in [IoOpcode::WRITE, IoOpcode::WRITE_ZEROES, IoOpcode::DATASET_MANAGEMENT] {
             page.io[usize::from(opcode.0)] = U32::new(supported.with_lbcc(1).0);
-        }
-        page
-    }
-
-    /// The discovery log as this host sees it (base 2.0, 5.16.1.23).
-    fn discovery_log(&self, host: &str) -> Vec<u8> {
-        let sees = |hosts: &[alloc::string::String]| hosts.is_empty() || hosts.iter().any(|h| h == host);
-        let records: Vec<_> = self.discovery.iter().filter(|r| sees(&r.hosts)).collect();
-        let header = DiscoveryHeader {
-            genctr: U64::new(self.discovery_generation),
-            numrec: U64::new(records.len() as u64),
-            ..DiscoveryHeader::default()
-        };
-        let mut page = header.as_bytes().to_vec();
-        for record in records {
-            page.extend_from_slice(record.entry.as_bytes());
         }
         page
     }

@@ -1,5 +1,6 @@
 //! Admin commands (base 2.0, 5): paced per tenant, served before I/O, answered at once.
 
+mod discovery;
 mod feature;
 mod identify;
 pub(crate) mod log;

@@ -30,6 +30,7 @@ impl Door {
             return self.depart(at, command, place.shard, cx);
         }
         let request = ConnectRequest::new(&command.sqe, &data, Self::owner_of(at));
+        let request = conn.stream.local_addr().map_or(request, |local| request.at(local));
         match cx.drives.get(place.drive).connect(cx.now, &request) {
             Ok(connected) => self.connected(at, command, place.drive, &data, &connected),
             Err(error) => {

@@ -139,6 +139,23 @@ fn discovery_names_every_exported_drive_once() {
     node.stop();
 }
 
+/// `0.0.0.0` is no address to connect to: the log names the one that was asked.
+#[test]
+fn a_wildcard_is_advertised_by_the_address_that_was_asked() {
+    let text = "[[device]]\nkind = \"null\"\nnqn = \"nqn.2026-11.io.weir:w\"\n[[tenant]]\nname = \"gold\"\nhosts = [\"*\"]\n\
+                [[export]]\ndoor = \"nvme-tcp\"\n[door.nvme-tcp]\nlisten = [\"0.0.0.0:0\", \"127.0.0.1:0\"]\n[node]\napi = \"127.0.0.1:0\"\n";
+    let config = Config::parse(text, "test.toml", Path::new("/")).unwrap_or_else(|e| panic!("{e}"));
+    let wild = Node::start(config).unwrap_or_else(|e| panic!("{e}"));
+    let ports: Vec<String> = wild.listening().iter().map(|a| a.port().to_string()).collect();
+    for (asked, from) in [("127.0.0.1", 0), ("127.0.0.2", 0), ("127.0.0.1", 1)] {
+        let log = discover(asked, wild.listening()[from].port(), HOST).unwrap();
+        let got: Vec<_> = log.iter().filter_map(|e| Some((e.traddr()?, e.trsvcid()?, e.portid.get()))).collect();
+        let (first, second) = ((asked, &ports[0][..], 1), ("127.0.0.1", &ports[1][..], 2));
+        assert_eq!(got, [first, first, second, second], "asked by {asked} at port {from}");
+    }
+    wild.stop();
+}
+
 #[test]
 fn a_refusal_says_why() {
     let node = node("");
