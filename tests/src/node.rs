@@ -133,6 +133,16 @@ impl Node {
         Ok(node)
     }
 
+    /// Kills it without warning, and starts it again with the same configuration as soon as its process has ended.
+    pub fn kill_and_start(&mut self) -> Outcome {
+        self.process.signal(Signal::KILL)?;
+        let ends = |process: &mut Process| Ok((!process.running()).then_some(()));
+        process::until(Duration::from_secs(10), "a killed node ends", || ends(&mut self.process))?;
+        let file = self.dir.join("weir.toml").display().to_string();
+        self.process = Process::start(&self.dir, "weir-up", &self.weir, ["up", "-c", &file])?;
+        self.await_ready()
+    }
+
     fn await_ready(&mut self) -> Outcome {
         let api = self.api();
         process::until(Duration::from_secs(10), "the node answers on its API socket", || {

@@ -296,7 +296,7 @@ impl Subsystem {
         if depth == 0 || depth > self.config.max_queue_entries {
             return Err(Error::QueueSize);
         }
-        let free = (1..=self.config.max_io_queues).find(|qid| ctrl.sq(*qid) == NONE).ok_or(Error::Full)?;
+        let free = (1..=FRONT_QUEUES).find(|qid| ctrl.sq(*qid) == NONE).ok_or(Error::Full)?;
         let q = self.make_sq(c, free, depth, owner, wish, Class::Medium);
         let sq = self.sq_mut(q);
         sq.pending = alloc::vec![Command::default(); depth as usize].into();
@@ -322,6 +322,9 @@ impl Subsystem {
         self.resolve(controller).map_or(0, |c| self.read_register(c, offset, size))
     }
 }
+
+/// Queues of a front controller. How many of them its door offers is the door's affair: `max_io_queues` is for NVMe hosts.
+const FRONT_QUEUES: u16 = 1024;
 
 /// Slots fit into the timers' words.
 const MAX_SLOTS: u32 = 1 << 20;

@@ -1,7 +1,9 @@
 //! What is tested, a file for each kind of client.
 
 mod bench_verify;
+mod classes;
 mod cli;
+mod faults;
 mod guest_tcp;
 mod guest_vhost;
 mod hostile_tcp;
@@ -21,6 +23,8 @@ pub fn all() -> Vec<Test> {
         libblkio::tests(),
         hostile_tcp::tests(),
         hostile_vhost::tests(),
+        faults::tests(),
+        classes::tests(),
         guest_tcp::tests(),
         guest_vhost::tests(),
         shares::tests(),
