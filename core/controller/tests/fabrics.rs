@@ -455,6 +455,8 @@ fn a_host_that_shut_down_or_never_enabled_is_disconnected_in_the_end() {
             }
             host.set_cc(&mut world, cc);
         }
+        let refused = host.admin(&mut world, identify(1, 0)).status();
+        assert!(refused.same_code(Status::COMMAND_SEQUENCE_ERROR), "{cc:x?}: only fabrics commands");
         world.settle();
         world.pass(NEARLY);
         assert!(world.closing.is_empty(), "{cc:x?}");

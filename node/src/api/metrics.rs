@@ -58,6 +58,10 @@ fn gauges(out: &mut String, status: &Status) {
     for device in &status.devices {
         family.sample(&[("device", &device.name)], device.slots_busy);
     }
+    let mut family = Family::new(out, "weir_device_faulty", "gauge", "1 where a drive's media has failed for good.");
+    for device in &status.devices {
+        family.sample(&[("device", &device.name)], u8::from(device.fault.is_some()));
+    }
     let mut family = Family::new(out, "weir_tenant_queues", "gauge", "I/O queues of a tenant now.");
     for tenant in &status.tenants {
         family.sample(&[("tenant", &tenant.name)], tenant.queues);

@@ -8,13 +8,14 @@ use std::process::Command;
 use std::time::Duration;
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+use rustix::process::Signal;
 use serde_json::Value;
 
 use super::test;
 use crate::bench::{Bench, bench};
 use crate::harness::{Context, Env, Outcome, Test, ensure};
-use crate::node::{Setup, host_nqn, with_node};
-use crate::process::{Finished, Process};
+use crate::node::{Node, Setup, host_nqn, with_node};
+use crate::process::{Finished, Process, until};
 use crate::raw::nvme_tcp::{Data, Host, capsule, io, kind, sqe};
 
 /// The tests of this suite.
@@ -22,6 +23,7 @@ pub fn tests() -> Vec<Test> {
     const S: &str = "faults";
     vec![
         test(S, "a_medium_that_fails_is_seen", medium_that_fails),
+        test(S, "a_drive_behind_that_goes_is_seen", drive_behind_that_goes),
         test(S, "a_killed_node_starts_again_at_once", killed_and_started),
         test(S, "scripts_say_the_exact_command", scripts_say_the_command),
     ]
@@ -85,6 +87,28 @@ fn medium_that_fails(env: &Env) -> Outcome {
         let devices: Value = serde_json::from_str(&devices).context(|| devices.clone())?;
         let fault = devices[0]["fault"].as_str().unwrap_or_default().to_owned();
         ensure(fault.contains("write failed at byte 4096"), || format!("fault {fault:?} in JSON"))
+    })
+}
+
+/// A drive made of another node's, and that node is killed: the failure is said, and the drive's own node goes on.
+fn drive_behind_that_goes(env: &Env) -> Outcome {
+    let mut behind = Node::start(env, &Setup::default())?;
+    let setup = Setup { media: format!("nvme:{}", behind.tcp_target()), ..Setup::default() };
+    with_node(env, &setup, |node| {
+        let host = host_nqn("gold");
+        let (mut admin, cntlid) = Host::admin(node.address(), &host, 0)?;
+        let mut queue = Host::io_queue(node.address(), &host, cntlid, 1)?;
+        ensure(block(&mut queue, 1, 1)? == 0 && block(&mut queue, 2, 2)? == 0, || "good commands fail".into())?;
+        behind.process().signal(Signal::KILL)?;
+        let mut cid = 3;
+        until(Duration::from_secs(10), "reads fail", || {
+            cid += 1;
+            Ok((block(&mut queue, 2, cid)? != 0).then_some(()))
+        })?;
+        let status = node.cli_ok(&["status"])?;
+        ensure(status.contains("\nFAULT ssd0: "), || format!("no fault in the status: {status}"))?;
+        let warning = critical_warning(&mut admin, 901)?;
+        ensure(warning == 0x04, || format!("critical warning {warning:#x}, not degraded"))
     })
 }
 

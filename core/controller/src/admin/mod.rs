@@ -158,7 +158,9 @@ impl Subsystem {
     /// One admin command.
     fn admin<H: Host>(&mut self, now: Nanos, admin: &Admin, host: &mut H) -> Outcome {
         let Some(ctrl) = self.ctrl(admin.c) else { return Outcome::status(Status::INTERNAL_ERROR) };
-        let (fabrics, ready) = (ctrl.transport == Transport::Fabrics, ctrl.csts.rdy() == 1);
+        let fabrics = ctrl.transport == Transport::Fabrics;
+        // From the begin of a shutdown on, only fabrics commands are processed (base 2.0, 3.6.2).
+        let ready = if fabrics { ctrl.serves() } else { ctrl.csts.rdy() == 1 };
         let discovery = self.config.kind == Kind::Discovery;
         let opcode = AdminOpcode(admin.sqe.opcode);
         if opcode == AdminOpcode::FABRICS && fabrics {
