@@ -2,7 +2,7 @@
 
 use crate::calendar::Calendar;
 use crate::geometry::{Divisor, Place, Shape, UNIT};
-use crate::lun::{Lun, Promise};
+use crate::lun::{Lun, OpenEnd, Promise, Tail};
 use crate::timing::{Gate, Levels, Registers, Timing};
 use crate::variability::{Variability, Varied};
 use alloc::boxed::Box;
@@ -47,6 +47,7 @@ pub struct Utilisation {
 #[derive(Clone, Debug)]
 pub struct Array {
     pub(crate) luns: Vec<Lun>,
+    tails: Vec<Tail>,
     pub(crate) channels: Vec<Calendar>,
     /// Nothing begins before: the controller is blocked by garbage collection.
     pub(crate) locked: u64,
@@ -81,6 +82,7 @@ impl Array {
         let or_page = |bytes: u32| if bytes == 0 { g.page_bytes } else { bytes };
         Array {
             luns: (0..shape.planes() / gate).map(lun).collect(),
+            tails: vec![Tail::default(); (shape.planes() / gate) as usize],
             channels: vec![Calendar::new(Calendar::INTERVALS, timing.shortest_on_channel()); g.channels as usize],
             locked: 0,
             by_gate,
@@ -183,7 +185,7 @@ impl Array {
 
     /// Erases a block; the end may move while nobody was told it.
     pub fn erase_as(&mut self, now: Nanos, plane: u32, block: u32, promise: Promise) -> Nanos {
-        let time = self.erase_time(plane).0;
+        let time = self.on_chip(plane, self.timing.erase).0;
         if let Some(varied) = &mut self.varied {
             varied.erased(now, self.shape.block_index(plane, block));
         }
@@ -217,6 +219,24 @@ impl Array {
         self.luns[lun].settle().max(Nanos(self.locked))
     }
 
+    /// To be asked for right after open work was booked on `plane`: its end, which reads may push.
+    pub fn open_end(&self, plane: u32, done: Nanos) -> OpenEnd {
+        OpenEnd { done, plane, pushed: self.tails[self.lun_of(plane)].pushed }
+    }
+
+    /// When open work is over at the latest, as things stand: exactly then while it can still move, and never earlier.
+    pub fn latest(&self, end: &OpenEnd) -> Nanos {
+        let index = self.lun_of(end.plane);
+        let pushed = Nanos(self.tails[index].pushed - end.pushed);
+        end.done.saturating_add(pushed).min(Nanos(self.luns[index].free)).max(end.done)
+    }
+
+    /// Settles the plane, so that the end of open work may be told: not before that work is over, and final.
+    pub fn tell(&mut self, end: &OpenEnd) -> Nanos {
+        self.settle(end.plane);
+        self.latest(end)
+    }
+
     /// When a plane's array is idle again, as things stand.
     pub fn plane_free_at(&self, plane: u32) -> Nanos {
         Nanos(self.luns[self.lun_of(plane)].free.max(self.locked))
@@ -227,26 +247,23 @@ impl Array {
         Nanos(self.locked)
     }
 
-    /// The array time of reading `bytes` of a page as the data sheet has it: no retries, no bad chip.
+    /// The array time of reading `bytes` of a page, by the data sheet: no retries, no bad chip.
     pub fn read_time(&self, at: Place, bytes: u32) -> Nanos {
         Nanos(self.sense(at, bytes))
     }
 
-    /// The array time of programming this page on this chip.
+    /// The array time of programming a page, by the data sheet.
     #[inline]
     pub fn program_time(&self, at: Place) -> Nanos {
-        let time = self.program[usize::from(self.levels[at.page as usize])];
-        match &self.varied {
-            None => time,
-            Some(varied) => varied.scale(&self.shape, at, time),
-        }
+        self.program[usize::from(self.levels[at.page as usize])]
     }
 
-    /// The array time of an erase on this chip.
-    pub fn erase_time(&self, plane: u32) -> Nanos {
+    /// A data sheet's time on the chip of this plane.
+    #[inline]
+    pub fn on_chip(&self, plane: u32, time: Nanos) -> Nanos {
         match &self.varied {
-            None => self.timing.erase,
-            Some(varied) => varied.scale_chip(self.shape.die_of(plane), self.timing.erase),
+            None => time,
+            Some(varied) => varied.scale_chip(self.shape.die_of(plane), time),
         }
     }
 
@@ -258,15 +275,6 @@ impl Array {
             _ if bytes == self.page_bytes => self.transfer_page,
             _ => self.timing.channel.time(bytes).0,
         })
-    }
-
-    /// The mean array times over the pages of a block: a read of at most 4 KiB, and a program.
-    pub fn mean_times(&self) -> (Nanos, Nanos) {
-        let mean = |times: &Levels| {
-            let sum: u64 = self.levels.iter().map(|level| times[usize::from(*level)].0).sum();
-            Nanos(sum / self.levels.len() as u64)
-        };
-        (mean(&self.read_small), mean(&self.program))
     }
 
     /// What was busy up to `now`.
@@ -298,7 +306,7 @@ impl Array {
 
     /// States the invariants of every plane and channel.
     pub fn check(&self) {
-        self.luns.iter().for_each(Lun::check);
+        self.luns.iter().zip(&self.tails).for_each(|(lun, tail)| lun.check(tail));
         self.channels.iter().for_each(Calendar::check);
     }
 
@@ -309,10 +317,10 @@ impl Array {
     /// The time of the program that now begins.
     #[inline]
     fn begin_program(&mut self, now: Nanos, at: Place) -> u64 {
-        if let Some(varied) = &mut self.varied {
-            varied.programmed(now, self.shape.block_index(at.plane, at.block), at.page);
-        }
-        self.program_time(at).0
+        let time = self.program_time(at);
+        let Some(varied) = &mut self.varied else { return time.0 };
+        varied.programmed(now, self.shape.block_index(at.plane, at.block), at.page);
+        varied.scale(&self.shape, at, time).0
     }
 
     #[inline]
@@ -377,13 +385,13 @@ impl Array {
     /// the suspended page in latches of its own, the registers are the read's.
     #[cold]
     fn cut_in(&mut self, now: u64, index: usize, sense: u64, bytes: u32, count: u32) -> Option<u64> {
-        let cut = self.luns[index].cut(now)?;
+        let cut = self.luns[index].cut(&self.tails[index], now)?;
         let channel = self.luns[index].channel as usize;
         let read = self.command(channel, now, cut.start, self.read_command(count)) + sense;
         let end = self.data_out(channel, now, read, bytes, count);
         let over = if self.registers == Registers::Unbounded { read } else { end };
         let lun = &mut self.luns[index];
-        lun.pushed(now, &cut, over);
+        lun.push(&mut self.tails[index], now, &cut, over);
         lun.busy += over - cut.start;
         Some(end)
     }
@@ -410,7 +418,7 @@ impl Array {
         };
         let (entered, loaded) = self.data_in(channel, now, from, bytes, count);
         let stop = self.timing.suspend.of_program(promise);
-        let (registers, cache_busy, limit) = (self.registers, self.timing.cache_busy.0, self.timing.suspend.limit);
+        let (registers, cache_busy) = (self.registers, self.timing.cache_busy.0);
         let lun = &mut self.luns[index];
         let start = match registers {
             Registers::Double => before.max(loaded + cache_busy),
@@ -419,8 +427,9 @@ impl Array {
         lun.free = start + time;
         lun.cache = start;
         lun.busy += if registers == Registers::Single { lun.free - entered } else { time };
-        lun.added(now, before, start, stop, limit);
-        Programmed { loaded: Nanos(loaded), done: Nanos(lun.free) }
+        let done = Nanos(lun.free);
+        self.added(index, now, before, start, stop);
+        Programmed { loaded: Nanos(loaded), done }
     }
 
     /// Array work of `time` without data, after a command on the channel.
@@ -429,12 +438,22 @@ impl Array {
         let index = self.lun_of(plane);
         let (channel, before) = (self.luns[index].channel as usize, self.luns[index].free);
         let start = self.command(channel, now, now.max(before), command);
-        let limit = self.timing.suspend.limit;
         let lun = &mut self.luns[index];
         lun.free = start + time;
         lun.busy += time;
-        lun.added(now, before, start, stop, limit);
-        Nanos(lun.free)
+        let done = Nanos(lun.free);
+        self.added(index, now, before, start, stop);
+        done
+    }
+
+    /// Work from `start` was added behind `before`: it stays, or begins or prolongs the tail.
+    #[inline]
+    fn added(&mut self, index: usize, now: u64, before: u64, start: u64, stop: Option<Nanos>) {
+        let lun = &mut self.luns[index];
+        match stop {
+            None => drop(lun.settle()),
+            Some(stop) => lun.added(&mut self.tails[index], now, before, start, stop, self.timing.suspend.limit),
+        }
     }
 
     #[inline]

@@ -58,7 +58,7 @@ pub use flash::{Flash, FlashOp};
 pub use ftl::{GcMode, Greedy, PlaneView, Separate, Separation, Victim, VictimPolicy, Wear, WearPolicy};
 pub use geometry::{Divisor, Geometry, GeometryError, Lpn, Place, Shape, UNIT, Unit};
 pub use host::{Firmware, Host, HostOp, HostTiming};
-pub use lun::Promise;
+pub use lun::{OpenEnd, Promise};
 pub use name::UnknownName;
 pub use precondition::Precondition;
 pub use preset::{CellTimes, Parts, Preset, cell_times, page_type_factors};

@@ -24,26 +24,33 @@ pub enum Promise {
     Open,
 }
 
-/// When a unit of array work is free. All times in nanoseconds; one cache line.
-#[derive(Clone, Debug, Default)]
+/// When a unit of array work is free. All times in nanoseconds.
+#[derive(Clone, Debug)]
 pub(crate) struct Lun {
     /// The array is idle from here on.
     pub free: u64,
     /// The cache register is, too (double registers).
     pub cache: u64,
-    /// The end of the last operation that stays where it is.
-    firm: u64,
     /// The start of the tail that may move; `free` or later: there is none.
     soft: u64,
-    /// The end of the reads for which the tail is suspended.
-    resume: u64,
-    /// How long the tail's slowest operation takes to stop.
-    stop: u64,
     /// For how long the array worked or held a page.
     pub busy: u64,
     /// The channel that it is on.
     pub channel: u32,
-    /// How many reads may still push the tail.
+}
+
+/// What belongs to the tail of a [`Lun`], apart because it is rarely looked at.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Tail {
+    /// The end of the last operation before it.
+    firm: u64,
+    /// The end of the reads for which it is suspended.
+    resume: u64,
+    /// How long its slowest operation takes to stop.
+    stop: u64,
+    /// By how much reads have pushed it and its predecessors.
+    pub pushed: u64,
+    /// How many more reads may push it.
     credits: u32,
 }
 
@@ -58,14 +65,13 @@ pub(crate) struct Cut {
 impl Lun {
     /// Idle, on a channel.
     pub fn on(channel: u32) -> Lun {
-        Lun { channel, ..Lun::default() }
+        Lun { free: 0, cache: 0, soft: 0, busy: 0, channel }
     }
 
     /// The array is held until then although its own work is done.
     pub fn hold(&mut self, until: Nanos) {
         if self.soft >= self.free {
             self.soft = self.soft.max(until.0);
-            self.firm = self.firm.max(until.0);
         }
         self.free = self.free.max(until.0);
     }
@@ -79,57 +85,50 @@ impl Lun {
     /// Everything booked stays where it is.
     #[inline]
     pub fn settle(&mut self) -> Nanos {
-        self.firm = self.free;
         self.soft = self.free;
         Nanos(self.free)
     }
 
-    /// An operation from `start` to `free` was added behind `before`; it may move if `stop` says how long stopping takes.
-    #[inline]
-    pub fn added(&mut self, now: u64, before: u64, start: u64, stop: Option<Nanos>, limit: u32) {
-        let Some(stop) = stop else {
-            self.settle();
-            return;
-        };
+    /// An operation from `start` to `free` was added behind `before`; it may move, as `stop` says how long stopping takes.
+    pub fn added(&mut self, tail: &mut Tail, now: u64, before: u64, start: u64, stop: Nanos, limit: u32) {
         if self.soft >= before || before <= now {
-            self.firm = before;
             self.soft = start;
-            self.stop = 0;
-            self.credits = 0;
+            *tail = Tail { firm: before, pushed: tail.pushed, ..Tail::default() };
         }
-        self.stop = self.stop.max(stop.0);
-        self.credits = self.credits.saturating_add(if limit == 0 { u32::MAX } else { limit });
+        tail.stop = tail.stop.max(stop.0);
+        tail.credits = tail.credits.saturating_add(if limit == 0 { u32::MAX } else { limit });
     }
 
     /// Where a read that comes now may cut into the tail; `None`: it waits for its end.
-    pub fn cut(&self, now: u64) -> Option<Cut> {
-        if self.credits == 0 {
+    pub fn cut(&self, tail: &Tail, now: u64) -> Option<Cut> {
+        if tail.credits == 0 {
             return None;
         }
         if now < self.soft {
-            return Some(Cut { start: now.max(self.firm), base: self.soft });
+            return Some(Cut { start: now.max(tail.firm), base: self.soft });
         }
-        if now < self.resume {
-            return Some(Cut { start: self.resume, base: self.resume });
+        if now < tail.resume {
+            return Some(Cut { start: tail.resume, base: tail.resume });
         }
         // Not worth stopping for what is left.
-        (self.free - now > self.stop).then(|| Cut { start: now + self.stop, base: now })
+        (self.free - now > tail.stop).then(|| Cut { start: now + tail.stop, base: now })
     }
 
     /// The read that cut in holds the array until `over`: the tail moves.
-    pub fn pushed(&mut self, now: u64, cut: &Cut, over: u64) {
+    pub fn push(&mut self, tail: &mut Tail, now: u64, cut: &Cut, over: u64) {
         let shift = over.saturating_sub(cut.base);
         if now < self.soft {
             self.soft += shift;
-            self.firm = over;
+            tail.firm = over;
         }
         self.free += shift;
         if self.cache > now {
             self.cache += shift;
         }
-        self.resume = over;
-        if shift > 0 && self.credits != u32::MAX {
-            self.credits -= 1;
+        tail.resume = over;
+        tail.pushed += shift;
+        if shift > 0 && tail.credits != u32::MAX {
+            tail.credits -= 1;
         }
     }
 
@@ -139,15 +138,21 @@ impl Lun {
     }
 
     /// States the invariants.
-    pub fn check(&self) {
-        assert!(self.firm <= self.free, "told work ends at {} after the array is free at {}", self.firm, self.free);
-        assert!(
-            self.soft >= self.free || self.firm <= self.soft,
-            "the tail at {} begins before {}",
-            self.soft,
-            self.firm
-        );
+    pub fn check(&self, tail: &Tail) {
+        let told_first = self.soft >= self.free || tail.firm <= self.soft;
+        assert!(told_first, "the tail at {} begins before {}, when told work ends", self.soft, tail.firm);
     }
+}
+
+/// The end of open work, as it was when it was booked: what to keep until somebody asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct OpenEnd {
+    /// The end that was answered.
+    pub done: Nanos,
+    /// The plane.
+    pub plane: u32,
+    /// What its tail had been pushed by then.
+    pub(crate) pushed: u64,
 }
 
 impl Suspend {

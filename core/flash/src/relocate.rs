@@ -19,7 +19,7 @@ pub enum Scope {
 names!(Scope, "scope", Controller = "controller", Channel = "channel", Plane = "plane");
 
 /// A victim's pages moved within a plane and its block erased, as sums. [`Array::read_time`] and [`Array::program_time`]
-/// give the exact terms, [`Array::mean_times`] their means.
+/// give the terms; a chip that is slower or faster takes longer or shorter, but retries are not counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Relocation {
     /// The array times of all page reads.
@@ -40,7 +40,7 @@ impl Array {
     pub fn relocate(&mut self, now: Nanos, plane: u32, work: &Relocation, scope: Scope) -> Nanos {
         let index = self.lun_of(plane);
         let start = now.0.max(self.locked).max(self.luns[index].free);
-        let mut moving = work.read.0.saturating_add(work.program.0);
+        let mut moving = self.on_chip(plane, work.read.saturating_add(work.program)).0;
         let mut begun = start;
         if scope != Scope::Plane {
             moving = moving.saturating_add(self.transfer_sum(work.bytes).saturating_mul(2));

@@ -218,6 +218,7 @@ proptest! {
         let (mut model, mut now, limit) = (Model::default(), 0, u64::from(limit));
         let mut told: Vec<(usize, u64, u64)> = Vec::new();
         let mut works: Vec<u64> = Vec::new();
+        let mut open: Vec<(usize, OpenEnd)> = Vec::new();
         for (pause, step) in steps {
             now += pause;
             let t = Nanos(now);
@@ -242,8 +243,22 @@ proptest! {
                     told.push((before, theirs, works[before]));
                 }
             }
+            if model.open_from.is_some() && model.operations > before {
+                open.push((before, a.open_end(0, Nanos(ours))));
+            }
+            // Nobody relies on an open end too early, and while the work can still move its end is known exactly.
+            for (operation, end) in &open {
+                let over = model.pieces.iter().filter(|p| p.2 == *operation).map(|p| p.1).max().unwrap_or(0);
+                prop_assert!(a.latest(end).0 >= over);
+                let movable = over > now && model.open_from.is_some_and(|first| first <= *operation);
+                prop_assert!(!movable || a.latest(end).0 == over);
+            }
             a.check();
             model.check();
+        }
+        for (operation, end) in &open {
+            let told = a.tell(end);
+            prop_assert!(model.pieces.iter().all(|p| p.2 != *operation || p.1 <= told.0));
         }
         for (operation, work) in works.iter().enumerate() {
             prop_assert_eq!(model.work(operation), *work);

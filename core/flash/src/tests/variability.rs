@@ -14,10 +14,10 @@ fn array(variability: Variability) -> (Array, Shape) {
     (Array::new(&shape, &parts.timing, &variability), shape)
 }
 
-/// Erase and lower-page program times of each die.
+/// An erase and a lower page's program on each die.
 fn times(variability: Variability) -> Vec<(u64, u64)> {
     let (a, shape) = array(variability);
-    let of = |plane| (a.erase_time(plane).0, a.program_time(Place { plane, block: 0, page: 0 }).0);
+    let of = |plane| (a.on_chip(plane, Nanos(3_000_000)).0, a.on_chip(plane, Nanos(900_000)).0);
     (0..shape.planes()).map(of).collect()
 }
 
@@ -47,12 +47,15 @@ fn some_chips_are_bad() {
 fn pages_differ_and_stay_as_they_are() {
     let (mut a, _) = array(Variability { seed: 3, page_spread: 100, ..Variability::default() });
     let at = |block, page| Place { plane: 0, block, page };
-    let program = |a: &Array, block, page| a.program_time(at(block, page)).0;
-    assert_eq!(program(&a, 1, 0), program(&a, 1, 0));
-    let drawn: Vec<u64> = (0..6).map(|page| program(&a, 0, page)).collect();
+    let program = |a: &mut Array, block, page| {
+        let p = a.program(a.plane_free_at(0), at(block, page), UNIT);
+        p.done.0 - p.loaded.0
+    };
+    assert_eq!(program(&mut a, 1, 0), program(&mut a, 1, 0));
+    let drawn: Vec<u64> = (0..6).map(|page| program(&mut a, 0, page)).collect();
     assert!(drawn.iter().all(|t| (810_000..=990_000).contains(t)) && drawn.windows(2).any(|w| w[0] != w[1]));
-    let first = a.read(Nanos(0), at(0, 0), UNIT).0;
-    let later = a.read(Nanos::from_secs(1), at(0, 0), UNIT).0 - 1_000_000_000;
+    let mut read = |now| a.read(now, at(0, 0), UNIT).0 - now.0;
+    let (first, later) = (read(Nanos::from_secs(1)), read(Nanos::from_secs(2)));
     assert_eq!(first, later);
     assert_eq!(a.cycles(0, 0), 0, "wear is not modelled here");
 }
