@@ -219,16 +219,23 @@ impl Array {
         self.luns[lun].settle().max(Nanos(self.locked))
     }
 
-    /// To be asked for right after open work was booked on `plane`: its end, which reads may push.
+    /// To be asked for right after work was booked on `plane`: its end, which reads may push if it is open.
     pub fn open_end(&self, plane: u32, done: Nanos) -> OpenEnd {
-        OpenEnd { done, plane, pushed: self.tails[self.lun_of(plane)].pushed }
+        let index = self.lun_of(plane);
+        OpenEnd::new(plane, done, &self.luns[index], &self.tails[index])
     }
 
-    /// When open work is over at the latest, as things stand: exactly then while it can still move, and never earlier.
+    /// When open work is over at the latest, as things stand. Exactly then, but for work that is over while
+    /// later work of the same tail was pushed; never earlier.
     pub fn latest(&self, end: &OpenEnd) -> Nanos {
         let index = self.lun_of(end.plane);
-        let pushed = Nanos(self.tails[index].pushed - end.pushed);
-        end.done.saturating_add(pushed).min(Nanos(self.luns[index].free)).max(end.done)
+        end.latest(&self.luns[index], &self.tails[index])
+    }
+
+    /// The same end, with what it has been pushed by so far.
+    pub fn renewed(&self, end: &OpenEnd) -> OpenEnd {
+        let index = self.lun_of(end.plane);
+        end.renewed(&self.luns[index], &self.tails[index])
     }
 
     /// Settles the plane, so that the end of open work may be told: not before that work is over, and final.

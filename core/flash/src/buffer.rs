@@ -6,9 +6,11 @@
 //! A unit that is written again while it is dirty takes no new slot. What leaves goes in the order in which it came, a
 //! page (or a page of each plane of a die) at a time.
 
+use crate::array::Array;
 use crate::config::BufferConfig;
 use crate::ftl::{Map, NONE};
 use crate::geometry::UNIT;
+use crate::lun::OpenEnd;
 use crate::name::names;
 use alloc::boxed::Box;
 use alloc::collections::{BinaryHeap, VecDeque};
@@ -98,7 +100,8 @@ pub(crate) struct Buffer {
     dirty: u32,
     /// Dirty or leaving.
     held: u32,
-    leaving: BinaryHeap<Reverse<(Nanos, u32)>>,
+    /// Programs under way, the one that ends first on top, and their units.
+    leaving: BinaryHeap<Reverse<(OpenEnd, u32)>>,
     policy: Box<dyn FlushPolicy>,
     /// Units of one program.
     program: u32,
@@ -134,17 +137,27 @@ impl Buffer {
         self.dirty
     }
 
-    /// When there is room for one more unit; [`Nanos::NEVER`] where something has to leave first.
-    pub(crate) fn admit(&mut self, now: Nanos) -> Nanos {
+    /// When there is room for one more unit; [`Nanos::NEVER`] where something has to leave first. A program that has to
+    /// be waited for is not suspended any more: its end is now a promise.
+    pub(crate) fn admit(&mut self, now: Nanos, silicon: &mut Array) -> Nanos {
         if self.held < self.capacity() {
             return now;
         }
         let mut at = now;
-        while let Some(Reverse((done, units))) = self.leaving.peek().copied() {
-            if done > at && self.held < self.capacity() {
+        while let Some(Reverse((end, units))) = self.leaving.peek().copied() {
+            if end.done > at && self.held < self.capacity() {
                 break;
             }
-            at = at.max(done);
+            let renewed = silicon.renewed(&end);
+            if renewed.done > end.done {
+                // Reads have pushed it: another one may end first.
+                self.leaving.pop();
+                self.leaving.push(Reverse((renewed, units)));
+                continue;
+            }
+            if end.done > at {
+                at = silicon.tell(&end);
+            }
             self.held -= units;
             self.leaving.pop();
         }
@@ -220,9 +233,9 @@ impl Buffer {
         (!lpns.is_empty()).then_some(stream as u8)
     }
 
-    /// So many units that were taken out are in flash at `done`.
-    pub(crate) fn leave(&mut self, units: u32, done: Nanos) {
-        self.leaving.push(Reverse((done, units)));
+    /// So many units that were taken out are in flash at that end.
+    pub(crate) fn leave(&mut self, units: u32, end: OpenEnd) {
+        self.leaving.push(Reverse((end, units)));
     }
 
     /// Power loss: everything is gone. The units that were dirty, with the writes that each stood for.

@@ -4,9 +4,10 @@ use crate::buffer::Flush;
 use crate::ftl::{GcMode, Separate, Victim, Wear};
 use crate::geometry::{Geometry, GeometryError, Shape, UNIT};
 use crate::host::HostTiming;
+use crate::lun::Promise;
 use crate::name::names;
 use crate::preset::Preset;
-use crate::timing::{Timing, TimingError};
+use crate::timing::{Gate, Timing, TimingError};
 use crate::variability::{Variability, VariabilityError};
 use alloc::format;
 use alloc::string::String;
@@ -322,6 +323,14 @@ const BLOCK_UNITS_MAX: u32 = crate::ftl::BLOCK_UNITS_MAX;
 const UNITS_MAX: u32 = crate::ftl::UNITS_MAX;
 
 impl Config {
+    /// Whether programs of the host's data may be suspended: writes are complete before them, the chip can, and planes that
+    /// are programmed together also stop together.
+    pub(crate) fn promise(&self) -> Promise {
+        let apart = self.ftl.multi_plane && self.timing.gate == Gate::Plane;
+        let early = self.buffer.size.0 > 0 && self.buffer.early;
+        if early && self.timing.suspend.program.is_some() && !apart { Promise::Open } else { Promise::Told }
+    }
+
     /// Blocks of a plane that cannot hold the host's data: those being written, those kept free, and one so that not all of
     /// the others can be wholly valid.
     pub(crate) fn reserve(streams: u32, cached: bool, start: u32) -> u32 {

@@ -3,9 +3,11 @@
 use crate::array::Array;
 use crate::buffer::{Buffer, FlushPolicy};
 use crate::config::{Config, ConfigError, Plan, UnmappedRead, WriteZeroes};
+use crate::durable::Durable;
 use crate::ftl::{GcMode, NONE, PageFtl, Separation, TAG, VictimPolicy, WearPolicy};
 use crate::geometry::{Place, Shape, UNIT};
 use crate::host::{Host, HostOp};
+use crate::lun::Promise;
 use crate::stats::{Stats, WearSpread};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -42,7 +44,7 @@ pub struct Flash {
     logical: u32,
     pub(crate) config: Config,
     /// When the last program of the host's data is done.
-    durable: Nanos,
+    durable: Durable,
     pub(crate) origin: Nanos,
     /// Units of one program.
     pub(crate) program: u32,
@@ -63,6 +65,7 @@ impl Flash {
         let streams = config.ftl.streams;
         let planes = if config.ftl.multi_plane { plan.shape.planes_per_die() } else { 1 };
         let program = plan.shape.units_per_page() * planes;
+        let open = if ftl.promise == Promise::Open { plan.shape.planes() } else { 0 };
         Ok(Flash {
             silicon,
             host: Host::new(&config.host),
@@ -72,7 +75,7 @@ impl Flash {
             streams,
             logical: plan.logical,
             config: *config,
-            durable: now,
+            durable: Durable::new(now, open),
             origin: now,
             program,
             batch: Vec::with_capacity(program as usize),
@@ -174,6 +177,8 @@ impl Flash {
         if self.buffer.is_some() {
             self.expire(now);
         }
+        // Collection that blocks the controller blocks its buffer too.
+        let now = now.max(self.silicon.locked_until());
         match op {
             FlashOp::Read => {
                 let begin = self.host.fetch(now, HostOp::Read, bytes);
@@ -314,7 +319,7 @@ impl Flash {
                 None => self.refuse(),
             }
         }
-        self.durable = self.durable.max(done);
+        self.durable.told(done);
         done
     }
 
@@ -341,7 +346,7 @@ impl Flash {
         }
         if !self.config.buffer.early || (fua && !self.config.buffer.protected) {
             self.destage_all(done);
-            return done.max(self.durable);
+            return done.max(self.durable.tell(now, &mut self.silicon));
         }
         done
     }
@@ -350,13 +355,13 @@ impl Flash {
     fn insert(&mut self, now: Nanos, lpn: u32, hint: u8) -> Nanos {
         let stream = self.stream(lpn, hint);
         let Some(buffer) = &mut self.buffer else { return now };
-        let mut at = buffer.admit(now);
+        let mut at = buffer.admit(now, &mut self.silicon);
         if at > now {
             self.ftl.stats.buffer_waits += 1;
         }
         while at == Nanos::NEVER {
             self.destage(now);
-            at = self.buffer.as_mut().map_or(now, |b| b.admit(now));
+            at = self.buffer.as_mut().map_or(now, |b| b.admit(now, &mut self.silicon));
         }
         let Some(buffer) = &mut self.buffer else { return now };
         buffer.insert(at, &mut self.ftl.map, lpn, stream);
@@ -379,11 +384,12 @@ impl Flash {
         match self.ftl.write(now, &mut self.silicon, u32::from(stream), &self.batch) {
             Some(done) => {
                 self.ftl.flights.count(&self.writes);
-                self.durable = self.durable.max(done);
-                buffer.leave(units, done);
+                let end = self.silicon.open_end(self.ftl.programmed, done);
+                self.durable.open(end);
+                buffer.leave(units, end);
             }
             None => {
-                buffer.leave(units, now);
+                buffer.leave(units, self.silicon.open_end(0, now));
                 self.ftl.map.take_back(&self.batch);
                 self.refuse();
             }
@@ -433,7 +439,7 @@ impl Flash {
             return now;
         }
         self.destage_all(now);
-        now.max(self.durable)
+        self.durable.tell(now, &mut self.silicon)
     }
 }
 

@@ -26,6 +26,7 @@ mod calendar;
 mod cell;
 mod check;
 mod config;
+mod durable;
 mod flash;
 mod ftl;
 mod geometry;

@@ -49,7 +49,11 @@ pub(crate) struct Tail {
     /// How long its slowest operation takes to stop.
     stop: u64,
     /// By how much reads have pushed it and its predecessors.
-    pub pushed: u64,
+    pushed: u64,
+    /// By how much they had when it began.
+    begun: u64,
+    /// Which one it is.
+    number: u32,
     /// How many more reads may push it.
     credits: u32,
 }
@@ -93,7 +97,8 @@ impl Lun {
     pub fn added(&mut self, tail: &mut Tail, now: u64, before: u64, start: u64, stop: Nanos, limit: u32) {
         if self.soft >= before || before <= now {
             self.soft = start;
-            *tail = Tail { firm: before, pushed: tail.pushed, ..Tail::default() };
+            let (pushed, number) = (tail.pushed, tail.number.wrapping_add(1));
+            *tail = Tail { firm: before, pushed, begun: pushed, number, ..Tail::default() };
         }
         tail.stop = tail.stop.max(stop.0);
         tail.credits = tail.credits.saturating_add(if limit == 0 { u32::MAX } else { limit });
@@ -144,15 +149,51 @@ impl Lun {
     }
 }
 
-/// The end of open work, as it was when it was booked: what to keep until somebody asks.
+/// The end of work as it was when it was booked: what to keep until somebody asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct OpenEnd {
     /// The end that was answered.
     pub done: Nanos,
     /// The plane.
     pub plane: u32,
-    /// What its tail had been pushed by then.
-    pub(crate) pushed: u64,
+    /// Its tail, and by how much that and its predecessors had been pushed; [`STAYS`]: it will not move.
+    number: u32,
+    pushed: u64,
+}
+
+/// Work that was told from the start.
+const STAYS: u64 = u64::MAX;
+
+impl OpenEnd {
+    /// Of work that was just booked.
+    pub(crate) fn new(plane: u32, done: Nanos, lun: &Lun, tail: &Tail) -> OpenEnd {
+        let pushed = if lun.soft < lun.free { tail.pushed } else { STAYS };
+        OpenEnd { done, plane, number: tail.number, pushed }
+    }
+
+    /// Of nothing.
+    pub(crate) fn stays(plane: u32, done: Nanos) -> OpenEnd {
+        OpenEnd { done, plane, number: 0, pushed: STAYS }
+    }
+
+    /// Whether it will not move.
+    pub(crate) fn is_told(&self) -> bool {
+        self.pushed == STAYS
+    }
+
+    /// The same, as things stand now.
+    pub(crate) fn renewed(&self, lun: &Lun, tail: &Tail) -> OpenEnd {
+        let pushed = if tail.number == self.number && !self.is_told() { tail.pushed } else { STAYS };
+        OpenEnd { done: self.latest(lun, tail), pushed, ..*self }
+    }
+
+    /// When that work is over at the latest.
+    pub(crate) fn latest(&self, lun: &Lun, tail: &Tail) -> Nanos {
+        // A later tail's pushes are not its own.
+        let now = if tail.number == self.number { tail.pushed } else { tail.begun };
+        let pushed = Nanos(now.saturating_sub(self.pushed));
+        self.done.saturating_add(pushed).min(Nanos(lun.free)).max(self.done)
+    }
 }
 
 impl Suspend {

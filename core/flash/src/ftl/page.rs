@@ -11,6 +11,7 @@ use super::wear::WearPolicy;
 use crate::array::Array;
 use crate::config::{Config, Plan};
 use crate::geometry::{Place, Shape, UNIT};
+use crate::lun::Promise;
 use crate::rng::{Rng, mix};
 use crate::stats::{Stats, WearSpread};
 use alloc::boxed::Box;
@@ -88,6 +89,10 @@ pub struct PageFtl {
     pub(crate) scratch: Vec<u32>,
     pub(crate) times: PageTimes,
     route: Route,
+    /// Whether ends of the host's programs may move: nobody waits for them.
+    pub(crate) promise: Promise,
+    /// The plane of the last program.
+    pub(crate) programmed: u32,
     seed: u64,
     factory_bad: u32,
     multi_plane: bool,
@@ -130,6 +135,8 @@ impl PageFtl {
             scratch: vec![0; shape.units_per_block() as usize],
             times: PageTimes::mean(silicon, &shape),
             route: Route::new(&shape, ftl.multi_plane),
+            promise: config.promise(),
+            programmed: 0,
             seed: config.seed,
             factory_bad: ftl.factory_bad,
             multi_plane: ftl.multi_plane && shape.planes_per_die() > 1,
@@ -285,9 +292,11 @@ impl PageFtl {
         let together = places().all(|p| p.page == first.page) && units as u32 % die.len() as u32 == 0;
         if together && die.len() > 1 {
             let bytes = units as u32 / die.len() as u32 * UNIT;
-            return silicon.program_planes(now, *first, die.len() as u32, bytes).done;
+            self.programmed = first.plane;
+            return silicon.program_planes_as(now, *first, die.len() as u32, bytes, self.promise).done;
         }
         let bytes = (units as u32).min(page_units) * UNIT;
+        self.programmed = first.plane;
         places().fold(now, |done, p| done.max(silicon.program(now, *p, bytes).done))
     }
 
@@ -295,11 +304,12 @@ impl PageFtl {
     fn program(&mut self, now: Nanos, silicon: &mut Array, kind: u32, place: Place, units: u32) -> Nanos {
         if kind == self.kinds.map {
             self.stats.map_programs += 1;
-        } else {
-            self.stats.page_programs += 1;
-            self.stats.padding += u64::from(self.map.shape.units_per_page() - units);
+            return silicon.program(now, place, units * UNIT).done;
         }
-        silicon.program(now, place, units * UNIT).done
+        self.stats.page_programs += 1;
+        self.stats.padding += u64::from(self.map.shape.units_per_page() - units);
+        self.programmed = place.plane;
+        silicon.program_as(now, place, units * UNIT, self.promise).done
     }
 
     /// Binds the units of one page to the point's next one.

@@ -3,6 +3,7 @@
 extern crate std;
 
 mod calendar;
+mod drive;
 mod geometry;
 mod peers;
 mod relocate;

@@ -1,0 +1,104 @@
+//! The whole drive: what its parts promise together.
+
+use crate::model::{geometry, small, timing};
+use crate::*;
+use alloc::vec::Vec;
+use weir_units::{Bytes, Nanos};
+
+/// A drive of four planes with a write buffer of 16 units, whose programs may be suspended or not.
+fn drive(suspend: Option<Nanos>) -> Flash {
+    let mut config = small(geometry(2, 2, 32, 16, 1), 0.5);
+    config.timing = Timing { suspend: Suspend { program: suspend, erase: None, limit: 4 }, ..timing() };
+    config.buffer = BufferConfig { size: Bytes(16 * 4096), ..BufferConfig::NONE };
+    Flash::new(&config, Nanos(0)).unwrap()
+}
+
+const WRITE: FlashOp = FlashOp::Write { fua: false };
+
+#[test]
+fn reads_need_not_wait_for_programs_that_can_be_suspended() {
+    let worst = |suspend| {
+        let mut flash = drive(suspend);
+        let mut worst = Nanos(0);
+        for i in 0..200 {
+            let now = Nanos::from_micros(400 * i);
+            flash.submit(now, WRITE, i as u32 % 32, 1);
+            let read = Nanos(now.0 + 50_000);
+            let end = flash.submit(read, FlashOp::Read, (i as u32 + 16) % 32, 1);
+            worst = worst.max(end.saturating_sub(read));
+        }
+        flash.check();
+        worst
+    };
+    let (with, without) = (worst(Some(Nanos(5_000))), worst(None));
+    assert!(with.0 * 2 < without.0, "{with} against {without}");
+}
+
+#[test]
+fn a_flush_is_told_the_end_of_programs_that_reads_have_pushed() {
+    let mut flash = drive(Some(Nanos(5_000)));
+    for i in 0..16 {
+        flash.submit(Nanos(0), WRITE, i, 1);
+    }
+    let unpushed = drive(None);
+    let planes = flash.shape().planes();
+    let free = |flash: &Flash| (0..planes).map(|p| flash.array().plane_free_at(p)).max().unwrap();
+    let before = free(&flash);
+    assert_eq!(free(&unpushed), Nanos(0));
+    for i in 0..16 {
+        flash.submit(Nanos(20_000), FlashOp::Read, i, 1);
+    }
+    assert!(free(&flash) > before, "reads push programs");
+    let flushed = flash.submit(Nanos(30_000), FlashOp::Flush, 0, 0);
+    assert!(flushed >= before && free(&flash) <= flushed, "{flushed}");
+    // Told is told: reads wait now.
+    let ends = (0..16).map(|i| flash.submit(Nanos(40_000), FlashOp::Read, i, 1)).max().unwrap();
+    assert!(ends > flushed && free(&flash) > flushed);
+    assert_eq!(flash.submit(Nanos(50_000), FlashOp::Flush, 0, 0), flushed);
+}
+
+#[test]
+fn a_full_buffer_waits_for_programs_as_late_as_they_are() {
+    // Writes come faster than they can be programmed, and reads push the programs all the while. Whenever a write is told,
+    // no more units are on their way than the buffer holds.
+    let mut flash = drive(Some(Nanos(5_000)));
+    let mut on_their_way: Vec<OpenEnd> = Vec::new();
+    let (mut now, mut pushed) = (Nanos(0), 0);
+    for i in 0..1_000 {
+        let before = flash.stats().page_programs;
+        now = flash.submit(now, WRITE, i % 32, 1);
+        if flash.stats().page_programs > before {
+            let plane = flash.ftl.programmed;
+            on_their_way.push(flash.array().open_end(plane, flash.array().plane_free_at(plane)));
+        }
+        for end in &mut on_their_way {
+            let renewed = flash.array().renewed(end);
+            pushed += u32::from(renewed.done > end.done);
+            *end = renewed;
+        }
+        on_their_way.retain(|end| end.done > now);
+        assert!(on_their_way.len() <= 16, "{} units in a buffer of 16 at {now}", on_their_way.len());
+        flash.submit(now, FlashOp::Read, (i * 7 + 3) % 32, 1);
+    }
+    assert!(pushed > 100, "reads have pushed programs {pushed} times");
+    assert_eq!(flash.stats().erases, 0);
+    flash.check();
+}
+
+#[test]
+fn collection_that_blocks_the_controller_blocks_everything() {
+    let mut config = small(geometry(2, 1, 32, 16, 1), 0.5);
+    config.buffer = BufferConfig { size: Bytes(64 * 4096), ..BufferConfig::NONE };
+    config.ftl.gc.mode = GcMode::Controller;
+    let mut flash = Flash::new(&config, Nanos(0)).unwrap();
+    let units = flash.units();
+    let (mut now, mut blocked) = (Nanos(0), 0);
+    for i in 0..20 * units {
+        let locked = flash.array().locked_until();
+        let end = flash.submit(now, WRITE, (i * 7919) % units, 1);
+        assert!(end >= locked, "a write at {now} got through at {end}, before {locked}");
+        blocked += u32::from(locked > now);
+        now = Nanos(now.0.max(end.0.min(now.0 + 10_000)));
+    }
+    assert!(blocked > 0, "nothing was ever collected");
+}
