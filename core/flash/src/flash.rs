@@ -48,6 +48,8 @@ pub struct Flash {
     pub(crate) origin: Nanos,
     /// Units of one program.
     pub(crate) program: u32,
+    /// Bytes that leave the flash in one go.
+    burst: u32,
     batch: Vec<u32>,
     writes: Vec<u32>,
     read_only: bool,
@@ -78,6 +80,7 @@ impl Flash {
             durable: Durable::new(now, open),
             origin: now,
             program,
+            burst: if config.timing.burst_bytes == 0 { u32::MAX } else { config.timing.burst_bytes },
             batch: Vec::with_capacity(program as usize),
             writes: Vec::with_capacity(program as usize),
             read_only: false,
@@ -182,8 +185,7 @@ impl Flash {
         match op {
             FlashOp::Read => {
                 let begin = self.host.fetch(now, HostOp::Read, bytes);
-                let ready = self.read(begin, lpn, end);
-                self.host.deliver(ready, bytes)
+                self.read(begin, lpn, end, true)
             }
             FlashOp::Write { fua } => {
                 let begin = self.host.fetch(now, HostOp::Write, bytes);
@@ -210,11 +212,16 @@ impl Flash {
     /// A write is about to change a part of the unit: when the rest of it is at hand. `now` where the buffer has it, or
     /// nobody.
     pub fn modify(&mut self, now: Nanos, lpn: u32) -> Nanos {
-        if lpn < self.logical && self.ftl.map.l2p[lpn as usize] & TAG == 0 { self.read(now, lpn, lpn + 1) } else { now }
+        if lpn < self.logical && self.ftl.map.l2p[lpn as usize] & TAG == 0 {
+            self.read(now, lpn, lpn + 1, false)
+        } else {
+            now
+        }
     }
 
+    /// Reads the units; `to_host`, each page crosses the link as soon as it is off the flash.
     #[inline]
-    fn read(&mut self, now: Nanos, lpn: u32, end: u32) -> Nanos {
+    fn read(&mut self, now: Nanos, lpn: u32, end: u32, to_host: bool) -> Nanos {
         self.ftl.stats.host_reads += u64::from(end - lpn);
         let mut done = now;
         let mut run = Run { page: NONE, unit: NONE, units: 0, at: now };
@@ -222,7 +229,8 @@ impl Flash {
             let at = self.ftl.look_up(now, &mut self.silicon, lpn, false);
             let word = self.ftl.map.l2p[lpn as usize];
             if word & TAG != 0 {
-                done = done.max(self.read_elsewhere(at, lpn, word));
+                let ready = self.read_elsewhere(at, lpn, word);
+                done = done.max(self.hand_over(ready, 1, to_host));
                 continue;
             }
             let page = self.ftl.map.shape.page_of(word);
@@ -231,19 +239,34 @@ impl Flash {
                 run.at = run.at.max(at);
                 continue;
             }
-            done = done.max(self.read_run(run));
+            done = done.max(self.read_run(run, to_host));
             run = Run { page, unit: word, units: 1, at };
         }
-        done.max(self.read_run(run))
+        done.max(self.read_run(run, to_host))
     }
 
     #[inline]
-    fn read_run(&mut self, run: Run) -> Nanos {
+    fn read_run(&mut self, run: Run, to_host: bool) -> Nanos {
         if run.units == 0 {
             return run.at;
         }
         let place = self.ftl.place(run.unit);
-        self.read_page(run.at, place, run.units)
+        let ready = self.read_page(run.at, place, run.units);
+        self.hand_over(ready, run.units, to_host)
+    }
+
+    /// Units that are in the drive at `ready`: when who asked has them.
+    #[inline]
+    fn hand_over(&mut self, ready: Nanos, units: u32, to_host: bool) -> Nanos {
+        let bytes = units * UNIT;
+        if !to_host {
+            return ready;
+        }
+        if bytes <= self.burst {
+            return self.host.deliver(ready, bytes);
+        }
+        let apart = self.silicon.transfer_time(self.burst);
+        self.host.deliver_pieces(ready, bytes, self.burst, apart)
     }
 
     #[inline]

@@ -102,3 +102,48 @@ fn collection_that_blocks_the_controller_blocks_everything() {
     }
     assert!(blocked > 0, "nothing was ever collected");
 }
+
+/// A preset with fewer blocks: nothing that a single command takes depends on their number.
+fn preset(preset: Preset, blocks: u32) -> Flash {
+    let mut config = Config::preset(preset, true);
+    config.geometry.blocks = blocks;
+    config.ftl.capacity = None;
+    config.ftl.over_provisioning = 0.25;
+    Flash::new(&config, Nanos(0)).unwrap()
+}
+
+#[test]
+fn the_peers_idle_vectors_hold_for_the_whole_drive() {
+    let later = |n: u64| Nanos::from_millis(100 * n);
+    let took = |flash: &mut Flash, at: Nanos, op, lpn, units| flash.submit(at, op, lpn, units).0 - at.0;
+
+    let mut f = preset(Preset::FemuBbssd, 32);
+    assert_eq!(took(&mut f, later(0), WRITE, 0, 1), 200_000, "4K write");
+    assert_eq!(took(&mut f, later(1), FlashOp::Read, 0, 1), 40_000, "4K read");
+    assert_eq!(took(&mut f, later(2), WRITE, 0, 16), 200_000, "64K over 16 LUNs");
+    assert_eq!(took(&mut f, later(3), FlashOp::Read, 0, 16), 40_000);
+    assert_eq!(took(&mut f, later(4), FlashOp::Read, 3, 1), 40_000);
+    assert_eq!(took(&mut f, later(4), FlashOp::Read, 3, 1), 80_000, "two reads on one LUN");
+    assert_eq!(took(&mut f, later(5), FlashOp::Read, 100, 1), 0, "never written, as the code has it");
+
+    let mut f = preset(Preset::Nvmevirt970Pro, 64);
+    assert_eq!(took(&mut f, later(0), WRITE, 0, 1), 5_612, "4K buffered write");
+    // A page of eight units for each of the sixteen dies: the first page of a block is LSB, the second MSB.
+    for (i, lpn) in (0..256).step_by(8).enumerate() {
+        f.submit(later(1 + i as u64), WRITE, lpn, 8);
+    }
+    f.submit(later(50), FlashOp::Flush, 0, 0);
+    let reads: Vec<u64> =
+        (0..256).step_by(8).zip(60..).map(|(lpn, i)| took(&mut f, later(i), FlashOp::Read, lpn, 1)).collect();
+    assert!(reads.iter().all(|t| [57_276, 69_276].contains(t)), "{reads:?}");
+    assert!(reads.contains(&57_276) && reads.contains(&69_276));
+    // A whole flash page, where it was written in one go: in two pieces over channel and link.
+    let whole = (8..240).step_by(8).zip(100..).map(|(lpn, i)| took(&mut f, later(i), FlashOp::Read, lpn, 8)).min();
+    assert_eq!(whole, Some(30_490 + 30_013 + 256 * 152 + 128 * 36));
+
+    let mut f = preset(Preset::NvmevirtZn540, 64);
+    assert_eq!(took(&mut f, later(0), WRITE, 0, 1), 5_600 + 600 + 32 * 40);
+    f.submit(later(1), WRITE, 1, 100);
+    f.submit(later(2), FlashOp::Flush, 0, 0);
+    assert_eq!(took(&mut f, later(3), FlashOp::Read, 5, 1), 79_952);
+}

@@ -153,3 +153,21 @@ fn what_was_busy_is_counted_once() {
     assert_eq!(a.utilisation(Nanos(ERASE / 2)).dies[3], Nanos(ERASE / 4));
     assert_eq!(a.utilisation(Nanos(TRANSFER / 2)).channels[1], Nanos(TRANSFER / 2));
 }
+
+#[test]
+fn cache_reads_overlap_and_plain_reads_do_not() {
+    let parts = Preset::FemuOc.parts(false);
+    let shape = parts.geometry.shape().unwrap();
+    let ends = |cache_read, transfer: u64| {
+        let channel = Wire::proportional(16384, transfer);
+        let timing = Timing { read: uniform(READ), channel, cache_read, cache_busy: Nanos(100), ..parts.timing };
+        let mut a = Array::new(&shape, &timing, &parts.variability);
+        [0, 1, 2].map(|page| a.read(Nanos(0), Place { page, ..at(0) }, 16384).0)
+    };
+    // Transfers shorter than the array read hide behind it, but for the last.
+    assert_eq!(ends(true, TRANSFER), [1, 2, 3].map(|n| n * (READ + 100) + TRANSFER));
+    assert_eq!(ends(false, TRANSFER), [1, 2, 3].map(|n| n * (READ + TRANSFER)));
+    // Longer ones hide the array reads: the next page waits for the cache register, then moves there.
+    let long = 2 * READ;
+    assert_eq!(ends(true, long), [1, 2, 3].map(|n| READ + n * (long + 100)));
+}
