@@ -14,9 +14,17 @@
 //!
 //!  Geometry ── checked ──> Shape        channels, dies, planes, blocks, pages, 4 KiB units
 //!  Timing, Variability ──> Array
+//!  (a Preset has all)      ├ Lun        a plane or die: one operation after the other, and what may still be suspended
+//!                          ├ Calendar   a channel: disjoint intervals, holes are filled
 //!                          └ Wire       how long bytes take
 //!  ZoneConfig          ──> ZonedFlash   zones instead of a page map, on an Array
 //! ```
+//! A completion that was answered never moves. Work that nobody was told about ([`Promise::Open`]) may be suspended by a
+//! read until somebody asks for its end ([`Array::tell`]).
+//!
+//! **Left out**: collection booked in aggregate ([`Relocation`]) has no retries and counts no reads for read disturb;
+//! a suspended program's successors keep the channel time that they were given; planes programmed together wear as the
+//! first one's block; queues inside the peers (NVMeVirt's credit ring, MQSim's transaction scheduler) are not imitated.
 
 extern crate alloc;
 
