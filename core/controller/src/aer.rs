@@ -8,18 +8,20 @@ use alloc::vec::Vec;
 use weir_spec::nvme::feature::async_config;
 use weir_spec::nvme::log::critical_warning::{READ_ONLY, RELIABILITY};
 use weir_spec::nvme::log::{AsyncEvent, event_type};
+use weir_spec::nvme::zns;
 
 /// Asynchronous event requests a controller holds (AERL + 1).
 pub(crate) const LIMIT: usize = 4;
 
 /// Everything that can be reported, most urgent first; a set of them is a bit mask.
-const EVENTS: [AsyncEvent; 7] = [
+const EVENTS: [AsyncEvent; 8] = [
     AsyncEvent::PERSISTENT_INTERNAL_ERROR,
     AsyncEvent::INVALID_DOORBELL_REGISTER,
     AsyncEvent::INVALID_DOORBELL_VALUE,
     AsyncEvent::RELIABILITY,
     AsyncEvent::TEMPERATURE,
     AsyncEvent::NAMESPACE_ATTRIBUTE,
+    AsyncEvent::ZONE_DESCRIPTOR_CHANGED,
     AsyncEvent::DISCOVERY_CHANGE,
 ];
 
@@ -44,6 +46,7 @@ fn wanted(event: AsyncEvent, config: u32) -> bool {
         (_, AsyncEvent::RELIABILITY) => config & u32::from(RELIABILITY | READ_ONLY) != 0,
         (event_type::SMART, _) => config & async_config::SMART != 0,
         (_, AsyncEvent::NAMESPACE_ATTRIBUTE) => config & async_config::NAMESPACE != 0,
+        (_, AsyncEvent::ZONE_DESCRIPTOR_CHANGED) => config & zns::NOTICES != 0,
         (_, AsyncEvent::DISCOVERY_CHANGE) => config & async_config::DISCOVERY != 0,
         _ => true,
     }

@@ -1,14 +1,15 @@
 //! Bytes into events: honest and hostile hosts of every model at once, over one drive, for fuzzing and property tests.
 
-use crate::model::{Fabric, Ring, World, admin, io};
+use crate::model::{Fabric, Ring, World, admin, enabling, io};
 use crate::queue::{NONE, SqState};
 use crate::{
     Attach, ClassFrom, Config, ControllerHandle, Cost, DiscoveryRecord, Event, Model, NamespaceConfig, Op, Owner,
-    Request, SqHandle, Tag, TenantConfig,
+    Request, SqHandle, Tag, TenantConfig, ZoneConfig, ZonedConfig, ZonedNamespace, Zrwa,
 };
 use alloc::string::String;
 use alloc::vec::Vec;
 use weir_arbiter::{Mechanism, Settings};
+use weir_flash::Preset;
 use weir_spec::nvme::log::{DiscoveryEntry, adrfam, subtype};
 use weir_spec::nvme::{AdminOpcode, Sqe, Status, register};
 use weir_units::{Class, Nanos};
@@ -16,7 +17,7 @@ use zerocopy::FromBytes;
 use zerocopy::little_endian::{U32, U64};
 
 const HOSTS: [&str; 4] = ["nqn.gold", "nqn.silver", "nqn.anybody", "nqn.gold2"];
-const OPCODES: [u8; 8] = [0x02, 0x01, 0x00, 0x05, 0x08, 0x09, 0x02, 0x7e];
+const OPCODES: [u8; 11] = [0x02, 0x01, 0x00, 0x05, 0x08, 0x09, 0x02, 0x7e, 0x79, 0x7a, 0x7d];
 const FRONT: u32 = 900;
 const HOSTILE: u32 = 800;
 const HONEST: u32 = 700;
@@ -71,7 +72,23 @@ fn config(input: &mut Input<'_>) -> Config {
         let start = u64::from(nsid) << 20;
         config.namespaces.push(NamespaceConfig { nsid, start, size: 1 << 20, block_size, uuid: [nsid as u8; 16] });
     }
+    if input.byte() % 2 == 0 {
+        add_zones(&mut config, input);
+    }
     config
+}
+
+/// Namespace 4: eight zones of 16 blocks, of which at most 12 can be written, on flash or not.
+fn add_zones(config: &mut Config, input: &mut Input<'_>) {
+    let zrwa = (input.byte() % 2 == 0).then_some(Zrwa { size: 4, granularity: 2, areas: 1 });
+    let (max_open, more) = (input.below(3) as u32, input.below(2) as u32);
+    let max_active = if more == 0 { 0 } else { max_open + more };
+    let zones = ZoneConfig { zones: 8, size: 16, capacity: 12, max_open, max_active, zrwa, read_across: more == 1 };
+    let flash = ZonedConfig::of(&Preset::FemuBbssd.parts(false), zones, 9);
+    let flash = (input.byte() % 2 == 0).then_some(flash);
+    let size = zones.blocks() << 9;
+    config.namespaces.push(NamespaceConfig { nsid: 4, start: 4 << 20, size, block_size: 512, uuid: [4; 16] });
+    config.zoned.push(ZonedNamespace { nsid: 4, zones, flash });
 }
 
 fn settings(input: &mut Input<'_>) -> Settings {
@@ -94,11 +111,20 @@ pub fn drive(bytes: &[u8]) {
 
 fn command(input: &mut Input<'_>) -> Sqe {
     let mut sqe =
-        io(OPCODES[input.below(8)], input.byte().into(), input.byte().into(), 1 + u32::from(input.byte() % 10));
+        io(OPCODES[input.below(11)], input.byte().into(), input.byte().into(), 1 + u32::from(input.byte() % 10));
     match input.byte() {
-        0..200 => {}
+        0..130 => {}
+        // The zoned namespace, often at the beginning of a zone.
+        130..170 => sqe.nsid = U32::new(4),
+        170..200 => {
+            sqe.nsid = U32::new(4);
+            sqe.set_slba(u64::from(input.byte() % 9) * 16);
+            sqe.cdw13 = U32::new(u32::from(input.byte() % 7) | u32::from(input.byte() % 4) << 8);
+        }
         200..210 => sqe.nsid = U32::new([0, 2, 3, 4, u32::MAX][input.below(5)]),
-        210..220 => sqe.set_slba(u64::from(input.word()) << 40 | 2040),
+        210..215 => sqe.set_slba(u64::from(input.word()) << 40 | 2040),
+        // Zone management: an action, for one zone or all of them.
+        215..220 => sqe.cdw13 = U32::new(u32::from(input.byte()) | u32::from(input.byte() % 4) << 8),
         220..230 => sqe.flags = input.byte(),
         230..240 => (sqe.cdw10, sqe.cdw11, sqe.cdw12) = (input.word().into(), input.word().into(), input.word().into()),
         _ => sqe.cdw11 = U32::new(4),
@@ -188,7 +214,7 @@ impl Actors {
         if let Ok(mut fabric) = Fabric::connect(world, HOSTS[input.below(4)], 100 * (i as u32 + 1), kato) {
             fabric.tags = tags;
             if input.byte() < 250 {
-                let cc = register::Cc(0).with_en(1).with_ams([0, 1, 7][input.below(3)]);
+                let cc = enabling(world).with_ams([0, 1, 7][input.below(3)]);
                 let property = weir_spec::nvme::fabrics::Property {
                     opcode: 0x7f,
                     ofst: U32::new(register::CC),
@@ -214,7 +240,7 @@ impl Actors {
     fn set_cc(&mut self, world: &mut World, input: &mut Input<'_>) {
         let en = u32::from(input.byte() % 4 != 0);
         let cc =
-            register::Cc(0).with_en(en).with_shn(u32::from(input.byte() % 3)).with_ams(u32::from(input.byte() % 2));
+            enabling(world).with_en(en).with_shn(u32::from(input.byte() % 3)).with_ams(u32::from(input.byte() % 2));
         let which = input.below(4);
         if let Some(Some(f)) = self.fabrics.get_mut(which) {
             let property = weir_spec::nvme::fabrics::Property {
@@ -439,7 +465,7 @@ impl Actors {
 
 fn manage(world: &mut World, input: &mut Input<'_>) {
     let tenant = input.below(3) as u16;
-    match input.byte() % 7 {
+    match input.byte() % 8 {
         0 => {
             let class = Class::from_bits(input.byte());
             let _ = world.drive.set_tenant(tenant, class, input.byte() > 128, 1 + u16::from(input.byte() % 4));
@@ -455,6 +481,9 @@ fn manage(world: &mut World, input: &mut Input<'_>) {
         4 => world.drive.set_cost([Cost::Bytes, Cost::Commands, Cost::DeviceTime][input.below(3)]),
         5 => {
             let _ = world.drive.resize_namespace([1, 3, 2][input.below(3)], u64::from(input.byte()) * 4096);
+        }
+        6 => {
+            let _ = world.drive.degrade_zone(4, u32::from(input.byte() % 9), input.byte() % 2 == 0);
         }
         _ => {
             let entry = DiscoveryEntry::tcp(subtype::NVM, "nqn.x", adrfam::IPV4, "::", input.byte().into());

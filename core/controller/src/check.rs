@@ -4,6 +4,7 @@ use crate::controller::Transport;
 use crate::queue::{NONE, Sq, SqState};
 use crate::slots::SlotState;
 use crate::subsystem::Subsystem;
+use crate::zoned::ZonedOp;
 use weir_units::Nanos;
 
 impl Subsystem {
@@ -18,6 +19,7 @@ impl Subsystem {
         }
         self.check_in_flight();
         self.check_completion_queues();
+        self.check_zones();
         self.check_controllers();
         if !self.eager {
             assert!(
@@ -80,6 +82,27 @@ impl Subsystem {
                 "admin commands that are kept"
             );
         }
+    }
+
+    /// Every write in flight is counted in its zone, every reset under way has its zones locked.
+    fn check_zones(&self) {
+        for (i, space) in self.zoned.iter().enumerate() {
+            space.check();
+            let mut expected = alloc::vec![(0u32, false); space.zones().config().zones as usize];
+            for id in 0..self.slots.slots.len() as u32 {
+                match self.slots.owed(id) {
+                    Some(ZonedOp::Write { space, zone, .. }) if *space == i => expected[*zone as usize].0 += 1,
+                    Some(ZonedOp::Reset { space, zones }) if *space == i => {
+                        zones.iter().for_each(|zone| expected[*zone as usize].1 = true);
+                    }
+                    _ => {}
+                }
+            }
+            assert!(space.busy().eq(expected), "namespace {}: writes and resets in flight are counted", space.nsid);
+            let held = |id: &u32| self.slots.slots[*id as usize].state == SlotState::Held;
+            assert!(space.held().iter().all(held), "what is held waits");
+        }
+        assert!(self.slots.released.is_empty(), "nothing is owed any more");
     }
 
     fn check_completion_queues(&self) {

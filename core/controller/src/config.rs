@@ -4,6 +4,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::net::SocketAddr;
 use weir_arbiter::{Mechanism, Settings};
+use weir_flash::{ZoneConfig, ZonedConfig};
 use weir_spec::nvme::fabrics::DISCOVERY_NQN;
 use weir_spec::nvme::log::DiscoveryEntry;
 use weir_units::{Class, Nanos};
@@ -81,6 +82,17 @@ pub struct NamespaceConfig {
     pub uuid: [u8; 16],
 }
 
+/// A namespace of the ZNS command set: makes one of [`Config::namespaces`] zoned.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ZonedNamespace {
+    /// NSID of a namespace that is as large as its zones.
+    pub nsid: u32,
+    /// Its zones, in blocks of the namespace.
+    pub zones: ZoneConfig,
+    /// The flash that they lie on, made for the same zones; `None`: they take no time but the drive's `latency`.
+    pub flash: Option<ZonedConfig>,
+}
+
 /// What a drive is made with. `Config::new` has the defaults.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -122,6 +134,8 @@ pub struct Config {
     pub tenants: Vec<TenantConfig>,
     /// Namespaces.
     pub namespaces: Vec<NamespaceConfig>,
+    /// Which of them are zoned.
+    pub zoned: Vec<ZonedNamespace>,
 }
 
 impl Config {
@@ -147,6 +161,7 @@ impl Config {
             admin_rate: 1000,
             tenants: Vec::new(),
             namespaces: Vec::new(),
+            zoned: Vec::new(),
         }
     }
 

@@ -13,6 +13,7 @@ use core::net::SocketAddr;
 use weir_arbiter::{Burst, GroupKey, Mechanism, Quanta, Settings, Weights};
 use weir_spec::nvme::Sqe;
 use weir_spec::nvme::feature::Arbitration;
+use weir_spec::nvme::log::AsyncEvent;
 use weir_spec::nvme::register::{Aqa, Cc, Csts, ams};
 use weir_units::Nanos;
 
@@ -116,6 +117,8 @@ pub(crate) struct Controller {
     pub aer: Aer,
     pub errors: ErrorLog,
     pub changed: Vec<u32>,
+    /// Zones whose descriptors the drive changed, ascending: NSID and first block.
+    pub changed_zones: Vec<(u32, u64)>,
     /// KATO as the host set it, ms.
     pub kato: u32,
     /// When the keep alive timer expires, or, while the controller is not enabled or shut down, the association ends.
@@ -136,6 +139,12 @@ impl Controller {
             Transport::Front => ClassFrom::Peer,
         };
         self.class_from.unwrap_or(tenant) == here
+    }
+
+    /// DW1 of an event's completion: of a changed zone its namespace (ZNS 1.1, 4.1.2).
+    pub fn event_nsid(&self, event: AsyncEvent) -> u32 {
+        let zone = self.changed_zones.first().filter(|_| event == AsyncEvent::ZONE_DESCRIPTOR_CHANGED);
+        zone.map_or(0, |(nsid, _)| *nsid)
     }
 
     pub fn ready(&self) -> bool {

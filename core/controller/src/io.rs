@@ -8,12 +8,13 @@
 
 use crate::config::Cost;
 use crate::event::{Effect, Effects, Io, Op, Request, SlotId, SqHandle};
-use crate::host::{DataPointer, Host, Tag};
+use crate::host::{DataPointer, Host, Owner, Tag};
 use crate::namespace::{self, Plan};
 use crate::queue::{Command, NONE, SqState, check_pointer, data_pointer, flag};
 use crate::slots::SlotState;
 use crate::stats::Work;
 use crate::subsystem::Subsystem;
+use crate::zoned::ZonedOp;
 use weir_spec::nvme::nvm::DsmRange;
 use weir_spec::nvme::{Cqe, IoOpcode, Sqe, Status};
 use weir_units::Nanos;
@@ -95,6 +96,9 @@ impl Subsystem {
                 Some(io) => effects.push(Effect::Io(io)),
                 None => break,
             }
+        }
+        if !self.zoned.is_empty() {
+            self.elapse(now, host);
         }
         self.serve_io(now, host, effects);
         if self.slots.used > 0 && self.busy_since.is_none() {
@@ -246,6 +250,9 @@ impl Subsystem {
         host: &mut H,
         effects: &mut Effects,
     ) {
+        if plan.zoned {
+            return self.start_zoned(now, (queue, command, plan, data), host);
+        }
         let (mut offset, mut len, mut ranges) = (plan.offset, plan.len, NONE);
         if plan.op == Op::Deallocate && !command.is(flag::RANGE) {
             match self.gather(queue, command, &data, host) {
@@ -338,15 +345,24 @@ impl Subsystem {
     #[cold]
     fn done_else<H: Host>(&mut self, now: Nanos, id: u32, status: Status, host: &mut H) {
         let slot = self.slots.slots[id as usize];
-        if slot.ranges != NONE && slot.queue != NONE && status.is_success() {
+        if slot.ranges != NONE && (slot.queue != NONE || self.slots.resets(slot.ranges)) && status.is_success() {
             if let Some((offset, len)) = self.slots.work(slot.ranges).next() {
-                let (owner, data) = (self.sq(slot.queue).owner, DataPointer::tag(Tag(slot.tag)));
+                let owner = if slot.queue == NONE { Owner(u32::MAX) } else { self.sq(slot.queue).owner };
+                let data = DataPointer::tag(Tag(slot.tag));
                 let (op, nsid) = (Op::Deallocate, slot.nsid);
                 let io = Io { slot: SlotId(id), owner, data, op, nsid, offset, len, fua: false };
                 return self.slots.make_ready(id, io);
             }
         }
+        let owed = self.slots.owed(id).cloned();
         self.release(now, id);
+        if let Some(op) = &owed {
+            // Media and data integrity errors; a host that failed to deliver leaves its zone as it is.
+            if status.sct() == Status::WRITE_FAULT.sct() {
+                self.spoil_zones(op);
+            }
+            self.settle_released(now);
+        }
         if slot.internal {
             return self.flushed(slot.tag, id, status);
         }
@@ -362,12 +378,28 @@ impl Subsystem {
             self.tenants[tenant].work.errors += 1;
             self.log_error(slot.queue, slot.cid, status, (slot.slba, slot.nsid));
         }
-        self.finish(slot.queue, slot.cid, slot.tag, status, 0, host);
+        let result = match owed {
+            Some(ZonedOp::Write { result, .. }) if status.is_success() => result,
+            _ => 0,
+        };
+        self.finish(slot.queue, slot.cid, slot.tag, status, result, host);
+    }
+
+    /// Commands without I/O whose time has passed are complete; what dead ones owed to zones is settled.
+    #[cold]
+    fn elapse<H: Host>(&mut self, now: Nanos, host: &mut H) {
+        let mut at = 0;
+        while let Some(id) = self.slots.elapsed.get(at).copied() {
+            self.done(now, id, Status::SUCCESS, host);
+            at += 1;
+        }
+        self.slots.elapsed.clear();
+        self.settle_released(now);
     }
 
     /// Completes a command that never reached the media.
     #[cold]
-    fn refuse<H: Host>(&mut self, q: u32, command: &Command, status: Status, host: &mut H) {
+    pub(crate) fn refuse<H: Host>(&mut self, q: u32, command: &Command, status: Status, host: &mut H) {
         let tenant = usize::from(self.sq(q).tenant);
         self.tenants[tenant].work.errors += 1;
         self.log_error(q, command.cid, status, (command.slba, command.nsid));
@@ -434,10 +466,11 @@ impl Subsystem {
             return true;
         }
         if let Some(id) = self.slots.find(q, cid) {
-            let slot = &mut self.slots.slots[id as usize];
-            if slot.state != SlotState::Timed {
+            let slot = self.slots.slots[id as usize];
+            if slot.state != SlotState::Timed || slot.ranges != NONE && self.slots.work(slot.ranges).zoned.is_some() {
                 return false;
             }
+            let slot = &mut self.slots.slots[id as usize];
             // The slot is free again when its time has passed, as the drive's would be.
             slot.queue = NONE;
             let tag = slot.tag;

@@ -1,7 +1,7 @@
 #![no_std]
 #![forbid(unsafe_code)]
-//! The NVMe controllers of one drive as a state machine: NVMe base 2.0, NVM command set 1.0, fabrics. Depends on `weir-spec`,
-//! `weir-units` and `weir-arbiter`; knows no sockets, memory, media or clock: they are a port ([`Host`]), effects and `now`.
+//! The NVMe controllers of one drive as a state machine: NVMe base 2.0, NVM command set 1.0, ZNS 1.1, fabrics. Depends on
+//! `weir-spec`, `weir-units`, `weir-arbiter` and, for zones, `weir-flash`; knows no sockets, memory, media or clock: they are a port ([`Host`]), effects and `now`.
 //!
 //! ```text
 //!            Event::{Capsule, Submit, SqTail, CqHead, Register}                  Effect::Io        Event::Done
@@ -82,10 +82,12 @@ mod stats;
 mod subsystem;
 mod tables;
 mod tenant;
+mod zoned;
 
-pub use config::{ClassFrom, Config, Cost, DiscoveryRecord, Kind, NamespaceConfig, TenantConfig};
+pub use config::{ClassFrom, Config, Cost, DiscoveryRecord, Kind, NamespaceConfig, TenantConfig, ZonedNamespace};
 pub use event::{ControllerHandle, Effect, Effects, Event, Io, Op, Request, SlotId, SqHandle};
 pub use fabrics::{ConnectError, ConnectRequest, Connected};
 pub use host::{Data, DataPointer, Host, Owner, Tag};
 pub use stats::{ControllerInfo, DriveStats, QueueInfo, TenantStats, Work};
 pub use subsystem::{Attach, Error, Model, Subsystem};
+pub use weir_flash::{Zone, ZoneConfig, ZoneState, ZonedConfig, Zones, Zrwa};

@@ -6,9 +6,12 @@ use crate::namespace::Namespace;
 use crate::queue::{NONE, Sq};
 use crate::stats::{ControllerInfo, DriveStats, QueueInfo, TenantStats, Work};
 use crate::subsystem::{Error, Subsystem};
+use crate::zoned::Space;
 use alloc::vec::Vec;
 use weir_arbiter::{Mechanism, Settings};
+use weir_flash::Zones;
 use weir_spec::nvme::log::{AsyncEvent, critical_warning};
+use weir_spec::nvme::zns::CHANGED_ZONES_MAX;
 use weir_units::{Class, Nanos};
 
 /// Changed namespaces a list can hold (base 2.0, 5.16.1.5).
@@ -103,12 +106,48 @@ impl Subsystem {
     /// Changes a namespace's size in bytes. Hosts are notified at the next `Run`.
     pub fn resize_namespace(&mut self, nsid: u32, size: u64) -> Result<(), Error> {
         let config = self.config.namespaces.iter_mut().find(|ns| ns.nsid == nsid).ok_or(Error::NoNamespace)?;
+        if self.zoned.iter().any(|s| s.nsid == nsid) {
+            return Err(Error::Zones);
+        }
         let resized =
             Namespace::new(&crate::config::NamespaceConfig { size, ..config.clone() }).ok_or(Error::Namespace)?;
         config.size = size;
         self.namespaces[nsid as usize - 1] = Some(resized);
         self.note_event(AsyncEvent::NAMESPACE_ATTRIBUTE, Some(nsid));
         Ok(())
+    }
+
+    /// The zones of a namespace; `None` where it has none.
+    pub fn zones(&self, nsid: u32) -> Option<&Zones> {
+        self.zoned.iter().find(|s| s.nsid == nsid).map(Space::zones)
+    }
+
+    /// Takes a zone out of service, as a drive does whose flash is worn out: read only, or offline. Hosts that want to know
+    /// are told at the next `Run`.
+    ///
+    /// # Errors
+    /// There is no such zone, or it is offline and would come back.
+    pub fn degrade_zone(&mut self, nsid: u32, zone: u32, offline: bool) -> Result<(), Error> {
+        let space = self.zoned.iter_mut().find(|s| s.nsid == nsid).ok_or(Error::NoNamespace)?;
+        space.engine.degrade(zone, offline).map_err(|_| Error::Zones)?;
+        self.note_zone(nsid, zone);
+        Ok(())
+    }
+
+    /// A zone's descriptor has changed without a host's doing.
+    pub(crate) fn note_zone(&mut self, nsid: u32, zone: u32) {
+        let Some(start) = self.zones(nsid).map(|zones| zones.start(zone)) else { return };
+        for ctrl in self.controllers.iter_mut().flatten() {
+            let list = &mut ctrl.changed_zones;
+            let known = list.iter().filter(|(ns, _)| *ns == nsid).count();
+            // One more than a log page holds says that it does not hold them.
+            if known <= CHANGED_ZONES_MAX {
+                if let Err(at) = list.binary_search(&(nsid, start)) {
+                    list.insert(at, (nsid, start));
+                }
+            }
+        }
+        self.note_event(AsyncEvent::ZONE_DESCRIPTOR_CHANGED, None);
     }
 
     /// Replaces the discovery log; persistent discovery controllers are notified at the next `Run`.

@@ -273,6 +273,12 @@ pub fn admin(opcode: AdminOpcode, cid: u16, cdw10: u32, cdw11: u32) -> Sqe {
     Sqe { opcode: opcode.0, flags: 1 << 6, cid: U16::new(cid), cdw10, cdw11, ..Sqe::default() }
 }
 
+/// CC.EN, with all I/O command sets that the drive has.
+pub fn enabling(world: &World) -> register::Cc {
+    let all = world.drive.cap().css() & register::css_supported::ALL != 0;
+    register::Cc(0).with_en(1).with_css(if all { register::css::ALL } else { register::css::NVM })
+}
+
 /// A fabrics host with one association.
 #[derive(Clone, Debug)]
 pub struct Fabric {
@@ -306,7 +312,7 @@ impl Fabric {
     /// Connects and enables with this CC.AMS.
     pub fn ready(world: &mut World, host: &str, base: u32, ams: u32) -> Self {
         let mut fabric = Self::connect(world, host, base, 0).expect("the host may connect");
-        let cc = register::Cc(0).with_en(1).with_iosqes(6).with_iocqes(4).with_ams(ams);
+        let cc = enabling(world).with_iosqes(6).with_iocqes(4).with_ams(ams);
         assert!(fabric.set_cc(world, cc.0).is_success());
         fabric
     }
@@ -429,7 +435,7 @@ impl Ring {
         self.write(world, register::ACQ, cq_base(0));
         self.note_cq(world, 0, cq);
         self.note_sq(0, sq, 0);
-        let cc = register::Cc(0).with_en(1).with_iosqes(6).with_iocqes(4).with_ams(ams);
+        let cc = enabling(world).with_iosqes(6).with_iocqes(4).with_ams(ams);
         self.write(world, register::CC, cc.0.into());
     }
 

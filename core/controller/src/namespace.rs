@@ -2,9 +2,10 @@
 
 use crate::config::NamespaceConfig;
 use crate::event::Op;
-use crate::queue::{Command, flag};
+use crate::queue::{Command, flag, receive};
 use alloc::vec::Vec;
-use weir_spec::nvme::identify::NSID_ALL;
+use weir_spec::nvme::identify::{NSID_ALL, csi};
+use weir_spec::nvme::zns::ZonedOpcode;
 use weir_spec::nvme::{IoOpcode, Status};
 
 /// Largest NSID.
@@ -19,6 +20,8 @@ pub(crate) struct Namespace {
     pub start: u64,
     /// Block size, as a power of two.
     pub shift: u32,
+    /// It is of the ZNS command set.
+    pub zoned: bool,
     pub uuid: [u8; 16],
 }
 
@@ -27,7 +30,18 @@ impl Namespace {
         let NamespaceConfig { start, size, block_size, uuid, .. } = *config;
         let valid = matches!(block_size, 512 | 4096) && (size | start) % u64::from(block_size) == 0;
         let shift = block_size.trailing_zeros();
-        (valid && start.checked_add(size).is_some()).then(|| Self { blocks: size >> shift, start, shift, uuid })
+        (valid && start.checked_add(size).is_some()).then(|| Self {
+            blocks: size >> shift,
+            start,
+            shift,
+            zoned: false,
+            uuid,
+        })
+    }
+
+    /// CSI of its command set.
+    pub fn set(&self) -> u8 {
+        if self.zoned { csi::ZNS } else { csi::NVM }
     }
 
     /// The media offset of a range, if it lies inside. Nothing here overflows.
@@ -63,6 +77,8 @@ pub(crate) struct Plan {
     pub transfer: u32,
     /// It has nothing to do.
     pub empty: bool,
+    /// Zones decide about it.
+    pub zoned: bool,
 }
 
 /// Checks a command and says what it does. `mdts` is in bytes.
@@ -79,7 +95,7 @@ pub(crate) fn plan(namespaces: &Namespaces, command: &Command, mdts: u64) -> Res
         IoOpcode::WRITE_ZEROES => (Op::WriteZeroes { deallocate: command.is(flag::DEALLOCATE) }, false),
         IoOpcode::DATASET_MANAGEMENT => return plan_dataset(namespaces, command),
         IoOpcode::FLUSH => return plan_flush(namespaces, command),
-        _ => return Err(Status::INVALID_OPCODE.dnr()),
+        _ => return plan_zones(namespaces, command, mdts),
     };
     let ns = active(namespaces, command.nsid)?;
     let len = u64::from(command.blocks) << ns.shift;
@@ -88,11 +104,11 @@ pub(crate) fn plan(namespaces: &Namespaces, command: &Command, mdts: u64) -> Res
     }
     let offset = ns.locate(command.slba, command.blocks.into()).ok_or(Status::LBA_OUT_OF_RANGE.dnr())?;
     let len = u32::try_from(len).map_err(|_| Status::INVALID_FIELD.dnr())?;
-    Ok(Plan { op, offset, len, transfer: if moves { len } else { 0 }, empty: false })
+    Ok(Plan { op, offset, len, transfer: if moves { len } else { 0 }, empty: false, zoned: ns.zoned })
 }
 
 fn plan_flush(namespaces: &Namespaces, command: &Command) -> Result<Plan, Status> {
-    let flush = Plan { op: Op::Flush, offset: 0, len: 0, transfer: 0, empty: false };
+    let flush = Plan { op: Op::Flush, offset: 0, len: 0, transfer: 0, empty: false, zoned: false };
     if command.nsid == NSID_ALL {
         return Ok(flush);
     }
@@ -102,8 +118,11 @@ fn plan_flush(namespaces: &Namespaces, command: &Command) -> Result<Plan, Status
 
 fn plan_dataset(namespaces: &Namespaces, command: &Command) -> Result<Plan, Status> {
     let ns = active(namespaces, command.nsid)?;
-    let mut plan = Plan { op: Op::Deallocate, offset: ns.start, len: 0, transfer: 0, empty: false };
-    if command.is(flag::RANGE) {
+    let mut plan = Plan { op: Op::Deallocate, offset: ns.start, len: 0, transfer: 0, empty: false, zoned: false };
+    if ns.zoned {
+        // A hint that is not followed: only a reset makes room in a zone.
+        plan.empty = true;
+    } else if command.is(flag::RANGE) {
         plan.offset = ns.locate(command.slba, command.blocks.into()).ok_or(Status::LBA_OUT_OF_RANGE.dnr())?;
         plan.len = u32::try_from(u64::from(command.blocks) << ns.shift).map_err(|_| Status::INVALID_FIELD.dnr())?;
     } else if command.is(flag::DEALLOCATE) {
@@ -114,4 +133,33 @@ fn plan_dataset(namespaces: &Namespaces, command: &Command) -> Result<Plan, Stat
         plan.empty = true;
     }
     Ok(plan)
+}
+
+/// Zone management and append; no other opcode is known here.
+#[cold]
+fn plan_zones(namespaces: &Namespaces, command: &Command, mdts: u64) -> Result<Plan, Status> {
+    let known = ZonedOpcode(command.opcode).name().is_some();
+    let ns = active(namespaces, command.nsid).ok().filter(|ns| known && ns.zoned);
+    let Some(ns) = ns else {
+        let inactive = if known { active(namespaces, command.nsid).err() } else { None };
+        return Err(inactive.unwrap_or(Status::INVALID_OPCODE.dnr()));
+    };
+    let invalid = Status::INVALID_FIELD.dnr();
+    let mut plan = Plan { op: Op::Write, offset: ns.start, len: 0, transfer: 0, empty: false, zoned: true };
+    match ZonedOpcode(command.opcode) {
+        ZonedOpcode::ZONE_APPEND => {
+            plan.len = u32::try_from(u64::from(command.blocks) << ns.shift).map_err(|_| invalid)?;
+            plan.transfer = plan.len;
+        }
+        ZonedOpcode::ZONE_MANAGEMENT_RECEIVE => {
+            plan.op = Op::Read;
+            plan.transfer = receive::bytes(command.blocks);
+            if !receive::is_plain(command.blocks) {
+                return Err(invalid);
+            }
+        }
+        // Without data: there are no descriptor extensions to set.
+        _ => plan.op = Op::Deallocate,
+    }
+    if u64::from(plan.transfer) > mdts { Err(invalid) } else { Ok(plan) }
 }

@@ -6,6 +6,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use weir_arbiter::QueueKey;
 use weir_spec::nvme::entry::SglDescriptor;
+use weir_spec::nvme::zns::ZonedOpcode;
 use weir_spec::nvme::{IoOpcode, Status, nvm};
 use weir_units::Class;
 
@@ -35,7 +36,7 @@ pub(crate) mod flag {
 pub(crate) struct Command {
     pub slba: u64,
     pub nsid: u32,
-    /// Blocks, or ranges of dataset management. 1-based.
+    /// Blocks, or ranges of dataset management, 1-based; CDW13 of Zone Management Send; [`receive`].
     pub blocks: u32,
     pub tag: u32,
     pub cid: u16,
@@ -54,14 +55,9 @@ impl Command {
         let cdw12 = cdw12 as u32;
         let mut flags = if cdw12 & nvm::FUA != 0 { flag::FUA } else { 0 };
         let mut blocks = (cdw12 & 0xffff) + 1;
-        match IoOpcode(opcode) {
-            IoOpcode::WRITE_ZEROES if cdw12 & nvm::DEAC != 0 => flags |= flag::DEALLOCATE,
-            IoOpcode::DATASET_MANAGEMENT => {
-                let (cdw10, cdw11) = (slba as u32, (slba >> 32) as u32);
-                blocks = (cdw10 & nvm::DSM_NR) + 1;
-                flags = if cdw11 & nvm::DSM_AD != 0 { flag::DEALLOCATE } else { 0 };
-            }
-            _ => {}
+        // Read, write, compare and flush come first.
+        if opcode >= IoOpcode::WRITE_ZEROES.0 {
+            (blocks, flags) = parse_other(entry, blocks, flags);
         }
         if entry_flags(entry) & 3 != 0 {
             flags |= flag::FUSED;
@@ -97,6 +93,62 @@ impl Command {
 
     pub fn is(&self, flag: u8) -> bool {
         self.flags & flag != 0
+    }
+}
+
+/// The same for the opcodes whose fields are others: blocks and flags.
+#[cold]
+fn parse_other(entry: &[u64; 8], blocks: u32, flags: u8) -> (u32, u8) {
+    let [cdw0, .., slba, cdw12, _] = *entry;
+    let (cdw12, cdw13) = (cdw12 as u32, (cdw12 >> 32) as u32);
+    let deallocate = |yes: bool| if yes { flag::DEALLOCATE } else { 0 };
+    match IoOpcode(cdw0 as u8) {
+        IoOpcode::WRITE_ZEROES => return (blocks, flags | deallocate(cdw12 & nvm::DEAC != 0)),
+        IoOpcode::DATASET_MANAGEMENT => {
+            let (cdw10, cdw11) = (slba as u32, (slba >> 32) as u32);
+            return ((cdw10 & nvm::DSM_NR) + 1, deallocate(cdw11 & nvm::DSM_AD != 0));
+        }
+        _ => {}
+    }
+    match ZonedOpcode(cdw0 as u8) {
+        ZonedOpcode::ZONE_MANAGEMENT_SEND => (cdw13, 0),
+        ZonedOpcode::ZONE_MANAGEMENT_RECEIVE => (receive::pack(cdw12, cdw13), 0),
+        _ => (blocks, flags),
+    }
+}
+
+/// Zone Management Receive in the 32 bits of [`Command::blocks`].
+pub(crate) mod receive {
+    use weir_spec::nvme::zns::{ReceiveAction, ReceiveDw13};
+
+    /// Dwords that fit; nothing so long is ever transferred.
+    const DWORDS: u32 = (1 << 26) - 1;
+    const EXTENDED: u32 = 1 << 26;
+    const PARTIAL: u32 = 1 << 27;
+    const FILTER: u32 = 28;
+
+    /// NUMD and CDW13. What the fields cannot hold is invalid anyway, and stays so.
+    pub const fn pack(numd: u32, cdw13: u32) -> u32 {
+        let cdw13 = ReceiveDw13(cdw13);
+        let dwords = if numd < DWORDS { numd } else { DWORDS };
+        let plain = cdw13.zra() == ReceiveAction::REPORT.0 as u32;
+        let filter = if cdw13.zrasf() < 15 { cdw13.zrasf() } else { 15 };
+        dwords | if plain { 0 } else { EXTENDED } | if cdw13.partial() == 1 { PARTIAL } else { 0 } | filter << FILTER
+    }
+
+    /// Bytes to transfer.
+    pub const fn bytes(packed: u32) -> u32 {
+        ((packed & DWORDS) + 1) * 4
+    }
+
+    /// Whether it is a report without descriptor extensions, which these zones have not.
+    pub const fn is_plain(packed: u32) -> bool {
+        packed & EXTENDED == 0
+    }
+
+    /// ZRASF, and whether the report is partial.
+    pub const fn filter(packed: u32) -> (u8, bool) {
+        ((packed >> FILTER) as u8, packed & PARTIAL != 0)
     }
 }
 

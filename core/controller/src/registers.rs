@@ -14,7 +14,9 @@ use crate::subsystem::Subsystem;
 use weir_spec::nvme::Status;
 use weir_spec::nvme::identify::NSID_ALL;
 use weir_spec::nvme::log::AsyncEvent;
-use weir_spec::nvme::register::{self, Cap, Cc, Csts, Doorbell, ams, ams_supported, doorbell_at, shst};
+use weir_spec::nvme::register::{
+    self, Cap, Cc, Csts, Doorbell, ams, ams_supported, css, css_supported, doorbell_at, shst,
+};
 use weir_units::{Class, Nanos};
 
 /// CAP.TO: 10 s.
@@ -30,7 +32,7 @@ impl Subsystem {
             .with_cqr(1)
             .with_ams(ams_supported::WRR | ams_supported::VENDOR)
             .with_to(READY_TIMEOUT)
-            .with_css(1)
+            .with_css(css_supported::NVM | if self.zoned.is_empty() { 0 } else { css_supported::ALL })
             .with_mpsmax(MPSMAX.into())
     }
 
@@ -115,12 +117,13 @@ impl Subsystem {
     /// CC.EN 0 → 1. What the host selects and cannot have ends in CSTS.CFS, not in a hang.
     fn enable(&mut self, now: Nanos, c: u32) {
         let (vwc, max) = (self.config.volatile_write_cache, self.config.max_queue_entries);
+        let all = !self.zoned.is_empty();
         let Some(ctrl) = self.ctrl_mut(c) else { return };
         let (cc, rings) = (ctrl.cc, ctrl.transport == Transport::Rings);
         ctrl.shutdown = Shutdown::None;
         ctrl.features = Features::new(vwc);
         let sizes = [(cc.iosqes(), 6), (cc.iocqes(), 4)];
-        let good = cc.css() == 0
+        let good = (cc.css() == css::NVM || all && cc.css() == css::ALL)
             && cc.mps() <= MPSMAX
             && matches!(cc.ams(), ams::RR | ams::WRR | ams::VENDOR)
             // Some drivers enable first and set the entry sizes later.
@@ -160,6 +163,7 @@ impl Subsystem {
         ctrl.wait_for_host(now);
         let (fabrics, admin) = (ctrl.transport == Transport::Fabrics, ctrl.sq(0));
         ctrl.changed.clear();
+        ctrl.changed_zones.clear();
         self.drop_io_queues(c);
         if fabrics {
             // The admin queue lives on, and so do the capsules that its host sent: they are answered.

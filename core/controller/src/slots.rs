@@ -2,6 +2,7 @@
 
 use crate::event::{Io, SlotId};
 use crate::queue::NONE;
+use crate::zoned::ZonedOp;
 use alloc::collections::{BinaryHeap, VecDeque};
 use alloc::vec::Vec;
 use core::cmp::Reverse;
@@ -12,6 +13,8 @@ use weir_units::Nanos;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SlotState {
     Free,
+    /// Writes in flight, in the zones that it resets.
+    Held,
     /// Its service time.
     Timed,
     /// Room in the effects.
@@ -29,7 +32,7 @@ pub(crate) struct Slot {
     pub bytes: u32,
     /// The door's tag; for the drive's own flush the controller that shuts down.
     pub tag: u32,
-    /// Ranges still to do, as an index into the work lists; `NONE` for other commands.
+    /// Ranges still to do, or what is owed to zones, as an index into the work lists; `NONE` for other commands.
     pub ranges: u32,
     pub nsid: u32,
     pub slba: u64,
@@ -56,16 +59,26 @@ pub(crate) const FREE: Slot = Slot {
     due: Nanos(0),
 };
 
-/// The ranges of one dataset management command, as bytes of the media.
+/// The ranges of one dataset management command or zone reset, as bytes of the media.
 #[derive(Clone, Debug)]
 pub(crate) struct Ranges {
     list: Vec<(u64, u64)>,
     next: usize,
+    /// What a command on a zoned namespace owes.
+    pub zoned: Option<ZonedOp>,
 }
 
 impl Ranges {
     pub fn push(&mut self, offset: u64, len: u64) {
         self.list.push((offset, len));
+    }
+
+    /// Appends a range, to the last one if it follows it.
+    pub fn extend(&mut self, offset: u64, len: u64) {
+        match self.list.last_mut() {
+            Some((start, length)) if *start + *length == offset => *length += len,
+            _ => self.push(offset, len),
+        }
     }
 
     /// The next piece, no longer than an I/O can be.
@@ -104,6 +117,10 @@ pub(crate) struct Slots {
     ready: VecDeque<u32>,
     work: Vec<Ranges>,
     free_work: Vec<u32>,
+    /// What commands owed whose slots were given back.
+    pub released: Vec<ZonedOp>,
+    /// Commands without I/O whose time has passed.
+    pub elapsed: Vec<u32>,
 }
 
 /// Bits of a timer's second word that name the slot; the rest is a sequence, so that equal times keep their order.
@@ -127,6 +144,8 @@ impl Slots {
             ready: VecDeque::with_capacity(n),
             work: Vec::new(),
             free_work: Vec::new(),
+            released: Vec::new(),
+            elapsed: Vec::new(),
         }
     }
 
@@ -172,6 +191,7 @@ impl Slots {
         slot.queue = NONE;
         slot.due = Nanos(0);
         if slot.ranges != NONE {
+            self.released.extend(self.work[slot.ranges as usize].zoned.take());
             self.free_work.push(slot.ranges);
             slot.ranges = NONE;
         }
@@ -196,6 +216,13 @@ impl Slots {
         self.sequence = self.sequence.wrapping_add(1) & (u64::MAX >> SLOT_BITS);
     }
 
+    /// Completes a command that has no I/O at `due`.
+    pub fn delay_done(&mut self, id: u32, due: Nanos) {
+        self.slots[id as usize].state = SlotState::Timed;
+        self.timers.push(Reverse((due.0, self.sequence << SLOT_BITS | u64::from(id))));
+        self.sequence = self.sequence.wrapping_add(1) & (u64::MAX >> SLOT_BITS);
+    }
+
     /// Emits `io` when there is room.
     pub fn make_ready(&mut self, id: u32, io: Io) {
         self.ios[id as usize] = Some(io);
@@ -215,16 +242,37 @@ impl Slots {
                 }
                 _ => self.ready.pop_front()?,
             };
-            let slot = &mut self.slots[id as usize];
-            if slot.queue == NONE && !slot.internal {
+            let slot = &self.slots[id as usize];
+            if slot.queue == NONE && !self.goes_on(id) {
+                self.ios[id as usize] = None;
                 self.vacate(id);
                 continue;
             }
+            let slot = &mut self.slots[id as usize];
             slot.state = SlotState::Issued;
             if let Some(io) = self.ios[id as usize].take() {
                 return Some(io);
             }
+            self.elapsed.push(id);
         }
+    }
+
+    /// Whether a command that nobody waits for is carried out all the same: the drive's own, and a reset that has begun.
+    #[cold]
+    pub fn goes_on(&self, id: u32) -> bool {
+        let slot = &self.slots[id as usize];
+        slot.internal || self.resets(slot.ranges)
+    }
+
+    /// Whether a work list is that of a zone reset.
+    pub fn resets(&self, ranges: u32) -> bool {
+        let work = self.work.get(ranges as usize);
+        work.is_some_and(|work| matches!(work.zoned, Some(ZonedOp::Reset { .. })))
+    }
+
+    /// What the command in this slot owes.
+    pub fn owed(&self, id: u32) -> Option<&ZonedOp> {
+        self.work.get(self.slots[id as usize].ranges as usize)?.zoned.as_ref()
     }
 
     pub fn next_due(&self) -> Option<Nanos> {
@@ -238,7 +286,7 @@ impl Slots {
     /// A list for ranges; allocates only when more commands of this kind are in flight than ever before.
     pub fn take_work(&mut self) -> (u32, &mut Ranges) {
         let index = self.free_work.pop().unwrap_or_else(|| {
-            self.work.push(Ranges { list: Vec::with_capacity(DSM_RANGES_MAX), next: 0 });
+            self.work.push(Ranges { list: Vec::with_capacity(DSM_RANGES_MAX), next: 0, zoned: None });
             self.work.len() as u32 - 1
         });
         let work = &mut self.work[index as usize];
@@ -267,7 +315,7 @@ impl Slots {
     /// Whether a slot was handed out and nobody waits for it any more.
     pub fn is_orphan(&self, id: SlotId) -> bool {
         let slot = &self.slots[id.index()];
-        slot.state == SlotState::Issued && slot.queue == NONE && !slot.internal
+        slot.state == SlotState::Issued && slot.queue == NONE && !self.goes_on(id.0)
     }
 
     /// The slot of a command.

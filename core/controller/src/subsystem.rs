@@ -9,6 +9,7 @@ use crate::namespace::{self, Namespace, Namespaces};
 use crate::queue::{Command, Cq, NONE, Sq};
 use crate::slots::Slots;
 use crate::tenant::Tenant;
+use crate::zoned::Space;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::string::String;
@@ -60,6 +61,8 @@ pub enum Error {
     Nqn,
     /// No slots, no queue entries, or a weight or quantum of zero.
     Range,
+    /// Zones that do not fill their namespace or do not go with their flash, or a zoned namespace that is to change its size.
+    Zones,
 }
 
 impl core::fmt::Display for Error {
@@ -75,6 +78,9 @@ impl core::fmt::Display for Error {
                  that are multiples of it"
             }
             Error::Nqn => "the subsystem's name is no NQN (nqn.…, at most 223 bytes)",
+            Error::Zones => {
+                "a zoned namespace is as large as its zones, its zones go with its flash, and its size cannot be changed"
+            }
             Error::Range => "slots, queue entries, weights and quanta must be at least 1",
         })
     }
@@ -93,6 +99,8 @@ pub struct Subsystem {
     /// MDTS in bytes.
     pub(crate) mdts: u64,
     pub(crate) namespaces: Namespaces,
+    /// The zones of those that have some.
+    pub(crate) zoned: Vec<Space>,
     pub(crate) tenants: Vec<Tenant>,
     pub(crate) controllers: Vec<Option<Box<Controller>>>,
     /// Where the search for a free controller begins, so that identifiers are not reused at once.
@@ -145,13 +153,15 @@ impl Subsystem {
         }
         let mut arbiter = Arbiter::new(config.arbitration);
         let tenants = config.tenants.iter().map(|t| Tenant::new(arbiter.add_tenant(t.weight), t.clone())).collect();
-        let namespaces = build_namespaces(&config)?;
+        let mut namespaces = build_namespaces(&config)?;
+        let zoned = build_zones(&config, &mut namespaces)?;
         Ok(Self {
             started: now,
             arbiter,
             eager: config.arbitration.mechanism == Mechanism::None,
             mdts: if config.mdts == 0 { u64::MAX } else { 4096u64.checked_shl(config.mdts.into()).unwrap_or(u64::MAX) },
             namespaces,
+            zoned,
             tenants,
             controllers: Vec::new(),
             next_controller: 0,
@@ -212,7 +222,7 @@ impl Subsystem {
         if !matches!(event, Event::Run | Event::Tick) {
             self.more = true;
         } else if self.died {
-            self.withdraw_dead(effects);
+            self.withdraw_dead(now, effects);
         }
     }
 
@@ -235,7 +245,7 @@ impl Subsystem {
     /// Whether the command in this slot still has somebody to answer to; if not, `data` must not be touched (writes whose
     /// data is already read go on). The slot is given back with `Done` either way.
     pub fn is_live(&self, slot: SlotId) -> bool {
-        self.slots.get(slot).is_some_and(|s| s.queue != NONE || s.internal)
+        self.slots.get(slot).is_some_and(|s| s.queue != NONE || self.slots.goes_on(slot.0))
     }
 
     /// When the command in this slot is to complete: its modelled time. `None` where the slot is free, where no service time
@@ -344,4 +354,19 @@ fn build_namespaces(config: &Config) -> Result<Namespaces, Error> {
         }
     }
     Ok(namespaces)
+}
+
+fn build_zones(config: &Config, namespaces: &mut Namespaces) -> Result<Vec<Space>, Error> {
+    let mut spaces: Vec<Space> = Vec::new();
+    for zoned in &config.zoned {
+        let ns = namespaces.get_mut(zoned.nsid.wrapping_sub(1) as usize).and_then(Option::as_mut);
+        let ns = ns.ok_or(Error::NoNamespace)?;
+        let block = |flash: &weir_flash::ZonedConfig| flash.block_shift;
+        if ns.zoned || ns.blocks != zoned.zones.blocks() || zoned.flash.as_ref().map_or(ns.shift, block) != ns.shift {
+            return Err(Error::Zones);
+        }
+        ns.zoned = true;
+        spaces.push(Space::new(zoned)?);
+    }
+    Ok(spaces)
 }

@@ -88,6 +88,7 @@ impl Subsystem {
             aer: Default::default(),
             errors: Default::default(),
             changed: Vec::new(),
+            changed_zones: Vec::new(),
             kato: 0,
             expires: Nanos::NEVER,
             class_from: None,
@@ -225,7 +226,7 @@ impl Subsystem {
 
     /// Takes I/O out of the effects whose queue died in the same turn.
     #[cold]
-    pub(crate) fn withdraw_dead(&mut self, effects: &mut Effects) {
+    pub(crate) fn withdraw_dead(&mut self, now: Nanos, effects: &mut Effects) {
         let slots = &mut self.slots;
         effects.retain(|effect| match effect {
             Effect::Io(io) if slots.is_orphan(io.slot) => {
@@ -235,6 +236,7 @@ impl Subsystem {
             _ => true,
         });
         self.died = false;
+        self.settle_released(now);
     }
 
     /// Frees a submission queue.

@@ -29,6 +29,7 @@ impl Subsystem {
             fid::HOST_ID => Some(if rings { CHANGEABLE } else { 0 }),
             fid::COALESCING | fid::VECTOR => (io && rings).then_some(CHANGEABLE),
             fid::WRITE_CACHE => (io && self.config.volatile_write_cache).then_some(CHANGEABLE),
+            fid::COMMAND_SET_PROFILE => (io && !self.zoned.is_empty()).then_some(CHANGEABLE),
             fid::ARBITRATION
             | fid::POWER
             | fid::TEMPERATURE
@@ -168,6 +169,10 @@ impl Subsystem {
                     (0 | 0xf, 1) => features.temperature_under = kelvin,
                     _ => return Err(INVALID),
                 }
+            }
+            // There is one combination of I/O command sets.
+            fid::COMMAND_SET_PROFILE if cdw11 & 0x1ff != 0 => {
+                return Err(Status::COMMAND_SET_COMBINATION_REJECTED.dnr());
             }
             // Deallocated block errors (bit 16) are not offered (NSFEAT bit 2).
             fid::ERROR_RECOVERY if cdw11 >> 16 & 1 != 0 => return Err(INVALID),

@@ -15,6 +15,7 @@ use weir_spec::nvme::identify::{
     NamespaceDescriptor, cns, controller_type, csi, nidt, put_namespace_descriptor,
 };
 use weir_spec::nvme::wire::set_text;
+use weir_spec::nvme::zns::{IdentifyZonedController, NOTICES};
 use weir_spec::nvme::{Status, register};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromZeros, IntoBytes};
@@ -57,17 +58,22 @@ impl Subsystem {
             return Err(invalid);
         }
         match which {
-            cns::NAMESPACE | cns::ALLOCATED_NAMESPACE => self.identify_namespace(nsid, which, page),
-            cns::ACTIVE_NAMESPACES | cns::ALLOCATED_NAMESPACES => self.list_namespaces(nsid, page),
-            cns::CS_ACTIVE_NAMESPACES | cns::CS_ALLOCATED_NAMESPACES if set == csi::NVM => {
-                self.list_namespaces(nsid, page)
+            cns::NAMESPACE | cns::ALLOCATED_NAMESPACE => self.identify_namespace(admin.c, nsid, which, page),
+            cns::ACTIVE_NAMESPACES | cns::ALLOCATED_NAMESPACES => self.list_namespaces(admin.c, nsid, None, page),
+            cns::CS_ACTIVE_NAMESPACES | cns::CS_ALLOCATED_NAMESPACES if self.has_set(admin.c, set) => {
+                self.list_namespaces(admin.c, nsid, Some(set), page)
             }
-            cns::NAMESPACE_DESCRIPTORS => self.describe_namespace(nsid, page),
+            cns::CS_NAMESPACE if set == csi::ZNS => self.identify_zones(admin.c, nsid, page),
+            cns::CS_CONTROLLER if set == csi::ZNS && self.has_set(admin.c, set) => {
+                // Appends are as long as other writes.
+                put(page, &IdentifyZonedController::default())
+            }
+            cns::NAMESPACE_DESCRIPTORS => self.describe_namespace(admin.c, nsid, page),
             // No field of the NVM command set's extension applies: no protection information.
-            cns::CS_NAMESPACE if set == csi::NVM => active(&self.namespaces, nsid).map(|_| ()),
+            cns::CS_NAMESPACE if set == csi::NVM => self.visible(admin.c, nsid).map(|_| ()),
             cns::CS_CONTROLLER if set == csi::NVM => put(page, &IdentifyNvmController::default()),
             cns::CS_INDEPENDENT_NAMESPACE => {
-                let ns = active(&self.namespaces, nsid).map(|_| ());
+                let ns = self.visible(admin.c, nsid).map(|_| ());
                 let nmic = u8::from(self.shared());
                 ns.and_then(|()| put(page, &IdentifyIndependentNamespace { nmic, nstat: 1, ..Default::default() }))
             }
@@ -77,8 +83,8 @@ impl Subsystem {
             }
             cns::CONTROLLERS => self.list_controllers(from, page),
             cns::COMMAND_SETS => {
-                // One combination: the NVM command set alone.
-                page[0] = 1;
+                // One combination: all that there are.
+                page[0] = 1 << csi::NVM | if self.zoned.is_empty() { 0 } else { 1 << csi::ZNS };
                 Ok(())
             }
             _ => Err(invalid),
@@ -122,7 +128,7 @@ impl Subsystem {
             return put(page, &id);
         }
         id.cntrltype = controller_type::IO;
-        id.oaes = U32::new(async_config::NAMESPACE);
+        id.oaes = U32::new(async_config::NAMESPACE | if self.zoned.is_empty() { 0 } else { NOTICES });
         id.acl = ACL;
         // One firmware slot, read only.
         id.frmw = 1 | 1 << 1;
@@ -141,14 +147,14 @@ impl Subsystem {
     }
 
     /// An inactive namespace is answered with zeroes (base 2.0, 5.17.2.1).
-    fn identify_namespace(&self, nsid: u32, which: u8, page: &mut [u8]) -> Result<(), Status> {
+    fn identify_namespace(&self, c: u32, nsid: u32, which: u8, page: &mut [u8]) -> Result<(), Status> {
         if nsid == NSID_ALL && which == cns::NAMESPACE {
             // What all namespaces have in common; needed for namespace management, of which there is none.
             return Err(Status::INVALID_NAMESPACE_OR_FORMAT.dnr());
         }
         match self.namespaces.get(nsid.wrapping_sub(1) as usize) {
-            Some(Some(ns)) => put(page, &self.namespace_page(ns)),
-            Some(None) => Ok(()),
+            Some(Some(ns)) if self.sees(c, ns) => put(page, &self.namespace_page(ns)),
+            Some(_) => Ok(()),
             None => Err(Status::INVALID_NAMESPACE_OR_FORMAT.dnr()),
         }
     }
@@ -166,14 +172,20 @@ impl Subsystem {
         id.nsfeat = 1 << 4;
         (id.npwg, id.npwa, id.npdg, id.npda, id.nows) = (page, page, page, page, page);
         id.nguid = ns.uuid;
+        if let Some(zones) = self.zones_of(ns) {
+            let config = zones.config();
+            id.ncap = U64::new(u64::from(config.zones) * u64::from(config.capacity));
+            id.nuse = id.ncap;
+        }
         id
     }
 
-    fn list_namespaces(&self, after: u32, page: &mut [u8]) -> Result<(), Status> {
+    fn list_namespaces(&self, c: u32, after: u32, set: Option<u8>, page: &mut [u8]) -> Result<(), Status> {
         if after >= NSID_ALL - 1 {
             return Err(Status::INVALID_NAMESPACE_OR_FORMAT.dnr());
         }
-        let numbered = self.namespaces.iter().enumerate().filter(|(_, ns)| ns.is_some());
+        let listed = |ns: &Namespace| self.sees(c, ns) && set.is_none_or(|set| set == ns.set());
+        let numbered = self.namespaces.iter().enumerate().filter(|(_, ns)| ns.as_ref().is_some_and(listed));
         let nsids = numbered.map(|(i, _)| i as u32 + 1).filter(|nsid| *nsid > after);
         for (to, nsid) in page.chunks_exact_mut(4).zip(nsids) {
             to.copy_from_slice(&nsid.to_le_bytes());
@@ -181,9 +193,10 @@ impl Subsystem {
         Ok(())
     }
 
-    fn describe_namespace(&self, nsid: u32, page: &mut [u8]) -> Result<(), Status> {
-        let ns = active(&self.namespaces, nsid)?;
-        let all = [(nidt::UUID, &ns.uuid[..]), (nidt::NGUID, &ns.uuid[..]), (nidt::CSI, &[csi::NVM][..])];
+    fn describe_namespace(&self, c: u32, nsid: u32, page: &mut [u8]) -> Result<(), Status> {
+        let ns = self.visible(c, nsid)?;
+        let set = [ns.set()];
+        let all = [(nidt::UUID, &ns.uuid[..]), (nidt::NGUID, &ns.uuid[..]), (nidt::CSI, &set[..])];
         let mut at = 0;
         for (kind, id) in all {
             at = put_namespace_descriptor(page, at, NamespaceDescriptor { kind, id }).ok_or(Status::INTERNAL_ERROR)?;
@@ -202,7 +215,7 @@ impl Subsystem {
     }
 }
 
-fn put<T: IntoBytes + zerocopy::Immutable>(page: &mut [u8], value: &T) -> Result<(), Status> {
+pub(super) fn put<T: IntoBytes + zerocopy::Immutable>(page: &mut [u8], value: &T) -> Result<(), Status> {
     const { assert!(size_of::<T>() == IDENTIFY_LEN) };
     page.copy_from_slice(value.as_bytes());
     Ok(())

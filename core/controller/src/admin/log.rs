@@ -7,10 +7,13 @@ use crate::queue::NONE;
 use crate::subsystem::Subsystem;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use weir_spec::nvme::identify::csi;
 use weir_spec::nvme::log::{
-    Effect, Effects, ErrorEntry, FirmwareSlots, GetLogDw10, Smart, SupportedLogPages, critical_warning, lid, log_length,
+    AsyncEvent, Effect, Effects, ErrorEntry, FirmwareSlots, GetLogDw10, Smart, SupportedLogPages, critical_warning,
+    lid, log_length,
 };
 use weir_spec::nvme::wire::set_text;
+use weir_spec::nvme::zns::CHANGED_ZONES;
 use weir_spec::nvme::{AdminOpcode, IoOpcode, Status};
 use weir_units::Nanos;
 use zerocopy::IntoBytes;
@@ -93,7 +96,7 @@ impl Subsystem {
         if lid == lid::SMART && !matches!(sqe.nsid.get(), 0 | u32::MAX) {
             return Err(Status::INVALID_FIELD.dnr());
         }
-        let page = self.build_log(now, admin.c, lid, dw10.lsp() as u8).ok_or(Status::INVALID_LOG_PAGE.dnr())?;
+        let page = self.build_log(now, admin, lid)?;
         if offset > page.len() as u64 {
             return Err(Status::INVALID_FIELD.dnr());
         }
@@ -109,25 +112,36 @@ impl Subsystem {
             at += n;
         }
         if dw10.rae() == 0 {
-            self.log_was_read(admin.c, lid, offset + length >= page.len() as u64, host);
+            self.log_was_read(admin, lid, offset + length >= page.len() as u64, host);
         }
         Ok(())
     }
 
     /// The host knows now: its events are cleared, and so is the list of changed namespaces.
-    fn log_was_read<H: Host>(&mut self, c: u32, lid: u8, whole: bool, host: &mut H) {
+    fn log_was_read<H: Host>(&mut self, admin: &Admin, lid: u8, whole: bool, host: &mut H) {
+        let (c, nsid) = (admin.c, admin.sqe.nsid.get());
         let Some(ctrl) = self.ctrl_mut(c) else { return };
         ctrl.aer.cleared(lid);
         if lid == lid::CHANGED_NAMESPACES && whole {
             ctrl.changed.clear();
         }
+        if lid == CHANGED_ZONES && whole {
+            ctrl.changed_zones.retain(|(ns, _)| *ns != nsid);
+            // The event says one namespace; others are still to be told.
+            if !ctrl.changed_zones.is_empty() {
+                ctrl.aer.raise(AsyncEvent::ZONE_DESCRIPTOR_CHANGED, ctrl.features.async_config);
+            }
+        }
         self.report_events(c, host);
     }
 
-    fn build_log(&self, now: Nanos, c: u32, lid: u8, lsp: u8) -> Option<Vec<u8>> {
+    fn build_log(&self, now: Nanos, admin: &Admin, lid: u8) -> Result<Vec<u8>, Status> {
+        let (c, nsid) = (admin.c, admin.sqe.nsid.get());
+        let set = (admin.sqe.cdw14.get() >> 24) as u8;
+        let lsp = GetLogDw10(admin.sqe.cdw10.get()).lsp() as u8;
         let io = self.config.kind == Kind::Io;
-        let ctrl = self.ctrl(c)?;
-        Some(match lid {
+        let ctrl = self.ctrl(c).ok_or(Status::INTERNAL_ERROR)?;
+        Ok(match lid {
             lid::SUPPORTED => self.supported_pages().as_bytes().to_vec(),
             lid::ERROR => {
                 let mut page = alloc::vec![0; ERROR_ENTRIES * size_of::<ErrorEntry>()];
@@ -145,9 +159,14 @@ impl Subsystem {
                 }
                 page
             }
-            lid::EFFECTS if io => self.effects(c).as_bytes().to_vec(),
+            lid::EFFECTS if io && self.has_set(c, set) => self.effects(c, set).as_bytes().to_vec(),
+            lid::EFFECTS if io => return Err(Status::INVALID_FIELD.dnr()),
+            CHANGED_ZONES if !self.zoned.is_empty() => {
+                let page = self.changed_zones(c, nsid).ok_or(Status::INVALID_NAMESPACE_OR_FORMAT.dnr())?;
+                page.as_bytes().to_vec()
+            }
             lid::DISCOVERY if !io => self.discovery_log(ctrl, lsp),
-            _ => return None,
+            _ => return Err(Status::INVALID_LOG_PAGE.dnr()),
         })
     }
 
@@ -162,6 +181,9 @@ impl Subsystem {
         }
         if self.config.kind == Kind::Discovery {
             page.pages[usize::from(lid::DISCOVERY)] = U32::new(1 | u32::from(discovery::LSP) << 16);
+        }
+        if !self.zoned.is_empty() {
+            page.pages[usize::from(CHANGED_ZONES)] = U32::new(1);
         }
         page
     }
@@ -208,7 +230,7 @@ impl Subsystem {
     }
 
     /// Commands Supported and Effects (base 2.0, 5.16.1.6).
-    fn effects(&self, c: u32) -> Box<Effects> {
+    fn effects(&self, c: u32, set: u8) -> Box<Effects> {
         let mut page = Box::new(Effects::default());
         let supported = Effect(0).with_csupp(1);
         let mut admin = alloc::vec![
@@ -234,6 +256,9 @@ impl Subsystem {
         }
         for opcode in [IoOpcode::WRITE, IoOpcode::WRITE_ZEROES, IoOpcode::DATASET_MANAGEMENT] {
             page.io[usize::from(opcode.0)] = U32::new(supported.with_lbcc(1).0);
+        }
+        if set == csi::ZNS {
+            self.zoned_effects(&mut page);
         }
         page
     }

@@ -5,6 +5,7 @@ mod feature;
 mod identify;
 pub(crate) mod log;
 mod queue;
+mod zoned;
 
 use crate::aer;
 use crate::config::Kind;
@@ -239,8 +240,9 @@ impl Subsystem {
                 return;
             }
             if let Some(ctrl) = self.ctrl_mut(c) {
+                let result = u64::from(event.dw0()) | u64::from(ctrl.event_nsid(event)) << 32;
                 let w = ctrl.aer.report(event);
-                self.finish(q, w.cid, w.tag, Status::SUCCESS, event.dw0().into(), host);
+                self.finish(q, w.cid, w.tag, Status::SUCCESS, result, host);
             }
         }
     }
