@@ -4,6 +4,7 @@
 //!   core   arbiter + controller + null medium, in this process; weir bench local:null     rr, wrr, drr compared
 //!   tcp    weir up + weir bench          ⇄  bare sockets of the same sizes (bare.rs)       core 0 serves, core 1 asks
 //!   vhost  weir up + weir bench          ⇄  qemu-storage-daemon + weir bench               core 0 serves, core 1 asks
+//!   flash  core/flash, a closed loop in virtual time       ⇄  an event-queue simulator of the same drive (naive.rs)
 //! ```
 //! Contestants run in turn, round after round, so that what changes on the machine meets all of them; figures are medians
 //! over the rounds with the lowest and the highest. Who does not run is stopped (SIGSTOP): a spinning server would take
@@ -15,6 +16,8 @@ mod bare;
 mod client;
 mod core;
 mod figure;
+mod flash;
+mod naive;
 mod probe;
 mod rig;
 mod servers;
@@ -47,6 +50,8 @@ enum What {
     Tcp,
     /// vhost-user-blk against qemu-storage-daemon
     Vhost,
+    /// The flash model in virtual time against an event queue
+    Flash,
     /// All of them
     All,
 }
@@ -145,8 +150,12 @@ fn run(cli: &Cli) -> Result<Vec<Report>, BenchError> {
     let mut reports = Vec::new();
     let wanted = |w| cli.what == w || cli.what == What::All;
     type Measure = fn(&Setup) -> Result<Report, BenchError>;
-    let all: [(What, Measure); 3] =
-        [(What::Core, core::measure), (What::Tcp, tcp::measure), (What::Vhost, vhost::measure)];
+    let all: [(What, Measure); 4] = [
+        (What::Core, core::measure),
+        (What::Tcp, tcp::measure),
+        (What::Vhost, vhost::measure),
+        (What::Flash, flash::measure),
+    ];
     for (_, measure) in all.into_iter().filter(|(w, _)| wanted(*w)) {
         let report = measure(&cli.setup)?;
         if !cli.json {

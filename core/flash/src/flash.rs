@@ -39,7 +39,7 @@ pub struct Flash {
     pub(crate) host: Host,
     pub(crate) ftl: PageFtl,
     pub(crate) buffer: Option<Buffer>,
-    separation: Option<Box<dyn Separation>>,
+    pub(crate) separation: Option<Box<dyn Separation>>,
     streams: u8,
     logical: u32,
     pub(crate) config: Config,
@@ -52,7 +52,6 @@ pub struct Flash {
     burst: u32,
     batch: Vec<u32>,
     writes: Vec<u32>,
-    read_only: bool,
 }
 
 impl Flash {
@@ -83,7 +82,6 @@ impl Flash {
             burst: if config.timing.burst_bytes == 0 { u32::MAX } else { config.timing.burst_bytes },
             batch: Vec::with_capacity(program as usize),
             writes: Vec::with_capacity(program as usize),
-            read_only: false,
         })
     }
 
@@ -134,7 +132,7 @@ impl Flash {
 
     /// Whether so many blocks have failed that writes are refused.
     pub fn is_read_only(&self) -> bool {
-        self.read_only
+        self.ftl.worn_out
     }
 
     /// Whether the unit has contents.
@@ -296,21 +294,16 @@ impl Flash {
 
     #[inline]
     fn write(&mut self, now: Nanos, lpn: u32, end: u32, fua: bool, hint: u8) -> Nanos {
-        if self.read_only {
+        if self.ftl.worn_out {
             self.ftl.stats.refused += u64::from(end - lpn);
             return now;
         }
         self.ftl.stats.host_writes += u64::from(end - lpn);
-        let done = if self.buffer.is_some() {
+        if self.buffer.is_some() {
             self.write_buffered(now, lpn, end, fua, hint)
         } else {
             self.write_through(now, lpn, end, hint)
-        };
-        // Rare, but where blocks can fail it has to be noticed before there is nothing left.
-        if self.ftl.stats.grown_bad > 0 && self.ftl.is_worn_out() {
-            self.read_only = true;
         }
-        done
     }
 
     #[inline]
@@ -349,7 +342,7 @@ impl Flash {
     /// What the batch still has was not written: there is no room.
     fn refuse(&mut self) {
         self.ftl.stats.refused += self.batch.len() as u64;
-        self.read_only = true;
+        self.ftl.worn_out = true;
     }
 
     #[cold]
@@ -420,7 +413,7 @@ impl Flash {
         units
     }
 
-    fn destage_all(&mut self, now: Nanos) {
+    pub(crate) fn destage_all(&mut self, now: Nanos) {
         while self.buffer.as_ref().is_some_and(|b| b.dirty() > 0) {
             self.destage(now);
         }
@@ -453,7 +446,38 @@ impl Flash {
             }
             self.ftl.map.unmap(lpn);
         }
+        if self.config.ftl.spare {
+            self.ftl.trims.add(lpn, end, self.ftl.map.clock);
+        }
         done
+    }
+
+    /// The controller begins anew. What was booked on the silicon stays: it ends long before a drive is up again.
+    pub(crate) fn restart(&mut self, now: Nanos) {
+        self.host = Host::new(&self.config.host);
+        self.durable.told(now);
+    }
+
+    /// What the flash will spend on a command, in die time, with the write amplification so far: a cost for arbiters that
+    /// share the drive by what its tenants take of it.
+    pub fn cost(&self, op: FlashOp, units: u32) -> Nanos {
+        let times = &self.ftl.times;
+        let page_units = u64::from(self.shape().units_per_page());
+        let units = u64::from(units);
+        let unit_program = times.program.0 / page_units;
+        let erase = self.config.timing.erase.0 / u64::from(self.shape().units_per_block());
+        match op {
+            FlashOp::Read => Nanos(times.read.0 * units.div_ceil(page_units)),
+            FlashOp::Flush | FlashOp::Trim => Nanos(0),
+            FlashOp::WriteZeroes if self.config.ftl.write_zeroes == WriteZeroes::Unmap => Nanos(0),
+            FlashOp::Write { .. } | FlashOp::WriteZeroes => {
+                // In thousandths: amplification − 1 of each unit is read as well as programmed.
+                let written = self.ftl.stats.host_writes.max(1);
+                let more = self.ftl.stats.gc_moves.saturating_mul(1000) / written;
+                let moved = (times.read.0 / page_units + unit_program + erase) * more / 1000;
+                Nanos((unit_program + erase + moved) * units)
+            }
+        }
     }
 
     fn flush(&mut self, now: Nanos) -> Nanos {

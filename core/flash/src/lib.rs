@@ -43,6 +43,9 @@ mod lun;
 #[cfg(test)]
 mod model;
 mod name;
+mod power;
+#[cfg(test)]
+mod power_tests;
 mod precondition;
 mod preset;
 mod relocate;
@@ -64,15 +67,16 @@ pub use config::{
     UnmappedRead, WearConfig, WriteZeroes,
 };
 pub use flash::{Flash, FlashOp};
-pub use ftl::{GcMode, Greedy, PlaneView, Separate, Separation, Victim, VictimPolicy, Wear, WearPolicy};
+pub use ftl::{GcMode, Greedy, Lost, PlaneView, Separate, Separation, Victim, VictimPolicy, Wear, WearPolicy};
 pub use geometry::{Divisor, Geometry, GeometryError, Lpn, Place, Shape, UNIT, Unit};
 pub use host::{Firmware, Host, HostOp, HostTiming};
 pub use lun::{OpenEnd, Promise};
 pub use name::UnknownName;
+pub use power::PowerLoss;
 pub use precondition::Precondition;
 pub use preset::{CellTimes, Parts, Preset, cell_times, page_type_factors};
 pub use relocate::{Relocation, Scope};
-pub use rng::Rng;
+pub use rng::{Rng, Shuffle};
 pub use stats::{Stats, WearSpread};
 pub use timing::{Gate, Levels, Overheads, Registers, Suspend, Timing, TimingError, levels, uniform};
 pub use variability::{EccSteps, Errors, Variability, VariabilityError};

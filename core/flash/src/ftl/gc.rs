@@ -332,16 +332,27 @@ impl PageFtl {
         self.map.erases[block as usize] += 1;
         self.stats.erases += 1;
         let slc = self.is_slc(block);
-        let list = if slc { &mut self.slc_free } else { &mut self.free };
-        // A plane without another free block could not collect any more: the block serves once more.
-        if list.count(plane) > 0 && self.life.fails(block, self.map.erases[block as usize], &mut self.rng) {
+        let failed = self.life.fails(block, self.map.erases[block as usize], &mut self.rng);
+        if failed && self.can_spare(plane, slc) {
             self.bad[block as usize] = true;
             self.stats.grown_bad += 1;
-            if !slc {
-                self.usable[plane as usize] -= 1;
-            }
+            self.usable[plane as usize] -= u32::from(!slc);
             return;
         }
+        // The last ones have to serve on, so that what was acknowledged finds its place; new writes are refused.
+        self.worn_out |= failed && !slc;
+        let list = if slc { &mut self.slc_free } else { &mut self.free };
         list.put(plane, block);
+    }
+
+    /// Whether the drive can do without one block more of this plane.
+    fn can_spare(&self, plane: u32, slc: bool) -> bool {
+        if slc {
+            return self.slc_free.count(plane) > 0;
+        }
+        let room: u64 = (0..self.shape().planes()).map(|p| u64::from(self.room(p))).sum();
+        let block = u64::from(self.shape().units_per_block());
+        let here = u64::from(self.room(plane));
+        self.free.count(plane) > 0 && here >= block && room >= u64::from(self.map.logical()) + block
     }
 }

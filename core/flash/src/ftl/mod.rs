@@ -28,5 +28,6 @@ pub(crate) use map::{BLOCK_UNITS_MAX, HELD, Map, NONE, TAG, UNITS_MAX};
 pub(crate) use page::PageFtl;
 pub use place::{Separate, Separation};
 pub(crate) use pool::factory_bad;
+pub use spare::Lost;
 pub use victim::{Greedy, PlaneView, Victim, VictimPolicy};
 pub use wear::{Wear, WearPolicy};

@@ -5,7 +5,7 @@ use super::gc::{Debt, GcMode, PAID, PageTimes, Work};
 use super::map::{HELD, Map, NONE};
 use super::place::Route;
 use super::pool::{FreeLists, Lifetimes, factory_bad};
-use super::spare::Flights;
+use super::spare::{Flights, TrimLog};
 use super::victim::VictimPolicy;
 use super::wear::WearPolicy;
 use crate::array::Array;
@@ -75,6 +75,8 @@ pub struct PageFtl {
     /// By plane: ordinary blocks that are not bad.
     pub(crate) usable: Vec<u32>,
     pub(crate) life: Lifetimes,
+    /// More blocks have failed than the drive can spare.
+    pub(crate) worn_out: bool,
     /// By plane: collection not yet paid for.
     pub(crate) debts: Vec<Debt>,
     /// By plane: full until the map's clock says this.
@@ -100,6 +102,8 @@ pub struct PageFtl {
     pub(crate) cache: Option<MapCache>,
     /// Programs that power loss may still undo.
     pub(crate) flights: Flights,
+    /// What was trimmed, for the rebuild.
+    pub(crate) trims: TrimLog,
     pub(crate) stats: Stats,
 }
 
@@ -123,6 +127,7 @@ impl PageFtl {
             bad: factory_bad(shape.blocks(), config.seed, ftl.factory_bad),
             usable: vec![0; shape.planes() as usize],
             life: Lifetimes::new(config.seed, ftl.wear.endurance, ftl.wear.failures),
+            worn_out: false,
             debts: vec![PAID; shape.planes() as usize],
             full_until: vec![0; shape.planes() as usize],
             victims: ftl.gc.victim.build(ftl.gc.choices),
@@ -143,6 +148,7 @@ impl PageFtl {
             rng: Rng::new(mix(config.seed ^ 0xf71)),
             cache: MapCache::new(config, plan),
             flights: Flights::new(plan.flights),
+            trims: TrimLog::default(),
             stats: Stats::default(),
         };
         made.free_all();
@@ -173,8 +179,9 @@ impl PageFtl {
         if let Some(cache) = &mut self.cache {
             cache.clear();
         }
-        self.flights.cut(Nanos::NEVER);
-        (self.futile, self.erased) = (0, 0);
+        self.flights.clear();
+        self.trims.clear();
+        (self.futile, self.erased, self.worn_out) = (0, 0, false);
     }
 
     /// What collection owes is paid at no time: long ago.
@@ -230,14 +237,8 @@ impl PageFtl {
         self.usable[plane as usize].saturating_sub(held) * self.shape().units_per_block()
     }
 
-    /// Whether too many blocks have failed for the capacity that was promised.
-    pub fn is_worn_out(&self) -> bool {
-        let room: u64 = (0..self.shape().planes()).map(|p| u64::from(self.room(p))).sum();
-        self.stats.grown_bad > 0 && room < u64::from(self.map.logical())
-    }
-
     /// Writes these units to pages of their own kind; when the last is programmed. `None` where there is no room left,
-    /// which happens only to a drive that is worn out.
+    /// which the configuration's check rules out.
     #[inline]
     pub(crate) fn write(&mut self, now: Nanos, silicon: &mut Array, kind: u32, lpns: &[u32]) -> Option<Nanos> {
         if self.multi_plane {
@@ -318,7 +319,7 @@ impl PageFtl {
         let Point { next, block, .. } = self.points[at];
         for (unit, &lpn) in (next..).zip(page) {
             let old = self.map.bind(lpn, unit);
-            self.flights.take_off(lpn, unit, old);
+            self.flights.take_off(lpn, unit, old, self.map.clock);
         }
         self.fill_page(at, page.len() as u32);
         let shape = &self.map.shape;

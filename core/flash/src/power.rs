@@ -1,0 +1,56 @@
+//! Power loss and what comes after.
+
+use crate::Flash;
+use crate::ftl::Lost;
+use crate::rng::Rng;
+use alloc::vec::Vec;
+use weir_units::Nanos;
+
+/// What a power cut did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PowerLoss {
+    /// Units whose newest writes are undone, in ascending order, each once. Whole units: none is torn within.
+    pub lost: Vec<Lost>,
+    /// Pages of which the spare area was read to find the map again.
+    pub pages_read: u64,
+}
+
+impl Flash {
+    /// The power goes at `now` and comes back: what the volatile buffer acknowledged and nothing has flushed is lost, or
+    /// not, as `seed` decides for programs that were under way; the map is rebuilt from the spare areas. Commands that
+    /// were not complete at `now` may have taken effect. `None` where the pages keep no sequence numbers
+    /// ([`crate::FtlConfig::spare`]): then there is nothing to rebuild from.
+    pub fn power_cut(&mut self, now: Nanos, seed: u64) -> Option<PowerLoss> {
+        if !self.config.ftl.spare {
+            return None;
+        }
+        let mut lost = Vec::new();
+        if self.config.buffer.protected {
+            // The capacitors last for the buffer.
+            self.destage_all(now);
+        }
+        if let Some(buffer) = &mut self.buffer {
+            for (lpn, writes) in buffer.clear() {
+                self.ftl.map.take_back(&[lpn]);
+                lost.push(Lost { lpn, writes });
+            }
+        }
+        self.ftl.tear(now, &mut Rng::new(seed), &mut lost);
+        lost.sort_unstable();
+        lost.dedup_by(|later, first| {
+            let same = later.lpn == first.lpn;
+            first.writes += if same { later.writes } else { 0 };
+            same
+        });
+        let pages_read = self.ftl.rebuild();
+        self.restart(now);
+        Some(PowerLoss { lost, pages_read })
+    }
+
+    /// Builds the map from the spare areas alone, as a drive does that comes up without having been shut down: what the
+    /// buffer holds is written first. The pages that it looked at; `None` as for [`Flash::power_cut`].
+    pub fn rebuild(&mut self, now: Nanos) -> Option<u64> {
+        self.destage_all(now);
+        self.config.ftl.spare.then(|| self.ftl.rebuild())
+    }
+}
