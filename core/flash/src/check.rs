@@ -13,6 +13,8 @@ enum Use {
     Open,
     Owed,
     Bad,
+    /// Data or log block of the hybrid mapping.
+    Hybrid,
 }
 
 impl Flash {
@@ -74,6 +76,7 @@ impl PageFtl {
         self.points.iter().filter(|p| p.block != NONE).for_each(|p| claim(p.block, Use::Open));
         self.debts.iter().filter(|d| d.block != NONE).for_each(|d| claim(d.block, Use::Owed));
         (0u32..).zip(&self.bad).filter(|(_, bad)| **bad).for_each(|(b, _)| claim(b, Use::Bad));
+        self.hybrid.iter().flat_map(|h| h.blocks()).for_each(|b| claim(b, Use::Hybrid));
         uses
     }
 
@@ -91,7 +94,7 @@ impl PageFtl {
                     let units = if self.is_slc(block as u32) { self.slc_units } else { self.shape().units_per_block() };
                     assert_eq!(written, units, "full block {block}");
                 }
-                Use::Open => {}
+                Use::Open | Use::Hybrid => {}
             }
         }
         for point in self.points.iter().filter(|p| p.block != NONE) {

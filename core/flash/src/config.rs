@@ -483,6 +483,9 @@ impl Config {
         if self.buffer.size.0 > 0 {
             return Err(wrong("buffer.size", "is not 0; the hybrid mapping has no write buffer".into()));
         }
+        if ftl.multi_plane {
+            return Err(wrong("ftl.multi_plane", "is true; the hybrid mapping writes page by page".into()));
+        }
         Ok(())
     }
 
@@ -530,18 +533,28 @@ impl Config {
         };
         let bad = crate::ftl::factory_bad(shape.blocks(), self.seed, ftl.factory_bad);
         let blocks = shape.blocks_per_plane();
-        let room: u64 = (0..shape.planes())
-            .map(|plane| {
-                let first = shape.block_index(plane, ftl.slc.blocks) as usize;
-                let good = bad[first..shape.block_index(plane, blocks) as usize].iter().filter(|b| !**b).count() as u32;
-                u64::from(good.saturating_sub(held)) * u64::from(shape.units_per_block())
-            })
-            .sum();
-        if room >= u64::from(mapped) {
+        // Data blocks of the hybrid mapping have their planes, so the fullest plane decides.
+        let mapped = match ftl.mapping {
+            Mapping::Hybrid => {
+                let blocks = u64::from(mapped.div_ceil(shape.units_per_block()));
+                blocks.div_ceil(u64::from(shape.planes())) * u64::from(shape.units_per_block() * shape.planes())
+            }
+            _ => u64::from(mapped),
+        };
+        let room = (0..shape.planes()).map(|plane| {
+            let first = shape.block_index(plane, ftl.slc.blocks) as usize;
+            let good = bad[first..shape.block_index(plane, blocks) as usize].iter().filter(|b| !**b).count() as u32;
+            u64::from(good.saturating_sub(held)) * u64::from(shape.units_per_block())
+        });
+        let room: u64 = match ftl.mapping {
+            Mapping::Hybrid => room.min().unwrap_or(0) * u64::from(shape.planes()),
+            _ => room.sum(),
+        };
+        if room >= mapped {
             return Ok(());
         }
         let key = if ftl.capacity.is_some() { "ftl.capacity" } else { "ftl.over_provisioning" };
-        let spare = u64::from(shape.units()) - u64::from(mapped);
+        let spare = u64::from(shape.units()).saturating_sub(mapped);
         let message = format!(
             "leaves {:.1} blocks of each plane beside the data; the FTL needs {held} (write points, blocks kept free, bad \
              blocks not counted): raise the over-provisioning, or lower ftl.gc.start, ftl.streams or the capacity",

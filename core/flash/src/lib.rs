@@ -29,6 +29,8 @@
 extern crate alloc;
 
 mod array;
+#[cfg(test)]
+mod behaviour_tests;
 mod buffer;
 mod calendar;
 mod cell;

@@ -243,6 +243,24 @@ pub(crate) fn configs() -> impl Strategy<Value = Config> {
     })
 }
 
+/// Small drives with hybrid mapping.
+fn hybrids() -> impl Strategy<Value = Config> {
+    let shapes = (1..4u32, 1..3u32, 16..24u32, 3..9u32, select(&[1u32, 1, 2, 4][..]));
+    let shapes = shapes.prop_map(|(c, p, blocks, pages, units)| geometry(c, p, blocks, pages, units));
+    let choices = (1..5u32, select(Association::ALL), select(Wear::ALL), select(GcMode::ALL));
+    (shapes, choices, 0..12u32).prop_map(|(geometry, (log_blocks, association, policy, mode), fewer)| {
+        let mut config = small(geometry, 0.0);
+        config.ftl.mapping = Mapping::Hybrid;
+        config.ftl.hybrid = HybridConfig { log_blocks, association };
+        config.ftl.wear.policy = policy;
+        config.ftl.gc.mode = mode;
+        let units = (geometry.blocks - log_blocks - 2) * geometry.pages * (geometry.page_bytes / UNIT);
+        let units = units * geometry.channels * geometry.planes;
+        config.ftl.capacity = Some(Bytes(u64::from(units.saturating_sub(fewer).max(1)) * u64::from(UNIT)));
+        config
+    })
+}
+
 pub(crate) fn ops() -> impl Strategy<Value = (FlashOp, u32, u32, u32)> {
     let op = prop_oneof![
         12 => Just(FlashOp::Write { fua: false }),
@@ -259,7 +277,7 @@ pub(crate) fn ops() -> impl Strategy<Value = (FlashOp, u32, u32, u32)> {
 proptest! {
     #[test]
     fn page_maps_lose_nothing(
-        config in configs(),
+        config in prop_oneof![4 => configs(), 1 => hybrids()],
         state in select(Precondition::ALL),
         ops in proptest::collection::vec(ops(), 1..300),
     ) {

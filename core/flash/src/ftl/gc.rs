@@ -53,8 +53,10 @@ impl GcMode {
 /// Choices in a row that freed nothing, after which the greedy one is taken.
 const FUTILE: u32 = 8;
 
-/// Erases of the drive between two questions to the wear policy; prime, so that all planes have their turn.
+/// Erases of the drive between two questions to the wear policy, and after one that it answered; prime, so that all planes
+/// have their turn.
 const ROTATE: u32 = 61;
+const ROTATE_SOON: u32 = 5;
 
 /// Flash work that moves data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -227,7 +229,7 @@ impl PageFtl {
     /// The block whose contents the wear policy wants moved, asked once in a while.
     fn rotation(&mut self, plane: u32) -> Option<u32> {
         self.erased += 1;
-        if self.erased % ROTATE != 0 || self.free.count(plane) == 0 {
+        if self.erased < self.rotate_at || self.free.count(plane) == 0 {
             return None;
         }
         let blocks = self.ordinary(plane);
@@ -238,8 +240,9 @@ impl PageFtl {
             now: self.map.clock,
             block_units: self.map.shape.units_per_block(),
         };
-        let lazy = self.wear.rotate(&view).filter(|b| view.valid.get(*b).is_some_and(|v| v & HELD == 0))?;
-        Some((blocks.start + lazy) as u32)
+        let lazy = self.wear.rotate(&view).filter(|b| view.valid.get(*b).is_some_and(|v| v & HELD == 0));
+        (self.erased, self.rotate_at) = (0, if lazy.is_some() { ROTATE_SOON } else { ROTATE });
+        lazy.map(|b| (blocks.start + b) as u32)
     }
 
     /// Moves what is valid in `block` to the plane's collection point. The block is then empty but not erased; at least

@@ -6,12 +6,13 @@
 //!         ├─ Point       a write point for each plane and kind (host streams, collection, map, pseudo-SLC)
 //!         ├─ VictimPolicy, WearPolicy, Separation    the traits a researcher writes anew
 //!         ├─ MapCache    what the cached mapping has in memory
-//!         └─ Flights     programs that power loss may undo
-//! HybridFtl              block map and log blocks, for comparison
+//!         ├─ Flights     programs that power loss may undo
+//!         └─ Hybrid      block map and log blocks instead, for comparison
 //! ```
 
 mod cached;
 mod gc;
+mod hybrid;
 mod map;
 mod page;
 mod place;

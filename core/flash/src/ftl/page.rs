@@ -2,6 +2,7 @@
 
 use super::cached::MapCache;
 use super::gc::{Debt, GcMode, PAID, PageTimes, Work};
+use super::hybrid::Hybrid;
 use super::map::{HELD, Map, NONE};
 use super::place::Route;
 use super::pool::{FreeLists, Lifetimes, factory_bad};
@@ -9,7 +10,7 @@ use super::spare::{Flights, TrimLog};
 use super::victim::VictimPolicy;
 use super::wear::WearPolicy;
 use crate::array::Array;
-use crate::config::{Config, Plan};
+use crate::config::{Config, Mapping, Plan};
 use crate::geometry::{Place, Shape, UNIT};
 use crate::lun::Promise;
 use crate::rng::{Rng, mix};
@@ -87,7 +88,9 @@ pub struct PageFtl {
     pub(crate) start: u32,
     pub(crate) hard: u32,
     pub(crate) futile: u32,
+    /// Erases since the wear policy was asked, and how many until it is asked again.
     pub(crate) erased: u32,
+    pub(crate) rotate_at: u32,
     pub(crate) scratch: Vec<u32>,
     pub(crate) times: PageTimes,
     route: Route,
@@ -97,9 +100,11 @@ pub struct PageFtl {
     pub(crate) programmed: u32,
     seed: u64,
     factory_bad: u32,
-    multi_plane: bool,
+    /// Whole dies are written, or the mapping is hybrid.
+    unusual: bool,
     pub(crate) rng: Rng,
     pub(crate) cache: Option<MapCache>,
+    pub(crate) hybrid: Option<Hybrid>,
     /// Programs that power loss may still undo.
     pub(crate) flights: Flights,
     /// What was trimmed, for the rebuild.
@@ -137,6 +142,7 @@ impl PageFtl {
             hard: ftl.gc.hard,
             futile: 0,
             erased: 0,
+            rotate_at: 0,
             scratch: vec![0; shape.units_per_block() as usize],
             times: PageTimes::mean(silicon, &shape),
             route: Route::new(&shape, ftl.multi_plane),
@@ -144,9 +150,10 @@ impl PageFtl {
             programmed: 0,
             seed: config.seed,
             factory_bad: ftl.factory_bad,
-            multi_plane: ftl.multi_plane && shape.planes_per_die() > 1,
+            unusual: (ftl.multi_plane && shape.planes_per_die() > 1) || ftl.mapping == Mapping::Hybrid,
             rng: Rng::new(mix(config.seed ^ 0xf71)),
             cache: MapCache::new(config, plan),
+            hybrid: Hybrid::new(config, plan),
             flights: Flights::new(plan.flights),
             trims: TrimLog::default(),
             stats: Stats::default(),
@@ -178,6 +185,9 @@ impl PageFtl {
         self.bad = factory_bad(self.shape().blocks(), self.seed, self.factory_bad);
         if let Some(cache) = &mut self.cache {
             cache.clear();
+        }
+        if let Some(hybrid) = &mut self.hybrid {
+            hybrid.clear();
         }
         self.flights.clear();
         self.trims.clear();
@@ -241,8 +251,8 @@ impl PageFtl {
     /// which the configuration's check rules out.
     #[inline]
     pub(crate) fn write(&mut self, now: Nanos, silicon: &mut Array, kind: u32, lpns: &[u32]) -> Option<Nanos> {
-        if self.multi_plane {
-            return self.write_dies(now, silicon, kind, lpns);
+        if self.unusual {
+            return self.write_hybrid(now, silicon, lpns).or_else(|| self.write_dies(now, silicon, kind, lpns));
         }
         let mut done = now;
         for page in lpns.chunks(self.map.shape.units_per_page() as usize) {

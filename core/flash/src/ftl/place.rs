@@ -61,8 +61,8 @@ const HOT: u8 = 3;
 
 impl Frequency {
     fn new(units: u32) -> Self {
-        // One counter for four units at the most, 64 KiB of them: hot data is the smaller part.
-        let counters = (units / 4).next_power_of_two().clamp(1 << 10, 1 << 16);
+        // A counter for each unit, or a MiB of them: fewer, and cold units share theirs with hot ones.
+        let counters = units.next_power_of_two().clamp(1 << 10, 1 << 20);
         Frequency { counters: vec![0; counters as usize], writes: 0 }
     }
 }
