@@ -62,21 +62,23 @@ pub fn config(gib: u64, spare: u64) -> Config {
 pub struct Loop {
     heap: BinaryHeap<Reverse<Nanos>>,
     rng: Rng,
+    next: u64,
 }
 
 impl Loop {
     /// From time 0 on.
     pub fn new() -> Self {
-        Loop { heap: (0..DEPTH).map(|_| Reverse(Nanos(0))).collect(), rng: Rng::new(7) }
+        Loop { heap: (0..DEPTH).map(|_| Reverse(Nanos(0))).collect(), rng: Rng::new(7), next: 0 }
     }
 
-    /// So many requests; `submit` says when one that arrives is complete.
-    pub fn run(&mut self, requests: u64, units: u32, mut submit: impl FnMut(Nanos, bool, u32) -> Nanos) {
+    /// So many requests; `submit` says when one that arrives is complete, and is told the unit of the next one, as a
+    /// controller sees it in its submission queue.
+    pub fn run(&mut self, requests: u64, units: u32, mut submit: impl FnMut(Nanos, bool, u32, u32) -> Nanos) {
+        let unit = |word: u64| (((word >> 32) * u64::from(units)) >> 32) as u32;
         for _ in 0..requests {
             let Some(mut top) = self.heap.peek_mut() else { return };
-            let word = self.rng.next_u64();
-            let lpn = ((word >> 32) * u64::from(units)) >> 32;
-            let done = submit(top.0, word & 1 == 0, lpn as u32);
+            let word = core::mem::replace(&mut self.next, self.rng.next_u64());
+            let done = submit(top.0, word & 1 == 0, unit(word), unit(self.next));
             *top = Reverse(done);
         }
     }
@@ -89,7 +91,8 @@ fn weir(flash: &mut Flash, workload: &mut Loop, seconds: f64) -> (f64, f64) {
     let begin = Instant::now();
     let mut requests = 0;
     while begin.elapsed().as_secs_f64() < seconds {
-        workload.run(STRIDE, units, |now, read, lpn| {
+        workload.run(STRIDE, units, |now, read, lpn, next| {
+            flash.prefetch(next);
             let op = if read { FlashOp::Read } else { FlashOp::Write { fua: false } };
             flash.submit(now, op, lpn, 1)
         });

@@ -207,6 +207,14 @@ impl Flash {
         }
     }
 
+    /// The unit will be asked for soon: brings its place in the map nearer. Whoever knows the next command while it submits
+    /// this one hides a cache miss by it.
+    #[inline]
+    pub fn prefetch(&self, lpn: u32) {
+        // A load that nothing waits for; the instruction that is made for this would be unsafe code.
+        core::hint::black_box(self.ftl.map.l2p.get(lpn as usize).copied());
+    }
+
     /// A write is about to change a part of the unit: when the rest of it is at hand. `now` where the buffer has it, or
     /// nobody.
     pub fn modify(&mut self, now: Nanos, lpn: u32) -> Nanos {
