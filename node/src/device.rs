@@ -96,6 +96,9 @@ impl Device {
         let limit = size;
         let size = config.capacity.map_or(limit, |c| c.get().min(limit));
         machine.namespaces = vec![NamespaceConfig { nsid: 1, start: 0, size, block_size, uuid: uuid_of(&config.nqn) }];
+        if let Some(zoned) = &config.zoned {
+            machine.zoned = vec![zoned.namespace(1, size, block_size).map_err(OpenError::Capacity)?];
+        }
         machine.volatile_write_cache = !matches!(backend, Backend::Store(_));
         Ok(Self { limit, ..Self::new(Subsystem::new(machine, now)?, backend, size, block_size) })
     }

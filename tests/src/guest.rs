@@ -83,10 +83,17 @@ impl Guest<'_> {
         if self.net {
             command.args(["-n", "-M", "virtio_net nvme_tcp"]);
         }
+        for program in PROGRAMS.iter().filter(|p| script.contains(**p)) {
+            let name = program.rsplit('/').next().unwrap_or_default();
+            command.arg("-f").arg(env.guest_dir.join("usr/sbin").join(name));
+        }
         command.arg("-k").arg(dir.join("kernel.log")).arg(&file).args(self.qemu);
         Process::spawn(dir, "guest", command)
     }
 }
+
+/// Programs of the guest folder that a script gets when it names them; they need no library that the others do not.
+const PROGRAMS: [&str; 1] = ["/t/blkzone"];
 
 /// What every script may use.
 const PRELUDE: &str = r#"

@@ -1,6 +1,6 @@
 //! Commands in flight, and the timers of those whose service time has not passed.
 
-use crate::event::{Io, SlotId};
+use crate::event::{Io, Op, SlotId};
 use crate::queue::NONE;
 use crate::zoned::ZonedOp;
 use alloc::collections::{BinaryHeap, VecDeque};
@@ -207,7 +207,8 @@ impl Slots {
 
     /// Emits `io` at `due`, or before it by what moving its bytes takes.
     pub fn delay(&mut self, id: u32, io: Io, due: Nanos) {
-        let lead = (u64::from(io.len) * u64::from(self.lead)) >> 20;
+        let moves = matches!(io.op, Op::Read | Op::Write | Op::Compare);
+        let lead = if moves { (u64::from(io.len) * u64::from(self.lead)) >> 20 } else { 0 };
         self.ios[id as usize] = Some(io);
         let slot = &mut self.slots[id as usize];
         (slot.state, slot.due) = (SlotState::Timed, due);

@@ -170,6 +170,10 @@ impl Exports<'_> {
             DoorRead::NvmeTcp => DoorConfig::NvmeTcp,
             DoorRead::VhostUser(path) => DoorConfig::VhostUser { path: path.clone(), tenant },
         };
+        if let (Some(_), DoorConfig::VhostUser { .. }) = (&self.devices[device].zoned, &config) {
+            let what = "a zoned drive is reached by nvme-tcp only: virtio-blk hosts would write anywhere";
+            self.sink.note(door.line, &door.key, what);
+        }
         let class_from = self.class_from(export, &self.devices[device], &config);
         let queues = self.queues(export, &self.devices[device], &config);
         Some((door, ExportConfig { device, door: config, class_from, queues, read_only: export.read_only }))

@@ -5,6 +5,7 @@ use super::read::{Placed, Read, Section, Sink, integer, per_class, quoted, size,
 use super::tenant::nqn;
 use super::types::{Arbitration, ClassFrom, Cost, DeviceConfig, Mechanism, MediaConfig};
 use super::value::{Entry, Value};
+use super::zoned;
 use std::path::Path;
 use weir_units::{Bytes, Nanos};
 
@@ -77,7 +78,16 @@ fn rest(section: &Section<'_>, name: &str, node: &str, media: MediaConfig) -> De
         queue_depth: section.or("queue_depth", 1024, integer(2..=4096)) as u16,
         nqn,
         serial,
+        zoned: None,
     };
+    let zoned = zoned::read(section, device.capacity, block_size);
+    if zoned.is_some() && device.max_capacity.is_some() {
+        section.fault("max_capacity", "a zoned drive keeps its size; leave it out");
+    }
+    if zoned.is_some() && !matches!(device.media, MediaConfig::Ram | MediaConfig::Null) {
+        section.fault("zoned", "write pointers do not outlive the node yet, so only ram and null can be zoned");
+    }
+    let device = DeviceConfig { zoned, ..device };
     if let (Some(capacity), Some(most)) = (device.capacity, device.max_capacity) {
         if most < capacity {
             section.fault("max_capacity", format!("{most} is less than the capacity, {capacity}"));
@@ -185,7 +195,7 @@ fn burst(value: &Value) -> Read<Option<u8>> {
     }
 }
 
-fn shown(value: &Value) -> String {
+pub(super) fn shown(value: &Value) -> String {
     match value {
         Value::Text(text) => quoted(text),
         other => other.kind().to_string(),

@@ -24,6 +24,7 @@ mod runtime;
 mod tenant;
 mod types;
 mod value;
+mod zoned;
 
 #[cfg(test)]
 mod docs;
@@ -38,6 +39,7 @@ pub use types::{
     Address, Arbitration, ClassFrom, Config, Cost, DeviceConfig, DoorConfig, ExportConfig, Mechanism, MediaConfig,
     NodeConfig, NvmeTcpConfig, Shares, TenantConfig,
 };
+pub use zoned::Zoned;
 
 use read::{Section, Sink};
 use std::path::{Path, PathBuf};

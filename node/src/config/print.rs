@@ -76,7 +76,11 @@ fn write_device(out: &mut String, device: &DeviceConfig) -> std::fmt::Result {
     write_arbitration(out, &device.arbitration)?;
     writeln!(out, "cost = {}\nclass_from = {}", string(device.cost), string(device.class_from))?;
     writeln!(out, "queues = {}\nqueue_depth = {}", device.queues, device.queue_depth)?;
-    writeln!(out, "nqn = {}\nserial = {}", string(&device.nqn), string(&device.serial))
+    writeln!(out, "nqn = {}\nserial = {}", string(&device.nqn), string(&device.serial))?;
+    match &device.zoned {
+        Some(zoned) => writeln!(out, "zoned = {zoned}"),
+        None => Ok(()),
+    }
 }
 
 fn write_arbitration(out: &mut String, arbitration: &Arbitration) -> std::fmt::Result {

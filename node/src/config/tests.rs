@@ -668,6 +668,7 @@ prop_compose! {
             queue_depth,
             nqn: format!("nqn.dev{index}"),
             serial: format!("S{index}"),
+            zoned: None,
         }
     }
 }

@@ -1,5 +1,6 @@
 //! What a configuration says once it has been checked.
 
+use super::zoned::Zoned;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::net::SocketAddr;
@@ -86,6 +87,8 @@ pub struct DeviceConfig {
     pub nqn: String,
     /// Serial number, 1 to 20 printable ASCII characters.
     pub serial: String,
+    /// Its namespace is zoned.
+    pub zoned: Option<Zoned>,
 }
 
 /// Where bytes live.

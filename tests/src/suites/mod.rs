@@ -6,6 +6,7 @@ mod cli;
 mod faults;
 mod guest_tcp;
 mod guest_vhost;
+mod guest_zns;
 mod hostile_tcp;
 mod hostile_vhost;
 mod libblkio;
@@ -26,6 +27,7 @@ pub fn all() -> Vec<Test> {
         faults::tests(),
         classes::tests(),
         guest_tcp::tests(),
+        guest_zns::tests(),
         guest_vhost::tests(),
         shares::tests(),
     ]

@@ -1,0 +1,142 @@
+//! A stock Linux host and a zoned drive over NVMe/TCP: the kernel's zoned block device, nvme-cli, blkzone, fio with verification.
+
+use serde_json::Value;
+
+use super::{long, test};
+use crate::guest::{Guest, json, section};
+use crate::harness::{Env, Outcome, Test, ensure};
+use crate::node::{NQN, Node, Setup, with_node};
+
+/// The tests of this suite.
+pub fn tests() -> Vec<Test> {
+    const S: &str = "guest_zns";
+    vec![
+        test(S, "zones_of_the_kernel_and_nvme_cli", zones),
+        test(S, "fio_on_zones", |env| fio(env, "", "8m")),
+        long(S, "fio_on_zones_of_flash", |env| fio(env, ", flash = \"femu-bbssd\"", "24m")),
+    ]
+}
+
+/// 16 zones of 16 MiB, of which 12 can be written.
+const ZONED: &str = "zone_size = \"16MiB\", zone_capacity = \"12MiB\", max_open = 4, max_active = 6, zrwa = \"64KiB\"";
+
+fn boot(env: &Env, node: &Node, script: &str) -> Result<String, String> {
+    let connect = format!(
+        r#"
+nvme connect -t tcp -a 10.0.2.2 -s {port} -n {NQN} -i 2
+i=0; while ! [ -b /dev/nvme0n1 ]; do
+  i=$((i + 1)); [ $i -lt 100 ] || {{ echo "no namespace appears"; dmesg | tail; exit 1; }}; sleep 0.1
+done
+N=/dev/nvme0n1; Q=/sys/block/nvme0n1/queue
+refused() {{ # refused WHAT COMMAND...: it must fail, and say so
+  what=$1; shift
+  if "$@" >/tmp/refused 2>&1; then echo "$* succeeds"; exit 1; fi
+  grep -qi "$what" /tmp/refused || {{ echo "$*: not $what:"; cat /tmp/refused; exit 1; }}
+}}
+"#,
+        port = node.port
+    );
+    let script = connect + script + "\nnvme disconnect -n " + NQN + "\nsection end\n";
+    Guest { cpus: 2, net: true, qemu: &[], limit: if env.full { 400 } else { 240 } }.run(env, &script)
+}
+
+fn with_zones(env: &Env, more: &str, test: impl FnOnce(&mut Node) -> Outcome) -> Outcome {
+    let setup = Setup::default().device(&format!("block_size = 4096\nzoned = {{ {ZONED}{more} }}"));
+    with_node(env, &setup, test)
+}
+
+const SCRIPT: &str = r#"
+section queue; for f in zoned chunk_sectors nr_zones max_open_zones max_active_zones; do echo $f=$(cat $Q/$f); done
+section id; nvme zns id-ns $N -o json
+section first; nvme zns report-zones $N -d 2 -o json
+dd if=/dev/urandom of=/tmp/a bs=4096 count=2 2>/dev/null; dd if=/dev/urandom of=/tmp/b bs=4096 count=2 2>/dev/null
+section append; nvme zns zone-append $N -s 0x1000 -z 8192 -d /tmp/a; nvme zns zone-append $N -s 0x1000 -z 8192 -d /tmp/b
+nvme read $N -s 0x1000 -c 1 -z 8192 -d /tmp/r >/dev/null; cmp /tmp/a /tmp/r
+nvme read $N -s 0x1002 -c 1 -z 8192 -d /tmp/r >/dev/null; cmp /tmp/b /tmp/r
+refused 'zone.*invalid.*write' nvme write $N -s 0x1009 -c 1 -z 8192 -d /tmp/a
+refused 'boundary' nvme read $N -s 0x1fff -c 1 -z 8192 -d /tmp/r
+nvme zns open-zone $N -s 0x2000
+nvme zns finish-zone $N -s 0x3000
+refused 'full' nvme zns zone-append $N -s 0x3000 -z 8192 -d /tmp/a
+nvme write $N -s 0 -c 1 -z 8192 -d /tmp/a
+nvme zns close-zone $N -s 0
+section states; nvme zns report-zones $N -d 4 -o json
+section changed; nvme zns changed-zone-list $N
+nvme zns reset-zone $N -s 0x1000
+nvme read $N -s 0x1000 -c 1 -z 8192 -d /tmp/r >/dev/null; dd if=/dev/zero bs=8192 count=1 2>/dev/null | cmp - /tmp/r
+section blkzone
+/t/blkzone report -c 2 $N
+/t/blkzone finish -o 0x8000 -l 0x8000 $N
+/t/blkzone reset $N
+/t/blkzone report -c 1 $N
+section last; nvme zns report-zones $N -o json
+nvme zns open-zone $N -s 0 -r
+nvme write $N -s 3 -c 1 -z 8192 -d /tmp/b
+nvme write $N -s 0 -c 1 -z 8192 -d /tmp/a
+nvme zns zrwa-flush-zone $N -l 1
+section zrwa; nvme zns report-zones $N -d 1 -o json
+nvme read $N -s 3 -c 1 -z 8192 -d /tmp/r >/dev/null; cmp /tmp/b /tmp/r
+"#;
+
+fn zones(env: &Env) -> Outcome {
+    with_zones(env, "", |node| {
+        let out = boot(env, node, SCRIPT)?;
+        let queue = section(&out, "queue")?;
+        for line in
+            ["zoned=host-managed", "chunk_sectors=32768", "nr_zones=16", "max_open_zones=4", "max_active_zones=6"]
+        {
+            ensure(queue.lines().any(|l| l == line), || format!("no {line}: {queue}"))?;
+        }
+        let id = json(&out, "id")?;
+        ensure(id["mar"] == 5 && id["mor"] == 3 && id["zrwasz"] == 16, || format!("id-ns: {id}"))?;
+        let append = section(&out, "append")?;
+        ensure(append.contains("LBA 1000") && append.contains("LBA 1002"), || {
+            format!("where the appends went: {append}")
+        })?;
+        states(&json(&out, "first")?, &["EMPTY", "EMPTY"])?;
+        states(&json(&out, "states")?, &["CLOSED", "IMP_OPENED", "EXP_OPENED", "FULL"])?;
+        let blkzone = section(&out, "blkzone")?;
+        ensure(blkzone.contains("len 0x008000, cap 0x006000") && blkzone.contains("SEQ_WRITE_REQUIRED"), || {
+            blkzone.into()
+        })?;
+        states(&json(&out, "last")?, &["EMPTY"; 16])?;
+        let zrwa = json(&out, "zrwa")?;
+        states(&zrwa, &["EXP_OPENED"])?;
+        ensure(zrwa["zone_list"][0]["wp"] == 2, || format!("the flushed blocks are behind the write pointer: {zrwa}"))
+    })
+}
+
+fn states(report: &Value, expected: &[&str]) -> Outcome {
+    let zones = report["zone_list"].as_array().cloned().unwrap_or_default();
+    let found: Vec<&str> = zones.iter().map(|z| z["state"].as_str().unwrap_or_default()).collect();
+    let same = found.len() >= expected.len() && found.iter().zip(expected).all(|(f, e)| f.replace('-', "_") == **e);
+    ensure(same, || format!("zones are {found:?} instead of {expected:?}: {report}"))
+}
+
+fn fio(env: &Env, more: &str, size: &str) -> Outcome {
+    with_zones(env, more, |node| {
+        let out = boot(
+            env,
+            node,
+            &format!(
+                r#"
+zbd() {{ # zbd NAME RW BS: written within the limits of zones, read back, checksums compared
+  fio --name=$1 --filename=$N --zonemode=zbd --rw=$2 --bs=$3 --size={size} --io_size={size} --iodepth=8 --ioengine=libaio --direct=1 \
+    --max_open_zones=4 --verify=crc32c --verify_fatal=1 --do_verify=1 --randseed=7 --minimal >/tmp/fio.out 2>&1 ||
+    {{ cat /tmp/fio.out; dmesg | tail -5; echo "fio $1 failed"; exit 1; }}
+  grep -iE 'verify|error' /tmp/fio.out && {{ echo "fio $1 complains"; exit 1; }}
+  echo "fio $1 verified"
+}}
+zbd sequential write 64k
+nvme zns reset-zone $N -a
+zbd random randwrite 16k
+section kernel
+dmesg | grep -iE 'nvme.*(timeout|error|fail|invalid)' || true
+"#
+            ),
+        )?;
+        ensure(out.matches(" verified").count() == 2, || out.clone())?;
+        let kernel = section(&out, "kernel")?;
+        ensure(!kernel.contains("timeout"), || format!("the kernel complains: {kernel}"))
+    })
+}
