@@ -51,6 +51,8 @@ pub(super) fn from_query(sink: &Sink, kind: &str, entries: &[Entry]) -> Option<D
     };
     let media = media.map_err(|what| sink.note(0, "", what)).ok()?;
     let read = rest(&section, "bench", "local", media);
+    // A query holds no tables, and a load generator writes anywhere.
+    section.unoffer("zoned");
     section.finish();
     Some(read.device)
 }
@@ -195,7 +197,7 @@ fn burst(value: &Value) -> Read<Option<u8>> {
     }
 }
 
-pub(super) fn shown(value: &Value) -> String {
+fn shown(value: &Value) -> String {
     match value {
         Value::Text(text) => quoted(text),
         other => other.kind().to_string(),

@@ -1,6 +1,5 @@
 //! `zoned = { ... }` of a `[[device]]`: its namespace is made of zones.
 
-use super::device::shown;
 use super::read::{Read, Section, flag, integer, size, text};
 use super::value::Value;
 use std::fmt;
@@ -93,7 +92,7 @@ fn whole(bytes: Bytes, block_size: u32) -> Read<Bytes> {
 }
 
 fn preset(value: &Value) -> Read<Preset> {
-    text(value)?.parse().map_err(|e: weir_flash::UnknownName| format!("{} {e}", shown(value)).into())
+    text(value)?.parse().map_err(|e: weir_flash::UnknownName| e.to_string().into())
 }
 
 impl Zoned {
