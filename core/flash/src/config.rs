@@ -23,9 +23,12 @@ pub enum Mapping {
     Cached,
     /// A word for each block, and log blocks for what is overwritten (BAST, FAST).
     Hybrid,
+    /// None: the medium is overwritten where it lies (3D XPoint). Consecutive units lie on consecutive planes; nothing is
+    /// collected or erased, and what is written is durable when it is complete.
+    InPlace,
 }
 
-names!(Mapping, "mapping", Page = "page", Cached = "cached", Hybrid = "hybrid");
+names!(Mapping, "mapping", Page = "page", Cached = "cached", Hybrid = "hybrid", InPlace = "in-place");
 
 /// What a read of a unit without contents costs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -463,10 +466,25 @@ impl Config {
             let message = format!("is {}; at least one page of the map, {}", ftl.map_cache, shape.page_bytes());
             return Err(wrong("ftl.map_cache", message));
         }
-        if ftl.mapping == Mapping::Hybrid {
-            self.check_hybrid()?;
+        match ftl.mapping {
+            Mapping::Hybrid => self.check_hybrid(),
+            Mapping::InPlace => self.check_in_place(),
+            Mapping::Page | Mapping::Cached => Ok(()),
         }
-        Ok(())
+    }
+
+    fn check_in_place(&self) -> Result<(), ConfigError> {
+        let ftl = &self.ftl;
+        let absent = [
+            ("ftl.slc.blocks", ftl.slc.blocks > 0),
+            ("ftl.factory_bad", ftl.factory_bad > 0),
+            ("ftl.wear.endurance", ftl.wear.endurance > 0 || ftl.wear.failures > 0),
+            ("buffer.size", self.buffer.size.0 > 0),
+        ];
+        match absent.into_iter().find(|(_, there)| *there) {
+            Some((key, _)) => Err(wrong(key, "is not 0; ftl.mapping = \"in-place\" has none".into())),
+            None => Ok(()),
+        }
     }
 
     fn check_hybrid(&self) -> Result<(), ConfigError> {
@@ -529,6 +547,7 @@ impl Config {
         let ftl = &self.ftl;
         let held = match ftl.mapping {
             Mapping::Hybrid => self.log_reserve(),
+            Mapping::InPlace => 0,
             _ => Config::reserve(u32::from(ftl.streams), ftl.mapping == Mapping::Cached, ftl.gc.start),
         };
         let bad = crate::ftl::factory_bad(shape.blocks(), self.seed, ftl.factory_bad);

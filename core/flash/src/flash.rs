@@ -2,7 +2,7 @@
 
 use crate::array::Array;
 use crate::buffer::{Buffer, FlushPolicy};
-use crate::config::{Config, ConfigError, Plan, UnmappedRead, WriteZeroes};
+use crate::config::{Config, ConfigError, Mapping, Plan, UnmappedRead, WriteZeroes};
 use crate::durable::Durable;
 use crate::ftl::{GcMode, NONE, PageFtl, Separation, TAG, VictimPolicy, WearPolicy};
 use crate::geometry::{Place, Shape, UNIT};
@@ -291,6 +291,9 @@ impl Flash {
             self.ftl.stats.buffer_read_hits += 1;
             return now.saturating_add(self.config.buffer.latency);
         }
+        if self.is_in_place() {
+            return self.read_page(now, self.home(lpn), 1);
+        }
         self.ftl.stats.unmapped_reads += 1;
         if self.config.ftl.unmapped_read == UnmappedRead::Free {
             return now;
@@ -309,6 +312,8 @@ impl Flash {
         self.ftl.stats.host_writes += u64::from(end - lpn);
         if self.buffer.is_some() {
             self.write_buffered(now, lpn, end, fua, hint)
+        } else if self.is_in_place() {
+            self.write_in_place(now, lpn, end)
         } else {
             self.write_through(now, lpn, end, hint)
         }
@@ -344,6 +349,30 @@ impl Flash {
             }
         }
         self.durable.told(done);
+        done
+    }
+
+    #[inline]
+    fn is_in_place(&self) -> bool {
+        self.config.ftl.mapping == Mapping::InPlace
+    }
+
+    /// Where a unit lies when nothing maps it.
+    fn home(&self, lpn: u32) -> Place {
+        let shape = self.shape();
+        let (row, plane) = (lpn / shape.planes(), lpn % shape.planes());
+        let (block, offset) = (row / shape.units_per_block(), row % shape.units_per_block());
+        Place { plane, block, page: shape.page_of(offset) }
+    }
+
+    #[cold]
+    fn write_in_place(&mut self, now: Nanos, lpn: u32, end: u32) -> Nanos {
+        let mut done = now;
+        for lpn in lpn..end {
+            done = done.max(self.silicon.program(now, self.home(lpn), UNIT).done);
+        }
+        // What it writes is a unit, whatever a page is.
+        self.ftl.stats.page_programs += u64::from((end - lpn).div_ceil(self.shape().units_per_page()));
         done
     }
 

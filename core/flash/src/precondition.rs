@@ -39,6 +39,8 @@ impl Flash {
         }
         match state {
             Precondition::Fresh => {}
+            // One state is like another.
+            _ if self.config.ftl.mapping == Mapping::InPlace => {}
             Precondition::Sequential => self.fill(),
             Precondition::Steady if self.config.ftl.mapping == Mapping::Hybrid => self.fill(),
             Precondition::Steady => self.ftl.place_steady(self.config.seed),

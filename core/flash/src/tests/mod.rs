@@ -5,6 +5,7 @@ extern crate std;
 mod calendar;
 mod drive;
 mod geometry;
+mod in_place;
 mod peers;
 mod relocate;
 mod suspend;
