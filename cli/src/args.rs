@@ -28,7 +28,8 @@ Examples:
   weir status                            what the running node does
   weir tenant set silver --class high    change a share while I/O runs
   weir bench 'local:ram?latency=80us'    measure a drive in this process, no node needed
-  weir sim exp.toml --json               simulate one in virtual time";
+  weir sim exp.toml --json               simulate one in virtual time
+  weir reproduce femu-fig4               make a paper's figure again";
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
@@ -50,6 +51,8 @@ pub enum Command {
     Bench(crate::bench::Args),
     /// Simulate a drive and its tenants in virtual time
     Sim(crate::sim::Args),
+    /// Make the figures of published papers again
+    Reproduce(crate::reproduce::Args),
     /// Print a completion script for a shell
     #[command(after_help = "Example:\n  weir completions bash > /etc/bash_completion.d/weir")]
     Completions {

@@ -3,7 +3,7 @@
 //! ```text
 //! args ──▶ up ──▶ weir-node in this process            bench ──▶ a target, no node needed
 //!      └─▶ ask ─▶ client (HTTP) ─▶ a running node      sim ──▶ weir-sim, no clock needed
-//!                                                      config, completions: neither
+//!                                                      reproduce ─▶ weir-sim and bench; config, completions: neither
 //! ```
 //!
 //! Exit status: 0; 1 where it failed; 2 for wrong usage. An error is one line, `weir: what: why; what to do`.
@@ -17,6 +17,7 @@ mod connect;
 mod failure;
 mod output;
 mod report;
+mod reproduce;
 mod sim;
 mod start;
 mod up;
@@ -45,6 +46,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Command::Config(args) => config::run(&args, json),
         Command::Bench(args) => bench::run(args, json),
         Command::Sim(args) => sim::run(&args, json),
+        Command::Reproduce(args) => reproduce::run(&args, json),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "weir", &mut script);

@@ -16,6 +16,7 @@
 mod client;
 mod host;
 mod job;
+pub mod reproduce;
 mod run;
 mod scenario;
 pub mod trace;

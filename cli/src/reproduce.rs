@@ -1,0 +1,241 @@
+//! `weir reproduce`: figures of papers made again.
+//!
+//! ```text
+//!   Args ─► Subject ─ figure(Clock) ─► Figure ─► table or JSON on standard output, NAME.json and NAME.html in --out
+//!                            └── bench: what needs a real clock
+//! ```
+
+use crate::bench;
+use crate::failure::Failure;
+use crate::output::{self, Table};
+use serde::Serialize;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+use weir_sim::reproduce::{Figure, Live, Row, Subject, number};
+use weir_units::Nanos;
+use weir_workload::Latency;
+
+/// What to reproduce.
+#[derive(Debug, Clone, clap::Args)]
+#[command(after_help = "\
+Examples:
+  weir reproduce                          list what there is
+  weir reproduce femu-fig4                print the table; write femu-fig4.json and femu-fig4.html here
+  weir reproduce femu-fig6a --out report  write them into a folder
+
+Exit status 1 when a row is not as the paper says. femu-fig2a and femu-fig2b measure this machine in real time: run them
+while nothing else runs. docs/reproduce.md says what is compared with what.")]
+pub struct Args {
+    /// Which figure; without it, a list
+    #[arg(value_name = "NAME")]
+    pub name: Option<String>,
+    /// Where NAME.json and NAME.html are written; made if it is not there
+    #[arg(short, long, value_name = "DIR", default_value = ".")]
+    pub out: PathBuf,
+}
+
+/// Makes a figure, or lists them.
+///
+/// # Errors
+/// No such figure, a folder that cannot be written, a row that is not as it should be.
+pub fn run(args: &Args, json: bool) -> Result<(), Failure> {
+    let Some(name) = &args.name else { return list(json) };
+    let subject: Subject = name.parse().map_err(|e| Failure::usage(format_args!("reproduce: {e}")))?;
+    let figure = subject.figure(&mut Clock).map_err(|e| Failure::new(format_args!("reproduce {subject}: {e}")))?;
+    let report = FigureJson::from(&figure);
+    let mut text = serde_json::to_string_pretty(&report).map_err(Failure::new)?;
+    text.push('\n');
+    let files = [("json", text), ("html", figure.html())];
+    let mut written = Vec::new();
+    for (kind, contents) in &files {
+        let path = args.out.join(format!("{subject}.{kind}"));
+        write(&args.out, &path, contents)
+            .map_err(|e| Failure::new(format_args!("reproduce {subject}: {}: {e}", path.display())))?;
+        written.push(path.display().to_string());
+    }
+    if json {
+        output::json(&report)?;
+    } else {
+        output::text(&format!("{}\n{}", table(&figure), written.join("\n") + "\n"))?;
+    }
+    verdict(&figure)
+}
+
+fn verdict(figure: &Figure) -> Result<(), Failure> {
+    let bad: Vec<&Row> = figure.rows.iter().filter(|row| !row.ok()).collect();
+    let Some(first) = bad.first() else { return Ok(()) };
+    Err(Failure::new(format_args!(
+        "reproduce {}: {} of {} rows are not as they should be; the first: {}: {} {}, held to {}",
+        figure.subject,
+        bad.len(),
+        figure.rows.len(),
+        first.label,
+        number(first.ours),
+        first.unit,
+        first.basis()
+    )))
+}
+
+/// Whole or not at all.
+fn write(folder: &Path, path: &Path, contents: &str) -> std::io::Result<()> {
+    std::fs::create_dir_all(folder)?;
+    let mut half = path.as_os_str().to_owned();
+    half.push(".tmp");
+    let half = PathBuf::from(half);
+    let written = std::fs::File::create(&half).and_then(|mut file| {
+        file.write_all(contents.as_bytes())?;
+        file.sync_all()
+    });
+    written.and_then(|()| std::fs::rename(&half, path)).inspect_err(|_| {
+        // It may never have been made; the first error is the one to tell.
+        let _ = std::fs::remove_file(&half);
+    })
+}
+
+fn list(json: bool) -> Result<(), Failure> {
+    #[derive(Serialize)]
+    struct Entry {
+        name: &'static str,
+        title: &'static str,
+        clock: &'static str,
+    }
+    let entry =
+        |s: Subject| Entry { name: s.name(), title: s.title(), clock: if s.is_live() { "real" } else { "virtual" } };
+    let entries = Subject::ALL.map(entry);
+    if json {
+        return output::json(&entries);
+    }
+    let mut table = Table::new(&["NAME", "CLOCK", "SHOWS"]);
+    for Entry { name, title, clock } in entries {
+        table.row([name, clock, title].map(String::from));
+    }
+    output::text(&table.render())
+}
+
+#[derive(Serialize)]
+struct FigureJson<'a> {
+    name: &'static str,
+    rows: Vec<RowJson<'a>>,
+    ok: bool,
+}
+
+#[derive(Serialize)]
+struct RowJson<'a> {
+    label: &'a str,
+    paper: Option<f64>,
+    ours: f64,
+    unit: &'static str,
+    deviation_pct: Option<f64>,
+    tolerance_pct: Option<f64>,
+    ok: bool,
+}
+
+impl<'a> From<&'a Figure> for FigureJson<'a> {
+    fn from(figure: &'a Figure) -> Self {
+        let row = |row: &'a Row| RowJson {
+            label: &row.label,
+            paper: row.paper(),
+            ours: row.ours,
+            unit: row.unit,
+            deviation_pct: row.deviation_pct(),
+            tolerance_pct: row.tolerance_pct(),
+            ok: row.ok(),
+        };
+        FigureJson { name: figure.subject.name(), rows: figure.rows.iter().map(row).collect(), ok: figure.ok() }
+    }
+}
+
+fn table(figure: &Figure) -> String {
+    let mut table = Table::new(&["ROW", ">PAPER", ">OURS", "UNIT", ">DEVIATION", "OK"]);
+    for row in &figure.rows {
+        let some = |n: Option<f64>, unit: &str| n.map_or("-".to_string(), |n| format!("{}{unit}", number(n)));
+        table.row([
+            row.label.clone(),
+            some(row.paper(), ""),
+            number(row.ours),
+            row.unit.to_string(),
+            some(row.deviation_pct(), " %"),
+            if row.ok() { "yes" } else { "NO" }.to_string(),
+        ]);
+    }
+    table.render()
+}
+
+/// The real clock of this machine.
+struct Clock;
+
+/// One measurement.
+const TIME: Nanos = Nanos::from_millis(400);
+/// Before it.
+const RAMP: Nanos = Nanos::from_millis(100);
+/// The fastest of so many: what else the machine does is not the model's.
+const ROUNDS: u32 = 5;
+
+impl Live for Clock {
+    fn latency(&mut self, submitters: u32, service: Nanos) -> Result<Latency, String> {
+        bench::latency(&format!("latency={}ns", service.0), submitters, (RAMP, TIME))
+    }
+
+    fn cost(&mut self, count: u32, work: &mut dyn FnMut(u32)) -> f64 {
+        let round = |_| {
+            let begun = Instant::now();
+            (0..count).for_each(&mut *work);
+            begun.elapsed().as_nanos() as f64 / f64::from(count.max(1))
+        };
+        (0..ROUNDS).map(round).fold(f64::INFINITY, f64::min)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn folder(name: &str) -> PathBuf {
+        std::env::temp_dir().join(format!("weir-reproduce-{name}-{}", std::process::id()))
+    }
+
+    #[test]
+    fn the_documented_keys_and_both_files() {
+        let out = folder("fig3");
+        let args = Args { name: Some("femu-fig3".into()), out: out.clone() };
+        run(&args, true).unwrap();
+        let text = std::fs::read_to_string(out.join("femu-fig3.json")).unwrap();
+        let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let keys = |v: &serde_json::Value| v.as_object().unwrap().keys().cloned().collect::<Vec<_>>().join(" ");
+        assert_eq!(keys(&json), "name ok rows");
+        assert_eq!(keys(&json["rows"][0]), "deviation_pct label ok ours paper tolerance_pct unit");
+        assert_eq!((&json["name"], &json["ok"]), (&"femu-fig3".into(), &true.into()));
+        let page = std::fs::read_to_string(out.join("femu-fig3.html")).unwrap();
+        assert!(page.contains("<svg"));
+        assert_eq!(std::fs::read_dir(&out).unwrap().count(), 2, "nothing half-made is left");
+        std::fs::remove_dir_all(&out).unwrap();
+    }
+
+    #[test]
+    fn what_is_wrong_is_told() {
+        let unknown = run(&Args { name: Some("fig3".into()), out: folder("x") }, false).unwrap_err();
+        assert!(unknown.text().starts_with("reproduce: there is no reproduction \"fig3\"; there is"), "{unknown:?}");
+        let nowhere = run(&Args { name: Some("femu-fig3".into()), out: "/dev/null/x".into() }, false).unwrap_err();
+        assert!(nowhere.text().starts_with("reproduce femu-fig3: /dev/null/x/femu-fig3.json: "), "{nowhere:?}");
+    }
+
+    #[test]
+    fn a_row_that_fails_is_named() {
+        let mut figure = Subject::FemuFig3.figure(&mut Clock).unwrap();
+        figure.rows.push(Row::relation("the last", 3.0, "us", false, "more than 4"));
+        let failure = verdict(&figure).unwrap_err();
+        let told = "1 of 9 rows are not as they should be; the first: the last: 3.000 us, held to more than 4";
+        assert_eq!(failure.text(), format!("reproduce femu-fig3: {told}"));
+    }
+
+    #[test]
+    fn the_machine_s_clock_measures() {
+        let mut clock = Clock;
+        let latency = clock.latency(4, Nanos::from_micros(50)).unwrap();
+        assert!(latency.mean >= 50_000.0, "no answer comes before it is due: {latency:?}");
+        let mut steps = 0;
+        assert!(clock.cost(1000, &mut |_| steps += 1) >= 0.0);
+        assert_eq!(steps, 5000);
+    }
+}

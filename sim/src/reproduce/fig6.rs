@@ -1,0 +1,138 @@
+//! Figure 6a of papers/002: reads while garbage collection blocks the controller, a channel or a plane.
+
+use super::{Chart, Curve, Figure, Row, Scale, Subject, micros};
+use weir_flash::{
+    BufferConfig, CellType, Config, Flash, FlashOp, FtlConfig, Gate, GcConfig, GcMode, Geometry, HostTiming, PageMap,
+    Precondition, Preset, Registers, Timing, Variability, Wire, uniform,
+};
+use weir_units::Nanos;
+use weir_workload::{Histogram, Pacer, Rate, Rng};
+
+/// Requests that are counted, and a quarter of that before.
+const REQUESTS: u64 = 100_000;
+/// Requests a second: few enough for the mode that blocks everything.
+const RATE: u64 = 2_000;
+/// Of 100 requests.
+const READS: u64 = 70;
+
+/// FEMU's default drive (40, 200 and 2000 us; 64 dies on 8 channels) with a channel of 400 MB/s, a quarter of its blocks'
+/// pages and 28 % over-provisioning.
+fn config(mode: GcMode) -> Config {
+    let parts = Preset::FemuBbssd.parts(false);
+    Config {
+        geometry: Geometry {
+            channels: 8,
+            ways: 8,
+            planes: 1,
+            blocks: 64,
+            pages: 64,
+            page_bytes: 4096,
+            spare_bytes: 128,
+            cell: CellType::Slc,
+            page_map: PageMap::Modulo,
+        },
+        timing: Timing {
+            gate: Gate::Die,
+            registers: Registers::Single,
+            read: uniform(40_000),
+            program: uniform(200_000),
+            erase: Nanos(2_000_000),
+            channel: Wire::bytes_per_second(400_000_000),
+            ..parts.timing
+        },
+        variability: Variability::default(),
+        host: HostTiming::INSTANT,
+        ftl: FtlConfig {
+            over_provisioning: 0.28,
+            gc: GcConfig { mode, ..FtlConfig::DEFAULT.gc },
+            ..FtlConfig::DEFAULT
+        },
+        buffer: BufferConfig::NONE,
+        seed: 6,
+    }
+}
+
+/// Latencies of the reads.
+fn reads(mode: GcMode) -> Histogram {
+    let mut flash = Flash::new(&config(mode), Nanos(0)).expect("the drive above fits together");
+    flash.precondition(Precondition::Steady);
+    let (mut latencies, mut rng) = (Histogram::new(), Rng::new(66));
+    let mut pacer = Pacer::poisson(Rate::Iops(RATE), Nanos(0), 666);
+    for i in 0..REQUESTS / 4 + REQUESTS {
+        let now = pacer.due();
+        pacer.advance(4096);
+        let is_read = rng.below(100) < READS;
+        let op = if is_read { FlashOp::Read } else { FlashOp::Write { fua: false } };
+        let lpn = rng.below(u64::from(flash.units())) as u32;
+        let done = flash.submit(now, op, lpn, 1);
+        if is_read && i >= REQUESTS / 4 {
+            latencies.record(done.saturating_sub(now).0);
+        }
+    }
+    latencies
+}
+
+const PLANE: &str = "\"In plane-blocking GC, the most efficient one, page movement only flows within a plane without using \
+                     any channel\"";
+const CHANNEL: &str = "\"In controller-blocking GC, a GC operation \\\"locks down\\\" the controller\"; \"In \
+                       channel-blocking GC, only channels involved in GC page movement are blocked\"";
+
+pub(super) fn figure() -> Figure {
+    let modes = [GcMode::Controller, GcMode::Channel, GcMode::Plane, GcMode::Preemptive];
+    let all: Vec<(GcMode, Histogram)> = modes.into_iter().map(|mode| (mode, reads(mode))).collect();
+    let mut rows = Vec::new();
+    type Statistic = (&'static str, fn(&Histogram) -> f64);
+    let statistics: [Statistic; 4] = [
+        ("mean", |h| h.mean()),
+        ("p90", |h| h.percentile(90.0) as f64),
+        ("p99", |h| h.percentile(99.0) as f64),
+        ("p99.9", |h| h.percentile(99.9) as f64),
+    ];
+    for (name, statistic) in statistics {
+        for (i, (mode, latencies)) in all.iter().enumerate() {
+            let ours = statistic(latencies);
+            let (holds, text) = match i.checked_sub(1) {
+                None => (ours > 0.0, "the one that the others are compared with".to_string()),
+                Some(before) => {
+                    let reason = match mode {
+                        GcMode::Channel => CHANNEL,
+                        GcMode::Plane => PLANE,
+                        _ => "a page at a time, between requests (not in the paper)",
+                    };
+                    (ours <= statistic(&all[before].1), format!("no more than {}: {reason}", all[before].0))
+                }
+            };
+            rows.push(Row::relation(format!("{mode}: {name} of reads"), micros(ours), "us", holds, text));
+        }
+    }
+    let curve = |(mode, latencies): &(GcMode, Histogram)| {
+        let mut sum = 0;
+        let count = latencies.count().max(1) as f64;
+        let points = latencies.buckets().map(|(_, high, n)| {
+            sum += n;
+            (micros(high as f64), sum as f64 / count)
+        });
+        Curve {
+            name: format!("{mode} blocking").replace("preemptive blocking", "preemptive"),
+            points: points.collect(),
+        }
+    };
+    Figure {
+        subject: Subject::FemuFig6a,
+        about: vec![
+            format!(
+                "{REQUESTS} random 4 KiB requests, {READS} % reads, at {RATE} a second (Poisson), on a drive in its steady \
+                 state: 64 dies on 8 channels, 40/200/2000 us, 4 KiB pages, 64 pages a block, 28 % over-provisioning."
+            ),
+            "The text describes the three modes and their order; the curves of figure 6a survive as a caption only."
+                .into(),
+        ],
+        rows,
+        charts: vec![Chart {
+            title: "Reads answered within a time",
+            axes: ("latency, us", "part of the reads"),
+            scales: (Scale::Log, Scale::Linear),
+            curves: all.iter().map(curve).collect(),
+        }],
+    }
+}

@@ -1,0 +1,308 @@
+//! The figures and numbers of published papers, made again with Weir's own engine: what `weir reproduce NAME` prints.
+//!
+//! ```text
+//!  Subject ── figure(&mut Machine) ──▶ Figure: rows (label, paper, ours, ok) and curves ──▶ table, JSON, HTML with SVG
+//!                        └ Live: what only a real clock can tell (femu-fig2a, femu-fig2b); everything else is virtual time
+//! ```
+//! A row has a number of the paper only where the paper's text prints it; the sentence is quoted. Everything else is held to
+//! a relation that the text states (an order, a bound, a trend). Points of plots that survive as captions only are not
+//! guessed.
+
+mod closed;
+mod fig2;
+mod fig3;
+mod fig4;
+mod fig5;
+mod fig6;
+mod html;
+#[cfg(test)]
+mod tests;
+
+pub use closed::{Measured, closed_loop};
+pub use html::number;
+
+use std::fmt;
+use std::str::FromStr;
+use weir_units::Nanos;
+use weir_workload::Latency;
+
+/// What can be reproduced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Subject {
+    /// Latency over the number of submitters.
+    FemuFig2a,
+    /// A constant delay, and what computing a delay costs.
+    FemuFig2b,
+    /// Single against double registers.
+    FemuFig3,
+    /// 16 readers over channels and planes.
+    FemuFig4,
+    /// Personalities, and threads over planes, basic against advanced model.
+    FemuFig5,
+    /// Latencies under garbage collection.
+    FemuFig6a,
+}
+
+impl Subject {
+    /// All of them.
+    pub const ALL: [Subject; 6] = [
+        Subject::FemuFig2a,
+        Subject::FemuFig2b,
+        Subject::FemuFig3,
+        Subject::FemuFig4,
+        Subject::FemuFig5,
+        Subject::FemuFig6a,
+    ];
+
+    /// As the command line writes it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Subject::FemuFig2a => "femu-fig2a",
+            Subject::FemuFig2b => "femu-fig2b",
+            Subject::FemuFig3 => "femu-fig3",
+            Subject::FemuFig4 => "femu-fig4",
+            Subject::FemuFig5 => "femu-fig5",
+            Subject::FemuFig6a => "femu-fig6a",
+        }
+    }
+
+    /// What it shows, in a line.
+    pub const fn title(self) -> &'static str {
+        match self {
+            Subject::FemuFig2a => "latency over 1 to 64 submitters, no flash delay",
+            Subject::FemuFig2b => "a constant delay of 50 us, and what computing delays costs",
+            Subject::FemuFig3 => "single against double registers",
+            Subject::FemuFig4 => "16 readers over channels and planes",
+            Subject::FemuFig5 => "personalities, and threads over planes, basic against advanced model",
+            Subject::FemuFig6a => "read latencies when collection blocks controller, channel or plane",
+        }
+    }
+
+    /// Whether it needs a real clock, and so a machine that is not busy.
+    pub const fn is_live(self) -> bool {
+        matches!(self, Subject::FemuFig2a | Subject::FemuFig2b)
+    }
+
+    /// Makes it.
+    ///
+    /// # Errors
+    /// What the real clock's side said; virtual time has none.
+    pub fn figure(self, live: &mut dyn Live) -> Result<Figure, String> {
+        match self {
+            Subject::FemuFig2a => fig2::a(live),
+            Subject::FemuFig2b => fig2::b(live),
+            Subject::FemuFig3 => Ok(fig3::figure()),
+            Subject::FemuFig4 => Ok(fig4::figure()),
+            Subject::FemuFig5 => Ok(fig5::figure()),
+            Subject::FemuFig6a => Ok(fig6::figure()),
+        }
+    }
+}
+
+impl fmt::Display for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Subject {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let known = || Subject::ALL.map(Subject::name).join(", ");
+        let found = Subject::ALL.into_iter().find(|s| s.name() == text);
+        found.ok_or_else(|| format!("there is no reproduction {text:?}; there is {}", known()))
+    }
+}
+
+/// What needs a real clock.
+pub trait Live {
+    /// The latency of 4 KiB random reads on a drive in memory that serves each in `service`, as `submitters` see it who each
+    /// wait for their answer before they ask again.
+    ///
+    /// # Errors
+    /// It could not be measured.
+    fn latency(&mut self, submitters: u32, service: Nanos) -> Result<Latency, String>;
+
+    /// Nanoseconds of real time that one of `count` steps of `work` takes.
+    fn cost(&mut self, count: u32, work: &mut dyn FnMut(u32)) -> f64;
+}
+
+/// What a row is held to.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Claim {
+    /// The paper prints the number.
+    Printed {
+        /// The number.
+        value: f64,
+        /// Its sentence.
+        quote: &'static str,
+        /// How it bounds ours.
+        bound: Bound,
+    },
+    /// The paper states a relation, or it follows from the model that it states.
+    Relation {
+        /// In words.
+        text: String,
+        /// Whether ours has it.
+        holds: bool,
+    },
+}
+
+/// How a printed number bounds ours.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Bound {
+    /// Ours is no more.
+    Below,
+    /// Ours is no less.
+    Above,
+    /// Ours is the same, within so many percent.
+    Within(f64),
+}
+
+/// One line of the table.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Row {
+    /// What was measured.
+    pub label: String,
+    /// What came out.
+    pub ours: f64,
+    /// Its unit.
+    pub unit: &'static str,
+    /// What it is held to.
+    pub claim: Claim,
+}
+
+impl Row {
+    /// Held to a number that the paper prints.
+    pub fn printed(
+        label: impl Into<String>,
+        ours: f64,
+        unit: &'static str,
+        value: f64,
+        bound: Bound,
+        quote: &'static str,
+    ) -> Row {
+        Row { label: label.into(), ours, unit, claim: Claim::Printed { value, quote, bound } }
+    }
+
+    /// Held to a relation.
+    pub fn relation(
+        label: impl Into<String>,
+        ours: f64,
+        unit: &'static str,
+        holds: bool,
+        text: impl Into<String>,
+    ) -> Row {
+        Row { label: label.into(), ours, unit, claim: Claim::Relation { text: text.into(), holds } }
+    }
+
+    /// The paper's number.
+    pub fn paper(&self) -> Option<f64> {
+        match &self.claim {
+            Claim::Printed { value, .. } => Some(*value),
+            Claim::Relation { .. } => None,
+        }
+    }
+
+    /// How far ours is from the paper's, in percent of the paper's.
+    pub fn deviation_pct(&self) -> Option<f64> {
+        self.paper().map(|paper| (self.ours - paper) / paper * 100.0)
+    }
+
+    /// How far it may be; `None` where the paper's number is a bound on one side, or there is none.
+    pub fn tolerance_pct(&self) -> Option<f64> {
+        match self.claim {
+            Claim::Printed { bound: Bound::Within(percent), .. } => Some(percent),
+            _ => None,
+        }
+    }
+
+    /// Whether it is as it should be.
+    pub fn ok(&self) -> bool {
+        match &self.claim {
+            Claim::Printed { value, bound: Bound::Below, .. } => self.ours <= *value,
+            Claim::Printed { value, bound: Bound::Above, .. } => self.ours >= *value,
+            Claim::Printed { bound: Bound::Within(percent), .. } => {
+                self.deviation_pct().is_some_and(|d| d.abs() <= *percent)
+            }
+            Claim::Relation { holds, .. } => *holds,
+        }
+    }
+
+    /// What it is held to, in words.
+    pub fn basis(&self) -> String {
+        match &self.claim {
+            Claim::Printed { quote, bound, value } => {
+                let held = match bound {
+                    Bound::Below => format!("at most {value}"),
+                    Bound::Above => format!("at least {value}"),
+                    Bound::Within(percent) => format!("{value} within {percent} %"),
+                };
+                format!("{held}: \"{quote}\"")
+            }
+            Claim::Relation { text, .. } => text.clone(),
+        }
+    }
+}
+
+/// A curve of the report.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Curve {
+    /// Its name in the legend.
+    pub name: String,
+    /// x and y.
+    pub points: Vec<(f64, f64)>,
+}
+
+/// How an axis runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scale {
+    /// Evenly.
+    Linear,
+    /// By powers.
+    Log,
+}
+
+/// A chart of the report.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Chart {
+    /// What it shows.
+    pub title: &'static str,
+    /// What runs along x and y, with units.
+    pub axes: (&'static str, &'static str),
+    /// How they run.
+    pub scales: (Scale, Scale),
+    /// All of ours.
+    pub curves: Vec<Curve>,
+}
+
+/// A reproduction.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Figure {
+    /// Which.
+    pub subject: Subject,
+    /// What was run, and what cannot be compared.
+    pub about: Vec<String>,
+    /// The table.
+    pub rows: Vec<Row>,
+    /// Of the report.
+    pub charts: Vec<Chart>,
+}
+
+impl Figure {
+    /// Whether every row is as it should be.
+    pub fn ok(&self) -> bool {
+        self.rows.iter().all(Row::ok)
+    }
+
+    /// A page of its own, with table and charts.
+    pub fn html(&self) -> String {
+        html::page(self)
+    }
+}
+
+/// Nanoseconds as microseconds.
+fn micros(ns: f64) -> f64 {
+    ns / 1e3
+}

@@ -1,0 +1,127 @@
+use super::*;
+
+/// A machine whose every answer takes what it should and a microsecond for each other submitter.
+struct Fake;
+
+impl Live for Fake {
+    fn latency(&mut self, submitters: u32, service: Nanos) -> Result<Latency, String> {
+        let ns = service.0 + u64::from(submitters) * 200;
+        Ok(Latency { mean: ns as f64, p50: ns, p99: ns, p999: ns, max: ns })
+    }
+
+    fn cost(&mut self, count: u32, work: &mut dyn FnMut(u32)) -> f64 {
+        (0..count.min(100)).for_each(work);
+        50.0
+    }
+}
+
+struct Broken;
+
+impl Live for Broken {
+    fn latency(&mut self, _: u32, _: Nanos) -> Result<Latency, String> {
+        Err("no clock".into())
+    }
+
+    fn cost(&mut self, _: u32, _: &mut dyn FnMut(u32)) -> f64 {
+        f64::NAN
+    }
+}
+
+fn made(subject: Subject) -> Figure {
+    let figure = subject.figure(&mut Fake).unwrap();
+    let bad: Vec<String> = figure.rows.iter().filter(|r| !r.ok()).map(|r| format!("{}: {}", r.label, r.ours)).collect();
+    assert!(figure.ok(), "{subject}: {bad:#?}");
+    assert!(!figure.rows.is_empty() && !figure.about.is_empty() && !figure.charts.is_empty());
+    assert!(figure.rows.iter().all(|r| r.ours.is_finite() && r.paper().is_some() == r.basis().contains('\u{b5}')));
+    figure
+}
+
+fn ours(figure: &Figure, label: &str) -> f64 {
+    figure.rows.iter().find(|r| r.label == label).unwrap_or_else(|| panic!("no row {label:?}")).ours
+}
+
+#[test]
+fn names() {
+    for subject in Subject::ALL {
+        assert_eq!(subject.name().parse(), Ok(subject));
+    }
+    let error = "fig9".parse::<Subject>().unwrap_err();
+    assert!(error.starts_with("there is no reproduction \"fig9\"; there is femu-fig2a, femu-fig2b"), "{error}");
+}
+
+#[test]
+fn rows() {
+    let row = |ours, bound| Row::printed("x", ours, "us", 50.0, bound, "q");
+    assert!(row(50.0, Bound::Below).ok() && !row(50.1, Bound::Below).ok());
+    assert!(row(50.0, Bound::Above).ok() && !row(49.9, Bound::Above).ok());
+    assert!(row(55.0, Bound::Within(10.0)).ok() && !row(44.9, Bound::Within(10.0)).ok());
+    assert_eq!(row(55.0, Bound::Within(10.0)).deviation_pct(), Some(10.0));
+    assert_eq!(row(55.0, Bound::Within(10.0)).tolerance_pct(), Some(10.0));
+    assert_eq!(row(55.0, Bound::Below).tolerance_pct(), None);
+    let stated = Row::relation("x", 1.0, "us", false, "an order");
+    assert_eq!((stated.paper(), stated.deviation_pct(), stated.ok()), (None, None, false));
+}
+
+#[test]
+fn fig2_holds_the_machine_to_the_printed_bounds() {
+    let figure = made(Subject::FemuFig2a);
+    assert_eq!(figure.rows.len(), 7);
+    assert_eq!((figure.rows[5].paper(), figure.rows[6].paper()), (Some(52.0), Some(90.0)));
+    assert_eq!(made(Subject::FemuFig2b).rows.len(), 16);
+    for subject in Subject::ALL.into_iter().filter(|s| s.is_live()) {
+        assert_eq!(subject.figure(&mut Broken), Err("no clock".into()));
+    }
+}
+
+#[test]
+fn fig3_is_the_paper_s_timeline() {
+    let figure = made(Subject::FemuFig3);
+    // Read: 48 and 52.433 us. The second page is sensed while the first one crosses the channel.
+    assert_eq!(ours(&figure, "read P1, double register"), 100.433);
+    assert_eq!(ours(&figure, "read P2, single register"), 200.866);
+    assert_eq!(ours(&figure, "read P2, double register"), 152.866);
+    // Program: the second page crosses the channel during the first one's 900 us.
+    assert_eq!(ours(&figure, "write P2, double register"), 1852.433);
+}
+
+#[test]
+fn fig4_both_readings() {
+    let figure = made(Subject::FemuFig4);
+    assert_eq!(figure.rows.len(), 50);
+    let slow = ours(&figure, "anywhere, two registers, 1 channels x 1 planes");
+    assert!((900.0..960.0).contains(&slow), "{slow}");
+    assert_eq!(figure.rows.iter().filter(|r| r.paper().is_some()).count(), 3);
+}
+
+#[test]
+fn fig5_basic_is_not_advanced() {
+    assert_eq!(made(Subject::FemuFig5).rows.len(), 8);
+}
+
+#[test]
+fn fig6a_order_of_the_modes() {
+    let figure = made(Subject::FemuFig6a);
+    let (controller, plane) = (ours(&figure, "controller: mean of reads"), ours(&figure, "plane: mean of reads"));
+    assert!(plane * 2.0 < controller, "{plane} against {controller}");
+}
+
+#[test]
+fn the_same_every_time() {
+    for subject in Subject::ALL.into_iter().filter(|s| !s.is_live()) {
+        assert_eq!(subject.figure(&mut Fake), subject.figure(&mut Broken), "{subject}");
+    }
+}
+
+#[test]
+fn the_report_is_one_well_formed_page() {
+    for subject in [Subject::FemuFig2b, Subject::FemuFig3, Subject::FemuFig4] {
+        let page = made(subject).html();
+        assert!(page.starts_with("<!DOCTYPE html>") && page.ends_with("</html>\n"));
+        for tag in ["table", "tr", "td", "svg", "p", "figure", "body", "text"] {
+            let opened = page.matches(&format!("<{tag}>")).count() + page.matches(&format!("<{tag} ")).count();
+            assert_eq!(opened, page.matches(&format!("</{tag}>")).count(), "{subject}: <{tag}>");
+        }
+        assert!(!page.contains("NaN") && !page.contains("inf"), "{subject}");
+        assert!(!page.contains("http"), "nothing is loaded");
+    }
+}
