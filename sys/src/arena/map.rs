@@ -3,10 +3,13 @@
 use super::{ArenaError, HEADER, HUGE};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
+use std::ffi::c_void;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::AtomicU64;
+
+const BOTH: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
 
 pub(super) struct Mapping {
     at: NonNull<u8>,
@@ -23,31 +26,36 @@ impl Mapping {
     /// Maps `length` bytes of the file, on a huge page boundary so that huge pages can be used.
     pub(super) fn new(fd: &OwnedFd, length: u64, hugetlb: bool) -> Result<Self, ArenaError> {
         let len = usize::try_from(length).map_err(|_| ArenaError::TooLarge(length))?;
-        let room = len.checked_add(HUGE).ok_or(ArenaError::TooLarge(length))?;
+        let at = if hugetlb { Self::map_anywhere(fd, len)? } else { Self::map_aligned(fd, len)? };
+        let at = NonNull::new(at.cast()).ok_or(ArenaError::Full)?;
+        Ok(Self { at, len, hugetlb })
+    }
+
+    /// A file of huge pages is mapped on a boundary anyway, and often it cannot be mapped: there must be nothing to take back.
+    fn map_anywhere(fd: &OwnedFd, len: usize) -> Result<*mut c_void, ArenaError> {
+        // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
+        Ok(unsafe { mmap(ptr::null_mut(), len, BOTH, MapFlags::SHARED, fd, 0)? })
+    }
+
+    fn map_aligned(fd: &OwnedFd, len: usize) -> Result<*mut c_void, ArenaError> {
+        let end = len.checked_next_multiple_of(4096).ok_or(ArenaError::TooLarge(len as u64))?;
+        let room = end.checked_add(HUGE).ok_or(ArenaError::TooLarge(len as u64))?;
         // SAFETY: a new mapping at an address of the kernel's choice.
         let start = unsafe { mmap_anonymous(ptr::null_mut(), room, ProtFlags::empty(), MapFlags::PRIVATE)? };
         let lead = start.addr().next_multiple_of(HUGE) - start.addr();
         let at = start.wrapping_byte_add(lead);
-        let both = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: replaces part of the mapping made above, which nobody else knows.
-        let mapped = unsafe { mmap(at, len, both, MapFlags::SHARED | MapFlags::FIXED, fd, 0) };
-        if let Err(e) = mapped {
-            // SAFETY: the mapping made above.
-            let _ = unsafe { munmap(start, room) };
-            return Err(e.into());
-        }
-        let end = len.next_multiple_of(if hugetlb { HUGE } else { 4096 });
+        let mapped = unsafe { mmap(at, len, BOTH, MapFlags::SHARED | MapFlags::FIXED, fd, 0) };
+        // What was in the middle is never given back where it could not be replaced: the kernel may have taken it away
+        // already, and then it belongs to whoever asked for memory since.
         // SAFETY: what lies before and after the file's part belongs to the mapping made above and is not used.
         unsafe {
             if lead > 0 {
                 let _ = munmap(start, lead);
             }
-            if HUGE - lead > end - len {
-                let _ = munmap(at.wrapping_byte_add(end), room - lead - end);
-            }
+            let _ = munmap(at.wrapping_byte_add(end), room - lead - end);
         }
-        let at = NonNull::new(at.cast()).ok_or(ArenaError::Full)?;
-        Ok(Self { at, len, hugetlb })
+        Ok(mapped?)
     }
 
     pub(super) fn is_hugetlb(&self) -> bool {

@@ -1,6 +1,7 @@
 use super::*;
 use std::mem::offset_of;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 const SCHEMA: Schema = Schema { name: "test", version: 3 };
 
@@ -215,4 +216,30 @@ fn golden_header() {
     assert_eq!(header.as_bytes(), golden);
     let crc = crate::crc::crc32c_append(crate::crc::crc32c(&golden[..36]), &golden[40..48]);
     assert_eq!(header.crc, crc);
+}
+
+/// Where there are no huge pages the kernel refuses to map a file of them. Taking back what had been made for it took
+/// whatever another thread had been given there meanwhile.
+#[test]
+fn an_arena_that_is_refused_takes_nobody_elses_memory() {
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for n in 0..3u8 {
+            let stop = &stop;
+            scope.spawn(move || {
+                while !stop.load(Ordering::Relaxed) {
+                    // So large that each is a mapping of its own, and hardly touched: what counts is how often.
+                    let mut block = vec![0u8; 40 << 20];
+                    (block[0], block[20 << 20]) = (n + 1, n + 2);
+                    std::thread::yield_now();
+                    assert!((block[0], block[20 << 20]) == (n + 1, n + 2), "memory changed under its owner");
+                }
+            });
+        }
+        for _ in 0..2000 {
+            let arena = Arena::create("weir-test-refused", SCHEMA, 128 << 20, Pages::Huge).unwrap();
+            assert_eq!(arena.payload().as_ptr().addr() % 4096, 0);
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
 }
