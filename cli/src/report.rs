@@ -2,6 +2,7 @@
 
 use crate::output::Table;
 use serde::Serialize;
+use weir_sim::FlashOutcome;
 use weir_workload::{JobResult, Latency, Point, Summary};
 
 /// A drive's own figures, where they are known.
@@ -17,6 +18,125 @@ pub struct DeviceReport {
     pub read_bytes: u64,
     /// Bytes written.
     pub write_bytes: u64,
+    /// What its flash did, where it has one.
+    #[serde(flatten)]
+    pub flash: Option<FlashReport>,
+}
+
+/// A drive's flash. Units are 4 KiB, pages the flash's own; times are parts of the run.
+#[derive(Clone, Debug, Serialize)]
+pub struct FlashReport {
+    /// Bytes offered.
+    pub capacity_bytes: u64,
+    /// Flash beyond them, as a part of them.
+    pub over_provisioning: f64,
+    /// Bytes programmed over bytes written by the host.
+    pub write_amplification: f64,
+    /// Garbage collection.
+    pub gc: GcReport,
+    /// Blocks erased.
+    pub erases: u64,
+    /// Erases of the blocks.
+    pub wear: WearReport,
+    /// Pages read and programmed for the host, and the units that stayed empty in them.
+    pub page_reads: u64,
+    pub page_programs: u64,
+    pub padding_units: u64,
+    /// Units read that have no contents.
+    pub unmapped_reads: u64,
+    /// Units that the write buffer had, and those that waited for room in it.
+    pub buffer_read_hits: u64,
+    pub buffer_write_hits: u64,
+    pub buffer_waits: u64,
+    /// Look-ups that the map cache had and had not.
+    pub map_hits: u64,
+    pub map_misses: u64,
+    /// Writes refused because the drive is worn out.
+    pub refused: u64,
+    /// The busy part of the time of each die and each channel.
+    pub utilisation: UtilisationReport,
+}
+
+/// Garbage collection.
+#[derive(Clone, Debug, Serialize)]
+pub struct GcReport {
+    pub victims: u64,
+    pub page_reads: u64,
+    pub page_programs: u64,
+    pub moved_units: u64,
+    pub folded_units: u64,
+    pub wear_levelled_units: u64,
+    pub urgent: u64,
+}
+
+/// Erases of the least, the average and the most worn block.
+#[derive(Clone, Debug, Serialize)]
+pub struct WearReport {
+    pub min: u32,
+    pub mean: f64,
+    pub max: u32,
+}
+
+/// Parts of the time.
+#[derive(Clone, Debug, Serialize)]
+pub struct UtilisationReport {
+    pub dies: Vec<f64>,
+    pub channels: Vec<f64>,
+}
+
+impl From<FlashOutcome> for FlashReport {
+    fn from(flash: FlashOutcome) -> Self {
+        let FlashOutcome { capacity, over_provisioning, write_amplification, stats: s, wear, dies, channels } = flash;
+        FlashReport {
+            capacity_bytes: capacity,
+            over_provisioning,
+            write_amplification,
+            gc: GcReport {
+                victims: s.victims,
+                page_reads: s.gc_reads,
+                page_programs: s.gc_programs,
+                moved_units: s.gc_moves,
+                folded_units: s.folds,
+                wear_levelled_units: s.wear_moves,
+                urgent: s.urgent,
+            },
+            erases: s.erases,
+            wear: WearReport { min: wear.min, mean: wear.mean, max: wear.max },
+            page_reads: s.page_reads,
+            page_programs: s.page_programs,
+            padding_units: s.padding,
+            unmapped_reads: s.unmapped_reads,
+            buffer_read_hits: s.buffer_read_hits,
+            buffer_write_hits: s.buffer_write_hits,
+            buffer_waits: s.buffer_waits,
+            map_hits: s.map_hits,
+            map_misses: s.map_misses,
+            refused: s.refused,
+            utilisation: UtilisationReport { dies, channels },
+        }
+    }
+}
+
+impl FlashReport {
+    /// Two lines for people.
+    fn text(&self) -> String {
+        let busy = |parts: &[f64]| {
+            let (mean, max) =
+                (parts.iter().sum::<f64>() / parts.len().max(1) as f64, parts.iter().copied().fold(0.0, f64::max));
+            format!("{:.1} % busy (most {:.1} %)", mean * 100.0, max * 100.0)
+        };
+        format!(
+            "flash: write amplification {:.2}, over-provisioning {:.1} %, {} erases, {} victims, {} units moved\n\
+             flash: dies {}, channels {}\n",
+            self.write_amplification,
+            self.over_provisioning * 100.0,
+            self.erases,
+            self.gc.victims,
+            self.gc.moved_units,
+            busy(&self.utilisation.dies),
+            busy(&self.utilisation.channels)
+        )
+    }
 }
 
 /// What a simulation was.
@@ -139,7 +259,11 @@ impl Report {
             out = self.series();
             out.push('\n');
         }
-        out + &table.render()
+        out += &table.render();
+        if let Some(flash) = self.device.as_ref().and_then(|d| d.flash.as_ref()) {
+            out += &flash.text();
+        }
+        out
     }
 
     fn series(&self) -> String {

@@ -1,7 +1,8 @@
 //! The executor: carries out what a drive's machine decides, moving bytes between its media and the doors through [`Host`].
 
-use crate::config::{DeviceConfig, MediaConfig};
+use crate::config::{DeviceConfig, FlashConfig, MediaConfig};
 use crate::direct::Direct;
+use crate::flash::FlashService;
 use crate::remote::Remote;
 use crate::target;
 use crate::transfer;
@@ -32,6 +33,8 @@ pub enum OpenError {
     Subsystem(weir_controller::Error),
     /// Its size.
     Capacity(String),
+    /// Its flash.
+    Flash(String),
 }
 
 impl fmt::Display for OpenError {
@@ -40,7 +43,7 @@ impl fmt::Display for OpenError {
             OpenError::Media(e) => e.fmt(f),
             OpenError::Target(e) => write!(f, "media: {e}"),
             OpenError::Subsystem(e) => e.fmt(f),
-            OpenError::Capacity(e) => f.write_str(e),
+            OpenError::Capacity(e) | OpenError::Flash(e) => f.write_str(e),
         }
     }
 }
@@ -99,8 +102,14 @@ impl Device {
         if let Some(zoned) = &config.zoned {
             machine.zoned = vec![zoned.namespace(1, size, block_size).map_err(OpenError::Capacity)?];
         }
-        machine.volatile_write_cache = !matches!(backend, Backend::Store(_));
-        Ok(Self { limit, ..Self::new(Subsystem::new(machine, now)?, backend, size, block_size) })
+        let buffered = config.flash.as_ref().is_some_and(FlashConfig::is_volatile);
+        machine.volatile_write_cache = buffered || !matches!(backend, Backend::Store(_));
+        let mut machine = Subsystem::new(machine, now)?;
+        if let Some(flash) = &config.flash {
+            let inside = FlashService::new(&flash.config, flash.precondition, now);
+            machine.set_service(Box::new(inside.map_err(|e| OpenError::Flash(e.to_string()))?));
+        }
+        Ok(Self { limit, ..Self::new(machine, backend, size, block_size) })
     }
 
     /// The discovery service: a machine without media.

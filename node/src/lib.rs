@@ -16,6 +16,7 @@ mod control;
 pub mod device;
 mod direct;
 pub mod door;
+pub mod flash;
 pub mod holder;
 pub mod local;
 mod node;

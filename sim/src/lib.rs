@@ -23,6 +23,6 @@ pub mod trace;
 mod world;
 
 pub use client::Client;
-pub use run::{Outcome, Progress, RunError};
+pub use run::{FlashOutcome, Outcome, Progress, RunError};
 pub use scenario::Scenario;
 pub use world::{Setup, World, WorldError};

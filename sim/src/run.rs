@@ -3,7 +3,9 @@
 use crate::scenario::{Scenario, capacity};
 use crate::world::{Setup, World};
 use std::fmt;
-use weir_controller::DriveStats;
+use weir_controller::{DriveStats, Service, Work};
+use weir_flash::{Stats, WearSpread};
+use weir_node::flash::FlashService;
 use weir_units::Nanos;
 use weir_workload::JobResult;
 
@@ -28,14 +30,35 @@ pub struct Outcome {
     pub tenants: Vec<JobResult>,
     /// All together.
     pub total: JobResult,
-    /// What the drive counted, the ramp included.
+    /// What the drive counted after the ramp.
     pub drive: DriveStats,
+    /// What its flash did after the ramp, where it has one.
+    pub flash: Option<FlashOutcome>,
     /// Virtual time at the end.
     pub time: Nanos,
     /// Requests answered, the ramp's included.
     pub requests: u64,
     /// Stands for every answer, its time and its place in the order.
     pub digest: u64,
+}
+
+/// What a drive's flash did.
+#[derive(Clone, Debug)]
+pub struct FlashOutcome {
+    /// Bytes that the host is offered.
+    pub capacity: u64,
+    /// Flash beyond it, as a part of it.
+    pub over_provisioning: f64,
+    /// Bytes programmed over bytes written by the host.
+    pub write_amplification: f64,
+    /// Counters, in 4 KiB units and the flash's pages.
+    pub stats: Stats,
+    /// Erases of the blocks, the ramp included.
+    pub wear: WearSpread,
+    /// The part of the time in which each die was busy.
+    pub dies: Vec<f64>,
+    /// The same of each channel.
+    pub channels: Vec<f64>,
 }
 
 /// How far a run has come.
@@ -65,7 +88,13 @@ impl Scenario {
             requests: self.requests,
             ..Setup::new(capacity(&self.device), self.clients.clone(), self.seed)
         };
-        World::with(self.machine(), setup).map_err(|e| RunError(e.to_string()))
+        let inside: Option<Box<dyn Service>> = match &self.device.flash {
+            Some(flash) => Some(Box::new(
+                FlashService::new(&flash.config, flash.precondition, Nanos(0)).map_err(|e| RunError(e.to_string()))?,
+            )),
+            None => None,
+        };
+        World::with(self.machine(), inside, setup).map_err(|e| RunError(e.to_string()))
     }
 
     /// Runs it to its end; `watch` sees how far it has come every few milliseconds.
@@ -75,11 +104,9 @@ impl Scenario {
     pub fn run(&self, mut watch: impl FnMut(Progress)) -> Result<Outcome, RunError> {
         let mut world = self.world()?;
         let end = self.time.map_or(Nanos::NEVER, |time| self.ramp.saturating_add(time));
+        let before = self.warm_up(&mut world, &mut watch, end);
         while world.advance(end, MOMENTS) {
-            let by_time = (end != Nanos::NEVER).then(|| world.now().0 as f64 / end.0.max(1) as f64);
-            let by_count = self.requests.map(|n| world.answers() as f64 / n as f64);
-            let part = by_time.into_iter().chain(by_count).reduce(f64::max);
-            watch(Progress { time: world.now(), requests: world.answers(), part });
+            watch(self.progress(&world, end));
         }
         if let Some(error) = world.trace_error() {
             return Err(RunError(error.to_string()));
@@ -88,20 +115,70 @@ impl Scenario {
         if self.time.is_some() && !world.is_spent() {
             world.run_until(end);
         }
-        Ok(self.outcome(&world))
+        Ok(self.outcome(&world, &before))
     }
 
-    fn outcome(&self, world: &World) -> Outcome {
+    /// Runs the ramp; what the drive had counted at its end. Flash counts from zero then.
+    fn warm_up(&self, world: &mut World, watch: &mut impl FnMut(Progress), end: Nanos) -> Work {
+        if self.ramp == Nanos(0) {
+            return Work::default();
+        }
+        let last = Nanos(self.ramp.0 - 1);
+        while world.advance(last, MOMENTS) {
+            watch(self.progress(world, end));
+        }
+        let ramp = self.ramp;
+        if let Some(flash) = world.drive().service_mut().and_then(|s| s.as_any_mut().downcast_mut::<FlashService>()) {
+            flash.reset(ramp);
+        }
+        world.stats().work
+    }
+
+    fn progress(&self, world: &World, end: Nanos) -> Progress {
+        let by_time = (end != Nanos::NEVER).then(|| world.now().0 as f64 / end.0.max(1) as f64);
+        let by_count = self.requests.map(|n| world.answers() as f64 / n as f64);
+        let part = by_time.into_iter().chain(by_count).reduce(f64::max);
+        Progress { time: world.now(), requests: world.answers(), part }
+    }
+
+    fn flash(&self, world: &World) -> Option<FlashOutcome> {
+        let service = world.inside().and_then(|s| s.as_any().downcast_ref::<FlashService>())?;
+        let (flash, (dies, channels)) = (service.flash(), service.utilisation(world.now()));
+        Some(FlashOutcome {
+            capacity: u64::from(flash.units()) * u64::from(weir_flash::UNIT),
+            over_provisioning: flash.config().ftl.over_provisioning,
+            write_amplification: flash.write_amplification(),
+            stats: *flash.stats(),
+            wear: flash.wear(),
+            dies,
+            channels,
+        })
+    }
+
+    fn outcome(&self, world: &World, before: &Work) -> Outcome {
         let used = |t: &usize| self.clients.iter().any(|c| usize::from(c.tenant) == *t);
         let tenant = |t: usize| world.tenant(t as u16, &self.tenants[t].name, self.tenants[t].class);
         Outcome {
             jobs: world.results(),
             tenants: (0..self.tenants.len()).filter(used).map(tenant).collect(),
             total: world.total(),
-            drive: world.stats(),
+            drive: since(world.stats(), before),
+            flash: self.flash(world),
             time: world.now(),
             requests: world.answers(),
             digest: world.digest(),
         }
     }
+}
+
+/// What was counted after that.
+fn since(mut stats: DriveStats, before: &Work) -> DriveStats {
+    let work = &mut stats.work;
+    work.reads -= before.reads;
+    work.writes -= before.writes;
+    work.others -= before.others;
+    work.read_bytes -= before.read_bytes;
+    work.write_bytes -= before.write_bytes;
+    work.errors -= before.errors;
+    stats
 }

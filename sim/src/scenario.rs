@@ -7,6 +7,7 @@ use crate::client::Client;
 use crate::job::{self, JobRead};
 use crate::trace::{Reader, Trace};
 use weir_controller::{ClassFrom, Config as MachineConfig, TenantConfig};
+use weir_flash::Precondition;
 use weir_node::config::read::{Section, integer, time, word};
 use weir_node::config::{self, ConfigError, DeviceConfig, Document};
 use weir_units::{Bytes, Nanos};
@@ -75,13 +76,26 @@ fn read(root: &Section<'_>, document: &Document) -> Option<Scenario> {
         root.fault("time", "0 would simulate nothing");
     }
     let series = series(root, length);
-    if root.get("precondition", word(&[("fresh", false), ("steady", true)])) == Some(true) {
-        root.fault("precondition", "this drive has no flash that could be in a steady state; leave it out");
-    }
+    let device = precondition(root, device);
     root.finish();
     check_times(root, &jobs, length);
     let (tenants, clients) = assemble(root, tenants, jobs);
     Some(Scenario { device: device?, tenants, clients, seed, time: length, requests, ramp, series })
+}
+
+/// `precondition` goes before what the drive's own table says.
+fn precondition(root: &Section<'_>, device: Option<DeviceConfig>) -> Option<DeviceConfig> {
+    let words: Vec<(&str, Precondition)> = Precondition::ALL.iter().map(|p| (p.name(), *p)).collect();
+    let state = root.get("precondition", word(&words));
+    let mut device = device?;
+    match (state, &mut device.flash) {
+        (Some(state), Some(flash)) => flash.precondition = state,
+        (Some(state), None) if state != Precondition::Fresh => {
+            root.fault("precondition", format_args!("this drive has no flash that could be {state}; leave it out"));
+        }
+        _ => {}
+    }
+    Some(device)
 }
 
 /// The one drive.
@@ -96,9 +110,14 @@ fn device(root: &Section<'_>, document: &Document) -> Option<DeviceConfig> {
     let device = devices.drain(..).next().filter(|_| root.sink().is_clean())?;
     let key = format!("device.{}", device.name);
     let line = root.line_of("device");
-    if device.latency == Nanos(0) {
-        let what = "missing, and a drive that takes no time cannot be simulated; write latency = \"100us\"";
+    if device.latency == Nanos(0) && device.flash.is_none() {
+        let what = "missing, and a drive that takes no time cannot be simulated; write it, or kind = \"flash\"";
         root.sink().note(line, &format!("{key}.latency"), what);
+        return None;
+    }
+    if device.zoned.is_some() {
+        let what = "jobs do not keep to write pointers, so a zoned drive cannot be simulated; leave it out";
+        root.sink().note(line, &format!("{key}.zoned"), what);
         return None;
     }
     if device.capacity.is_none() {

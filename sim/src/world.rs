@@ -6,8 +6,8 @@ use crate::trace::{Replay, TraceError};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use weir_controller::{
-    Attach, Config, DriveStats, Effect, Effects, Event, Model, NamespaceConfig, Owner, Request, Subsystem, Tag,
-    TenantConfig,
+    Attach, Config, DriveStats, Effect, Effects, Event, Model, NamespaceConfig, Owner, Request, Service, Subsystem,
+    Tag, TenantConfig,
 };
 use weir_spec::nvme::Status;
 use weir_units::{Bytes, Class, Nanos};
@@ -124,16 +124,16 @@ impl World {
     pub fn new(mut config: Config, jobs: &[Job], capacity: u64, seed: u64) -> Result<World, WorldError> {
         config.tenants = jobs.iter().map(own_tenant).collect();
         let clients = jobs.iter().enumerate().map(|(at, job)| Client::new(job, at as u16)).collect();
-        World::with(config, Setup::new(capacity, clients, seed))
+        World::with(config, None, Setup::new(capacity, clients, seed))
     }
 
-    /// A drive and its clients.
+    /// A drive and its clients. `inside` decides how long commands take, where it is not the fixed latency.
     ///
     /// # Errors
-    /// A drive without latency (time would stand still), a configuration that the drive refuses, a job that the drive
+    /// A drive without latency and inside (time would stand still), a configuration that the drive refuses, a job that the drive
     /// cannot serve, or a trace that cannot be read.
-    pub fn with(mut config: Config, setup: Setup) -> Result<World, WorldError> {
-        if config.latency == Nanos(0) {
+    pub fn with(mut config: Config, inside: Option<Box<dyn Service>>, setup: Setup) -> Result<World, WorldError> {
+        if config.latency == Nanos(0) && inside.is_none() {
             return Err(refuse("a drive without latency takes no virtual time"));
         }
         let Setup { capacity, block, clients, seed, ramp, series, requests } = setup;
@@ -141,7 +141,10 @@ impl World {
             vec![NamespaceConfig { nsid: NSID, start: 0, size: capacity, block_size: block, uuid: [1; 16] }];
         let classes: Vec<(Class, Class)> =
             config.tenants.iter().map(|t| (t.class, if t.urgent { Class::Urgent } else { t.class })).collect();
-        let drive = Subsystem::new(config, Nanos(0)).map_err(refuse)?;
+        let mut drive = Subsystem::new(config, Nanos(0)).map_err(refuse)?;
+        if let Some(inside) = inside {
+            drive.set_service(inside);
+        }
         let mut world = World {
             drive,
             effects: Effects::new(256),
@@ -315,6 +318,11 @@ impl World {
     /// Whether as many requests were submitted as may be.
     pub fn is_spent(&self) -> bool {
         self.left == 0
+    }
+
+    /// The drive's inside, if it was given one.
+    pub fn inside(&self) -> Option<&dyn Service> {
+        self.drive.service()
     }
 
     /// The drive, to change its settings while it runs.

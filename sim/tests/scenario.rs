@@ -165,7 +165,7 @@ fn what_is_wrong_is_named_with_file_line_and_key() {
         ("time = \"0ms\"", "exp.toml:1: time: 0 would simulate nothing"),
         ("requests = 0", "requests: 0 is out of range"),
         ("series = \"10ns\"", "series: an interval of 10ns is too short"),
-        ("precondition = \"steady\"", "precondition: this drive has no flash"),
+        ("precondition = \"steady\"", "precondition: this drive has no flash that could be steady"),
         ("sead = 1", "sead: unknown key; did you mean seed?"),
         ("[node]\nname = \"n\"", "node: unknown key"),
         ("seed = -1", "seed: -1 is out of range"),
@@ -184,4 +184,42 @@ fn what_is_wrong_is_named_with_file_line_and_key() {
         lost.contains("exp.toml:12: job#1.tenant: missing, and there are several; write one of gold, tin"),
         "{lost}"
     );
+}
+
+const FLASH: &str = "[[device]]\nkind = \"flash\"\ncapacity = \"256MiB\"\n";
+
+#[test]
+fn flash_decides_how_long_commands_take() {
+    // 64 dies read a page in 40 us and program one in 200 us (femu-bbssd).
+    let fresh = run(&format!("time = \"10ms\"\n{FLASH}[[job]]\nrw = \"write\"\nqd = 1\n"));
+    assert_eq!(fresh.total.summary.iops, 5_000.0);
+    let flash = fresh.flash.expect("a flash drive");
+    assert_eq!((flash.stats.page_programs, flash.stats.erases, flash.write_amplification), (51, 0, 51.0 / 51.0));
+    assert_eq!((flash.capacity, flash.dies.len(), flash.channels.len()), (256 << 20, 64, 8));
+    let read =
+        run(&format!("time = \"10ms\"\nprecondition = \"sequential\"\n{FLASH}[[job]]\nrw = \"read\"\nqd = 64\n"));
+    assert_eq!(read.total.summary.iops, 1_600_000.0, "a page a die each 40 us");
+    assert!(read.flash.expect("flash").dies.iter().all(|busy| (*busy - 1.0).abs() < 0.01));
+}
+
+#[test]
+fn a_steady_drive_collects_and_counts_after_the_ramp() {
+    let text = format!(
+        "time = \"300ms\"\nramp = \"200ms\"\nprecondition = \"steady\"\nseed = 3\n{FLASH}pages = 64\nover_provisioning = 1\n\
+         [[job]]\nrw = \"randwrite\"\nqd = 32\n"
+    );
+    let (one, two) = (run(&text), run(&text));
+    assert_eq!(format!("{one:?}"), format!("{two:?}"));
+    let flash = one.flash.expect("flash");
+    assert!(flash.write_amplification > 1.0 && flash.stats.erases > 0, "{flash:?}");
+    // What is submitted is counted by the flash, what is answered by the drive.
+    let (begun, answered) = (flash.stats.host_writes, one.drive.work.writes);
+    assert!(begun.abs_diff(answered) <= 32, "{begun} {answered}");
+    assert!((one.total.summary.iops * 0.3 - answered as f64).abs() < 1.0, "{:?} {answered}", one.total.summary);
+    assert!(flash.dies.iter().all(|busy| (0.0..=1.0).contains(busy)), "{:?}", flash.dies);
+    let blocks: Vec<u64> = ["plane", "controller"]
+        .map(|gc| run(&text.replace("[[job]]", &format!("gc = \"{gc}\"\n[[job]]"))))
+        .map(|outcome| outcome.requests)
+        .to_vec();
+    assert!(blocks[0] > blocks[1], "collection that blocks the controller costs more: {blocks:?}");
 }

@@ -107,6 +107,7 @@ fn summarize(run: &Run, outcome: &lanes::Outcome) -> Report {
         writes: stats.work.writes,
         read_bytes: stats.work.read_bytes,
         write_bytes: stats.work.write_bytes,
+        flash: None,
     });
     Report { jobs, tenants: Vec::new(), total, device, run: None }
 }

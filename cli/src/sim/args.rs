@@ -10,6 +10,7 @@ Examples:
   weir sim exp.toml --json --series 100ms
   weir sim exp.toml --trace usr_0.csv,fit=wrap --trace db.iolog,tenant=gold,timing=fast,qd=32
   weir sim exp.toml --set device.slots=16,64 --set 'jobs[0].qd=1,4,16' --csv
+  weir sim ssd.toml --set device.gc=channel,plane --set precondition=steady --set ramp=1s
 
   where exp.toml is
     [[device]]
@@ -18,6 +19,7 @@ Examples:
     [[job]]
     rw = \"randread\"
     qd = 16
+  and in ssd.toml kind = \"flash\" stands for the latency.
 
 A trace is a fio iolog (version 2 or 3), blkparse's text, an MSR Cambridge CSV or a CSV with a header; its keys are those
 of [[job]]: tenant, format, stream, timing, speed, fit, span, qd, start, region. docs/simulation.md has every key.

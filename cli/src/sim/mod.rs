@@ -78,6 +78,7 @@ fn report(scenario: &weir_sim::Scenario, outcome: Outcome) -> Report {
             writes: work.writes,
             read_bytes: work.read_bytes,
             write_bytes: work.write_bytes,
+            flash: outcome.flash.map(Into::into),
         }),
         run: Some(RunReport {
             seed: scenario.seed,

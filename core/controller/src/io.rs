@@ -11,6 +11,7 @@ use crate::event::{Effect, Effects, Io, Op, Request, SlotId, SqHandle};
 use crate::host::{DataPointer, Host, Owner, Tag};
 use crate::namespace::{self, Plan};
 use crate::queue::{Command, NONE, SqState, check_pointer, data_pointer, flag};
+use crate::service::Operation;
 use crate::slots::SlotState;
 use crate::stats::Work;
 use crate::subsystem::Subsystem;
@@ -120,7 +121,7 @@ impl Subsystem {
     }
 
     fn serve_io<H: Host>(&mut self, now: Nanos, host: &mut H, effects: &mut Effects) {
-        let instant = self.config.latency.0 == 0;
+        let instant = self.is_instant();
         for _ in 0..BUDGET {
             while let Some(first) = self.fetched.front() {
                 if !self.slots.fits(first.plan.transfer) || instant && effects.room() == 0 {
@@ -201,7 +202,7 @@ impl Subsystem {
         match plan {
             Ok(plan) if plan.empty => self.finish(q, command.cid, command.tag, Status::SUCCESS, 0, host),
             Ok(plan) => {
-                let room = self.config.latency.0 != 0 || effects.room() > 0;
+                let room = effects.room() > 0 || !self.is_instant();
                 if self.fetched.is_empty() && room && self.slots.fits(plan.transfer) {
                     self.start(now, (q, &command, &plan, data), host, effects);
                 } else {
@@ -274,10 +275,11 @@ impl Subsystem {
         let (op, nsid, fua) = (plan.op, command.nsid, command.is(flag::FUA));
         // Built where it goes: one that is also passed on by reference would be built on the stack and copied.
         let io = || Io { slot: SlotId(id), owner, data, op, nsid, offset, len, fua };
-        if self.config.latency.0 == 0 {
+        if self.is_instant() {
             effects.push(Effect::Io(io()));
         } else {
-            self.slots.delay(id, io(), now.saturating_add(self.config.latency));
+            let due = self.complete_at(now, Operation { op, offset, len, fua });
+            self.slots.delay(id, io(), due);
         }
     }
 
@@ -351,7 +353,7 @@ impl Subsystem {
                 let data = DataPointer::tag(Tag(slot.tag));
                 let (op, nsid) = (Op::Deallocate, slot.nsid);
                 let io = Io { slot: SlotId(id), owner, data, op, nsid, offset, len, fua: false };
-                return self.slots.make_ready(id, io);
+                return self.resume(now, id, io);
             }
         }
         let owed = self.slots.owed(id).cloned();
@@ -395,6 +397,16 @@ impl Subsystem {
         }
         self.slots.elapsed.clear();
         self.settle_released(now);
+    }
+
+    /// Goes on with a command that has its slot already: at once, or when the drive's inside is done with this part of it.
+    pub(crate) fn resume(&mut self, now: Nanos, id: u32, io: Io) {
+        if self.inside.0.is_none() {
+            return self.slots.make_ready(id, io);
+        }
+        let Io { op, offset, len, fua, .. } = io;
+        let due = self.complete_at(now, Operation { op, offset, len, fua });
+        self.slots.delay(id, io, due);
     }
 
     /// Completes a command that never reached the media.

@@ -77,6 +77,7 @@ pub mod model;
 mod namespace;
 mod queue;
 mod registers;
+mod service;
 mod slots;
 mod stats;
 mod subsystem;
@@ -88,6 +89,7 @@ pub use config::{ClassFrom, Config, Cost, DiscoveryRecord, Kind, NamespaceConfig
 pub use event::{ControllerHandle, Effect, Effects, Event, Io, Op, Request, SlotId, SqHandle};
 pub use fabrics::{ConnectError, ConnectRequest, Connected};
 pub use host::{Data, DataPointer, Host, Owner, Tag};
+pub use service::{Operation, Service};
 pub use stats::{ControllerInfo, DriveStats, QueueInfo, TenantStats, Work};
 pub use subsystem::{Attach, Error, Model, Subsystem};
 pub use weir_flash::{Zone, ZoneConfig, ZoneState, ZonedConfig, Zones, Zrwa};

@@ -4,9 +4,11 @@ use crate::config::{ClassFrom, Config, Cost, DiscoveryRecord};
 use crate::event::ControllerHandle;
 use crate::namespace::Namespace;
 use crate::queue::{NONE, Sq};
+use crate::service::{Inside, Operation, Service};
 use crate::stats::{ControllerInfo, DriveStats, QueueInfo, TenantStats, Work};
 use crate::subsystem::{Error, Subsystem};
 use crate::zoned::Space;
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use weir_arbiter::{Mechanism, Settings};
 use weir_flash::Zones;
@@ -55,6 +57,36 @@ impl Subsystem {
     /// Changes the fixed service time of commands fetched from now on.
     pub fn set_latency(&mut self, latency: Nanos) {
         self.config.latency = latency;
+    }
+
+    /// Gives the drive an inside that decides when commands fetched from now on are complete, instead of the fixed latency.
+    pub fn set_service(&mut self, service: Box<dyn Service>) {
+        self.inside = Inside(Some(service));
+    }
+
+    /// The drive's inside, if it was given one.
+    pub fn service(&self) -> Option<&dyn Service> {
+        self.inside.0.as_deref()
+    }
+
+    /// The same, to change it.
+    pub fn service_mut(&mut self) -> Option<&mut dyn Service> {
+        self.inside.0.as_deref_mut()
+    }
+
+    /// Whether commands take no time: their effects are due as they are fetched.
+    #[inline]
+    pub(crate) fn is_instant(&self) -> bool {
+        self.config.latency.0 == 0 && self.inside.0.is_none()
+    }
+
+    /// When an operation that begins now is complete.
+    #[inline]
+    pub(crate) fn complete_at(&mut self, now: Nanos, operation: Operation) -> Nanos {
+        match &mut self.inside.0 {
+            None => now.saturating_add(self.config.latency),
+            Some(service) => service.begin(now, operation).max(now),
+        }
     }
 
     /// Changes a tenant's class, its permission for urgent and its weight; its queues follow at once.

@@ -7,6 +7,7 @@ use crate::host::{Host, Owner};
 use crate::io::Fetched;
 use crate::namespace::{self, Namespace, Namespaces};
 use crate::queue::{Command, Cq, NONE, Sq};
+use crate::service::Inside;
 use crate::slots::Slots;
 use crate::tenant::Tenant;
 use crate::zoned::Space;
@@ -112,6 +113,8 @@ pub struct Subsystem {
     pub(crate) queue_generation: u8,
     pub(crate) cqs: Vec<Option<Cq>>,
     pub(crate) slots: Slots,
+    /// What decides when commands are complete; the fixed latency if absent.
+    pub(crate) inside: Inside,
     /// Commands that left their queue and wait for bytes in flight (or, eagerly fetched, for a slot), in order.
     pub(crate) fetched: VecDeque<Fetched>,
     /// Queues whose connection is to be closed and whose door does not know yet.
@@ -170,6 +173,7 @@ impl Subsystem {
             queue_generation: 0,
             cqs: Vec::new(),
             slots: Slots::new(config.slots, config.slot_bytes),
+            inside: Inside::default(),
             fetched: VecDeque::with_capacity(64),
             condemned: VecDeque::new(),
             admin_ready: VecDeque::new(),

@@ -5,7 +5,7 @@ mod common;
 
 use common::{CC_EN, config, csts, drive, fabric_with_queues, identify_controller, set_feature};
 use weir_controller::model::{Fabric, Ring, World, admin, io};
-use weir_controller::{Effects, Event, Op, Owner, Subsystem};
+use weir_controller::{Effects, Event, Op, Operation, Owner, Service, Subsystem};
 use weir_spec::nvme::entry::SglDescriptor;
 use weir_spec::nvme::feature::{Arbitration, async_config, fid};
 use weir_spec::nvme::log::{AsyncEvent, critical_warning, lid};
@@ -144,6 +144,51 @@ fn what_the_host_changes_after_the_fetch_does_not_count() {
     world.pass(Nanos(1000));
     let read = world.issued[0];
     assert_eq!((read.op, read.offset, read.len), (Op::Read, 5 * 512, 512));
+}
+
+/// Reads take 1 us, everything else 2 us for each begun KiB, one after the other.
+#[derive(Debug, Default)]
+struct Tape {
+    free: Nanos,
+    seen: Vec<Operation>,
+}
+
+impl Service for Tape {
+    fn begin(&mut self, now: Nanos, operation: Operation) -> Nanos {
+        let each = if operation.op == Op::Read { 1_000 } else { 2_000 * u64::from(operation.len.div_ceil(1024)) };
+        self.seen.push(operation);
+        self.free = Nanos(self.free.max(now).0 + each);
+        self.free
+    }
+    fn as_any(&self) -> &dyn std::any::Any {
+        self
+    }
+    fn as_any_mut(&mut self) -> &mut dyn std::any::Any {
+        self
+    }
+}
+
+#[test]
+fn a_service_says_when_commands_are_complete() {
+    let mut world = drive(|c| c.slots = 2);
+    let mut ring = rings(&mut world);
+    world.drive.set_service(Box::<Tape>::default());
+    ring.put(&mut world, 1, io(WRITE, 0, 4, 2));
+    ring.put(&mut world, 1, io(READ, 1, 5, 1));
+    ring.submit(&mut world, 1, io(READ, 2, 6, 1));
+    world.run();
+    assert!(world.issued.is_empty(), "nothing is moved before its time");
+    assert_eq!(world.drive.next_deadline(), Some(Nanos(2_000)));
+    world.pass(Nanos(2_000));
+    assert_eq!((world.issued.len(), world.issued[0].op), (1, Op::Write));
+    world.pass(Nanos(1_000));
+    assert_eq!(world.issued.len(), 2, "the third has no slot yet");
+    world.done(0, Status::SUCCESS);
+    world.run();
+    assert_eq!(world.drive.next_deadline(), Some(Nanos(4_000)), "it begins when it has one");
+    let tape = world.drive.service().and_then(|s| s.as_any().downcast_ref::<Tape>()).expect("as it was given");
+    let seen: Vec<(Op, u64, u32)> = tape.seen.iter().map(|o| (o.op, o.offset, o.len)).collect();
+    assert_eq!(seen, [(Op::Write, 2048, 1024), (Op::Read, 2560, 512), (Op::Read, 3072, 512)]);
 }
 
 // Arbitration.

@@ -45,7 +45,7 @@ pub struct Level {
 }
 
 /// Decides when data leaves the buffer.
-pub trait FlushPolicy: fmt::Debug {
+pub trait FlushPolicy: fmt::Debug + Send {
     /// How many units should leave now; asked after each unit that comes in.
     fn due(&mut self, level: &Level) -> u32;
 }

@@ -1,12 +1,14 @@
 //! `[[device]]`, and the device part of a bench target.
 
+use super::flash;
 use super::node::element_name;
 use super::read::{Placed, Read, Section, Sink, integer, per_class, quoted, size, text, time, word};
 use super::tenant::nqn;
-use super::types::{Arbitration, ClassFrom, Cost, DeviceConfig, Mechanism, MediaConfig};
+use super::types::{Arbitration, ClassFrom, Cost, DeviceConfig, FlashConfig, Mechanism, MediaConfig};
 use super::value::{Entry, Value};
 use super::zoned;
 use std::path::Path;
+use weir_flash::Preset;
 use weir_units::{Bytes, Nanos};
 
 /// Longest fixed service time: hosts give up on a command after 30 s.
@@ -36,41 +38,50 @@ pub(super) fn read_all(root: &Section<'_>, base: &Path, node: &str) -> Vec<Devic
 fn read(section: &Section<'_>, base: &Path, node: &str, default_name: String) -> DeviceRead {
     let name = element_name(section, "device").map_or(default_name, |n| n.value);
     let media = media_and_kind(section, base);
-    let read = rest(section, &name, node, media);
+    let read = rest(section, &name, node, media, is_flash(section));
     section.finish();
     read
 }
 
 /// The same keys, without those that a bench target has no use for.
 pub(super) fn from_query(sink: &Sink, kind: &str, entries: &[Entry]) -> Option<DeviceConfig> {
-    let section = Section::new(sink, "", 0, entries);
+    let mut entries = entries.to_vec();
     let media = match kind {
+        "flash" => Ok(MediaConfig::Ram),
+        _ if kind.parse::<Preset>().is_ok() => {
+            // A profile's name says what `profile` says.
+            entries.push(Entry { key: "profile".into(), line: 0, value: Value::Bare(kind.into()) });
+            Ok(MediaConfig::Ram)
+        }
         "nvme" | "" => Err(format!("{} is no local device", quoted(kind))),
         _ if kind.starts_with("nvme:") => Err(format!("{} is not local; give it to bench as the target", quoted(kind))),
         _ => parse_media(kind, Path::new("")),
     };
     let media = media.map_err(|what| sink.note(0, "", what)).ok()?;
-    let read = rest(&section, "bench", "local", media);
+    let section = Section::new(sink, "", 0, &entries);
+    let read = rest(&section, "bench", "local", media, kind == "flash");
     // A query holds no tables, and a load generator writes anywhere.
     section.unoffer("zoned");
     section.finish();
     Some(read.device)
 }
 
-fn rest(section: &Section<'_>, name: &str, node: &str, media: MediaConfig) -> DeviceRead {
-    section.not_yet("flash", "use kind = \"ram\", \"file\" or \"null\" with latency and slots");
+fn rest(section: &Section<'_>, name: &str, node: &str, media: MediaConfig, is_flash: bool) -> DeviceRead {
     let placed_nqn = section.placed("nqn", nqn);
     let nqn = placed_nqn.as_ref().map_or_else(|| format!("nqn.2026-11.io.weir:{node}:{name}"), |p| p.value.clone());
     let placed_serial = section.placed("serial", serial);
     let serial = placed_serial.as_ref().map_or_else(|| serial_of(&nqn), |p| p.value.clone());
     let block_size = section.or("block_size", 512, block_size);
+    let given = section.get("capacity", whole_blocks(block_size));
+    let flash = flash::read(section, is_flash, given);
     let device = DeviceConfig {
         name: name.to_string(),
-        capacity: capacity(section, &media, block_size),
+        capacity: capacity(&media, given, flash.as_ref()),
         max_capacity: section.get("max_capacity", whole_blocks(block_size)),
         media,
         block_size,
         latency: section.or("latency", Nanos(0), time(MAX_LATENCY)),
+        flash,
         slots: section.or("slots", 64, integer(1..=4096)) as u16,
         slot_bytes: section.or("slot_bytes", Bytes(4 * Bytes::MIB), size(128 * Bytes::KIB..=Bytes::GIB)),
         arbitration: arbitration(section),
@@ -90,6 +101,7 @@ fn rest(section: &Section<'_>, name: &str, node: &str, media: MediaConfig) -> De
         section.fault("zoned", "write pointers do not outlive the node yet, so only ram and null can be zoned");
     }
     let device = DeviceConfig { zoned, ..device };
+    check_flash(section, &device);
     if let (Some(capacity), Some(most)) = (device.capacity, device.max_capacity) {
         if most < capacity {
             section.fault("max_capacity", format!("{most} is less than the capacity, {capacity}"));
@@ -99,9 +111,9 @@ fn rest(section: &Section<'_>, name: &str, node: &str, media: MediaConfig) -> De
 }
 
 fn media_and_kind(section: &Section<'_>, base: &Path) -> MediaConfig {
-    section.not_yet("profile", "use kind = \"ram\", \"file\" or \"null\" with latency and slots");
     let media = section.get("media", |v| Ok(parse_media(&text(v)?, base)?));
-    let kind = section.get("kind", |v| word(&[("ram", "ram"), ("file", "file"), ("null", "null")])(v));
+    let kind =
+        section.get("kind", |v| word(&[("ram", "ram"), ("file", "file"), ("null", "null"), ("flash", "flash")])(v));
     match (kind, media) {
         (Some("file"), None) => {
             if !section.has("media") {
@@ -111,6 +123,8 @@ fn media_and_kind(section: &Section<'_>, base: &Path) -> MediaConfig {
         }
         (Some("null"), None) => MediaConfig::Null,
         (_, None) => MediaConfig::Ram,
+        // Flash is what is inside; its bytes may lie anywhere.
+        (Some("flash"), Some(media)) => media,
         (Some(kind), Some(media)) if kind != media.kind() => {
             let what = format!("\"{kind}\" does not fit media = \"{media}\"; leave kind out");
             section.fault("kind", what);
@@ -139,11 +153,32 @@ fn parse_media(text: &str, base: &Path) -> Result<MediaConfig, String> {
     }
 }
 
-fn capacity(section: &Section<'_>, media: &MediaConfig, block_size: u32) -> Option<Bytes> {
-    let given = section.get("capacity", whole_blocks(block_size));
+fn capacity(media: &MediaConfig, given: Option<Bytes>, flash: Option<&FlashConfig>) -> Option<Bytes> {
     match media {
+        _ if flash.is_some() => flash.and_then(|f| f.config.ftl.capacity),
         MediaConfig::Ram | MediaConfig::Null => given.or(Some(DEFAULT_CAPACITY)),
         MediaConfig::File(_) | MediaConfig::Block(_) | MediaConfig::Nvme(_) => given,
+    }
+}
+
+/// `kind = "flash"`.
+fn is_flash(section: &Section<'_>) -> bool {
+    section.has("kind") && section.peek("kind", |v| Ok(text(v)? == "flash")) == Some(true)
+}
+
+/// What a flash drive cannot have beside its flash.
+fn check_flash(section: &Section<'_>, device: &DeviceConfig) {
+    if device.flash.is_none() {
+        return;
+    }
+    if section.has("latency") {
+        section.fault("latency", "the flash decides how long commands take; leave it out");
+    }
+    if section.has("max_capacity") {
+        section.fault("max_capacity", "flash does not grow; leave it out");
+    }
+    if device.zoned.is_some() {
+        section.fault("zoned", "this drive translates by itself; name the zones' own flash as zoned.flash");
     }
 }
 
@@ -229,5 +264,5 @@ fn serial_of(nqn: &str) -> String {
 /// The drive of a node whose configuration has none.
 pub(super) fn default_device(node: &str) -> DeviceConfig {
     let sink = Sink::new("");
-    rest(&Section::new(&sink, "", 0, &[]), "ssd0", node, MediaConfig::Ram).device
+    rest(&Section::new(&sink, "", 0, &[]), "ssd0", node, MediaConfig::Ram, false).device
 }

@@ -17,6 +17,7 @@ mod document;
 mod door;
 mod error;
 mod export;
+mod flash;
 mod node;
 mod print;
 pub mod read;
@@ -36,8 +37,8 @@ pub use error::{ConfigError, Problem};
 pub use node::address;
 pub use runtime::{create_runtime_dir, runtime_dir};
 pub use types::{
-    Address, Arbitration, ClassFrom, Config, Cost, DeviceConfig, DoorConfig, ExportConfig, Mechanism, MediaConfig,
-    NodeConfig, NvmeTcpConfig, Shares, TenantConfig,
+    Address, Arbitration, ClassFrom, Config, Cost, DeviceConfig, DoorConfig, ExportConfig, FlashConfig, Mechanism,
+    MediaConfig, NodeConfig, NvmeTcpConfig, Shares, TenantConfig,
 };
 pub use zoned::Zoned;
 

@@ -1,6 +1,7 @@
 //! A configuration as TOML again, every key spelled out: what `weir config` shows, and what a parse of it gives back.
 
-use super::types::{Arbitration, Config, DeviceConfig, DoorConfig, ExportConfig, TenantConfig};
+use super::flash::written;
+use super::types::{Arbitration, Config, DeviceConfig, DoorConfig, ExportConfig, FlashConfig, TenantConfig};
 use std::fmt::Write;
 use weir_units::Bytes;
 
@@ -68,19 +69,65 @@ fn write_device(out: &mut String, device: &DeviceConfig) -> std::fmt::Result {
     if let Some(capacity) = device.capacity {
         writeln!(out, "capacity = {}", string(capacity))?;
     }
+    if let Some(flash) = &device.flash {
+        writeln!(out, "kind = \"flash\"\nprofile = {}", string(flash.profile))?;
+    }
     if let Some(most) = device.max_capacity {
         writeln!(out, "max_capacity = {}", string(most))?;
     }
-    writeln!(out, "block_size = {}\nlatency = {}", device.block_size, string(device.latency))?;
+    writeln!(out, "block_size = {}", device.block_size)?;
+    if device.flash.is_none() {
+        writeln!(out, "latency = {}", string(device.latency))?;
+    }
     writeln!(out, "slots = {}\nslot_bytes = {}", device.slots, string(device.slot_bytes))?;
     write_arbitration(out, &device.arbitration)?;
     writeln!(out, "cost = {}\nclass_from = {}", string(device.cost), string(device.class_from))?;
     writeln!(out, "queues = {}\nqueue_depth = {}", device.queues, device.queue_depth)?;
     writeln!(out, "nqn = {}\nserial = {}", string(&device.nqn), string(&device.serial))?;
-    match &device.zoned {
-        Some(zoned) => writeln!(out, "zoned = {zoned}"),
-        None => Ok(()),
+    if let Some(zoned) = &device.zoned {
+        writeln!(out, "zoned = {zoned}")?;
     }
+    device.flash.as_ref().map_or(Ok(()), |flash| write_flash(out, flash))
+}
+
+fn write_flash(out: &mut String, flash: &FlashConfig) -> std::fmt::Result {
+    let weir_flash::Config { geometry: g, timing: t, variability: v, host: h, ftl: f, buffer: b, seed } = &flash.config;
+    writeln!(out, "\n[device.flash]\nquirks = {}\nseed = {seed}", flash.quirks)?;
+    writeln!(out, "precondition = {}", string(flash.precondition))?;
+    writeln!(out, "channels = {}\nways = {}\nplanes = {}\nblocks = {}", g.channels, g.ways, g.planes, g.blocks)?;
+    writeln!(out, "pages = {}\npage_size = {}\nspare_size = {}", g.pages, g.page_bytes, g.spare_bytes)?;
+    writeln!(out, "cell = {}\npage_map = {}", string(g.cell), string(g.page_map))?;
+    writeln!(out, "gate = {}\nregisters = {}", string(t.gate), string(t.registers))?;
+    if t.read_small.is_none() {
+        writeln!(out, "read = {}", strings(written(&t.read)))?;
+    }
+    writeln!(out, "program = {}\nerase = {}", strings(written(&t.program)), string(t.erase))?;
+    for (key, rate) in [("channel_rate", flash.channel_rate), ("link_rate", flash.link_rate)] {
+        if let Some(rate) = rate {
+            writeln!(out, "{key} = {}", string(format_args!("{rate}/s")))?;
+        }
+    }
+    for (key, time) in [("program_suspend", t.suspend.program), ("erase_suspend", t.suspend.erase)] {
+        if let Some(time) = time {
+            writeln!(out, "{key} = {}", string(time))?;
+        }
+    }
+    writeln!(out, "cache_read = {}\nsuspend_limit = {}", t.cache_read, t.suspend.limit)?;
+    writeln!(out, "firmware = {}\nmapping = {}", string(h.firmware.core), string(f.mapping))?;
+    writeln!(out, "gc = {}\nvictim = {}\ngc_choices = {}", string(f.gc.mode), string(f.gc.victim), f.gc.choices)?;
+    writeln!(out, "gc_start = {}\ngc_hard = {}\nstreams = {}", f.gc.start, f.gc.hard, f.streams)?;
+    writeln!(out, "separation = {}\nwear = {}", string(f.separation), string(f.wear.policy))?;
+    writeln!(out, "wear_gap = {}\nendurance = {}", f.wear.gap, f.wear.endurance)?;
+    writeln!(out, "erase_failures = {}\nfactory_bad = {}", f.wear.failures, f.factory_bad)?;
+    writeln!(out, "slc_blocks = {}\nfold = {}\nmap_cache = {}", f.slc.blocks, string(f.slc.fold), string(f.map_cache))?;
+    writeln!(out, "log_blocks = {}\nassociation = {}", f.hybrid.log_blocks, string(f.hybrid.association))?;
+    writeln!(out, "unmapped_read = {}\nwrite_zeroes = {}", string(f.unmapped_read), string(f.write_zeroes))?;
+    writeln!(out, "multi_plane = {}\nbuffer = {}\nflush = {}", f.multi_plane, string(b.size), string(b.flush))?;
+    writeln!(out, "buffer_high = {}\nbuffer_low = {}", b.high, b.low)?;
+    writeln!(out, "buffer_timeout = {}\nbuffer_latency = {}", string(b.timeout), string(b.latency))?;
+    writeln!(out, "early_completion = {}\npower_protected = {}", b.early, b.protected)?;
+    writeln!(out, "chip_spread = {}\npage_spread = {}", v.chip_spread, v.page_spread)?;
+    writeln!(out, "initial_cycles = {}", v.initial_cycles)
 }
 
 fn write_arbitration(out: &mut String, arbitration: &Arbitration) -> std::fmt::Result {

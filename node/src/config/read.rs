@@ -158,6 +158,11 @@ impl<'a> Section<'a> {
         self.get(key, read).unwrap_or(default)
     }
 
+    /// Like `get`; what is wrong is left for `get` to note.
+    pub fn peek<T>(&self, key: &'static str, read: impl FnOnce(&Value) -> Read<T>) -> Option<T> {
+        self.find(key).and_then(|entry| read(&entry.value).ok())
+    }
+
     /// Like `get`, with the place.
     pub fn placed<T>(&self, key: &'static str, read: impl FnOnce(&Value) -> Read<T>) -> Option<Placed<T>> {
         let entry = self.find(key)?;

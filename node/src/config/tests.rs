@@ -206,14 +206,6 @@ fn what_comes_later_is_refused_not_ignored() {
     refused(&[
         ("[node]\njournal = true", "weir.toml:2: node.journal: not supported yet; leave it out or write false"),
         (
-            "[[device]]\nprofile = \"p3700\"",
-            "weir.toml:2: device.ssd0.profile: not supported yet; use kind = \"ram\", \"file\" or \"null\" with latency and slots",
-        ),
-        (
-            "[[device]]\nname = \"d\"\n[device.flash]\nchannels = 8",
-            "weir.toml:3: device.d.flash: not supported yet; use kind = \"ram\", \"file\" or \"null\" with latency and slots",
-        ),
-        (
             "[[device]]\ncost = \"device-time\"",
             "weir.toml:2: device.ssd0.cost: device-time is not supported yet; use bytes or commands",
         ),
@@ -584,7 +576,7 @@ fn bench_targets_take_the_keys_of_a_device() {
         (
             "ram",
             "name=x",
-            "name: unknown key; there is arbitration, block_size, burst, capacity, class_from, cost, latency, max_capacity, nqn, quanta, queue_depth, queues, serial, slot_bytes, slots, weights",
+            "name: unknown key; there is arbitration, block_size, burst, capacity, class_from, cost, latency, max_capacity, nqn, profile, quanta, queue_depth, queues, serial, slot_bytes, slots, weights",
         ),
         ("p3700", "", "\"p3700\" is no medium; there is ram, null, file:PATH, block:PATH and nvme:TARGET"),
         ("", "", "\"\" is no local device"),
@@ -654,6 +646,7 @@ prop_compose! {
             max_capacity: capacity.filter(|n| n % 2 == 0).map(|n| Bytes(n * 2 * u64::from(block_size))),
             block_size,
             latency: Nanos(latency),
+            flash: None,
             slots,
             slot_bytes: Bytes(slot_bytes),
             arbitration: Arbitration {

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use weir_units::{Bytes, Class, Nanos};
 
 /// A whole node. Devices, tenants and exports keep the order of the file; exports refer to the others by index.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// `[node]`.
     pub node: NodeConfig,
@@ -55,7 +55,7 @@ impl fmt::Display for Address {
 }
 
 /// One drive.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct DeviceConfig {
     /// Its name in the API and in NQNs.
     pub name: String,
@@ -69,6 +69,8 @@ pub struct DeviceConfig {
     pub block_size: u32,
     /// Fixed service time of a command; 0: as fast as the medium.
     pub latency: Nanos,
+    /// What is inside a flash drive, which decides how long commands take.
+    pub flash: Option<FlashConfig>,
     /// Commands that the drive works on at once.
     pub slots: u16,
     /// Bytes that the drive works on at once.
@@ -89,6 +91,31 @@ pub struct DeviceConfig {
     pub serial: String,
     /// Its namespace is zoned.
     pub zoned: Option<Zoned>,
+}
+
+/// What is inside a flash drive.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FlashConfig {
+    /// Where the numbers come from that no key gives.
+    pub profile: weir_flash::Preset,
+    /// Follow the profile's source where it does what no drive does.
+    pub quirks: bool,
+    /// All numbers.
+    pub config: weir_flash::Config,
+    /// What the drive went through before it starts.
+    pub precondition: weir_flash::Precondition,
+    /// The channels' rate in bytes a second, where it was given.
+    pub channel_rate: Option<Bytes>,
+    /// The host link's, where it was given.
+    pub link_rate: Option<Bytes>,
+}
+
+impl FlashConfig {
+    /// Whether power loss may take what was written and not flushed.
+    pub fn is_volatile(&self) -> bool {
+        let buffer = &self.config.buffer;
+        buffer.size.0 > 0 && buffer.early && !buffer.protected
+    }
 }
 
 /// Where bytes live.

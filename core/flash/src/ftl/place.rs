@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 use core::fmt;
 
 /// Chooses among the user write points of a plane.
-pub trait Separation: fmt::Debug {
+pub trait Separation: fmt::Debug + Send {
     /// The stream for a write of `lpn`, below `streams`. `hint` is what the host said (an FDP placement handle, a
     /// directive's stream), 0 when it said nothing.
     fn stream(&mut self, lpn: u32, hint: u8, streams: u8) -> u8;

@@ -53,7 +53,7 @@ impl PlaneView<'_> {
 }
 
 /// Chooses the block that is collected next.
-pub trait VictimPolicy: fmt::Debug {
+pub trait VictimPolicy: fmt::Debug + Send {
     /// The block of this plane to collect, by its place in the slices; `None` where there is no candidate. A choice
     /// that is wholly valid frees nothing: after a few of them in a row the engine takes the greedy choice.
     fn pick(&mut self, plane: &PlaneView<'_>, rng: &mut Rng) -> Option<usize>;

@@ -6,7 +6,7 @@ use alloc::boxed::Box;
 use core::fmt;
 
 /// Spreads erases over the blocks of a plane.
-pub trait WearPolicy: fmt::Debug {
+pub trait WearPolicy: fmt::Debug + Send {
     /// Which of the plane's `free` blocks to open, by its place in the list. `erases` is by block of the drive, as the
     /// list names them; `cold` data is what garbage collection moves. The list is not empty.
     fn take(&mut self, free: &[u32], erases: &[u32], cold: bool) -> usize;

@@ -1,0 +1,349 @@
+//! `[device.flash]`: what is inside a flash drive.
+//!
+//! A profile gives every number, keys change some of them. Keys may stand in `[[device]]` itself as well, where a bench
+//! target's query and `--set device.gc=plane` have them.
+
+use super::read::{Placed, Read, Section, flag, integer, number, one_or_list, size, text, time};
+use super::types::FlashConfig;
+use super::value::Value;
+use std::str::FromStr;
+use weir_flash::{Config, Geometry, Levels, Precondition, Preset, Timing, UNIT, UnknownName, Wire, cell_times};
+use weir_units::{Bytes, Nanos, parse};
+
+/// The drive of `kind = "flash"` where no profile is named.
+const DEFAULT: Preset = Preset::FemuBbssd;
+/// Flash beyond the capacity where nothing is said about it.
+const OVER_PROVISIONING: f64 = 0.07;
+const COUNT: std::ops::RangeInclusive<u64> = 0..=u32::MAX as u64;
+
+/// Every key, and what the flash's own messages call it.
+const KEYS: [(&str, &str); 57] = [
+    ("quirks", ""),
+    ("seed", "seed"),
+    ("precondition", ""),
+    ("channels", "geometry.channels"),
+    ("ways", "geometry.ways"),
+    ("planes", "geometry.planes"),
+    ("blocks", "geometry.blocks"),
+    ("pages", "geometry.pages"),
+    ("page_size", "geometry.page_bytes"),
+    ("spare_size", "geometry.spare_bytes"),
+    ("cell", "geometry.cell"),
+    ("page_map", "geometry.page_map"),
+    ("gate", "timing.gate"),
+    ("registers", "timing.registers"),
+    ("read", "timing.read"),
+    ("program", "timing.program"),
+    ("erase", "timing.erase"),
+    ("channel_rate", "timing.channel"),
+    ("cache_read", "timing.cache_read"),
+    ("program_suspend", "timing.suspend.program"),
+    ("erase_suspend", "timing.suspend.erase"),
+    ("suspend_limit", "timing.suspend.limit"),
+    ("firmware", "host.firmware.core"),
+    ("link_rate", "host.link"),
+    ("mapping", "ftl.mapping"),
+    ("over_provisioning", "ftl.over_provisioning"),
+    ("gc", "ftl.gc.mode"),
+    ("victim", "ftl.gc.victim"),
+    ("gc_choices", "ftl.gc.choices"),
+    ("gc_start", "ftl.gc.start"),
+    ("gc_hard", "ftl.gc.hard"),
+    ("streams", "ftl.streams"),
+    ("separation", "ftl.separation"),
+    ("wear", "ftl.wear.policy"),
+    ("wear_gap", "ftl.wear.gap"),
+    ("endurance", "ftl.wear.endurance"),
+    ("erase_failures", "ftl.wear.failures"),
+    ("factory_bad", "ftl.factory_bad"),
+    ("slc_blocks", "ftl.slc.blocks"),
+    ("fold", "ftl.slc.fold"),
+    ("map_cache", "ftl.map_cache"),
+    ("log_blocks", "ftl.hybrid.log_blocks"),
+    ("association", "ftl.hybrid.association"),
+    ("unmapped_read", "ftl.unmapped_read"),
+    ("write_zeroes", "ftl.write_zeroes"),
+    ("multi_plane", "ftl.multi_plane"),
+    ("buffer", "buffer.size"),
+    ("flush", "buffer.flush"),
+    ("buffer_high", "buffer.high"),
+    ("buffer_low", "buffer.low"),
+    ("buffer_timeout", "buffer.timeout"),
+    ("early_completion", "buffer.early"),
+    ("power_protected", "buffer.protected"),
+    ("buffer_latency", "buffer.latency"),
+    ("chip_spread", "variability.chip_spread"),
+    ("page_spread", "variability.page_spread"),
+    ("initial_cycles", "variability.initial_cycles"),
+];
+
+/// The flash's keys, in `[device.flash]` or else in `[[device]]`.
+struct Keys<'s, 'a> {
+    device: &'s Section<'a>,
+    flash: Option<Section<'a>>,
+}
+
+impl Keys<'_, '_> {
+    fn section(&self, key: &'static str) -> &Section<'_> {
+        match &self.flash {
+            Some(flash) if flash.has(key) => flash,
+            _ => self.device,
+        }
+    }
+
+    fn placed<T>(&self, key: &'static str, read: impl FnOnce(&Value) -> Read<T>) -> Option<Placed<T>> {
+        self.section(key).placed(key, read)
+    }
+
+    fn get<T>(&self, key: &'static str, read: impl FnOnce(&Value) -> Read<T>) -> Option<T> {
+        self.placed(key, read).map(|placed| placed.value)
+    }
+
+    fn put<T>(&self, key: &'static str, into: &mut T, read: impl FnOnce(&Value) -> Read<T>) {
+        if let Some(value) = self.get(key, read) {
+            *into = value;
+        }
+    }
+
+    fn count(&self, key: &'static str, into: &mut u32) {
+        self.put(key, into, |v| Ok(integer(COUNT)(v)? as u32));
+    }
+
+    fn has(&self, key: &'static str) -> bool {
+        self.section(key).has(key)
+    }
+
+    fn fault(&self, key: &'static str, what: impl std::fmt::Display) {
+        self.section(key).fault(key, what);
+    }
+}
+
+/// Reads `profile`, `kind = "flash"` and the flash's keys; `None` for a drive that is none. `capacity` is `[[device]]`'s.
+pub(super) fn read(section: &Section<'_>, is_flash: bool, capacity: Option<Bytes>) -> Option<FlashConfig> {
+    let profile = section.get("profile", named::<Preset>);
+    let table = section.table("flash").map(|(line, keys)| section.inner(section.key("flash"), line, keys));
+    for (key, _) in KEYS {
+        section.unoffer(key);
+    }
+    if section.line() == 0 {
+        // A query has no tables.
+        section.unoffer("flash");
+    }
+    if !(is_flash || profile.is_some() || table.is_some()) {
+        for (key, _) in KEYS.into_iter().filter(|(key, _)| section.has(key)) {
+            section.fault(key, "only a flash drive has this; write kind = \"flash\" as well");
+        }
+        return None;
+    }
+    let keys = Keys { device: section, flash: table };
+    for (key, _) in KEYS.into_iter().filter(|(key, _)| section.has(key)) {
+        if keys.flash.as_ref().is_some_and(|flash| flash.has(key)) {
+            section.fault(key, "stands in [device.flash] as well; keep one");
+        }
+    }
+    let flash = keys_of(&keys, profile.unwrap_or(DEFAULT), capacity);
+    if let Some(table) = &keys.flash {
+        table.finish();
+    }
+    if section.sink().is_clean() {
+        if let Err(error) = flash.config.validate() {
+            refuse(&keys, &error);
+        }
+    }
+    Some(flash)
+}
+
+/// Notes a fault that the flash found, under our name of its key.
+fn refuse(keys: &Keys<'_, '_>, error: &weir_flash::ConfigError) {
+    let what = error.to_string();
+    let theirs = what.split([' ', ',']).next().unwrap_or_default();
+    // The capacity is the device's, and follows from what else was given.
+    let whose = ["over_provisioning", "capacity", "blocks"].into_iter().find(|key| keys.has(key)).unwrap_or("flash");
+    let key = match KEYS.iter().find(|(_, t)| !t.is_empty() && *t == theirs) {
+        Some((key, _)) => key,
+        None if theirs == "ftl.capacity" => whose,
+        None => "flash",
+    };
+    let what = KEYS.iter().filter(|(_, t)| t.contains('.')).fold(what.clone(), |what, (key, t)| what.replace(t, key));
+    let what = what.strip_prefix(theirs).or_else(|| what.strip_prefix(key)).unwrap_or(&what);
+    keys.fault(key, what.trim_start());
+}
+
+fn keys_of(keys: &Keys<'_, '_>, profile: Preset, capacity: Option<Bytes>) -> FlashConfig {
+    let quirks = keys.get("quirks", flag).unwrap_or(false);
+    let mut config = Config::preset(profile, quirks);
+    let own = config;
+    geometry(keys, &mut config.geometry);
+    if config.geometry.planes != own.geometry.planes {
+        config.ftl.multi_plane = config.geometry.planes > 1;
+    }
+    timing(keys, &mut config, &own);
+    let channel_rate = keys.get("channel_rate", rate);
+    let link_rate = keys.get("link_rate", rate);
+    if let Some(rate) = channel_rate {
+        config.timing.channel = Wire::bytes_per_second(rate.0);
+    }
+    if let Some(rate) = link_rate {
+        config.host.to_host = Wire::bytes_per_second(rate.0);
+        config.host.to_drive = config.host.to_host;
+    }
+    translation(keys, &mut config);
+    buffer(keys, &mut config);
+    keys.count("chip_spread", &mut config.variability.chip_spread);
+    keys.count("page_spread", &mut config.variability.page_spread);
+    keys.count("initial_cycles", &mut config.variability.initial_cycles);
+    keys.put("seed", &mut config.seed, integer(0..=i64::MAX as u64));
+    config.variability.seed = config.seed;
+    offer(keys, &mut config, &own, capacity);
+    let precondition = keys.get("precondition", named).unwrap_or(Precondition::Fresh);
+    FlashConfig { profile, quirks, config, precondition, channel_rate, link_rate }
+}
+
+fn geometry(keys: &Keys<'_, '_>, geometry: &mut Geometry) {
+    let Geometry { channels, ways, planes, blocks, pages, page_bytes, spare_bytes, cell, page_map } = geometry;
+    let counts = [("channels", channels), ("ways", ways), ("planes", planes), ("blocks", blocks), ("pages", pages)];
+    for (key, count) in counts {
+        keys.count(key, count);
+    }
+    let bytes = |v: &Value| Ok(size(COUNT)(v)?.0 as u32);
+    keys.put("page_size", page_bytes, bytes);
+    // As much spare as before, for each page of another size.
+    *spare_bytes = (*spare_bytes).max(*page_bytes / UNIT * 16);
+    keys.put("spare_size", spare_bytes, bytes);
+    keys.put("cell", cell, named);
+    keys.put("page_map", page_map, named);
+}
+
+fn timing(keys: &Keys<'_, '_>, config: &mut Config, own: &Config) {
+    let timing = &mut config.timing;
+    if config.geometry.cell != own.geometry.cell {
+        let times = cell_times(config.geometry.cell);
+        (timing.read, timing.program, timing.erase) = (times.read, times.program, times.erase);
+        timing.read_small = None;
+    }
+    if keys.has("read") {
+        timing.read_small = None;
+    }
+    keys.put("gate", &mut timing.gate, named);
+    keys.put("registers", &mut timing.registers, named);
+    keys.put("read", &mut timing.read, levels);
+    keys.put("program", &mut timing.program, levels);
+    keys.put("erase", &mut timing.erase, time(Timing::LONGEST));
+    keys.put("cache_read", &mut timing.cache_read, flag);
+    keys.put("program_suspend", &mut timing.suspend.program, |v| Ok(Some(time(Timing::LONGEST)(v)?)));
+    keys.put("erase_suspend", &mut timing.suspend.erase, |v| Ok(Some(time(Timing::LONGEST)(v)?)));
+    keys.count("suspend_limit", &mut timing.suspend.limit);
+    keys.put("firmware", &mut config.host.firmware.core, time(Timing::LONGEST));
+}
+
+fn translation(keys: &Keys<'_, '_>, config: &mut Config) {
+    let ftl = &mut config.ftl;
+    keys.put("mapping", &mut ftl.mapping, named);
+    keys.put("gc", &mut ftl.gc.mode, named);
+    keys.put("victim", &mut ftl.gc.victim, named);
+    keys.count("gc_choices", &mut ftl.gc.choices);
+    keys.count("gc_start", &mut ftl.gc.start);
+    keys.count("gc_hard", &mut ftl.gc.hard);
+    keys.put("streams", &mut ftl.streams, |v| Ok(integer(1..=16)(v)? as u8));
+    keys.put("separation", &mut ftl.separation, named);
+    keys.put("wear", &mut ftl.wear.policy, named);
+    keys.count("wear_gap", &mut ftl.wear.gap);
+    keys.count("endurance", &mut ftl.wear.endurance);
+    keys.count("erase_failures", &mut ftl.wear.failures);
+    keys.count("factory_bad", &mut ftl.factory_bad);
+    keys.count("slc_blocks", &mut ftl.slc.blocks);
+    keys.put("fold", &mut ftl.slc.fold, named);
+    keys.put("map_cache", &mut ftl.map_cache, size(0..=1 << 40));
+    keys.count("log_blocks", &mut ftl.hybrid.log_blocks);
+    keys.put("association", &mut ftl.hybrid.association, named);
+    keys.put("unmapped_read", &mut ftl.unmapped_read, named);
+    keys.put("write_zeroes", &mut ftl.write_zeroes, named);
+    keys.put("multi_plane", &mut ftl.multi_plane, flag);
+}
+
+fn buffer(keys: &Keys<'_, '_>, config: &mut Config) {
+    let buffer = &mut config.buffer;
+    keys.put("buffer", &mut buffer.size, size(0..=1 << 40));
+    keys.put("flush", &mut buffer.flush, named);
+    keys.count("buffer_high", &mut buffer.high);
+    keys.count("buffer_low", &mut buffer.low);
+    keys.put("buffer_timeout", &mut buffer.timeout, time(Timing::LONGEST));
+    keys.put("early_completion", &mut buffer.early, flag);
+    keys.put("power_protected", &mut buffer.protected, flag);
+    keys.put("buffer_latency", &mut buffer.latency, time(Timing::LONGEST));
+}
+
+/// How much of the flash is offered: the capacity, the over-provisioning and the blocks follow from each other.
+fn offer(keys: &Keys<'_, '_>, config: &mut Config, own: &Config, capacity: Option<Bytes>) {
+    let given = keys.get("over_provisioning", number(0.0..=16.0));
+    let (blocks, changed) = (keys.has("blocks"), config.geometry != own.geometry || config.ftl.slc != own.ftl.slc);
+    let g = &config.geometry;
+    let block = u64::from(g.pages) * u64::from(g.page_bytes);
+    // Zeroes and overflows are refused by the flash itself, with their keys.
+    let rows = u64::from(g.channels).saturating_mul(g.ways.into()).saturating_mul(g.planes.into());
+    let row = rows.saturating_mul(block).max(1);
+    let slc = config.ftl.slc.blocks;
+    if let Some(capacity) = capacity {
+        config.ftl.capacity = Some(capacity);
+        if blocks {
+            if given.is_some() {
+                keys.fault("over_provisioning", "follows from capacity and blocks; leave one of the three out");
+            }
+        } else {
+            let wanted = capacity.0 as f64 * (1.0 + given.unwrap_or(OVER_PROVISIONING)) / row as f64;
+            let mut needed = wanted as u64 + u64::from(wanted > (wanted as u64) as f64);
+            if given.is_none() {
+                needed = needed.max(capacity.0.div_ceil(row) + u64::from(work_blocks(config)));
+            }
+            config.geometry.blocks = u32::try_from(needed).unwrap_or(u32::MAX).saturating_add(slc);
+        }
+    } else if given.is_some() || blocks || changed {
+        let physical = u64::from(g.blocks.saturating_sub(slc)).saturating_mul(row);
+        let offered = physical as f64 / (1.0 + given.unwrap_or(OVER_PROVISIONING));
+        config.ftl.capacity = Some(Bytes(offered as u64 / u64::from(UNIT) * u64::from(UNIT)));
+    }
+    let physical = u64::from(config.geometry.blocks.saturating_sub(slc)).saturating_mul(row);
+    let offered = config.ftl.capacity.map_or(1, |c| c.0.max(1));
+    config.ftl.over_provisioning = (physical as f64 / offered as f64 - 1.0).clamp(0.0, 16.0);
+}
+
+/// Blocks of a plane that the FTL needs beside the data.
+fn work_blocks(config: &Config) -> u32 {
+    let ftl = &config.ftl;
+    match ftl.mapping {
+        weir_flash::Mapping::Hybrid => ftl.hybrid.log_blocks.saturating_add(4),
+        _ => u32::from(ftl.streams).saturating_add(ftl.gc.start).saturating_add(6),
+    }
+}
+
+fn named<T: FromStr<Err = UnknownName>>(value: &Value) -> Read<T> {
+    text(value)?.parse().map_err(|e: UnknownName| e.to_string().into())
+}
+
+/// One time for all pages, or one for each level of a cell, the last for those that remain.
+fn levels(value: &Value) -> Read<Levels> {
+    let times = one_or_list(time(Timing::LONGEST))(value)?;
+    let (Some(last), 1..=5) = (times.last(), times.len()) else {
+        return Err(format!("{} times where 1 to 5 are wanted", times.len()).into());
+    };
+    Ok(std::array::from_fn(|level| times.get(level).copied().unwrap_or(*last)))
+}
+
+/// Bytes a second.
+fn rate(value: &Value) -> Read<Bytes> {
+    let rate = parse::bandwidth(&text(value)?).map_err(|e| e.to_string())?;
+    if rate.0 == 0 || rate.0 > 1 << 40 {
+        return Err(format!("{rate}/s is out of range; up to 1TiB/s is allowed").into());
+    }
+    Ok(rate)
+}
+
+/// The levels as they are written.
+pub(super) fn written(levels: &Levels) -> Vec<Nanos> {
+    let same = levels.iter().rev().take_while(|l| **l == levels[4]).count();
+    levels[..levels.len() + 1 - same].to_vec()
+}
+
+#[cfg(test)]
+#[path = "flash_tests.rs"]
+mod tests;

@@ -1,0 +1,129 @@
+//! Flash by its keys: what follows from what, what is printed, what is refused.
+
+use super::*;
+use crate::config::DeviceConfig;
+use std::path::Path;
+use weir_flash::{CellType, Flash, GcMode, Mapping, Registers, Victim};
+
+fn parse(device: &str) -> Result<crate::config::Config, String> {
+    crate::config::Config::parse(device, "weir.toml", Path::new("/")).map_err(|e| e.to_string())
+}
+
+fn device(text: &str) -> DeviceConfig {
+    parse(text).unwrap_or_else(|e| panic!("{text}\n{e}")).devices.remove(0)
+}
+
+fn flash(text: &str) -> FlashConfig {
+    device(text).flash.expect("a flash drive")
+}
+
+#[test]
+fn a_drive_is_flash_by_its_kind_its_profile_or_its_table() {
+    for text in ["kind = \"flash\"", "profile = \"femu-bbssd\"", "[device.flash]"] {
+        let found = flash(&format!("[[device]]\n{text}\n"));
+        let mut wanted = Config::preset(Preset::FemuBbssd, false);
+        wanted.ftl.over_provisioning = found.config.ftl.over_provisioning;
+        wanted.variability.seed = 1;
+        assert_eq!(found.config, wanted, "{text}");
+        assert!((found.config.ftl.over_provisioning - 1.0 / 3.0).abs() < 1e-9, "12 of 16 GiB");
+    }
+    let mqsim = flash("[[device]]\nprofile = \"mqsim-default\"\nquirks = true\n");
+    assert_eq!(mqsim.config.timing, Config::preset(Preset::MqsimDefault, true).timing);
+    let query = DeviceConfig::from_query("femu-oc", "gc=channel&registers=single").unwrap();
+    let config = query.flash.unwrap().config;
+    assert_eq!((config.ftl.gc.mode, config.timing.registers), (GcMode::Channel, Registers::Single));
+    assert!(DeviceConfig::from_query("flash", "capacity=1GiB").unwrap().flash.is_some());
+    assert!(device("").flash.is_none());
+}
+
+#[test]
+fn keys_stand_in_the_table_or_in_the_device() {
+    let table = "[[device]]\n[device.flash]\ncell = \"mlc\"\nvictim = \"d-choice\"\nread = [\"50us\", \"60us\"]\nbuffer = \"1MiB\"\n";
+    let inside = flash(table);
+    let flat = flash(&table.replace("[device.flash]\n", "kind = \"flash\"\n"));
+    assert_eq!(inside, flat);
+    let c = &inside.config;
+    assert_eq!((c.geometry.cell, c.ftl.gc.victim, c.buffer.size), (CellType::Mlc, Victim::DChoice, Bytes(1 << 20)));
+    assert_eq!(c.timing.read[..3], [50_000, 60_000, 60_000].map(Nanos), "the last one goes for the others");
+    assert_eq!(c.timing.program, cell_times(CellType::Mlc).program, "another cell has its own times");
+}
+
+#[test]
+fn capacity_over_provisioning_and_blocks_follow_from_each_other() {
+    let of = |text: &str| {
+        let device = device(&format!("[[device]]\nkind = \"flash\"\n{text}\n"));
+        let config = device.flash.expect("flash").config;
+        let units = Flash::new(&config, Nanos(0)).unwrap_or_else(|e| panic!("{text}: {e}")).units();
+        assert_eq!(device.capacity, Some(Bytes(u64::from(units) * 4096)), "{text}");
+        (units, config.geometry.blocks, (config.ftl.over_provisioning * 1000.0) as u32)
+    };
+    // 64 planes with blocks of 1 MiB.
+    assert_eq!(of("capacity = \"8GiB\""), (2 << 20, 137, 70));
+    assert_eq!(of("capacity = \"8GiB\"\nover_provisioning = 0.28"), (2 << 20, 164, 281));
+    let work = 7 + Config::preset(Preset::FemuBbssd, false).ftl.gc.start;
+    assert_eq!(of("capacity = \"1GiB\"").1, 16 + work, "the FTL needs room in a small drive as well");
+    assert_eq!(of("capacity = \"8GiB\"\nblocks = 256"), (2 << 20, 256, 1000));
+    assert_eq!(of("blocks = 214\nover_provisioning = 0.07"), (200 * 64 * 256, 214, 70));
+    assert_eq!(of("channels = 16"), ((2.0 * 256.0 * 64.0 * 256.0 / 1.07) as u32, 256, 70));
+    assert_eq!(of("capacity = \"8GiB\"\nslc_blocks = 8").1, 145, "pseudo-SLC blocks come on top");
+}
+
+#[test]
+fn what_is_printed_is_read_back() {
+    for text in [
+        "kind = \"flash\"",
+        "profile = \"nvmevirt-970pro\"\ncapacity = \"16GiB\"",
+        "profile = \"mqsim-default\"\nquirks = true\nchannel_rate = \"400MB/s\"\nlink_rate = \"2GB/s\"",
+        "profile = \"femu-oc\"\nmapping = \"cached\"\nread = \"33us\"\nprogram = [\"1us\", \"2us\", \"3us\"]\nseed = 9",
+        "profile = \"nvmevirt-zn540\"\nerase_suspend = \"1us\"\nprecondition = \"steady\"\nover_provisioning = 0.5",
+        "kind = \"flash\"\ncapacity = \"2GiB\"\ncell = \"qlc\"\npage_size = \"16KiB\"\nstreams = 3\nseparation = \"frequency\"",
+    ] {
+        let config = parse(&format!("[[device]]\n{text}\n")).unwrap_or_else(|e| panic!("{text}: {e}"));
+        let printed = config.to_toml();
+        assert_eq!(parse(&printed).unwrap_or_else(|e| panic!("{text}: {e}\n{printed}")), config, "{text}");
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_named() {
+    for (text, says) in [
+        ("profile = \"p9999\"", "2: device.ssd0.profile: \"p9999\" is no flash preset; known: femu-basic, femu-oc"),
+        ("gc = \"plane\"", "2: device.ssd0.gc: only a flash drive has this; write kind = \"flash\" as well"),
+        (
+            "kind = \"flash\"\ngc = \"none\"",
+            "3: device.ssd0.gc: \"none\" is no garbage collection mode; known: controller",
+        ),
+        ("kind = \"flash\"\nlatency = \"1us\"", "3: device.ssd0.latency: the flash decides how long commands take"),
+        ("kind = \"flash\"\nmax_capacity = \"20GiB\"", "3: device.ssd0.max_capacity: flash does not grow"),
+        ("kind = \"flash\"\nchannels = 0", "3: device.ssd0.channels: is 0; it must be at least 1"),
+        (
+            "kind = \"flash\"\nchannels = 4000000000\nways = 4000000000",
+            "device.ssd0.ways: = 4000000000 makes the drive larger",
+        ),
+        ("kind = \"flash\"\npage_size = 5000", "3: device.ssd0.page_size: is 5000; it must be a multiple of 4096"),
+        ("kind = \"flash\"\ngc_hard = 9", "3: device.ssd0.gc_hard: is 9; from 1 to gc_start ("),
+        ("kind = \"flash\"\nread = \"40\"", "3: device.ssd0.read: \"40\" is not a time"),
+        ("kind = \"flash\"\nread = []", "3: device.ssd0.read: 0 times where 1 to 5 are wanted"),
+        ("kind = \"flash\"\nchannel_rate = \"800MB\"", "3: device.ssd0.channel_rate: \"800MB\" is not"),
+        ("kind = \"flash\"\nchip_spread = 1000", "3: device.ssd0.chip_spread: must be at most 999"),
+        ("kind = \"flash\"\nover_provisioning = 20", "3: device.ssd0.over_provisioning: 20 is out of range"),
+        (
+            "kind = \"flash\"\ncapacity = \"8GiB\"\nblocks = 140\nover_provisioning = 0.07",
+            "5: device.ssd0.over_provisioning: follows from capacity and blocks",
+        ),
+        (
+            "kind = \"flash\"\ncapacity = \"8GiB\"\nblocks = 130",
+            "device.ssd0.capacity: leaves 2.0 blocks of each plane",
+        ),
+        ("[device.flash]\nchanels = 4", "3: device.ssd0.flash.chanels: unknown key; did you mean channels?"),
+        ("gc = \"plane\"\n[device.flash]\ngc = \"channel\"", "2: device.ssd0.gc: stands in [device.flash] as well"),
+        (
+            "kind = \"flash\"\nmapping = \"hybrid\"\nbuffer = \"1MiB\"",
+            "4: device.ssd0.buffer: is not 0; the hybrid mapping",
+        ),
+    ] {
+        let error = parse(&format!("[[device]]\n{text}\n")).expect_err(text);
+        assert!(error.starts_with("weir.toml:") && error.contains(says), "{text}: {error}");
+    }
+    assert_eq!(flash("[[device]]\nkind = \"flash\"\nmapping = \"hybrid\"\n").config.ftl.mapping, Mapping::Hybrid);
+}

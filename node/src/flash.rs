@@ -1,0 +1,155 @@
+//! A flash drive's inside as the drive's machine asks for it: bytes become 4 KiB units.
+
+use std::any::Any;
+use weir_controller::{Op, Operation, Service};
+use weir_flash::{ConfigError, Flash, FlashOp, Precondition, UNIT, Utilisation};
+use weir_units::Nanos;
+
+/// [`Flash`] as the [`Service`] of a drive.
+#[derive(Debug)]
+pub struct FlashService {
+    flash: Flash,
+    /// Counters and utilisation count from here.
+    since: Nanos,
+    before: Utilisation,
+}
+
+impl FlashService {
+    /// Flash in that state, idle since `now`.
+    ///
+    /// # Errors
+    /// What of the configuration does not fit.
+    pub fn new(config: &weir_flash::Config, state: Precondition, now: Nanos) -> Result<FlashService, ConfigError> {
+        let mut flash = Flash::new(config, now)?;
+        if state != Precondition::Fresh {
+            flash.precondition(state);
+        }
+        Ok(FlashService { flash, since: now, before: Utilisation::default() })
+    }
+
+    /// What it is.
+    pub fn flash(&self) -> &Flash {
+        &self.flash
+    }
+
+    /// Counts from `now` on.
+    pub fn reset(&mut self, now: Nanos) {
+        self.flash.reset_stats();
+        (self.since, self.before) = (now, self.flash.array().utilisation(now));
+    }
+
+    /// The parts of the time since counting began in which each die and each channel was busy, up to `now`.
+    pub fn utilisation(&self, now: Nanos) -> (Vec<f64>, Vec<f64>) {
+        let Utilisation { dies, channels } = self.flash.array().utilisation(now);
+        let span = now.saturating_sub(self.since).0.max(1) as f64;
+        let part = |(i, busy): (usize, &Nanos), before: &[Nanos]| {
+            busy.saturating_sub(before.get(i).copied().unwrap_or_default()).0 as f64 / span
+        };
+        (
+            dies.iter().enumerate().map(|die| part(die, &self.before.dies)).collect(),
+            channels.iter().enumerate().map(|channel| part(channel, &self.before.channels)).collect(),
+        )
+    }
+
+    /// A unit of which the host writes a part is read first.
+    #[cold]
+    fn modify(&mut self, now: Nanos, first: u32, last: u32, (head, tail): (bool, bool)) -> Nanos {
+        let mut ready = now;
+        if head {
+            ready = self.flash.modify(now, first);
+        }
+        if tail && (last != first || !head) {
+            ready = ready.max(self.flash.modify(now, last));
+        }
+        ready
+    }
+}
+
+impl Service for FlashService {
+    #[inline]
+    fn begin(&mut self, now: Nanos, operation: Operation) -> Nanos {
+        const MASK: u64 = UNIT as u64 - 1;
+        let Operation { op, offset, len, fua } = operation;
+        let end = offset + u64::from(len);
+        // Units that are touched, and those that are covered as a whole.
+        let (first, behind) = ((offset / u64::from(UNIT)) as u32, end.div_ceil(u64::from(UNIT)) as u32);
+        let whole = (offset.div_ceil(u64::from(UNIT)) as u32, (end / u64::from(UNIT)) as u32);
+        let units = behind - first;
+        match op {
+            Op::Read | Op::Compare => self.flash.submit(now, FlashOp::Read, first, units),
+            Op::Write => {
+                let mut ready = now;
+                if (offset | end) & MASK != 0 {
+                    ready = self.modify(now, first, behind - 1, (offset & MASK != 0, end & MASK != 0));
+                }
+                self.flash.submit(ready, FlashOp::Write { fua }, first, units)
+            }
+            Op::Flush => self.flash.submit(now, FlashOp::Flush, 0, 0),
+            Op::WriteZeroes { .. } | Op::Deallocate => {
+                let kind = if op == Op::Deallocate { FlashOp::Trim } else { FlashOp::WriteZeroes };
+                self.flash.submit(now, kind, whole.0, whole.1.saturating_sub(whole.0))
+            }
+        }
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn as_any_mut(&mut self) -> &mut dyn Any {
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::DeviceConfig;
+
+    fn service(query: &str, state: Precondition) -> FlashService {
+        let device = DeviceConfig::from_query("femu-bbssd", query).unwrap_or_else(|e| panic!("{e}"));
+        FlashService::new(&device.flash.expect("flash").config, state, Nanos(0)).unwrap_or_else(|e| panic!("{e}"))
+    }
+
+    fn operation(op: Op, offset: u64, len: u32) -> Operation {
+        Operation { op, offset, len, fua: false }
+    }
+
+    #[test]
+    fn a_part_of_a_unit_is_read_before_it_is_written() {
+        // 40 us to read, 200 us to program.
+        let mut service = service("capacity=1GiB", Precondition::Fresh);
+        let mut at = Nanos(0);
+        let mut took = |op, offset, len| {
+            at = Nanos(at.0 + 10_000_000);
+            service.begin(at, operation(op, offset, len)).0 - at.0
+        };
+        assert_eq!(took(Op::Write, 0, 8192), 200_000, "two dies");
+        assert_eq!(took(Op::Write, 512, 512), 240_000);
+        assert_eq!(took(Op::Write, 4096 + 512, 512), 240_000);
+        assert_eq!(took(Op::Write, 512, 4096), 240_000, "both ends at once");
+        assert_eq!(took(Op::Write, 1 << 20, 512), 200_000, "nothing is there to be read");
+        assert_eq!(took(Op::Read, 512, 512), 40_000);
+        assert_eq!(took(Op::Flush, 0, 0), 0);
+        assert_eq!(took(Op::Deallocate, 512, 8191), 0);
+        assert!(service.flash().is_mapped(0) && !service.flash().is_mapped(1), "only whole units lose their contents");
+        assert_eq!(service.flash().stats().trims, 1);
+        service.flash().check();
+    }
+
+    #[test]
+    fn what_is_counted_begins_where_it_is_told() {
+        let mut service = service("capacity=256MiB", Precondition::Steady);
+        assert!(service.flash().is_mapped(65_535));
+        service.begin(Nanos(0), operation(Op::Read, 0, 4096));
+        service.reset(Nanos(1_000_000));
+        assert_eq!(service.flash().stats().host_reads, 0);
+        for i in 0..64 {
+            service.begin(Nanos(1_000_000), operation(Op::Read, i * 4096, 4096));
+        }
+        let (dies, channels) = service.utilisation(Nanos(2_000_000));
+        assert_eq!((dies.len(), channels.len()), (64, 8));
+        let sum: f64 = dies.iter().sum();
+        assert!((sum - 64.0 * 0.04).abs() < 1e-9, "40 us each of one millisecond: {sum}");
+    }
+}
