@@ -231,10 +231,14 @@ impl Subsystem {
     }
 
     /// When `Tick` is due: a latency, keep-alive or admin-rate deadline.
+    #[inline]
     pub fn next_deadline(&self) -> Option<Nanos> {
-        let held = self.admin_held.iter().filter_map(|c| self.ctrl(*c)).map(|ctrl| self.admin_due(ctrl)).min();
-        let keep_alive = Some(self.keep_alive_next).filter(|t| *t != Nanos::NEVER);
-        [self.slots.next_due(), held, keep_alive].into_iter().flatten().min()
+        let mut due = self.slots.next_due().map_or(self.keep_alive_next, |due| due.min(self.keep_alive_next));
+        if !self.admin_held.is_empty() {
+            let held = self.admin_held.iter().filter_map(|c| self.ctrl(*c)).map(|ctrl| self.admin_due(ctrl));
+            due = held.fold(due, Nanos::min);
+        }
+        Some(due).filter(|due| *due != Nanos::NEVER)
     }
 
     pub(crate) fn admin_due(&self, ctrl: &Controller) -> Nanos {

@@ -4,6 +4,15 @@ const LN_2: f64 = core::f64::consts::LN_2;
 /// ln 2 in two parts; the first has so many trailing zeroes that small multiples of it are exact.
 const LN_2_HIGH: f64 = 0.693_147_180_369_123_8;
 const LN_2_LOW: f64 = 1.908_214_929_270_587_7e-10;
+/// 1, 1/3, 1/5 ...
+const ODD: [f64; 11] = {
+    let (mut parts, mut k) = ([0.0; 11], 0);
+    while k < 11 {
+        parts[k] = 1.0 / (2 * k + 1) as f64;
+        k += 1;
+    }
+    parts
+};
 const MANTISSA: u64 = (1 << 52) - 1;
 
 /// The natural logarithm of a finite, normal, positive number, to 1e-15 relative.
@@ -18,7 +27,7 @@ pub fn ln(x: f64) -> f64 {
     // ln m = 2 artanh s with |s| < 0.172: eleven terms leave 1e-18.
     let s = (mantissa - 1.0) / (mantissa + 1.0);
     let square = s * s;
-    let series = (0..11).rev().fold(0.0, |sum, k| sum * square + 1.0 / f64::from(2 * k + 1));
+    let series = ODD.iter().rev().fold(0.0, |sum, part| sum * square + part);
     exponent as f64 * LN_2 + 2.0 * s * series
 }
 
