@@ -12,7 +12,7 @@ pub fn tests() -> Vec<Test> {
     const S: &str = "guest_zns";
     vec![
         test(S, "zones_of_the_kernel_and_nvme_cli", zones),
-        test(S, "fio_on_zones", |env| fio(env, "", "8m")),
+        test(S, "fio_on_zones", |env| fio(env, "", "16m")),
         long(S, "fio_on_zones_of_flash", |env| fio(env, ", flash = \"femu-bbssd\"", "24m")),
     ]
 }
