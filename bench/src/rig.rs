@@ -170,7 +170,9 @@ impl Rig {
     /// Keeps all queues full until `commands` are done; nanoseconds a command.
     pub fn measure(&mut self, commands: u64) -> f64 {
         let mut rng = Rng::new(1);
-        let mut sqe = Sqe { opcode: IoOpcode::READ.0, nsid: 1.into(), ..Sqe::default() };
+        // As the driver makes them: in words, not in narrow pieces that are read wide at once.
+        let mut entry = Sqe { opcode: IoOpcode::READ.0, nsid: 1.into(), ..Sqe::default() }.words();
+        let first = entry[0];
         let mut done = 0u64;
         let begun = Instant::now();
         while done < commands {
@@ -179,9 +181,10 @@ impl Rig {
                 let mut view = View { drive, memories, none, controller: *controller, owner: *owner };
                 while rings.in_flight() < *depth {
                     let draw = rng.next_u64();
-                    sqe.cid = (draw as u16).into();
-                    sqe.set_slba(draw >> 40);
-                    rings.push(&mut view, &sqe.words());
+                    // CID, and SLBA in CDW10 and CDW11.
+                    entry[0] = first | u64::from(draw as u16) << 16;
+                    entry[5] = draw >> 40;
+                    rings.push(&mut view, &entry);
                 }
                 rings.ring_tail(&mut view);
             }
