@@ -311,6 +311,13 @@ impl Array {
         }
     }
 
+    /// Cycles from so many erases of each block of the drive on, where wear is modelled.
+    pub(crate) fn set_wear(&mut self, erases: &[u32]) {
+        if let Some(varied) = &mut self.varied {
+            varied.set_wear(erases);
+        }
+    }
+
     /// States the invariants of every plane and channel.
     pub fn check(&self) {
         self.luns.iter().zip(&self.tails).for_each(|(lun, tail)| lun.check(tail));

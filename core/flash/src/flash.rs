@@ -2,11 +2,12 @@
 
 use crate::array::Array;
 use crate::buffer::{Buffer, FlushPolicy};
-use crate::config::{Config, ConfigError, Mapping, Plan, UnmappedRead, WriteZeroes};
+use crate::config::{Config, ConfigError, FtlConfig, Mapping, Plan, UnmappedRead, WriteZeroes};
 use crate::durable::Durable;
 use crate::ftl::{GcMode, NONE, PageFtl, Separation, TAG, VictimPolicy, WearPolicy};
 use crate::geometry::{Place, Shape, UNIT};
 use crate::host::{Host, HostOp};
+use crate::image::Image;
 use crate::lun::Promise;
 use crate::stats::{Stats, WearSpread};
 use alloc::boxed::Box;
@@ -60,14 +61,53 @@ impl Flash {
     /// # Errors
     /// Names the key that does not fit.
     pub fn new(config: &Config, now: Nanos) -> Result<Flash, ConfigError> {
-        let plan: Plan = config.plan()?;
+        let mut made = Flash::made(config, now, &config.plan()?, None);
+        made.ftl.mark_bad();
+        Ok(made)
+    }
+
+    /// The same on an image that is all zero, which keeps what survives the loss of power ([`crate::FtlConfig::spare`] is
+    /// taken as set).
+    ///
+    /// # Errors
+    /// Names the key that does not fit; or the image is of another size than [`crate::ImageSize::of`] says.
+    pub fn create(config: &Config, now: Nanos, image: Image) -> Result<Flash, ConfigError> {
+        let mut made = Flash::with_image(config, now, image)?;
+        made.ftl.mark_bad();
+        Ok(made)
+    }
+
+    /// The drive that an image tells of, idle since `now`, and the pages that were read to find its map. Whatever the image
+    /// holds, the drive is whole; an undamaged one that a drive of the same configuration has left, at any moment, tells of
+    /// every unit whose program was done.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create).
+    pub fn recover(config: &Config, now: Nanos, image: Image) -> Result<(Flash, u64), ConfigError> {
+        let mut made = Flash::with_image(config, now, image)?;
+        let pages = made.ftl.recover();
+        made.silicon.set_wear(&made.ftl.map.erases);
+        made.reset_stats();
+        Ok((made, pages))
+    }
+
+    fn with_image(config: &Config, now: Nanos, image: Image) -> Result<Flash, ConfigError> {
+        let plan = config.plan()?;
+        if !image.fits(&plan.image()) {
+            return Err(plan.foreign(&image));
+        }
+        let config = Config { ftl: FtlConfig { spare: true, ..config.ftl }, ..*config };
+        Ok(Flash::made(&config, now, &config.plan()?, Some(image)))
+    }
+
+    fn made(config: &Config, now: Nanos, plan: &Plan, image: Option<Image>) -> Flash {
         let silicon = Array::new(&plan.shape, &config.timing, &config.variability);
-        let ftl = PageFtl::new(config, &plan, &silicon);
+        let ftl = PageFtl::new(config, plan, &silicon, image);
         let streams = config.ftl.streams;
         let planes = if config.ftl.multi_plane { plan.shape.planes_per_die() } else { 1 };
         let program = plan.shape.units_per_page() * planes;
         let open = if ftl.promise == Promise::Open { plan.shape.planes() } else { 0 };
-        Ok(Flash {
+        Flash {
             silicon,
             host: Host::new(&config.host),
             ftl,
@@ -82,7 +122,7 @@ impl Flash {
             burst: if config.timing.burst_bytes == 0 { u32::MAX } else { config.timing.burst_bytes },
             batch: Vec::with_capacity(program as usize),
             writes: Vec::with_capacity(program as usize),
-        })
+        }
     }
 
     /// 4 KiB units that the host is offered.
@@ -481,10 +521,7 @@ impl Flash {
             if let (Some(slot), Some(buffer)) = (self.ftl.map.slot(lpn), &mut self.buffer) {
                 buffer.kill(slot);
             }
-            self.ftl.map.unmap(lpn);
-        }
-        if self.config.ftl.spare {
-            self.ftl.trims.add(lpn, end, self.ftl.map.clock);
+            self.ftl.map.trim(lpn);
         }
         done
     }

@@ -10,7 +10,8 @@
 //!             ├ Host      firmware and link: fetch, deliver
 //!             ├ Buffer    writes on their way (FlushPolicy)
 //!             ├ ftl       page map, collection, wear (VictimPolicy, WearPolicy, Separation), map cache, pseudo-SLC
-//!             └ Array     read, program, erase, relocate: planes and channels are booked
+//!             ├ Array     read, program, erase, relocate: planes and channels are booked
+//!             └ Image     what survives the loss of power: spare areas, and a few words a block
 //!
 //!  Geometry ── checked ──> Shape        channels, dies, planes, blocks, pages, 4 KiB units
 //!  Timing, Variability ──> Array
@@ -34,6 +35,7 @@ mod behaviour_tests;
 mod buffer;
 mod calendar;
 mod cell;
+mod cells;
 mod check;
 mod config;
 mod durable;
@@ -41,6 +43,9 @@ mod flash;
 mod ftl;
 mod geometry;
 mod host;
+mod image;
+#[cfg(test)]
+mod image_tests;
 mod lun;
 #[cfg(test)]
 mod model;
@@ -72,6 +77,7 @@ pub use flash::{Flash, FlashOp};
 pub use ftl::{GcMode, Greedy, Lost, PlaneView, Separate, Separation, Victim, VictimPolicy, Wear, WearPolicy};
 pub use geometry::{Divisor, Geometry, GeometryError, Lpn, Place, Shape, UNIT, Unit};
 pub use host::{Firmware, Host, HostOp, HostTiming};
+pub use image::{Image, ImageSize};
 pub use lun::{OpenEnd, Promise};
 pub use name::UnknownName;
 pub use power::PowerLoss;

@@ -42,7 +42,7 @@ impl Flash {
             first.writes += if same { later.writes } else { 0 };
             same
         });
-        let pages_read = self.ftl.rebuild();
+        let pages_read = self.ftl.recover();
         self.restart(now);
         Some(PowerLoss { lost, pages_read })
     }
@@ -51,6 +51,6 @@ impl Flash {
     /// buffer holds is written first. The pages that it looked at; `None` as for [`Flash::power_cut`].
     pub fn rebuild(&mut self, now: Nanos) -> Option<u64> {
         self.destage_all(now);
-        self.config.ftl.spare.then(|| self.ftl.rebuild())
+        self.config.ftl.spare.then(|| self.ftl.recover())
     }
 }

@@ -6,6 +6,7 @@ use crate::config::Mapping;
 use crate::ftl::{HELD, PageFtl};
 use crate::geometry::UNIT;
 use crate::host::Host;
+use crate::image::FREE;
 use crate::name::names;
 use crate::rng::{Rng, Shuffle};
 use alloc::vec::Vec;
@@ -150,6 +151,7 @@ impl PageFtl {
         let first = block * units;
         let mut next = next;
         let mut needed = valid;
+        self.map.begin(block, 0);
         for offset in 0..units {
             if needed == units - offset || rng.below(units - offset) < needed {
                 let lpn = shuffle.get(next);
@@ -171,15 +173,18 @@ impl PageFtl {
     fn wipe(&mut self) {
         let none = self.map.logical();
         self.map.l2p[..none as usize].fill(crate::ftl::NONE);
-        self.map.p2l.fill(none);
         self.map.valid.fill(HELD);
         self.map.written.fill(0);
         self.map.erases.fill(0);
         self.map.stamp.fill(0);
         self.map.sequence.fill(0);
+        self.map.trimmed.fill(0);
+        self.map.erased_at.fill(0);
+        self.map.state.fill(FREE);
         self.map.clock = 1;
         self.forget();
-        self.free_all();
+        self.mark_bad();
+        self.list_free();
     }
 }
 

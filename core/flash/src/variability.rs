@@ -338,6 +338,13 @@ impl Varied {
         self.cycles.get(block as usize).copied().unwrap_or_default()
     }
 
+    /// Cycles from so many erases of each block on.
+    pub fn set_wear(&mut self, erases: &[u32]) {
+        for (cycles, erases) in self.cycles.iter_mut().zip(erases) {
+            *cycles = self.config.initial_cycles.saturating_add(*erases);
+        }
+    }
+
     /// Sets them.
     pub fn set_cycles(&mut self, block: u32, cycles: u32) {
         if let Some(held) = self.cycles.get_mut(block as usize) {

@@ -329,15 +329,13 @@ impl PageFtl {
 
     /// Erases a block and puts it back where it came from, unless it fails.
     pub(crate) fn erase(&mut self, plane: u32, block: u32) {
-        #[cfg(test)]
-        self.map.trace_erase(block);
-        self.map.written[block as usize] = 0;
-        self.map.erases[block as usize] += 1;
+        self.map.erase(block);
         self.stats.erases += 1;
         let slc = self.is_slc(block);
         let failed = self.life.fails(block, self.map.erases[block as usize], &mut self.rng);
         if failed && self.can_spare(plane, slc) {
             self.bad[block as usize] = true;
+            self.map.retire(block);
             self.stats.grown_bad += 1;
             self.usable[plane as usize] -= u32::from(!slc);
             return;

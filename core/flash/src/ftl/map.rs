@@ -1,6 +1,8 @@
 //! Logical to physical and back. The inverse is what the pages' spare areas hold; a unit is valid when both agree.
 
+use crate::cells::Cells;
 use crate::geometry::{Shape, Unit};
+use crate::image::{BAD, FREE, Image};
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -32,7 +34,8 @@ pub enum Event {
     Erase { block: u32 },
 }
 
-/// The two maps and what is known of each block. Plain arrays, found by index: they can lie in an arena.
+/// The two maps and what is known of each block. Plain arrays, found by index; those of [`Cells`] are what the flash itself
+/// holds and can be lent ([`Image`]), the others are the controller's memory.
 #[derive(Clone, Debug)]
 pub struct Map {
     /// How the physical units are numbered.
@@ -40,18 +43,25 @@ pub struct Map {
     /// By logical unit: its physical unit, or `TAG | slot`, or [`NONE`]. One word more than there are logical units:
     /// what a unit without contents names, which is never valid.
     pub l2p: Vec<u32>,
-    /// By physical unit: its logical unit (the spare area).
-    pub p2l: Vec<u32>,
+    /// By physical unit: its logical unit (the spare area). Means something below `written`.
+    pub p2l: Cells<u32>,
     /// By block: valid units, with [`HELD`] unless it is full.
     pub valid: Vec<u16>,
     /// By block: units programmed since it was erased.
     pub written: Vec<u16>,
     /// By block: erases.
-    pub erases: Vec<u32>,
+    pub erases: Cells<u32>,
     /// By block: the sequence number of its last program (its age).
     pub stamp: Vec<u64>,
-    /// By page: the sequence number of its program (spare area). Empty where nothing is rebuilt after power loss.
-    pub sequence: Vec<u64>,
+    /// By page: the sequence number of its program (spare area). Empty, as the next three, where nothing is rebuilt after
+    /// power loss.
+    pub sequence: Cells<u64>,
+    /// By logical unit: the sequence number that its next program would have had when it was trimmed last.
+    pub trimmed: Cells<u64>,
+    /// By block: the sequence number that the next program would have had when it was erased last.
+    pub erased_at: Cells<u64>,
+    /// By block: [`FREE`], [`BAD`], or one more than the kind of write point that opened it.
+    pub state: Cells<u32>,
     /// By slot of the write buffer: where the flash has the version before, or [`NONE`].
     pub behind: Vec<u32>,
     /// The sequence number of the next program.
@@ -59,27 +69,64 @@ pub struct Map {
     /// What happened, in order.
     #[cfg(test)]
     pub trace: Vec<Event>,
+    /// Where a test wants to cut the power: after every change of what survives it.
+    #[cfg(test)]
+    pub cuts: Option<Vec<Cut>>,
+}
+
+/// What survives, as it was at one moment, and how many events had happened by then.
+#[cfg(test)]
+#[derive(Clone, Debug)]
+pub struct Cut {
+    pub events: usize,
+    pub p2l: Vec<u32>,
+    pub sequence: Vec<u64>,
+    pub trimmed: Vec<u64>,
+    pub erases: Vec<u32>,
+    pub erased_at: Vec<u64>,
+    pub state: Vec<u32>,
 }
 
 impl Map {
     /// Nothing mapped. `logical` units are offered, the buffer has `slots`; `spare` keeps page sequence numbers.
     pub fn new(shape: Shape, logical: u32, slots: u32, spare: bool) -> Self {
+        let own = |len: u32| Cells::Own(vec![0; if spare { len as usize } else { 0 }]);
+        let blocks = shape.blocks();
+        Map {
+            p2l: Cells::Own(vec![0; shape.units() as usize]),
+            erases: Cells::Own(vec![0; blocks as usize]),
+            sequence: own(blocks * shape.pages_per_block()),
+            trimmed: own(logical),
+            erased_at: own(blocks),
+            state: Cells::Own(vec![FREE; if spare { blocks as usize } else { 0 }]),
+            ..Map::on(shape, logical, slots, Image::default())
+        }
+    }
+
+    /// The same on arrays that are lent: all zero, or as another drive of this configuration has left them.
+    pub fn on(shape: Shape, logical: u32, slots: u32, image: Image) -> Self {
         let mut l2p = vec![NONE; logical as usize + 1];
         l2p[logical as usize] = UNITS_MAX;
         let blocks = shape.blocks() as usize;
+        let Image { p2l, sequence, trimmed, erases, erased_at, state } = image;
         Map {
             shape,
             l2p,
-            p2l: vec![logical; shape.units() as usize],
+            p2l: Cells::Lent(p2l),
             valid: vec![HELD; blocks],
             written: vec![0; blocks],
-            erases: vec![0; blocks],
+            erases: Cells::Lent(erases),
             stamp: vec![0; blocks],
-            sequence: vec![0; if spare { blocks * shape.pages_per_block() as usize } else { 0 }],
+            sequence: Cells::Lent(sequence),
+            trimmed: Cells::Lent(trimmed),
+            erased_at: Cells::Lent(erased_at),
+            state: Cells::Lent(state),
             behind: vec![NONE; slots as usize],
             clock: 1,
             #[cfg(test)]
             trace: Vec::new(),
+            #[cfg(test)]
+            cuts: None,
         }
     }
 
@@ -140,6 +187,7 @@ impl Map {
         self.p2l[unit as usize] = lpn;
         #[cfg(test)]
         self.trace.push(Event::Program { lpn, unit });
+        self.stored();
         old
     }
 
@@ -153,11 +201,93 @@ impl Map {
         old
     }
 
-    /// Notes an erase.
+    /// A change of what survives has been made.
+    #[inline(always)]
+    fn stored(&mut self) {
+        #[cfg(test)]
+        if self.cuts.is_some() {
+            let cut = self.cut();
+            self.cuts.iter_mut().for_each(|cuts| cuts.push(cut.clone()));
+        }
+    }
+
+    /// What survives, as it is.
     #[cfg(test)]
-    pub fn trace_erase(&mut self, block: u32) {
-        self.trace.push(Event::Erase { block });
-        assert!(self.trace.len() < 1_000_000, "collection goes on for ever");
+    pub fn cut(&self) -> Cut {
+        Cut {
+            events: self.trace.len(),
+            p2l: self.p2l.to_vec(),
+            sequence: self.sequence.to_vec(),
+            trimmed: self.trimmed.to_vec(),
+            erases: self.erases.to_vec(),
+            erased_at: self.erased_at.to_vec(),
+            state: self.state.to_vec(),
+        }
+    }
+
+    /// Has that instead.
+    #[cfg(test)]
+    pub fn adopt(&mut self, cut: &Cut) {
+        self.p2l = Cells::Own(cut.p2l.clone());
+        self.sequence = Cells::Own(cut.sequence.clone());
+        self.trimmed = Cells::Own(cut.trimmed.clone());
+        self.erases = Cells::Own(cut.erases.clone());
+        self.erased_at = Cells::Own(cut.erased_at.clone());
+        self.state = Cells::Own(cut.state.clone());
+    }
+
+    /// Whether what the flash itself holds is enough to find the map again.
+    #[inline]
+    pub fn has_spare(&self) -> bool {
+        !self.state.is_empty()
+    }
+
+    /// The block is erased.
+    pub fn erase(&mut self, block: u32) {
+        #[cfg(test)]
+        {
+            self.trace.push(Event::Erase { block });
+            assert!(self.trace.len() < 1_000_000, "collection goes on for ever");
+        }
+        let block = block as usize;
+        self.written[block] = 0;
+        self.erases[block] = self.erases[block].saturating_add(1);
+        self.stored();
+        if self.has_spare() {
+            // In this order: a block that is found in between has nothing programmed since its erase.
+            self.erased_at[block] = self.clock;
+            self.stored();
+            self.state[block] = FREE;
+            self.stored();
+        }
+    }
+
+    /// The erased block will be written by a write point of that kind. Its spare area is as an erase leaves it.
+    pub fn begin(&mut self, block: u32, kind: u32) {
+        if self.has_spare() {
+            let (none, units) = (self.logical(), self.shape.units_per_block());
+            self.p2l[(block * units) as usize..][..units as usize].fill(none);
+            self.stored();
+            self.state[block as usize] = kind + 1;
+            self.stored();
+        }
+    }
+
+    /// The block is used no more.
+    pub fn retire(&mut self, block: u32) {
+        if self.has_spare() {
+            self.state[block as usize] = BAD;
+            self.stored();
+        }
+    }
+
+    /// The unit has no contents from now on, and none of the copies that the flash has counts.
+    pub fn trim(&mut self, lpn: u32) {
+        if let Some(trimmed) = self.trimmed.get_mut(lpn as usize) {
+            *trimmed = self.clock;
+            self.stored();
+        }
+        self.unmap(lpn);
     }
 
     /// Buffered versions of these units are given up: what flash has counts again.
@@ -177,6 +307,7 @@ impl Map {
             }
         }
         self.clock += u64::from(pages);
+        self.stored();
     }
 
     /// Collects the logical units that are valid in `block` into `lpns`, in their order, and counts the pages that hold
@@ -219,5 +350,6 @@ impl Map {
                 self.behind[(at & !TAG) as usize] = to;
             }
         }
+        self.stored();
     }
 }

@@ -23,9 +23,9 @@ mod victim;
 mod wear;
 
 pub use gc::GcMode;
-#[cfg(test)]
-pub(crate) use map::Event;
 pub(crate) use map::{BLOCK_UNITS_MAX, HELD, Map, NONE, TAG, UNITS_MAX};
+#[cfg(test)]
+pub(crate) use map::{Cut, Event};
 pub(crate) use page::PageFtl;
 pub use place::{Separate, Separation};
 pub(crate) use pool::factory_bad;

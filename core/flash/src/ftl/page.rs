@@ -6,12 +6,13 @@ use super::hybrid::Hybrid;
 use super::map::{HELD, Map, NONE};
 use super::place::Route;
 use super::pool::{FreeLists, Lifetimes, factory_bad};
-use super::spare::{Flights, TrimLog};
+use super::spare::Flights;
 use super::victim::VictimPolicy;
 use super::wear::WearPolicy;
 use crate::array::Array;
 use crate::config::{Config, Mapping, Plan};
 use crate::geometry::{Place, Shape, UNIT};
+use crate::image::{FREE, Image};
 use crate::lun::Promise;
 use crate::rng::{Rng, mix};
 use crate::stats::{Stats, WearSpread};
@@ -107,20 +108,21 @@ pub struct PageFtl {
     pub(crate) hybrid: Option<Hybrid>,
     /// Programs that power loss may still undo.
     pub(crate) flights: Flights,
-    /// What was trimmed, for the rebuild.
-    pub(crate) trims: TrimLog,
     pub(crate) stats: Stats,
 }
 
 impl PageFtl {
     /// An empty drive as planned.
-    pub(crate) fn new(config: &Config, plan: &Plan, silicon: &Array) -> Self {
+    pub(crate) fn new(config: &Config, plan: &Plan, silicon: &Array, image: Option<Image>) -> Self {
         let shape = plan.shape;
         let ftl = &config.ftl;
         let streams = u32::from(ftl.streams);
         let kinds = Kinds { gc: streams, map: streams + 1, slc: streams + 2, count: streams + 3 };
         let mut made = PageFtl {
-            map: Map::new(shape, plan.mapped, plan.slots, ftl.spare),
+            map: match image {
+                Some(image) => Map::on(shape, plan.mapped, plan.slots, image),
+                None => Map::new(shape, plan.mapped, plan.slots, ftl.spare),
+            },
             points: vec![SHUT; (shape.planes() * kinds.count) as usize],
             kinds,
             free: FreeLists::new(shape.planes(), shape.blocks_per_plane()),
@@ -155,33 +157,50 @@ impl PageFtl {
             cache: MapCache::new(config, plan),
             hybrid: Hybrid::new(config, plan),
             flights: Flights::new(plan.flights),
-            trims: TrimLog::default(),
             stats: Stats::default(),
         };
-        made.free_all();
+        made.list_free();
         made
     }
 
-    /// All blocks that are not bad are free; nothing is mapped.
-    pub(crate) fn free_all(&mut self) {
+    /// Lists what is free and counts what is not bad: of a drive of which nothing was used, all blocks but the bad ones.
+    pub(crate) fn list_free(&mut self) {
         self.free.clear();
         self.slc_free.clear();
         for plane in 0..self.shape().planes() {
             let blocks = self.blocks(plane);
+            self.usable[plane as usize] = 0;
             // The lists give back from their end: low numbers first.
             for block in blocks.rev().filter(|b| !self.bad[*b as usize]) {
-                let list = if self.is_slc(block) { &mut self.slc_free } else { &mut self.free };
-                list.put(plane, block);
+                let slc = self.is_slc(block);
+                self.usable[plane as usize] += u32::from(!slc);
+                if !self.map.has_spare() || self.map.state[block as usize] == FREE {
+                    let list = if slc { &mut self.slc_free } else { &mut self.free };
+                    list.put(plane, block);
+                }
             }
-            self.usable[plane as usize] = self.free.count(plane);
         }
+    }
+
+    /// The bad blocks of the factory are marked as such: a drive is new.
+    pub(crate) fn mark_bad(&mut self) {
+        for (block, _) in (0..).zip(&self.bad).filter(|(_, bad)| **bad) {
+            self.map.retire(block);
+        }
+    }
+
+    /// No plane is known to be full.
+    pub(crate) fn forget_room(&mut self) {
+        self.full_until.fill(0);
+        (self.futile, self.erased) = (0, 0);
     }
 
     /// What is under way or remembered is gone; no block is open.
     pub(crate) fn forget(&mut self) {
         self.points.fill(SHUT);
         self.debts.fill(PAID);
-        self.full_until.fill(0);
+        self.forget_room();
+        self.worn_out = false;
         self.bad = factory_bad(self.shape().blocks(), self.seed, self.factory_bad);
         if let Some(cache) = &mut self.cache {
             cache.clear();
@@ -190,8 +209,6 @@ impl PageFtl {
             hybrid.clear();
         }
         self.flights.clear();
-        self.trims.clear();
-        (self.futile, self.erased, self.worn_out) = (0, 0, false);
     }
 
     /// What collection owes is paid at no time: long ago.
@@ -392,6 +409,7 @@ impl PageFtl {
         debug_assert!(!list.is_empty(), "no free block in plane {plane}");
         let at = self.wear.take(list, &self.map.erases, kind == self.kinds.gc).min(list.len() - 1);
         let block = self.free.take(plane, at);
+        self.map.begin(block, kind);
         let first = block * self.map.shape.units_per_block();
         let index = self.point_index(plane, kind);
         self.points[index] = Point { next: first, end: first + self.map.shape.units_per_block(), block };

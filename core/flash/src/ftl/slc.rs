@@ -41,6 +41,7 @@ impl PageFtl {
         }
         let last = self.slc_free.count(plane).checked_sub(1)?;
         let block = self.slc_free.take(plane, last as usize);
+        self.map.begin(block, self.kinds.slc);
         let first = block * self.map.shape.units_per_block();
         self.points[at] = Point { next: first, end: first + self.slc_units, block };
         Some(at)

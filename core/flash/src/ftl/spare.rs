@@ -1,17 +1,18 @@
 //! What the spare areas know, what power loss takes away, and the map that is found again.
 //!
 //! The spare area of a page holds the logical number of each of its units and the page's sequence number. The newest copy
-//! of a unit is the one with the largest sequence number, unless a trim came after it: trims go to a log that survives, a
-//! range and a sequence number each.
+//! of a unit is the one with the largest sequence number, unless a trim came after it: trims go to a log that survives.
+//! A block remembers when it was erased, so that pages that were programmed before are not taken for what it holds.
 //!
 //! A program that is under way when the power goes leaves a page that cannot be read. The FTL collects a block only after the
 //! programs are done that made its contents stale; so a unit whose newest program is torn still has the version before.
 
 use super::map::{HELD, Map, NONE};
-use super::page::PageFtl;
+use super::page::{PageFtl, Point, SHUT};
 use crate::geometry::Unit;
+use crate::image::{BAD, FREE, SEQUENCE_MAX};
 use crate::rng::Rng;
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use weir_units::Nanos;
 
@@ -76,52 +77,6 @@ impl Flights {
     }
 }
 
-/// Ranges of units that were trimmed, with the sequence number that their next program would have had.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct TrimLog {
-    /// By first unit: the unit after the last, and the sequence number. Disjoint.
-    ranges: BTreeMap<u32, (u32, u64)>,
-}
-
-impl TrimLog {
-    /// Units from `first` to before `end` were trimmed.
-    pub(crate) fn add(&mut self, first: u32, end: u32, sequence: u64) {
-        if first >= end {
-            return;
-        }
-        // The range that begins before keeps its head, and its tail if it reaches beyond.
-        if let Some((&from, &(to, old))) = self.ranges.range(..first).next_back() {
-            if to > first {
-                self.ranges.insert(from, (first, old));
-            }
-            if to > end {
-                self.ranges.insert(end, (to, old));
-            }
-        }
-        let covered: Vec<u32> = self.ranges.range(first..end).map(|(from, _)| *from).collect();
-        for from in covered {
-            if let Some((to, old)) = self.ranges.remove(&from) {
-                if to > end {
-                    self.ranges.insert(end, (to, old));
-                }
-            }
-        }
-        self.ranges.insert(first, (end, sequence));
-    }
-
-    /// Copies of the unit with a smaller sequence number are void; 0 where it was never trimmed.
-    pub(crate) fn sequence(&self, lpn: u32) -> u64 {
-        match self.ranges.range(..=lpn).next_back() {
-            Some((_, &(end, sequence))) if lpn < end => sequence,
-            _ => 0,
-        }
-    }
-
-    pub(crate) fn clear(&mut self) {
-        self.ranges.clear();
-    }
-}
-
 /// A unit whose newest writes are gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Lost {
@@ -138,10 +93,23 @@ impl Map {
         self.p2l[unit as usize] == lpn && offset < u32::from(self.written[block as usize])
     }
 
-    /// The map anew from the spare areas; answers the pages that were looked at.
-    fn rebuild(&mut self, trims: &TrimLog) -> u64 {
-        let none = self.logical();
-        self.l2p[..none as usize].fill(NONE);
+    /// What was programmed of a block since its erase, as the pages' sequence numbers tell, and the newest of them.
+    fn programmed(&self, block: u32) -> (u32, u64) {
+        let pages = self.shape.pages_per_block();
+        let first = (block * pages) as usize;
+        let since = self.erased_at[block as usize].max(1);
+        let found = &self.sequence[first..first + pages as usize];
+        // Pages are programmed in their order.
+        match found.iter().rposition(|s| (since..SEQUENCE_MAX).contains(s)) {
+            Some(last) => ((last as u32 + 1) * self.shape.units_per_page(), found[last]),
+            None => (0, 0),
+        }
+    }
+
+    /// The map anew from the spare areas of what is written; answers the pages that were looked at.
+    fn rebuild(&mut self) -> u64 {
+        let logical = self.logical();
+        self.l2p[..logical as usize].fill(NONE);
         let (units, page_units) = (self.shape.units_per_block(), self.shape.units_per_page());
         let mut pages = 0;
         for block in 0..self.shape.blocks() {
@@ -150,12 +118,14 @@ impl Map {
             pages += u64::from(written.div_ceil(page_units));
             for unit in first..first + written {
                 let lpn = self.p2l[unit as usize];
-                if lpn == none {
+                if lpn >= logical {
+                    // Nothing, or damage.
+                    self.p2l[unit as usize] = logical;
                     continue;
                 }
                 let age = |unit: u32| (self.sequence[self.shape.page_of(unit) as usize], unit);
                 let at = self.l2p[lpn as usize];
-                if age(unit).0 >= trims.sequence(lpn) && (at == NONE || age(at) < age(unit)) {
+                if age(unit).0 >= self.trimmed[lpn as usize] && (at == NONE || age(at) < age(unit)) {
                     self.l2p[lpn as usize] = unit;
                 }
             }
@@ -204,39 +174,105 @@ impl PageFtl {
         self.debts[self.shape().plane_of_block(block).0 as usize].block == block
     }
 
-    /// Finds the map again, as firmware does after power loss; answers the pages that it reads for that.
-    pub(crate) fn rebuild(&mut self) -> u64 {
+    /// Finds everything again that the flash itself tells, as firmware does after power loss; answers the pages that it
+    /// reads for that.
+    pub(crate) fn recover(&mut self) -> u64 {
         if let Some(cache) = &mut self.cache {
             cache.clear();
         }
         self.pay_debts();
-        self.map.rebuild(&self.trims)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use alloc::vec;
-    use proptest::prelude::*;
-
-    proptest! {
-        #[test]
-        fn the_last_trim_of_each_unit_counts(trims in proptest::collection::vec((0..60u32, 0..20u32), 0..40)) {
-            let mut log = TrimLog::default();
-            let mut model = vec![0; 100];
-            for (i, (first, len)) in trims.into_iter().enumerate() {
-                log.add(first, first + len, i as u64 + 1);
-                model[first as usize..(first + len) as usize].fill(i as u64 + 1);
-            }
-            for lpn in 0..100 {
-                prop_assert_eq!(log.sequence(lpn), model[lpn as usize], "unit {}", lpn);
-            }
-            let mut end = 0;
-            for (from, (to, _)) in &log.ranges {
-                prop_assert!(*from >= end && to > from, "ranges are disjoint");
-                end = *to;
-            }
+        if self.hybrid.is_some() {
+            // Its blocks keep their roles: those are not in the spare areas.
+            return self.map.rebuild();
         }
+        self.points.fill(SHUT);
+        self.forget_room();
+        for block in 0..self.shape().blocks() {
+            self.find_block(block);
+        }
+        let pages = self.map.rebuild();
+        for block in 0..self.shape().blocks() {
+            self.reopen(block);
+        }
+        self.list_free();
+        for plane in 0..self.shape().planes() {
+            self.relieve(plane);
+        }
+        pages
+    }
+
+    /// What a block's words and pages say of it.
+    fn find_block(&mut self, block: u32) {
+        let index = block as usize;
+        let state = self.map.state[index];
+        self.bad[index] = state == BAD;
+        let idle = state == FREE || state == BAD;
+        let (written, newest) = if idle { (0, 0) } else { self.map.programmed(block) };
+        self.map.written[index] = written.min(self.block_units(block)) as u16;
+        self.map.valid[index] = HELD;
+        self.map.stamp[index] = newest + 1;
+        self.map.clock = self.map.clock.max(newest + 1);
+        if self.map.erased_at[index] < SEQUENCE_MAX {
+            self.map.clock = self.map.clock.max(self.map.erased_at[index]);
+        }
+    }
+
+    /// Units that a block takes.
+    fn block_units(&self, block: u32) -> u32 {
+        if self.is_slc(block) { self.slc_units } else { self.shape().units_per_block() }
+    }
+
+    /// A block that is not full goes on where it was; one for which nobody is left is closed as it is.
+    fn reopen(&mut self, block: u32) {
+        let state = self.map.state[block as usize];
+        if state == FREE || state == BAD {
+            return;
+        }
+        let (plane, _) = self.shape().plane_of_block(block);
+        let (units, written) = (self.block_units(block), u32::from(self.map.written[block as usize]));
+        if written == units {
+            self.map.valid[block as usize] &= !HELD;
+            return;
+        }
+        let kind = state - 1;
+        let first = block * self.shape().units_per_block();
+        let fits = kind < self.kinds.count && (kind == self.kinds.slc) == self.is_slc(block);
+        let at = if fits { self.point_index(plane, kind) } else { 0 };
+        if fits && self.points[at].block == NONE {
+            self.points[at] = Point { next: first + written, end: first + units, block };
+            return;
+        }
+        let none = self.map.logical();
+        self.map.p2l[(first + written) as usize..(first + units) as usize].fill(none);
+        self.map.written[block as usize] = units as u16;
+        self.map.valid[block as usize] &= !HELD;
+    }
+
+    /// Erases blocks of which everything is stale where free ones are few: a crash in the middle of a collection leaves them.
+    fn relieve(&mut self, plane: u32) {
+        while self.free.count(plane) <= self.start {
+            let stale = self.ordinary(plane).find(|b| self.map.valid[*b] == 0);
+            let Some(block) = stale else { break };
+            self.map.valid[block] = HELD;
+            self.erase(plane, block as u32);
+        }
+        // Only damage leaves a plane without room to work in. What is given up is found on the media all the same.
+        while self.free.count(plane) == 0 {
+            let used = self.ordinary(plane).filter(|b| !self.bad[*b]);
+            let Some(block) = used.min_by_key(|b| self.map.valid[*b] & !HELD) else { return };
+            self.give_up(plane, block as u32);
+        }
+    }
+
+    fn give_up(&mut self, plane: u32, block: u32) {
+        let (found, _) = self.map.gather(block, &mut self.scratch);
+        for i in 0..found {
+            self.map.unmap(self.scratch[i]);
+        }
+        self.map.valid[block as usize] = HELD;
+        for point in self.points.iter_mut().filter(|p| p.block == block) {
+            *point = SHUT;
+        }
+        self.erase(plane, block);
     }
 }

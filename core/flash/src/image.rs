@@ -1,0 +1,98 @@
+//! What of a drive survives the loss of power: the spare areas of its pages, and a few words for each block.
+//!
+//! ```text
+//!   Image ── p2l, sequence        the spare areas: which unit, and how new
+//!         ├─ trimmed              the log of trims, as an array
+//!         └─ erases, erased_at, state    a block's wear, age and use
+//! ```
+//! The arrays are lent by who keeps them (in a file beside the media, for one), all zero at first. The drive changes them
+//! word by word in such an order that what is found after any of these stores can be recovered from. What is found may also
+//! be damaged: a drive recovers from anything, at the price of what the damage hides.
+
+use crate::config::{Config, ConfigError, Plan};
+use alloc::format;
+
+/// A block that is erased and not open; also what was never used.
+pub(crate) const FREE: u32 = 0;
+/// A block that has failed.
+pub(crate) const BAD: u32 = u32::MAX;
+/// Sequence numbers from here on are damage: no drive lives that long.
+pub(crate) const SEQUENCE_MAX: u64 = 1 << 62;
+
+/// How long the arrays of an [`Image`] are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ImageSize {
+    /// Units of 4 KiB of the flash: [`Image::p2l`].
+    pub units: u64,
+    /// Pages of the flash: [`Image::sequence`].
+    pub pages: u64,
+    /// Units that are mapped, those of a map in flash included: [`Image::trimmed`].
+    pub mapped: u64,
+    /// Blocks of the flash: the other arrays.
+    pub blocks: u64,
+}
+
+impl ImageSize {
+    /// Of a drive with this configuration.
+    ///
+    /// # Errors
+    /// Names the key that does not fit.
+    pub fn of(config: &Config) -> Result<ImageSize, ConfigError> {
+        Ok(config.plan()?.image())
+    }
+}
+
+impl Plan {
+    /// What to say of an image of another size.
+    pub(crate) fn foreign(&self, image: &Image) -> ConfigError {
+        let (found, wanted) = (image.size(), self.image());
+        ConfigError::Key {
+            key: "geometry.blocks",
+            message: format!("and the other sizes make {wanted:?}; the image that was lent has {found:?}"),
+        }
+    }
+
+    pub(crate) fn image(&self) -> ImageSize {
+        let blocks = u64::from(self.shape.blocks());
+        ImageSize {
+            units: self.shape.units().into(),
+            pages: blocks * u64::from(self.shape.pages_per_block()),
+            mapped: self.mapped.into(),
+            blocks,
+        }
+    }
+}
+
+/// See the [module](self). Lent for good: the drive is the only one that uses them.
+#[derive(Debug, Default)]
+pub struct Image {
+    /// By physical unit: its logical unit.
+    pub p2l: &'static mut [u32],
+    /// By page: the sequence number of its program.
+    pub sequence: &'static mut [u64],
+    /// By logical unit: the sequence number of its last trim.
+    pub trimmed: &'static mut [u64],
+    /// By block: erases.
+    pub erases: &'static mut [u32],
+    /// By block: the sequence number of its last erase.
+    pub erased_at: &'static mut [u64],
+    /// By block: what it is used for.
+    pub state: &'static mut [u32],
+}
+
+impl Image {
+    /// The lengths.
+    pub fn size(&self) -> ImageSize {
+        ImageSize {
+            units: self.p2l.len() as u64,
+            pages: self.sequence.len() as u64,
+            mapped: self.trimmed.len() as u64,
+            blocks: self.state.len() as u64,
+        }
+    }
+
+    pub(crate) fn fits(&self, size: &ImageSize) -> bool {
+        let blocks = size.blocks as usize;
+        self.size() == *size && self.erases.len() == blocks && self.erased_at.len() == blocks
+    }
+}

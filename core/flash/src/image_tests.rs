@@ -1,0 +1,213 @@
+//! The drive is found again from what survives, after every store of it.
+
+use crate::ftl::{Cut, Event};
+use crate::model::{Model, configs, geometry, ops, small};
+use crate::rng::Rng;
+use crate::*;
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::vec;
+use alloc::vec::Vec;
+use proptest::prelude::*;
+use weir_units::Nanos;
+
+/// A drive that finds itself on what survived.
+fn recovered(config: &Config, cut: &Cut) -> Flash {
+    let mut flash = Flash::new(config, Nanos(0)).unwrap();
+    flash.ftl.map.adopt(cut);
+    flash.ftl.recover();
+    flash
+}
+
+/// What each programmed unit holds, and what each logical unit should read as: the number of its last program, 0 for nothing.
+struct Serials {
+    content: BTreeMap<u32, (u32, u64)>,
+    last: Vec<u64>,
+    next: u64,
+}
+
+impl Serials {
+    fn of(flash: &Flash) -> Serials {
+        let map = &flash.ftl.map;
+        let mut serials = Serials { content: BTreeMap::new(), last: vec![0; map.logical() as usize], next: 1 };
+        for lpn in (0..map.logical()).filter(|l| map.unit(*l) != crate::ftl::NONE) {
+            serials.program(lpn, map.unit(lpn));
+        }
+        serials
+    }
+
+    fn program(&mut self, lpn: u32, unit: u32) {
+        self.content.insert(unit, (lpn, self.next));
+        self.last[lpn as usize] = self.next;
+        self.next += 1;
+    }
+
+    fn play(&mut self, shape: &Shape, event: Event) {
+        match event {
+            Event::Program { lpn, unit } => self.program(lpn, unit),
+            Event::Copy { from, to } => {
+                let content = self.content[&from];
+                self.content.insert(to, content);
+            }
+            Event::Erase { block } => {
+                let first = block * shape.units_per_block();
+                self.content.retain(|unit, _| !(first..first + shape.units_per_block()).contains(unit));
+            }
+        }
+    }
+
+    fn found(&self, flash: &Flash, lpn: u32) -> u64 {
+        let unit = flash.ftl.map.unit(lpn);
+        if unit == crate::ftl::NONE {
+            return 0;
+        }
+        let (of, serial) = self.content.get(&unit).copied().unwrap_or_else(|| panic!("{lpn}: unit {unit} is empty"));
+        assert_eq!(of, lpn, "unit {unit}");
+        serial
+    }
+}
+
+proptest! {
+    /// The power goes after every single store of a command: what the flash had before the command is there, or what the
+    /// command has put in its place.
+    #[test]
+    fn every_store_can_be_the_last(
+        config in configs(),
+        steady in any::<bool>(),
+        ops in proptest::collection::vec((ops(), 0..8u32), 1..60),
+    ) {
+        let mut flash = Flash::new(&config, Nanos(0)).unwrap();
+        flash.precondition(if steady { Precondition::Steady } else { Precondition::Fresh });
+        flash.ftl.map.trace.clear();
+        let mut serials = Serials::of(&flash);
+        let mut now = Nanos(0);
+        for ((op, at, units, gap), cut) in ops {
+            let lpn = (u64::from(at) * u64::from(flash.units()) / 1_000_000) as u32;
+            now = now.saturating_add(Nanos(u64::from(gap)));
+            let before = serials.last.clone();
+            flash.ftl.map.cuts = (cut == 0).then(Vec::new);
+            flash.submit(now, op, lpn, units);
+            let events = core::mem::take(&mut flash.ftl.map.trace);
+            let mut played = 0;
+            for cut in flash.ftl.map.cuts.take().unwrap_or_default() {
+                while played < cut.events {
+                    serials.play(flash.shape(), events[played]);
+                    played += 1;
+                }
+                let mut again = recovered(&config, &cut);
+                again.check();
+                let trims = matches!(op, FlashOp::Trim | FlashOp::WriteZeroes);
+                for i in 0..flash.units() {
+                    let (was, is) = (before[i as usize], serials.last[i as usize]);
+                    let found = serials.found(&again, i);
+                    let gone = found == 0 && trims && (lpn..lpn + units).contains(&i);
+                    prop_assert!(gone || (was..=is).contains(&found), "{} has {}, not {} to {}", i, found, was, is);
+                }
+                // What a recovery stores can be recovered from as well.
+                let map = again.ftl.map.l2p.clone();
+                let twice = recovered(&config, &again.ftl.map.cut());
+                prop_assert_eq!(&twice.ftl.map.l2p, &map);
+                again.submit(now, FlashOp::Write { fua: true }, 0, 8);
+                again.check();
+            }
+            for event in &events[played..] {
+                serials.play(flash.shape(), *event);
+            }
+            for i in lpn..(lpn + units).min(flash.units()) {
+                if flash.ftl.map.unit(i) == crate::ftl::NONE {
+                    serials.last[i as usize] = 0;
+                }
+            }
+        }
+    }
+
+    /// Whatever is found, the drive is whole and works.
+    #[test]
+    fn damage_leaves_a_drive(
+        config in configs(),
+        writes in 0..2_000u32,
+        damage in proptest::collection::vec((0..5u8, any::<u32>(), 1..200u32, prop_oneof![
+            Just(0u64), Just(u64::MAX), 0..100u64, any::<u64>(),
+        ]), 1..12),
+    ) {
+        let mut flash = Flash::new(&config, Nanos(0)).unwrap();
+        let mut rng = Rng::new(u64::from(writes));
+        for i in 0..writes {
+            flash.submit(Nanos(u64::from(i)), FlashOp::Write { fua: false }, rng.below(flash.units()), 1);
+        }
+        let mut cut = flash.ftl.map.cut();
+        for (array, at, len, value) in damage {
+            fn smear<T: Copy>(array: &mut [T], at: u32, len: u32, value: T) {
+                let at = at as usize % array.len();
+                let end = (at + len as usize).min(array.len());
+                array[at..end].fill(value);
+            }
+            match array {
+                0 => smear(&mut cut.p2l, at, len, value as u32),
+                1 => smear(&mut cut.sequence, at, len, value),
+                2 => smear(&mut cut.trimmed, at, len, value),
+                3 => smear(&mut cut.erased_at, at, len, value),
+                _ => smear(&mut cut.state, at, len % 7, value as u32),
+            }
+        }
+        let mut found = recovered(&config, &cut);
+        if found.ftl.usable.contains(&0) {
+            // All blocks of a plane are marked as bad.
+            return Ok(());
+        }
+        found.check();
+        found.ftl.map.trace.clear();
+        for i in 0..500u64 {
+            found.submit(Nanos(i), FlashOp::Write { fua: false }, rng.below(flash.units()), 1);
+            found.ftl.map.trace.clear();
+        }
+        found.check();
+    }
+}
+
+/// On arrays that are lent, through the public way: map, wear and bad blocks are as they were.
+#[test]
+fn a_drive_comes_back_on_its_image() {
+    let mut config = small(geometry(2, 2, 24, 8, 2), 1.0);
+    config.ftl.spare = false;
+    config.ftl.factory_bad = 30_000;
+    config.ftl.wear.endurance = 100;
+    let size = ImageSize::of(&config).unwrap();
+    let lend = || Image {
+        p2l: vec![0; size.units as usize].leak(),
+        sequence: vec![0; size.pages as usize].leak(),
+        trimmed: vec![0; size.mapped as usize].leak(),
+        erases: vec![0; size.blocks as usize].leak(),
+        erased_at: vec![0; size.blocks as usize].leak(),
+        state: vec![0; size.blocks as usize].leak(),
+    };
+    let mut flash = Flash::create(&config, Nanos(0), lend()).unwrap();
+    let mut model = Model::adopt(&mut flash);
+    let mut rng = Rng::new(3);
+    for i in 0..5_000 {
+        let op = if i % 7 == 0 { FlashOp::Trim } else { FlashOp::Write { fua: false } };
+        let lpn = rng.below(flash.units());
+        model.submit(&mut flash, Nanos(i * 1000), op, lpn, 1);
+    }
+    let (wear, mapped) = (flash.wear(), flash.ftl.map.l2p.clone());
+    assert!(wear.max > 3, "{wear:?}");
+    let cut = flash.ftl.map.cut();
+    drop(flash);
+    let mut image = lend();
+    image.p2l.copy_from_slice(&cut.p2l);
+    image.sequence.copy_from_slice(&cut.sequence);
+    image.trimmed.copy_from_slice(&cut.trimmed);
+    image.erases.copy_from_slice(&cut.erases);
+    image.erased_at.copy_from_slice(&cut.erased_at);
+    image.state.copy_from_slice(&cut.state);
+    let short = Image { erases: Box::leak(Box::new([0; 3])), ..Image::default() };
+    assert!(Flash::recover(&config, Nanos(0), short).is_err());
+    let (mut again, pages) = Flash::recover(&config, Nanos(0), core::mem::take(&mut image)).unwrap();
+    assert!(pages > 0);
+    assert_eq!((again.wear(), &again.ftl.map.l2p), (wear, &mapped));
+    for i in 0..1_000 {
+        let lpn = rng.below(again.units());
+        model.submit(&mut again, Nanos(i * 1000), FlashOp::Write { fua: false }, lpn, 1);
+    }
+    model.check(&again);
+}
