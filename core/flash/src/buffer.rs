@@ -88,6 +88,7 @@ struct Slot {
     lpn: u32,
     writes: u32,
     since: Nanos,
+    stream: u8,
 }
 
 /// The slots and who waits in them.
@@ -112,7 +113,7 @@ impl Buffer {
     pub(crate) fn new(config: &BufferConfig, streams: u8, program: u32) -> Option<Buffer> {
         let capacity = (config.size.0 / u64::from(UNIT)) as u32;
         (capacity > 0).then(|| Buffer {
-            slots: vec![Slot { lpn: NONE, writes: 0, since: Nanos(0) }; capacity as usize],
+            slots: vec![Slot { lpn: NONE, writes: 0, since: Nanos(0), stream: 0 }; capacity as usize],
             free: (0..capacity).rev().collect(),
             queues: (0..streams).map(|_| VecDeque::with_capacity(capacity as usize)).collect(),
             dirty: 0,
@@ -170,7 +171,7 @@ impl Buffer {
             self.sweep();
         }
         let Some(slot) = self.free.pop() else { return };
-        self.slots[slot as usize] = Slot { lpn, writes: 1, since: now };
+        self.slots[slot as usize] = Slot { lpn, writes: 1, since: now, stream };
         map.buffer(lpn, slot);
         self.queues[usize::from(stream)].push_back(slot);
         self.dirty += 1;
@@ -215,11 +216,28 @@ impl Buffer {
         self.queues.iter().filter_map(|q| q.front()).map(|s| self.slots[*s as usize].since).min()
     }
 
+    /// The stream of the unit in that slot.
+    pub(crate) fn stream_of(&self, slot: u32) -> u8 {
+        self.slots[slot as usize].stream
+    }
+
+    /// Units of a stream that have not left yet.
+    pub(crate) fn dirty_of(&self, stream: usize) -> u32 {
+        let queue = self.queues.get(stream).into_iter().flatten();
+        queue.filter(|slot| self.slots[**slot as usize].lpn != NONE).count() as u32
+    }
+
     /// Takes a program's worth out of the longest queue: its stream, the units, and the writes that each stands for.
     pub(crate) fn batch(&mut self, lpns: &mut Vec<u32>, writes: &mut Vec<u32>) -> Option<u8> {
+        let (stream, _) = self.queues.iter().enumerate().max_by_key(|(_, q)| q.len())?;
+        self.batch_of(stream, lpns, writes)
+    }
+
+    /// The same out of a stream's queue.
+    pub(crate) fn batch_of(&mut self, stream: usize, lpns: &mut Vec<u32>, writes: &mut Vec<u32>) -> Option<u8> {
         lpns.clear();
         writes.clear();
-        let (stream, queue) = self.queues.iter_mut().enumerate().max_by_key(|(_, q)| q.len())?;
+        let queue = self.queues.get_mut(stream)?;
         while lpns.len() < self.program as usize {
             let Some(slot) = queue.pop_front() else { break };
             let Slot { lpn, writes: n, .. } = self.slots[slot as usize];

@@ -36,6 +36,7 @@ impl PageFtl {
         self.check_maps();
         self.check_blocks();
         self.check_room();
+        self.check_placement();
         if let Some(cache) = &self.cache {
             cache.check();
         }

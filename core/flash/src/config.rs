@@ -1,6 +1,7 @@
 //! What a drive is made from: every choice with its default, and the check that they fit together.
 
 use crate::buffer::Flush;
+use crate::fdp::FdpConfig;
 use crate::ftl::{GcMode, Separate, Victim, Wear};
 use crate::geometry::{Geometry, GeometryError, Shape, UNIT};
 use crate::host::HostTiming;
@@ -142,6 +143,8 @@ pub struct FtlConfig {
     pub streams: u8,
     /// Who chooses among them.
     pub separation: Separate,
+    /// Placement handles instead of both.
+    pub fdp: Option<FdpConfig>,
     /// Wear levelling.
     pub wear: WearConfig,
     /// Blocks that are bad from the factory, in a million.
@@ -171,6 +174,7 @@ impl FtlConfig {
         gc: GcConfig { victim: Victim::Greedy, choices: 8, mode: GcMode::Plane, start: 2, hard: 1 },
         streams: 1,
         separation: Separate::None,
+        fdp: None,
         wear: WearConfig { policy: Wear::Static, gap: 100, endurance: 0, failures: 0 },
         factory_bad: 0,
         slc: SlcConfig { blocks: 0, fold: Fold::Idle },
@@ -466,6 +470,9 @@ impl Config {
             let message = format!("is {}; at least one page of the map, {}", ftl.map_cache, shape.page_bytes());
             return Err(wrong("ftl.map_cache", message));
         }
+        if let Some(fdp) = &ftl.fdp {
+            fdp.check(shape, ftl)?;
+        }
         match ftl.mapping {
             Mapping::Hybrid => self.check_hybrid(),
             Mapping::InPlace => self.check_in_place(),
@@ -548,7 +555,10 @@ impl Config {
         let held = match ftl.mapping {
             Mapping::Hybrid => self.log_reserve(),
             Mapping::InPlace => 0,
-            _ => Config::reserve(u32::from(ftl.streams), ftl.mapping == Mapping::Cached, ftl.gc.start),
+            _ => {
+                let (host, kept) = ftl.write_points();
+                Config::reserve(host + kept, ftl.mapping == Mapping::Cached, ftl.gc.start)
+            }
         };
         let bad = crate::ftl::factory_bad(shape.blocks(), self.seed, ftl.factory_bad);
         let blocks = shape.blocks_per_plane();

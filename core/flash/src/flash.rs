@@ -4,6 +4,7 @@ use crate::array::Array;
 use crate::buffer::{Buffer, FlushPolicy};
 use crate::config::{Config, ConfigError, FtlConfig, Mapping, Plan, UnmappedRead, WriteZeroes};
 use crate::durable::Durable;
+use crate::fdp::Placement;
 use crate::ftl::{GcMode, NONE, PageFtl, Separation, TAG, VictimPolicy, WearPolicy};
 use crate::geometry::{Place, Shape, UNIT};
 use crate::host::{Host, HostOp};
@@ -103,16 +104,18 @@ impl Flash {
     fn made(config: &Config, now: Nanos, plan: &Plan, image: Option<Image>) -> Flash {
         let silicon = Array::new(&plan.shape, &config.timing, &config.variability);
         let ftl = PageFtl::new(config, plan, &silicon, image);
-        let streams = config.ftl.streams;
+        let streams = config.ftl.host_streams();
         let planes = if config.ftl.multi_plane { plan.shape.planes_per_die() } else { 1 };
         let program = plan.shape.units_per_page() * planes;
         let open = if ftl.promise == Promise::Open { plan.shape.planes() } else { 0 };
+        let placement = config.ftl.fdp.map(|fdp| Placement::build(&fdp, program));
+        let separation = placement.or_else(|| config.ftl.separation.build(plan.logical));
         Flash {
             silicon,
             host: Host::new(&config.host),
             ftl,
             buffer: Buffer::new(&config.buffer, streams, program),
-            separation: config.ftl.separation.build(plan.logical),
+            separation,
             streams,
             logical: plan.logical,
             config: *config,
@@ -162,6 +165,7 @@ impl Flash {
 
     /// Counters from zero.
     pub fn reset_stats(&mut self) {
+        self.carry_statistics();
         self.ftl.stats = Stats::default();
     }
 
@@ -360,7 +364,7 @@ impl Flash {
     }
 
     #[inline]
-    fn stream(&mut self, lpn: u32, hint: u8) -> u8 {
+    pub(crate) fn stream(&mut self, lpn: u32, hint: u8) -> u8 {
         match &mut self.separation {
             None => 0,
             Some(policy) => policy.stream(lpn, hint, self.streams).min(self.streams - 1),
@@ -383,7 +387,7 @@ impl Flash {
                 self.batch.push(from);
                 from += 1;
             }
-            match self.ftl.write(at, &mut self.silicon, u32::from(stream), &self.batch) {
+            match self.ftl.write_stream(at, &mut self.silicon, stream, &self.batch) {
                 Some(end) => done = done.max(end),
                 None => self.refuse(),
             }
@@ -428,12 +432,12 @@ impl Flash {
         for lpn in lpn..end {
             let at = self.ftl.look_up(now, &mut self.silicon, lpn, true);
             let at = match self.ftl.map.slot(lpn) {
-                Some(slot) => {
+                Some(slot) if !self.changes_stream(slot, lpn, hint) => {
                     self.ftl.stats.buffer_write_hits += 1;
                     self.buffer.iter_mut().for_each(|b| b.rewrite(slot));
                     at
                 }
-                None => self.insert(at, lpn, hint),
+                _ => self.insert(at, lpn, hint),
             };
             done = done.max(at.saturating_add(self.config.buffer.latency));
         }
@@ -473,8 +477,24 @@ impl Flash {
     fn destage(&mut self, now: Nanos) -> u32 {
         let Some(buffer) = &mut self.buffer else { return 0 };
         let Some(stream) = buffer.batch(&mut self.batch, &mut self.writes) else { return 0 };
+        self.program_batch(now, stream)
+    }
+
+    /// Programs all that the buffer has of a stream.
+    pub(crate) fn destage_stream(&mut self, now: Nanos, stream: usize) {
+        while self.buffer.as_ref().is_some_and(|b| b.dirty_of(stream) > 0) {
+            let Some(buffer) = &mut self.buffer else { return };
+            if let Some(stream) = buffer.batch_of(stream, &mut self.batch, &mut self.writes) {
+                self.program_batch(now, stream);
+            }
+        }
+    }
+
+    /// Programs what the batch has taken out of the buffer; how many units.
+    fn program_batch(&mut self, now: Nanos, stream: u8) -> u32 {
+        let Some(buffer) = &mut self.buffer else { return 0 };
         let units = self.batch.len() as u32;
-        match self.ftl.write(now, &mut self.silicon, u32::from(stream), &self.batch) {
+        match self.ftl.write_stream(now, &mut self.silicon, stream, &self.batch) {
             Some(done) => {
                 self.ftl.flights.count(&self.writes);
                 let end = self.silicon.open_end(self.ftl.programmed, done);

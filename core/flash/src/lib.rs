@@ -19,6 +19,7 @@
 //!                          ├ Calendar   a channel: disjoint intervals, holes are filled
 //!                          └ Wire       how long bytes take
 //!  ZoneConfig          ──> ZonedFlash   zones instead of a page map, on an Array
+//!  FdpConfig           ──> Fdp          reclaim units and their handles, beside the page map
 //! ```
 //! A completion that was answered never moves. Work that nobody was told about ([`Promise::Open`]) may be suspended by a
 //! read until somebody asks for its end ([`Array::tell`]).
@@ -39,6 +40,7 @@ mod cells;
 mod check;
 mod config;
 mod durable;
+mod fdp;
 mod flash;
 mod ftl;
 mod geometry;
@@ -73,6 +75,7 @@ pub use config::{
     Association, BufferConfig, Config, ConfigError, Fold, FtlConfig, GcConfig, HybridConfig, Mapping, SlcConfig,
     UnmappedRead, WearConfig, WriteZeroes,
 };
+pub use fdp::{Fdp, FdpConfig, FdpEvent, FdpEventKind, FdpStatistics, HandleWork, Isolation};
 pub use flash::{Flash, FlashOp};
 pub use ftl::{GcMode, Greedy, Lost, PlaneView, Separate, Separation, Victim, VictimPolicy, Wear, WearPolicy};
 pub use geometry::{Divisor, Geometry, GeometryError, Lpn, Place, Shape, UNIT, Unit};

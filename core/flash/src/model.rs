@@ -13,7 +13,7 @@ use weir_units::{Bytes, Nanos};
 
 /// Flash with contents.
 pub(crate) struct Nand {
-    content: BTreeMap<u32, (u32, u64)>,
+    pub(crate) content: BTreeMap<u32, (u32, u64)>,
     /// By block: the offset from which it may be programmed.
     next: Vec<u32>,
 }
@@ -63,8 +63,20 @@ impl Model {
 
     /// Submits to the drive, and plays what it did.
     pub(crate) fn submit(&mut self, flash: &mut Flash, now: Nanos, op: FlashOp, lpn: u32, units: u32) -> Nanos {
+        self.submit_hinted(flash, now, op, (lpn, units), 0)
+    }
+
+    /// The same with a hint.
+    pub(crate) fn submit_hinted(
+        &mut self,
+        flash: &mut Flash,
+        now: Nanos,
+        op: FlashOp,
+        (lpn, units): (u32, u32),
+        hint: u8,
+    ) -> Nanos {
         let refused = flash.stats().refused;
-        let done = flash.submit(now, op, lpn, units);
+        let done = flash.submit_hinted(now, op, lpn, units, hint);
         assert!(done >= now, "complete before it arrived");
         let end = (lpn + units).min(flash.units());
         let zeroes_are_data = flash.config().ftl.write_zeroes == WriteZeroes::Program;

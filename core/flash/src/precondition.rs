@@ -47,6 +47,9 @@ impl Flash {
             Precondition::Steady => self.ftl.place_steady(self.config.seed),
         }
         self.reset_stats();
+        if let Some(fdp) = &mut self.ftl.fdp {
+            fdp.begin();
+        }
     }
 
     fn fill(&mut self) {
@@ -60,7 +63,13 @@ impl Flash {
             for from in (first..end).step_by(page as usize) {
                 lpns.clear();
                 lpns.extend(from..end.min(from + page));
-                if self.ftl.write(self.origin, &mut silicon, kind, &lpns).is_none() {
+                let done = if kind == kinds.map {
+                    self.ftl.write(self.origin, &mut silicon, kind, &lpns)
+                } else {
+                    let stream = if self.ftl.fdp.is_some() { self.stream(from, 0) } else { 0 };
+                    self.ftl.write_stream(self.origin, &mut silicon, stream, &lpns)
+                };
+                if done.is_none() {
                     return;
                 }
             }

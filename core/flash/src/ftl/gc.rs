@@ -124,7 +124,7 @@ impl PageFtl {
         self.settle(now, silicon, plane);
         while self.free.count(plane) <= self.hard {
             self.stats.urgent += 1;
-            if self.debts[plane as usize].block == NONE && !self.borrow(plane) {
+            if self.debts[plane as usize].block == NONE && !self.borrow(now, plane) {
                 return false;
             }
             let Debt { block, work } = core::mem::replace(&mut self.debts[plane as usize], PAID);
@@ -132,17 +132,19 @@ impl PageFtl {
             self.erase(plane, block);
         }
         if self.free.count(plane) <= self.start && self.debts[plane as usize].block == NONE {
-            self.borrow(plane);
+            self.borrow(now, plane);
         }
         true
     }
 
     /// Collects a block for which time will be booked later.
-    fn borrow(&mut self, plane: u32) -> bool {
+    fn borrow(&mut self, now: Nanos, plane: u32) -> bool {
         let lazy = self.rotation(plane);
         let Some(block) = lazy.or_else(|| self.victim(plane)) else { return false };
         let work = self.evacuate(plane, block);
-        self.stats.wear_moves += if lazy.is_some() { u64::from(work.units) } else { 0 };
+        if lazy.is_some() {
+            self.levelled(now, plane, block, &work);
+        }
         self.debts[plane as usize] = Debt { block, work };
         true
     }
@@ -189,7 +191,7 @@ impl PageFtl {
         self.erase(plane, block);
         if let Some(lazy) = self.rotation(plane) {
             let work = self.evacuate(plane, lazy);
-            self.stats.wear_moves += u64::from(work.units);
+            self.levelled(now, plane, lazy, &work);
             self.book(now, silicon, plane, work, Some(lazy));
             self.erase(plane, lazy);
         }
@@ -245,18 +247,27 @@ impl PageFtl {
         lazy.map(|b| (blocks.start + b) as u32)
     }
 
+    /// Wear levelling has evacuated a block.
+    fn levelled(&mut self, now: Nanos, plane: u32, block: u32, work: &Work) {
+        self.stats.wear_moves += u64::from(work.units);
+        if let Some(fdp) = &mut self.fdp {
+            fdp.reallocated(now, plane, block, (self.scratch[0], work.units));
+        }
+    }
+
     /// Moves what is valid in `block` to the plane's collection point. The block is then empty but not erased; at least
     /// one block of the plane must be free.
     pub(crate) fn evacuate(&mut self, plane: u32, block: u32) -> Work {
         let (found, reads) = self.map.gather(block, &mut self.scratch);
         debug_assert_eq!(found as u32, self.map.valid_of(block));
         self.map.valid[block as usize] = HELD;
+        let kind = self.collection_kind(block);
         let mut programs = 0;
         let mut from = 0;
         while from < found {
-            let at = self.point_index(plane, self.kinds.gc);
+            let at = self.point_index(plane, kind);
             if self.points[at].is_empty() {
-                self.open_free(plane, self.kinds.gc);
+                self.open_free(plane, kind);
             }
             let point = self.points[at];
             let n = (found - from).min((point.end - point.next) as usize);
@@ -265,11 +276,21 @@ impl PageFtl {
             from += n;
         }
         let map = self.map_follows(found);
+        if let Some(fdp) = &mut self.fdp {
+            fdp.collected(plane, block, found);
+        }
         self.stats.victims += 1;
         self.stats.gc_reads += u64::from(reads);
         self.stats.gc_programs += u64::from(programs);
         self.stats.gc_moves += found as u64;
         Work { reads: reads + map.reads, programs: programs + map.programs, units: found as u32 }
+    }
+
+    /// The write point that takes what is moved out of a block.
+    #[inline]
+    fn collection_kind(&self, block: u32) -> u32 {
+        let kept = self.fdp.as_ref().and_then(|fdp| fdp.kept_apart(block));
+        kept.map_or(self.kinds.gc, |n| self.kinds.slc + 1 + n)
     }
 
     /// `n` units from the collection point's next one have been placed; answers the pages that they begin. A page that

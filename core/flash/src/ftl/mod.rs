@@ -26,7 +26,8 @@ pub use gc::GcMode;
 pub(crate) use map::{BLOCK_UNITS_MAX, HELD, Map, NONE, TAG, UNITS_MAX};
 #[cfg(test)]
 pub(crate) use map::{Cut, Event};
-pub(crate) use page::PageFtl;
+pub(crate) use page::{PageFtl, Point};
+pub(crate) use place::Route;
 pub use place::{Separate, Separation};
 pub(crate) use pool::factory_bad;
 pub use spare::Lost;

@@ -11,6 +11,7 @@ use super::victim::VictimPolicy;
 use super::wear::WearPolicy;
 use crate::array::Array;
 use crate::config::{Config, Mapping, Plan};
+use crate::fdp::Fdp;
 use crate::geometry::{Place, Shape, UNIT};
 use crate::image::{FREE, Image};
 use crate::lun::Promise;
@@ -49,7 +50,7 @@ pub(crate) struct Kinds {
     pub(crate) map: u32,
     /// The host's data on its way through pseudo-SLC blocks.
     pub(crate) slc: u32,
-    /// How many there are.
+    /// How many there are. Behind `slc`: what collection moves of each persistently isolated handle.
     pub(crate) count: u32,
 }
 
@@ -94,7 +95,7 @@ pub struct PageFtl {
     pub(crate) rotate_at: u32,
     pub(crate) scratch: Vec<u32>,
     pub(crate) times: PageTimes,
-    route: Route,
+    pub(crate) route: Route,
     /// Whether ends of the host's programs may move: nobody waits for them.
     pub(crate) promise: Promise,
     /// The plane of the last program.
@@ -106,6 +107,8 @@ pub struct PageFtl {
     pub(crate) rng: Rng,
     pub(crate) cache: Option<MapCache>,
     pub(crate) hybrid: Option<Hybrid>,
+    /// Placement handles.
+    pub(crate) fdp: Option<Box<Fdp>>,
     /// Programs that power loss may still undo.
     pub(crate) flights: Flights,
     pub(crate) stats: Stats,
@@ -116,8 +119,8 @@ impl PageFtl {
     pub(crate) fn new(config: &Config, plan: &Plan, silicon: &Array, image: Option<Image>) -> Self {
         let shape = plan.shape;
         let ftl = &config.ftl;
-        let streams = u32::from(ftl.streams);
-        let kinds = Kinds { gc: streams, map: streams + 1, slc: streams + 2, count: streams + 3 };
+        let (streams, kept) = ftl.write_points();
+        let kinds = Kinds { gc: streams, map: streams + 1, slc: streams + 2, count: streams + 3 + kept };
         let mut made = PageFtl {
             map: match image {
                 Some(image) => Map::on(shape, plan.mapped, plan.slots, image),
@@ -156,6 +159,7 @@ impl PageFtl {
             rng: Rng::new(mix(config.seed ^ 0xf71)),
             cache: MapCache::new(config, plan),
             hybrid: Hybrid::new(config, plan),
+            fdp: ftl.fdp.map(|fdp| Fdp::new(fdp, &shape, ftl.multi_plane)),
             flights: Flights::new(plan.flights),
             stats: Stats::default(),
         };
@@ -207,6 +211,9 @@ impl PageFtl {
         }
         if let Some(hybrid) = &mut self.hybrid {
             hybrid.clear();
+        }
+        if let Some(fdp) = &mut self.fdp {
+            fdp.forget(&self.map.shape);
         }
         self.flights.clear();
     }
@@ -377,10 +384,11 @@ impl PageFtl {
     /// The same where the plane has no open block of that kind: it, or the first after it that has room.
     #[cold]
     fn find_point(&mut self, now: Nanos, silicon: &mut Array, plane: u32, kind: u32) -> Option<(u32, usize)> {
-        let planes = self.map.shape.planes();
+        let (own, planes) = (self.route.planes(), self.map.shape.planes());
         let first = plane;
         for look_again in [false, true] {
-            for plane in (first..planes).chain(0..first) {
+            // The route's own planes before all others.
+            for plane in (first..own.end).chain(own.start..first).chain(own.end..planes).chain(0..own.start) {
                 let at = self.point_index(plane, kind);
                 let known = !look_again && self.full_until[plane as usize] > self.map.clock;
                 if !self.points[at].is_empty() || (!known && self.open(now, silicon, plane, kind)) {
@@ -407,9 +415,13 @@ impl PageFtl {
     pub(crate) fn open_free(&mut self, plane: u32, kind: u32) {
         let list = self.free.of(plane);
         debug_assert!(!list.is_empty(), "no free block in plane {plane}");
-        let at = self.wear.take(list, &self.map.erases, kind == self.kinds.gc).min(list.len() - 1);
+        let cold = kind == self.kinds.gc || kind > self.kinds.slc;
+        let at = self.wear.take(list, &self.map.erases, cold).min(list.len() - 1);
         let block = self.free.take(plane, at);
         self.map.begin(block, kind);
+        if let Some(fdp) = &mut self.fdp {
+            fdp.opened(block, kind, self.kinds.slc + 1);
+        }
         let first = block * self.map.shape.units_per_block();
         let index = self.point_index(plane, kind);
         self.points[index] = Point { next: first, end: first + self.map.shape.units_per_block(), block };

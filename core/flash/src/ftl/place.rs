@@ -7,6 +7,7 @@ use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::fmt;
+use core::ops::Range;
 
 /// Chooses among the user write points of a plane.
 pub trait Separation: fmt::Debug + Send {
@@ -89,7 +90,9 @@ impl Separation for Frequency {
 #[derive(Clone, Copy, Debug)]
 pub struct Route {
     next: u32,
-    planes: u32,
+    /// The first plane, and the one behind the last.
+    first: u32,
+    end: u32,
     step: u32,
     width: u32,
 }
@@ -97,8 +100,19 @@ pub struct Route {
 impl Route {
     /// Plane by plane; with `whole_dies` only the first plane of each die is named.
     pub fn new(shape: &Shape, whole_dies: bool) -> Self {
+        Route::of(shape, whole_dies, 0..shape.planes())
+    }
+
+    /// The same over some of the planes: those of consecutive dies.
+    pub fn of(shape: &Shape, whole_dies: bool, planes: Range<u32>) -> Self {
         let step = shape.planes_per_die();
-        Route { next: 0, planes: shape.planes(), step, width: if whole_dies { 1 } else { step } }
+        let Range { start: first, end } = planes;
+        Route { next: first, first, end, step, width: if whole_dies { 1 } else { step } }
+    }
+
+    /// The planes.
+    pub fn planes(&self) -> Range<u32> {
+        self.first..self.end
     }
 
     /// The next plane.
@@ -106,7 +120,7 @@ impl Route {
     pub fn next(&mut self) -> u32 {
         let plane = self.next;
         self.next += self.step;
-        if self.next >= self.planes {
+        if self.next >= self.end {
             self.wrap();
         }
         plane
@@ -119,6 +133,7 @@ impl Route {
         if self.next == self.width {
             self.next = 0;
         }
+        self.next += self.first;
     }
 }
 

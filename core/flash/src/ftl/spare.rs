@@ -194,6 +194,7 @@ impl PageFtl {
         for block in 0..self.shape().blocks() {
             self.reopen(block);
         }
+        self.recover_placement();
         self.list_free();
         for plane in 0..self.shape().planes() {
             self.relieve(plane);

@@ -1,0 +1,479 @@
+//! Flexible data placement (FDP; base 2.1, 8.1.10): the host says beside which other data a write is to lie.
+//!
+//! ```text
+//!  reclaim group    a part of the drive's dies                    ┐
+//!  reclaim unit     blocks of each plane of a group (superblock)  ├ handle × group: a stream with a write point in each plane
+//!  handle (RUH)     names one reclaim unit of every group         ┘ of its group; full, or updated: the next reclaim unit
+//! ```
+//! Writes of a stream go round over the planes of its group, so its blocks fill together, and a reclaim unit is full when as
+//! many pages are programmed as its blocks have. No block takes pages of two handles. Collection works block by block: data
+//! of initially isolated handles goes to the plane's one collection point, data of persistently isolated ones to a point of
+//! their own. What finds its group full goes to other groups' planes, which is noted as an event.
+
+mod config;
+#[cfg(test)]
+mod tests;
+
+pub use config::{FdpConfig, Isolation};
+
+use crate::Flash;
+use crate::array::Array;
+use crate::ftl::{NONE, PageFtl, Point, Route, Separation};
+use crate::geometry::{Shape, UNIT};
+use crate::stats::Stats;
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::ops::Range;
+use weir_units::Nanos;
+
+/// Blocks that hold the data of several handles, or none.
+const MIXED: u8 = u8::MAX;
+/// Events that are kept until somebody asks for them; the oldest are dropped.
+const EVENTS: usize = 256;
+
+/// What happened that a host can want to know (base 2.1, Figure 298).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FdpEventKind {
+    /// The host moved a handle on whose reclaim unit was not fully written: units of 4 KiB that were left.
+    NotFullyWritten {
+        /// Units of 4 KiB.
+        left: u32,
+    },
+    /// Static wear levelling has moved data of a handle.
+    Reallocated {
+        /// The first logical unit that moved.
+        lpn: u32,
+        /// How many did.
+        units: u32,
+    },
+    /// The group was full: the handle's data goes to planes of other groups.
+    Implicit,
+}
+
+/// An event and where it happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FdpEvent {
+    /// What.
+    pub kind: FdpEventKind,
+    /// When.
+    pub at: Nanos,
+    /// The reclaim group.
+    pub group: u16,
+    /// The handle; `None` where the data is no single handle's.
+    pub handle: Option<u8>,
+}
+
+/// Bytes since the drive was made, whatever else was reset (base 2.1, 5.1.12.1.30).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FdpStatistics {
+    /// HBMW: written by the host, in units of 4 KiB.
+    pub host_written: u64,
+    /// MBMW: programmed, whatever for.
+    pub media_written: u64,
+    /// MBE: erased.
+    pub media_erased: u64,
+}
+
+/// What was programmed for a handle in one group, in 4 KiB units.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HandleWork {
+    /// For the host.
+    pub written: u64,
+    /// By collection, out of blocks that hold the handle's data alone.
+    pub moved: u64,
+    /// Reclaim units that were filled or left.
+    pub reclaim_units: u64,
+}
+
+/// A handle in one group.
+#[derive(Clone, Copy, Debug)]
+struct Stream {
+    /// Its planes in turn.
+    route: Route,
+    /// Units that its reclaim unit still takes, from 1 to all.
+    left: u32,
+    /// Its group is full: the last page went elsewhere.
+    displaced: bool,
+    work: HandleWork,
+}
+
+/// The placement of a drive.
+#[derive(Debug)]
+pub struct Fdp {
+    config: FdpConfig,
+    /// Planes of a group.
+    planes: u32,
+    /// Units of a reclaim unit.
+    unit: u32,
+    whole_dies: bool,
+    /// By group and handle.
+    streams: Vec<Stream>,
+    /// By block: the one handle that wrote what it holds, or [`MIXED`].
+    owner: Vec<u8>,
+    /// A page has gone to another group's plane.
+    overflown: bool,
+    before: FdpStatistics,
+    events: VecDeque<FdpEvent>,
+}
+
+impl Fdp {
+    pub(crate) fn new(config: FdpConfig, shape: &Shape, whole_dies: bool) -> Box<Fdp> {
+        let planes = shape.planes() / u32::from(config.groups);
+        let mut fdp = Fdp {
+            config,
+            planes,
+            unit: planes * config.blocks * shape.units_per_block(),
+            whole_dies,
+            streams: Vec::new(),
+            owner: vec![MIXED; shape.blocks() as usize],
+            overflown: false,
+            before: FdpStatistics::default(),
+            events: VecDeque::with_capacity(EVENTS),
+        };
+        fdp.forget(shape);
+        Box::new(fdp)
+    }
+
+    /// Every handle at a new reclaim unit; nothing was ever written.
+    pub(crate) fn forget(&mut self, shape: &Shape) {
+        let streams = 0..u32::from(self.config.streams());
+        let of = |stream| Stream {
+            route: Route::of(shape, self.whole_dies, self.planes_of(stream)),
+            left: self.unit,
+            displaced: false,
+            work: HandleWork::default(),
+        };
+        self.streams = streams.map(of).collect();
+        self.owner.fill(MIXED);
+        self.events.clear();
+        (self.overflown, self.before) = (false, FdpStatistics::default());
+    }
+
+    /// Everything so far was before anybody counted.
+    pub(crate) fn begin(&mut self) {
+        self.streams.iter_mut().for_each(|s| s.work = HandleWork::default());
+        self.events.clear();
+        self.before = FdpStatistics::default();
+    }
+
+    /// What it was made with.
+    pub fn config(&self) -> &FdpConfig {
+        &self.config
+    }
+
+    /// Size of a reclaim unit in 4 KiB units.
+    pub fn reclaim_unit(&self) -> u32 {
+        self.unit
+    }
+
+    /// What was programmed for a handle; `None` where there is no such group or handle.
+    pub fn work(&self, group: u16, handle: u8) -> Option<HandleWork> {
+        self.streams.get(self.stream(group, handle)?).map(|s| s.work)
+    }
+
+    /// The hint that [`Flash::submit_hinted`] takes for a handle, in a group or (`None`) in whichever the drive chooses.
+    /// 0, which is handle 0 anywhere, where there is no such group or handle.
+    pub fn hint(&self, group: Option<u16>, handle: u8) -> u8 {
+        let known = handle < self.config.handles;
+        match group {
+            Some(group) => self.stream(group, handle).map_or(0, |s| s as u8 + 1),
+            None if known => self.config.streams() + 1 + handle,
+            None => 0,
+        }
+    }
+
+    fn stream(&self, group: u16, handle: u8) -> Option<usize> {
+        let known = group < self.config.groups && handle < self.config.handles;
+        known.then(|| usize::from(group) * usize::from(self.config.handles) + usize::from(handle))
+    }
+
+    fn handle_of(&self, stream: u32) -> u32 {
+        stream % u32::from(self.config.handles)
+    }
+
+    /// The planes of the stream's group.
+    fn planes_of(&self, stream: u32) -> Range<u32> {
+        let first = stream / u32::from(self.config.handles) * self.planes;
+        first..first + self.planes
+    }
+
+    fn group_of_plane(&self, plane: u32) -> u16 {
+        (plane / self.planes) as u16
+    }
+
+    /// A block is opened for that kind of data; `gc` is the first of the collection's kinds beyond the usual one.
+    pub(crate) fn opened(&mut self, block: u32, kind: u32, own: u32) {
+        let handles = u32::from(self.config.handles);
+        self.owner[block as usize] = match kind {
+            _ if kind < handles => kind as u8,
+            _ if kind >= own => self.keeper(kind - own),
+            _ => MIXED,
+        };
+    }
+
+    /// The `n`th persistently isolated handle.
+    fn keeper(&self, n: u32) -> u8 {
+        let mut kept = (0..self.config.handles).filter(|h| self.config.isolation(*h) == Isolation::Persistent);
+        kept.nth(n as usize).unwrap_or(MIXED)
+    }
+
+    /// Which of the collection's own kinds takes the block's data; `None`: the usual one.
+    pub(crate) fn kept_apart(&self, block: u32) -> Option<u32> {
+        let owner = self.owner[block as usize];
+        let apart = owner < self.config.handles && self.config.isolation(owner) == Isolation::Persistent;
+        apart.then(|| (self.config.persistent & ((1u32 << owner) - 1)).count_ones())
+    }
+
+    /// Collection has moved so many units out of a block.
+    pub(crate) fn collected(&mut self, plane: u32, block: u32, units: usize) {
+        let group = self.group_of_plane(plane);
+        if let Some(at) = self.stream(group, self.owner[block as usize]) {
+            self.streams[at].work.moved += units as u64;
+        }
+    }
+
+    /// Wear levelling has moved what a block held.
+    pub(crate) fn reallocated(&mut self, at: Nanos, plane: u32, block: u32, (lpn, units): (u32, u32)) {
+        let owner = self.owner[block as usize];
+        if units > 0 {
+            let handle = (owner < self.config.handles).then_some(owner);
+            let (kind, group) = (FdpEventKind::Reallocated { lpn, units }, self.group_of_plane(plane));
+            self.note(FdpEvent { kind, at, group, handle });
+        }
+    }
+
+    fn note(&mut self, event: FdpEvent) {
+        if self.events.len() == EVENTS {
+            self.events.pop_front();
+        }
+        self.events.push_back(event);
+    }
+
+    /// `units` of the stream have been programmed, pages not filled up counted as full ones; the last of them on `plane`.
+    fn programmed(&mut self, now: Nanos, stream: u32, units: u32, plane: u32) {
+        let inside = self.planes_of(stream).contains(&plane);
+        let handle = Some(self.handle_of(stream) as u8);
+        let group = (stream / u32::from(self.config.handles)) as u16;
+        let s = &mut self.streams[stream as usize];
+        let first = !inside && !s.displaced;
+        s.displaced = !inside;
+        s.work.written += u64::from(units);
+        let mut units = units;
+        while units >= s.left {
+            units -= s.left;
+            s.left = self.unit;
+            s.work.reclaim_units += 1;
+        }
+        s.left -= units;
+        self.overflown |= !inside;
+        if first {
+            self.note(FdpEvent { kind: FdpEventKind::Implicit, at: now, group, handle });
+        }
+    }
+
+    /// Counters are about to begin at zero.
+    fn carry(&mut self, stats: &Stats, shape: &Shape) {
+        self.before = self.statistics(stats, shape);
+    }
+
+    fn statistics(&self, stats: &Stats, shape: &Shape) -> FdpStatistics {
+        let block = u64::from(shape.units_per_block()) * u64::from(UNIT);
+        FdpStatistics {
+            host_written: self.before.host_written + stats.host_writes * u64::from(UNIT),
+            media_written: self.before.media_written + stats.programs() * u64::from(shape.page_bytes()),
+            media_erased: self.before.media_erased + stats.erases * block,
+        }
+    }
+}
+
+/// Hints as [`Fdp::hint`] makes them become streams.
+#[derive(Debug)]
+pub(crate) struct Placement {
+    groups: u32,
+    handles: u32,
+    /// Units that go to the same group where the host named none.
+    chunk: u32,
+}
+
+impl Placement {
+    pub(crate) fn build(config: &FdpConfig, program: u32) -> Box<dyn Separation> {
+        Box::new(Placement { groups: config.groups.into(), handles: config.handles.into(), chunk: program.max(1) })
+    }
+}
+
+impl Separation for Placement {
+    fn stream(&mut self, lpn: u32, hint: u8, streams: u8) -> u8 {
+        if (1..=streams).contains(&hint) {
+            return hint - 1;
+        }
+        let handle = u32::from(hint.saturating_sub(streams + 1)) % self.handles;
+        (lpn / self.chunk % self.groups * self.handles + handle) as u8
+    }
+}
+
+impl PageFtl {
+    /// Writes units of the host's stream `stream`; as [`PageFtl::write`].
+    #[inline]
+    pub(crate) fn write_stream(&mut self, now: Nanos, silicon: &mut Array, stream: u8, lpns: &[u32]) -> Option<Nanos> {
+        if self.fdp.is_none() {
+            self.write(now, silicon, stream.into(), lpns)
+        } else {
+            self.write_placed(now, silicon, stream, lpns)
+        }
+    }
+
+    #[cold]
+    fn write_placed(&mut self, now: Nanos, silicon: &mut Array, stream: u8, lpns: &[u32]) -> Option<Nanos> {
+        let Some(fdp) = &mut self.fdp else { return None };
+        core::mem::swap(&mut self.route, &mut fdp.streams[usize::from(stream)].route);
+        let kind = fdp.handle_of(stream.into());
+        let done = self.write(now, silicon, kind, lpns);
+        let pages = (lpns.len() as u32).div_ceil(self.map.shape.units_per_page());
+        let plane = self.programmed;
+        if let Some(fdp) = &mut self.fdp {
+            core::mem::swap(&mut self.route, &mut fdp.streams[usize::from(stream)].route);
+            if done.is_some() {
+                fdp.programmed(now, stream.into(), pages * self.map.shape.units_per_page(), plane);
+            }
+        }
+        done
+    }
+
+    /// Closes what the stream's reclaim unit has written; the rest of its blocks stays unwritten until they are collected.
+    fn close_stream(&mut self, stream: u32) {
+        let Some(fdp) = &self.fdp else { return };
+        let (kind, planes) = (fdp.handle_of(stream), fdp.planes_of(stream));
+        for plane in planes {
+            let at = self.point_index(plane, kind);
+            let Point { block, .. } = self.points[at];
+            if block == NONE {
+                continue;
+            }
+            let Point { next, end, .. } = self.points[at];
+            let (none, units) = (self.map.logical(), self.map.shape.units_per_block());
+            self.map.p2l[next as usize..end as usize].fill(none);
+            self.map.written[block as usize] = units as u16;
+            self.close(at);
+        }
+        let shape = self.map.shape;
+        if let Some(fdp) = &mut self.fdp {
+            let route = Route::of(&shape, fdp.whole_dies, fdp.planes_of(stream));
+            let s = &mut fdp.streams[stream as usize];
+            (s.route, s.left) = (route, fdp.unit);
+            s.work.reclaim_units += 1;
+        }
+    }
+
+    /// After a loss of power: whose the blocks are, and what is left of the reclaim units, as the blocks tell.
+    pub(crate) fn recover_placement(&mut self) {
+        let Some(mut fdp) = self.fdp.take() else { return };
+        let (own, shape) = (self.kinds.slc + 1, self.map.shape);
+        for (block, state) in (0u32..).zip(self.map.state.iter()) {
+            // Free, bad and damaged ones are nobody's.
+            fdp.opened(block, state.wrapping_sub(1), own);
+        }
+        for i in 0..fdp.streams.len() as u32 {
+            let (kind, planes) = (fdp.handle_of(i), fdp.planes_of(i));
+            let open = planes.clone().map(|plane| &self.points[self.point_index(plane, kind)]);
+            let open: u32 = open.map(|p| p.end - p.next).sum();
+            let s = &mut fdp.streams[i as usize];
+            (s.route, s.displaced) = (Route::of(&shape, fdp.whole_dies, planes), false);
+            s.left = if open == 0 { fdp.unit } else { open };
+        }
+        self.fdp = Some(fdp);
+    }
+
+    /// States the invariants of placement.
+    pub(crate) fn check_placement(&self) {
+        let Some(fdp) = &self.fdp else { return };
+        let (handles, own) = (u32::from(fdp.config.handles), self.kinds.slc + 1);
+        for plane in 0..self.shape().planes() {
+            for kind in 0..self.kinds.count {
+                let point = &self.points[self.point_index(plane, kind)];
+                let expected = match kind {
+                    _ if kind < handles => kind as u8,
+                    _ if kind >= own => fdp.keeper(kind - own),
+                    _ => MIXED,
+                };
+                assert!(
+                    point.block == NONE || fdp.owner[point.block as usize] == expected,
+                    "block {} of kind {kind} belongs to handle {}",
+                    point.block,
+                    fdp.owner[point.block as usize]
+                );
+            }
+        }
+        let block = self.shape().units_per_block();
+        for (i, stream) in (0u32..).zip(&fdp.streams) {
+            assert!((1..=fdp.unit).contains(&stream.left), "reclaim unit of stream {i}: {} left", stream.left);
+            let open = fdp.planes_of(i).map(|plane| &self.points[self.point_index(plane, fdp.handle_of(i))]);
+            let open: u32 = open.map(|p| p.end - p.next).sum();
+            let agree = stream.left % block == open % block;
+            assert!(agree || fdp.overflown, "stream {i}: {} left, {open} in its open blocks", stream.left);
+        }
+    }
+}
+
+impl Flash {
+    /// The placement handles, where there are some.
+    pub fn fdp(&self) -> Option<&Fdp> {
+        self.ftl.fdp.as_deref()
+    }
+
+    /// RUAMW: 4 KiB units that the handle's reclaim unit in a group still takes, what waits in the buffer taken off. 0 where
+    /// there is no such group or handle.
+    pub fn available(&self, group: u16, handle: u8) -> u32 {
+        let Some((fdp, at)) = self.fdp().and_then(|fdp| Some((fdp, fdp.stream(group, handle)?))) else { return 0 };
+        let waiting = self.buffer.as_ref().map_or(0, |b| b.dirty_of(at)) % fdp.unit;
+        let left = fdp.streams[at].left;
+        if waiting < left { left - waiting } else { left + fdp.unit - waiting }
+    }
+
+    /// Reclaim unit handle update (base 2.1, 7.4): what the host has written through the handle in that group goes to flash,
+    /// and what it writes from now on to another reclaim unit. Nothing happens where the present one is empty. When that is
+    /// done; `None` where there is no such group or handle.
+    pub fn update_handle(&mut self, now: Nanos, group: u16, handle: u8) -> Option<Nanos> {
+        let stream = self.fdp()?.stream(group, handle)?;
+        self.destage_stream(now, stream);
+        let fdp = self.ftl.fdp.as_mut()?;
+        let left = fdp.streams[stream].left;
+        if left < fdp.unit {
+            let kind = FdpEventKind::NotFullyWritten { left };
+            fdp.note(FdpEvent { kind, at: now, group, handle: Some(handle) });
+            self.ftl.close_stream(stream as u32);
+        }
+        Some(now)
+    }
+
+    /// What was written and erased since the drive was made; `None` without placement handles.
+    pub fn fdp_statistics(&self) -> Option<FdpStatistics> {
+        Some(self.fdp()?.statistics(&self.ftl.stats, self.shape()))
+    }
+
+    /// The oldest event that nobody has asked for yet.
+    pub fn take_fdp_event(&mut self) -> Option<FdpEvent> {
+        self.ftl.fdp.as_mut()?.events.pop_front()
+    }
+
+    /// Counters are about to begin at zero: the statistics go on.
+    pub(crate) fn carry_statistics(&mut self) {
+        let shape = self.ftl.map.shape;
+        if let Some(fdp) = &mut self.ftl.fdp {
+            fdp.carry(&self.ftl.stats, &shape);
+        }
+    }
+
+    /// The unit in `slot` of the buffer is written again through another handle: it is to be taken in anew.
+    pub(crate) fn changes_stream(&mut self, slot: u32, lpn: u32, hint: u8) -> bool {
+        if self.ftl.fdp.is_none() {
+            return false;
+        }
+        let stream = self.stream(lpn, hint);
+        let Some(buffer) = self.buffer.as_mut().filter(|b| b.stream_of(slot) != stream) else { return false };
+        buffer.kill(slot);
+        self.ftl.map.take_back(&[lpn]);
+        true
+    }
+}
