@@ -9,7 +9,8 @@
 //! word by word in such an order that what is found after any of these stores can be recovered from. What is found may also
 //! be damaged: a drive recovers from anything, at the price of what the damage hides.
 
-use crate::config::{Config, ConfigError, Plan};
+use crate::config::{Config, ConfigError, Mapping, Plan};
+use crate::geometry::UNIT;
 use alloc::format;
 
 /// A block that is erased and not open; also what was never used.
@@ -30,6 +31,62 @@ pub struct ImageSize {
     pub mapped: u64,
     /// Blocks of the flash: the other arrays.
     pub blocks: u64,
+}
+
+/// What the keys of [`ImageKeys`] are called, as configurations write them.
+pub const IMAGE_KEYS: [&str; 13] = [
+    "channels",
+    "ways",
+    "planes",
+    "blocks",
+    "pages",
+    "page_size",
+    "capacity",
+    "mapping",
+    "streams",
+    "slc_blocks",
+    "page_map",
+    "factory_bad",
+    "seed",
+];
+
+/// The part of a configuration that decides what an image means, in the order of [`IMAGE_KEYS`]: capacity and pages in
+/// bytes, the mapping by its place in [`Mapping::ALL`](crate::Mapping::ALL), of the page map the pages on the lowest level
+/// where pseudo-SLC blocks use them. Whatever else changes, the image stays readable.
+pub type ImageKeys = [u64; IMAGE_KEYS.len()];
+
+impl Config {
+    /// What an image of this drive depends on.
+    ///
+    /// # Errors
+    /// Names the key that does not fit.
+    pub fn image_keys(&self) -> Result<ImageKeys, ConfigError> {
+        let plan = self.plan()?;
+        let (g, ftl) = (plan.shape.geometry(), &self.ftl);
+        let mapping = Mapping::ALL.iter().position(|m| *m == ftl.mapping).unwrap_or_default() as u64;
+        let low_pages = if ftl.slc.blocks > 0 { plan.slc_units / plan.shape.units_per_page() } else { 0 };
+        Ok([
+            g.channels.into(),
+            g.ways.into(),
+            g.planes.into(),
+            g.blocks.into(),
+            g.pages.into(),
+            g.page_bytes.into(),
+            u64::from(plan.logical) * u64::from(UNIT),
+            mapping,
+            ftl.streams.into(),
+            ftl.slc.blocks.into(),
+            low_pages.into(),
+            ftl.factory_bad.into(),
+            self.seed,
+        ])
+    }
+
+    /// Whether an image holds all that such a drive needs. A hybrid map has blocks whose roles are not in it; where data is
+    /// overwritten in place there is nothing to hold.
+    pub fn has_image(&self) -> bool {
+        matches!(self.ftl.mapping, Mapping::Page | Mapping::Cached)
+    }
 }
 
 impl ImageSize {

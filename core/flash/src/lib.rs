@@ -80,7 +80,7 @@ pub use flash::{Flash, FlashOp};
 pub use ftl::{GcMode, Greedy, Lost, PlaneView, Separate, Separation, Victim, VictimPolicy, Wear, WearPolicy};
 pub use geometry::{Divisor, Geometry, GeometryError, Lpn, Place, Shape, UNIT, Unit};
 pub use host::{Firmware, Host, HostOp, HostTiming};
-pub use image::{Image, ImageSize};
+pub use image::{IMAGE_KEYS, Image, ImageKeys, ImageSize};
 pub use lun::{OpenEnd, Promise};
 pub use name::UnknownName;
 pub use power::PowerLoss;

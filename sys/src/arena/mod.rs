@@ -1,5 +1,5 @@
-//! Named shared-memory regions: what must outlive a process lies in one. A memfd, or a file on tmpfs; the descriptor can be
-//! handed to another process, which opens it with the same checks.
+//! Named shared-memory regions: what must outlive a process lies in one. A memfd, or a file; the descriptor can be handed to
+//! another process, which opens it with the same checks.
 //!
 //! ```text
 //!   0      Header    magic, schema, versions, length, owner epoch      one page, docs/formats.md
@@ -222,6 +222,11 @@ impl Arena {
 
     fn epoch_word(&self) -> &AtomicU64 {
         self.map.word(std::mem::offset_of!(Header, epoch))
+    }
+
+    /// Bytes of the whole region, the header included.
+    pub fn length(&self) -> u64 {
+        self.map.len() as u64
     }
 
     /// The payload.

@@ -102,6 +102,27 @@ pub enum MediaError {
         /// What to do.
         advice: &'static str,
     },
+    /// The file with a flash drive's state was made for another drive.
+    ForeignState {
+        /// The file.
+        path: PathBuf,
+        /// The key that differs first, what the file says, and what the configuration says.
+        differs: (&'static str, u64, u64),
+    },
+    /// There is a flash drive's state, but the medium that it belongs to is gone.
+    LoneState {
+        /// The state's file.
+        path: PathBuf,
+        /// The medium.
+        medium: String,
+    },
+    /// The file with a flash drive's state cannot be used.
+    State {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: ArenaError,
+    },
     /// Its memory region cannot be had.
     Arena(ArenaError),
     /// The kernel says.
@@ -150,6 +171,24 @@ impl fmt::Display for MediaError {
                 write!(f, "give the drive a block size of {needs}")
             }
             Self::WrongType { medium, advice } => write!(f, "{medium}: {advice}"),
+            Self::ForeignState { path, differs: (key, found, wanted) } => write!(
+                f,
+                "{}: is the state of a drive with {key} = {found}, the configuration says {wanted}: change {key}, or remove \
+                 the file and its drive and begin anew",
+                path.display()
+            ),
+            Self::LoneState { path, medium } => write!(
+                f,
+                "{}: is the state of a drive whose {medium} is missing or empty: put that back, or remove the state to \
+                 begin anew",
+                path.display()
+            ),
+            Self::State { path, source } => write!(
+                f,
+                "{}: {source}; the state of a flash drive is kept here: remove the file to begin with an empty map (the \
+                 drive's data is not in it)",
+                path.display()
+            ),
             Self::Arena(e) => write!(f, "ram: {e}"),
             Self::Io { medium, what, source } => write!(f, "{medium}: cannot {what}: {source}"),
         }
@@ -159,7 +198,7 @@ impl fmt::Display for MediaError {
 impl std::error::Error for MediaError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::Arena(e) => Some(e),
+            Self::Arena(e) | Self::State { source: e, .. } => Some(e),
             Self::Io { source, .. } => Some(source),
             _ => None,
         }

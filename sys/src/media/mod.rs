@@ -18,6 +18,7 @@
 
 mod bits;
 mod file;
+mod flash;
 mod kind;
 mod memory;
 mod null;
@@ -28,9 +29,12 @@ mod status;
 #[cfg(test)]
 mod file_tests;
 #[cfg(test)]
+mod flash_tests;
+#[cfg(test)]
 mod ram_tests;
 
 pub use file::{FileMedia, FileOpKind, Finished, Request};
+pub use flash::{FlashState, Found, SCHEMA as FLASH_SCHEMA};
 pub use kind::{MediaError, MediaKind, Spec};
 pub use null::Null;
 pub use ram::Ram;

@@ -249,9 +249,9 @@ impl PageFtl {
         self.map.valid[block as usize] &= !HELD;
     }
 
-    /// Erases blocks of which everything is stale where free ones are few: a crash in the middle of a collection leaves them.
+    /// Erases a block of which everything is stale where none is free: a crash in the middle of a collection leaves that.
     fn relieve(&mut self, plane: u32) {
-        while self.free.count(plane) <= self.start {
+        while self.free.count(plane) == 0 {
             let stale = self.ordinary(plane).find(|b| self.map.valid[*b] == 0);
             let Some(block) = stale else { break };
             self.map.valid[block] = HELD;

@@ -1,0 +1,254 @@
+//! The state of a flash drive, in a file beside its media: an arena with what [`Image`] names.
+//!
+//! The drive changes the mapped file as it works, so a process that is killed leaves it whole in the page cache. [`sync`]
+//! after the media's own flush makes it outlive the machine. All of its space is taken when it is made: a full disk is an
+//! error then and never a signal later.
+//!
+//! [`sync`]: FlashState::file
+
+use super::MediaError;
+use crate::arena::{Arena, ArenaError, Schema};
+use rustix::fs::FlockOperation;
+use rustix::io::Errno;
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use weir_flash::{Config, IMAGE_KEYS, Image, ImageKeys, ImageSize};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// The arena's schema.
+pub const SCHEMA: Schema = Schema { name: "flash-state", version: 1 };
+/// Every array begins at a multiple of this.
+const ALIGN: u64 = 4096;
+
+/// The start of the payload; see docs/formats.md. Offsets count from the start of the payload.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub(super) struct Layout {
+    pub(super) keys: [u64; IMAGE_KEYS.len()],
+    pub(super) in_use: u64,
+    pub(super) starts: u64,
+    pub(super) unsafe_shutdowns: u64,
+    pub(super) p2l_at: u64,
+    pub(super) sequence_at: u64,
+    pub(super) trimmed_at: u64,
+    pub(super) erases_at: u64,
+    pub(super) erased_at_at: u64,
+    pub(super) state_at: u64,
+}
+
+impl Layout {
+    /// Of a drive's state, and the payload's length; the arrays lie in this order.
+    fn new(keys: ImageKeys, size: &ImageSize) -> (Layout, u64) {
+        let mut end = size_of::<Layout>() as u64;
+        let mut place = |count: u64, each: usize| {
+            let at = end.next_multiple_of(ALIGN);
+            end = at + count * each as u64;
+            at
+        };
+        let layout = Layout {
+            keys,
+            in_use: 0,
+            starts: 0,
+            unsafe_shutdowns: 0,
+            p2l_at: place(size.units, 4),
+            sequence_at: place(size.pages, 8),
+            trimmed_at: place(size.mapped, 8),
+            erases_at: place(size.blocks, 4),
+            erased_at_at: place(size.blocks, 8),
+            state_at: place(size.blocks, 4),
+        };
+        (layout, end)
+    }
+
+    /// The same with its counts left out: what two states of one drive have in common.
+    fn fixed(&self) -> Layout {
+        Layout { in_use: 0, starts: 0, unsafe_shutdowns: 0, ..*self }
+    }
+}
+
+/// What a state was found to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// Made a moment ago: the drive is new.
+    New,
+    /// Left by a drive that was stopped.
+    Clean,
+    /// Left by a drive that was not: its process was killed, or the machine went down.
+    Crashed,
+}
+
+/// The state of an open drive. While this lives nobody else can open the file.
+#[derive(Debug)]
+pub struct FlashState {
+    path: PathBuf,
+    file: Arc<OwnedFd>,
+    head: &'static mut Layout,
+}
+
+impl FlashState {
+    /// Where the state of the drive in `media` lies: beside it, `.flash` added to its name.
+    pub fn path_of(media: &Path) -> PathBuf {
+        let mut name = media.as_os_str().to_owned();
+        name.push(".flash");
+        name.into()
+    }
+
+    /// Refuses a state whose drive is gone, before anything is made: a file that is missing or empty is a new drive.
+    ///
+    /// # Errors
+    /// [`MediaError::LoneState`].
+    pub fn check_pair(media: &Path) -> Result<(), MediaError> {
+        let path = Self::path_of(media);
+        let empty = std::fs::metadata(media).map_or(true, |m| m.is_file() && m.len() == 0);
+        if empty && path.exists() {
+            return Err(MediaError::LoneState { path, medium: super::kind::name("file", media) });
+        }
+        Ok(())
+    }
+
+    /// Opens the state at `path`, or makes it; with what a drive needs to go on from it. The memory is lent for good.
+    ///
+    /// # Errors
+    /// There is no space, the file is no state, of another version or damaged, another process has it, or it is that of
+    /// another drive. Nothing is left half made.
+    pub fn open(path: &Path, config: &Config) -> Result<(FlashState, Image, Found), MediaError> {
+        let wrong = |e: weir_flash::ConfigError| state_error(path, io::Error::other(e.to_string()));
+        let keys = config.image_keys().map_err(wrong)?;
+        let size = ImageSize::of(config).map_err(wrong)?;
+        let new = !path.exists();
+        if new {
+            make(path, keys, &size)?;
+        }
+        let arena = Arena::open_file(path, SCHEMA).map_err(|e| arena_error(path, e))?;
+        let (wanted, payload) = Layout::new(keys, &size);
+        let found = Layout::read_from_prefix(arena.payload()).map(|(l, _)| l).ok();
+        let found = found.ok_or_else(|| arena_error(path, ArenaError::Damaged))?;
+        if let Some(i) = (0..keys.len()).find(|i| found.keys[*i] != keys[*i]) {
+            let differs = (IMAGE_KEYS[i], found.keys[i], keys[i]);
+            return Err(MediaError::ForeignState { path: path.into(), differs });
+        }
+        if found.fixed() != wanted || (arena.payload().len() as u64) < payload {
+            return Err(arena_error(path, ArenaError::Damaged));
+        }
+        let file = arena.fd().try_clone_to_owned().map_err(|e| state_error(path, e))?;
+        let (head, image) = lend(arena, &wanted, &size).ok_or_else(|| arena_error(path, ArenaError::Damaged))?;
+        let crashed = head.in_use != 0;
+        let found = if new { Found::New } else { [Found::Clean, Found::Crashed][usize::from(crashed)] };
+        head.in_use = 1;
+        head.starts += 1;
+        head.unsafe_shutdowns += u64::from(crashed);
+        Ok((FlashState { path: path.into(), file: Arc::new(file), head }, image, found))
+    }
+
+    /// The file: fdatasync(2) on it makes the state durable. After the media's own, so that what it names is there.
+    pub fn file(&self) -> &Arc<OwnedFd> {
+        &self.file
+    }
+
+    /// Where it lies.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// How often the drive was started, this time included.
+    pub fn starts(&self) -> u64 {
+        self.head.starts
+    }
+
+    /// How often it went down without being stopped, power cuts included.
+    pub fn unsafe_shutdowns(&self) -> u64 {
+        self.head.unsafe_shutdowns
+    }
+
+    /// The power was cut and is back.
+    pub fn note_power_cut(&mut self) {
+        self.head.starts += 1;
+        self.head.unsafe_shutdowns += 1;
+    }
+
+    /// The drive has stopped: everything is durable, then the file says so.
+    ///
+    /// # Errors
+    /// The kernel cannot write; the drive will be found as crashed.
+    pub fn close(self) -> Result<(), MediaError> {
+        let sync = || rustix::fs::fdatasync(&self.file).map_err(|e| state_error(&self.path, e));
+        sync()?;
+        self.head.in_use = 0;
+        rustix::fs::fdatasync(&self.file).map_err(|e| state_error(&self.path, e))
+    }
+}
+
+impl Drop for FlashState {
+    fn drop(&mut self) {
+        // The mapping stays and with it the open file: the lock has to be given up by name.
+        let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
+    }
+}
+
+fn arena_error(path: &Path, source: ArenaError) -> MediaError {
+    MediaError::State { path: path.into(), source }
+}
+
+fn state_error(path: &Path, e: impl Into<io::Error>) -> MediaError {
+    arena_error(path, ArenaError::Io(e.into()))
+}
+
+/// Makes an empty state under another name first: what has the right name is whole.
+fn make(path: &Path, keys: ImageKeys, size: &ImageSize) -> Result<(), MediaError> {
+    let mut draft = path.as_os_str().to_owned();
+    draft.push(".new");
+    let draft = PathBuf::from(draft);
+    // Left by a process that was killed here.
+    let _ = std::fs::remove_file(&draft);
+    let made = fill(&draft, keys, size).and_then(|()| {
+        std::fs::rename(&draft, path).map_err(ArenaError::Io)?;
+        let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        File::open(folder).and_then(|f| f.sync_all()).map_err(ArenaError::Io)
+    });
+    made.map_err(|e| {
+        let _ = std::fs::remove_file(&draft);
+        arena_error(path, e)
+    })
+}
+
+fn fill(draft: &Path, keys: ImageKeys, size: &ImageSize) -> Result<(), ArenaError> {
+    let (layout, payload) = Layout::new(keys, size);
+    let mut arena = Arena::create_file(draft, SCHEMA, payload)?;
+    match rustix::fs::fallocate(arena.fd(), rustix::fs::FallocateFlags::empty(), 0, arena.length()) {
+        // Then its space is taken as it is written.
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
+            tracing::info!(file = %draft.display(), "space cannot be reserved here")
+        }
+        other => other?,
+    }
+    arena.payload_mut()[..size_of::<Layout>()].copy_from_slice(layout.as_bytes());
+    rustix::fs::fsync(arena.fd())?;
+    // By name: a process that is just being forked elsewhere would hold the lock for a moment longer.
+    Ok(rustix::fs::flock(arena.fd(), FlockOperation::Unlock)?)
+}
+
+/// Hands the arena out in pieces. It is never unmapped: they live as long as the process.
+fn lend(arena: Arena, layout: &Layout, size: &ImageSize) -> Option<(&'static mut Layout, Image)> {
+    let payload = Box::leak(Box::new(arena)).payload_mut();
+    let mut at = 0u64;
+    let mut rest = payload;
+    let mut piece = |from: u64, bytes: u64| -> Option<&'static mut [u8]> {
+        let (_, tail) = std::mem::take(&mut rest).split_at_mut_checked(usize::try_from(from.checked_sub(at)?).ok()?)?;
+        let (mine, tail) = tail.split_at_mut_checked(usize::try_from(bytes).ok()?)?;
+        (rest, at) = (tail, from + bytes);
+        Some(mine)
+    };
+    let head = Layout::mut_from_bytes(piece(0, size_of::<Layout>() as u64)?).ok()?;
+    let image = Image {
+        p2l: <[u32]>::mut_from_bytes(piece(layout.p2l_at, size.units * 4)?).ok()?,
+        sequence: <[u64]>::mut_from_bytes(piece(layout.sequence_at, size.pages * 8)?).ok()?,
+        trimmed: <[u64]>::mut_from_bytes(piece(layout.trimmed_at, size.mapped * 8)?).ok()?,
+        erases: <[u32]>::mut_from_bytes(piece(layout.erases_at, size.blocks * 4)?).ok()?,
+        erased_at: <[u64]>::mut_from_bytes(piece(layout.erased_at_at, size.blocks * 8)?).ok()?,
+        state: <[u32]>::mut_from_bytes(piece(layout.state_at, size.blocks * 4)?).ok()?,
+    };
+    Some((head, image))
+}
