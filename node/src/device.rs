@@ -7,12 +7,13 @@ use crate::remote::Remote;
 use crate::target;
 use crate::transfer;
 use std::fmt;
+use std::path::Path;
 use weir_controller::{
     Config as MachineConfig, Effect, Effects, Event, Host, Io, NamespaceConfig, Op, Owner, Subsystem,
 };
 use weir_driver::TransportError;
 use weir_spec::nvme::Status;
-use weir_sys::media::{Media, MediaError, MediaKind, Null, Spec, Store};
+use weir_sys::media::{FlashState, Media, MediaError, MediaKind, Null, Spec, Store};
 use weir_sys::reactor::{FileDone, Reactor, Ready};
 use weir_units::{Bytes, Nanos};
 
@@ -86,6 +87,8 @@ pub struct Device {
     block_size: u32,
     due: Nanos,
     dirty: bool,
+    /// Of a flash drive in a file.
+    state: Option<FlashState>,
 }
 
 impl Device {
@@ -94,7 +97,10 @@ impl Device {
     /// # Errors
     /// Says what cannot be had and what to change.
     pub fn open(config: &DeviceConfig, mut machine: MachineConfig, now: Nanos) -> Result<Device, OpenError> {
-        let (backend, size) = open_backend(config)?;
+        let beside = beside(config);
+        let is_new = |path: &Path| !path.exists();
+        let made = beside.map(|path| FlashState::check_pair(path).map(|()| is_new(path))).transpose()?;
+        let (mut backend, size) = open_backend(config)?;
         let block_size = config.block_size;
         let limit = size;
         let size = config.capacity.map_or(limit, |c| c.get().min(limit));
@@ -105,11 +111,26 @@ impl Device {
         let buffered = config.flash.as_ref().is_some_and(FlashConfig::is_volatile);
         machine.volatile_write_cache = buffered || !matches!(backend, Backend::Store(_));
         let mut machine = Subsystem::new(machine, now)?;
-        if let Some(flash) = &config.flash {
+        let mut state = None;
+        if let (Some(flash), Some(path)) = (&config.flash, beside) {
+            let opened = FlashService::beside(path, flash, now).inspect_err(|_| {
+                if made == Some(true) {
+                    // Empty, and of no use without its state.
+                    let _ = std::fs::remove_file(path);
+                }
+            });
+            let (inside, found) = opened?;
+            state = found;
+            machine.set_service(Box::new(inside));
+        } else if let Some(flash) = &config.flash {
             let inside = FlashService::new(&flash.config, flash.precondition, now);
             machine.set_service(Box::new(inside.map_err(|e| OpenError::Flash(e.to_string()))?));
         }
-        Ok(Self { limit, ..Self::new(machine, backend, size, block_size) })
+        if let (Some(state), Backend::Direct(direct)) = (&state, &mut backend) {
+            direct.sync_beside(state.file().clone());
+            machine.set_power_history(state.starts(), state.unsafe_shutdowns());
+        }
+        Ok(Self { limit, state, ..Self::new(machine, backend, size, block_size) })
     }
 
     /// The discovery service: a machine without media.
@@ -121,7 +142,29 @@ impl Device {
         let (effects, none) = (Effects::new(BATCH), Effects::new(1));
         let disconnects = Vec::new();
         let (limit, due) = (capacity, Nanos::NEVER);
-        Device { machine, backend, effects, none, disconnects, capacity, limit, block_size, due, dirty: true }
+        let (dirty, state) = (true, None);
+        Device { machine, backend, effects, none, disconnects, capacity, limit, block_size, due, dirty, state }
+    }
+
+    /// The end of its work: everything that completed is durable, and its state says that it was stopped. One that still
+    /// executes something is left as a crash would leave it.
+    pub fn close(&mut self, now: Nanos) {
+        let quiet = self.is_quiet();
+        let Some(state) = self.state.take().filter(|_| quiet) else { return };
+        if let Some(flash) = self.flash_mut() {
+            flash.stop(now);
+        }
+        let synced = match &mut self.backend {
+            Backend::Direct(direct) => direct.sync().map_err(|e| e.to_string()),
+            _ => Ok(()),
+        };
+        if let Err(e) = synced.and_then(|()| state.close().map_err(|e| e.to_string())) {
+            tracing::error!("the drive could not be stopped cleanly: {e}");
+        }
+    }
+
+    fn flash_mut(&mut self) -> Option<&mut FlashService> {
+        self.machine.service_mut()?.as_any_mut().downcast_mut()
     }
 
     /// The machine, to look at.
@@ -269,6 +312,14 @@ impl Device {
     }
 }
 
+/// The file beside which the drive's state is kept.
+fn beside(config: &DeviceConfig) -> Option<&Path> {
+    match &config.media {
+        MediaConfig::File(path) if config.flash.is_some() => Some(path),
+        _ => None,
+    }
+}
+
 fn open_backend(config: &DeviceConfig) -> Result<(Backend, u64), OpenError> {
     let kind = match &config.media {
         MediaConfig::Null => MediaKind::Null,
@@ -406,8 +457,17 @@ impl Drives {
         })
     }
 
+    /// Ends the work of all; see [`Device::close`].
+    pub fn close(&mut self, now: Nanos) {
+        self.list.iter_mut().for_each(|d| d.close(now));
+    }
+
     /// None of them executes anything.
     pub fn is_quiet(&self) -> bool {
         self.list.iter().all(Device::is_quiet)
     }
 }
+
+#[cfg(test)]
+#[path = "device_tests.rs"]
+mod tests;

@@ -2,6 +2,8 @@
 
 use crate::door::{Kind, token};
 use crate::transfer::Transfer;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use weir_controller::{Host, Io, Op, SlotId, Subsystem};
 use weir_driver::IoKind;
 use weir_spec::nvme::Status;
@@ -34,6 +36,19 @@ impl Direct {
     /// The drive that a completion belongs to.
     pub fn drive_of(token: u64) -> u32 {
         (token >> DRIVE_SHIFT) as u32
+    }
+
+    /// See [`FileMedia::sync_beside`].
+    pub fn sync_beside(&mut self, file: Arc<OwnedFd>) {
+        self.media.sync_beside(file);
+    }
+
+    /// See [`FileMedia::sync`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn sync(&mut self) -> std::io::Result<()> {
+        self.media.sync()
     }
 
     /// What poisoned the medium, if anything did.

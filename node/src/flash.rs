@@ -1,8 +1,11 @@
 //! A flash drive's inside as the drive's machine asks for it: bytes become 4 KiB units.
 
+use crate::config::FlashConfig;
 use std::any::Any;
+use std::path::Path;
 use weir_controller::{Op, Operation, Service};
 use weir_flash::{ConfigError, Flash, FlashOp, Precondition, UNIT, Utilisation};
+use weir_sys::media::{FlashState, Found, MediaError};
 use weir_units::Nanos;
 
 /// [`Flash`] as the [`Service`] of a drive.
@@ -25,6 +28,43 @@ impl FlashService {
             flash.precondition(state);
         }
         Ok(FlashService { flash, since: now, before: Utilisation::default() })
+    }
+
+    /// Flash whose state lies beside the drive's media at `media`: as it was left, or made there. Where the mapping keeps
+    /// none, it is new at every start.
+    ///
+    /// # Errors
+    /// The state cannot be had, or is another drive's.
+    pub fn beside(
+        media: &Path,
+        config: &FlashConfig,
+        now: Nanos,
+    ) -> Result<(FlashService, Option<FlashState>), MediaError> {
+        let wrong = |e: ConfigError| MediaError::flash_state(media, &e.to_string());
+        if !config.config.has_image() {
+            let fresh = FlashService::new(&config.config, config.precondition, now).map_err(wrong)?;
+            return Ok((fresh, None));
+        }
+        let path = FlashState::path_of(media);
+        let (state, image, found) = FlashState::open(&path, &config.config)?;
+        let flash = if found == Found::New {
+            let mut flash = Flash::create(&config.config, now, image).map_err(wrong)?;
+            if config.precondition != Precondition::Fresh {
+                flash.precondition(config.precondition);
+            }
+            flash
+        } else {
+            let (flash, pages) = Flash::recover(&config.config, now, image).map_err(wrong)?;
+            let wear = flash.wear();
+            tracing::info!(state = %path.display(), ?found, pages, erases = wear.max, "the drive's map is found again");
+            flash
+        };
+        Ok((FlashService { flash, since: now, before: Utilisation::default() }, Some(state)))
+    }
+
+    /// The drive is being stopped.
+    pub fn stop(&mut self, now: Nanos) {
+        self.flash.stop(now);
     }
 
     /// What it is.

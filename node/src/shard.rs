@@ -231,6 +231,7 @@ impl Shard {
         self.doors.vhost_user.flush(cx);
         self.doors.nvme_tcp.close(cx);
         self.doors.vhost_user.close(cx);
+        self.drives.close(now);
         // A watched socket stays open until the end of its watch has been submitted and carried out, even beyond the process:
         // whoever starts next wants the address.
         for _ in 0..4 {

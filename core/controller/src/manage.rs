@@ -191,6 +191,31 @@ impl Subsystem {
         }
     }
 
+    /// How often the drive was powered on, this time included, and how often it lost power without being shut down: SMART
+    /// tells.
+    pub fn set_power_history(&mut self, cycles: u64, unsafe_shutdowns: u64) {
+        (self.power_cycles, self.unsafe_shutdowns) = (cycles, unsafe_shutdowns);
+    }
+
+    /// What [`set_power_history`](Self::set_power_history) has set, and what has happened since.
+    pub fn power_history(&self) -> (u64, u64) {
+        (self.power_cycles, self.unsafe_shutdowns)
+    }
+
+    /// The power has gone, and is back: controllers are gone with their queues, commands die silently, and doors
+    /// are asked to close their connections. Ring controllers show CSTS.CFS until they are reset. What the media has lost
+    /// is the executor's affair, which also waits for `Done` of what it was given before.
+    pub fn power_cut(&mut self) {
+        self.power_cycles += 1;
+        self.unsafe_shutdowns += 1;
+        for c in 0..self.controllers.len() as u32 {
+            if self.ctrl(c).is_some() {
+                self.fatal(c);
+            }
+        }
+        self.more = true;
+    }
+
     /// The media has failed for good: SMART warns from now on, and hosts that want to know are notified at the next `Run`.
     /// `read_only`: it takes no more writes.
     pub fn note_media_fault(&mut self, read_only: bool) {

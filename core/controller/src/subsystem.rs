@@ -132,6 +132,9 @@ pub struct Subsystem {
     pub(crate) media_errors: u64,
     /// Critical warnings that the media has earned.
     pub(crate) media_warning: u8,
+    /// How often the drive was powered on, and how often it went down without being shut down.
+    pub(crate) power_cycles: u64,
+    pub(crate) unsafe_shutdowns: u64,
     /// Since when something is in flight, and for how long something was before.
     pub(crate) busy_since: Option<Nanos>,
     pub(crate) busy: u64,
@@ -185,6 +188,8 @@ impl Subsystem {
             errors: 0,
             media_errors: 0,
             media_warning: 0,
+            power_cycles: 1,
+            unsafe_shutdowns: 0,
             busy_since: None,
             busy: 0,
             scratch: alloc::vec![0; weir_spec::nvme::identify::IDENTIFY_LEN].into(),

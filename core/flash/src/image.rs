@@ -51,7 +51,8 @@ pub const IMAGE_KEYS: [&str; 13] = [
 ];
 
 /// The part of a configuration that decides what an image means, in the order of [`IMAGE_KEYS`]: capacity and pages in
-/// bytes, the mapping by its place in [`Mapping::ALL`](crate::Mapping::ALL), of the page map the pages on the lowest level
+/// bytes, the mapping by its place in [`Mapping::ALL`](crate::Mapping::ALL), the host's streams and from bit 8 on the handles
+/// whose data collection keeps apart, of the page map the pages on the lowest level
 /// where pseudo-SLC blocks use them. Whatever else changes, the image stays readable.
 pub type ImageKeys = [u64; IMAGE_KEYS.len()];
 
@@ -64,6 +65,7 @@ impl Config {
         let plan = self.plan()?;
         let (g, ftl) = (plan.shape.geometry(), &self.ftl);
         let mapping = Mapping::ALL.iter().position(|m| *m == ftl.mapping).unwrap_or_default() as u64;
+        let (host, kept) = ftl.write_points();
         let low_pages = if ftl.slc.blocks > 0 { plan.slc_units / plan.shape.units_per_page() } else { 0 };
         Ok([
             g.channels.into(),
@@ -74,7 +76,7 @@ impl Config {
             g.page_bytes.into(),
             u64::from(plan.logical) * u64::from(UNIT),
             mapping,
-            ftl.streams.into(),
+            u64::from(host) | u64::from(kept) << 8,
             ftl.slc.blocks.into(),
             low_pages.into(),
             ftl.factory_bad.into(),

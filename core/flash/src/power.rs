@@ -47,6 +47,11 @@ impl Flash {
         Some(PowerLoss { lost, pages_read })
     }
 
+    /// The drive is being stopped: what the buffer holds is written.
+    pub fn stop(&mut self, now: Nanos) {
+        self.destage_all(now);
+    }
+
     /// Builds the map from the spare areas alone, as a drive does that comes up without having been shut down: what the
     /// buffer holds is written first. The pages that it looked at; `None` as for [`Flash::power_cut`].
     pub fn rebuild(&mut self, now: Nanos) -> Option<u64> {

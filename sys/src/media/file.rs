@@ -82,6 +82,8 @@ struct Slot {
     len: u32,
     done: u32,
     way: Way,
+    /// The medium itself is done, the file beside it is being synced.
+    beside: bool,
     token: u64,
 }
 
@@ -110,6 +112,8 @@ pub struct FileMedia {
     free: Vec<u32>,
     pool: Pool,
     fault: Option<Fault>,
+    /// Made durable after every flush and every durable write.
+    beside: Option<Arc<OwnedFd>>,
 }
 
 impl FileMedia {
@@ -127,6 +131,23 @@ impl FileMedia {
             free: Vec::new(),
             pool: Pool::new(POOL),
             fault: None,
+            beside: None,
+        }
+    }
+
+    /// Has another file synced whenever something becomes durable, after it: what tells of this medium's bytes.
+    pub fn sync_beside(&mut self, file: Arc<OwnedFd>) {
+        self.beside = Some(file);
+    }
+
+    /// Everything that has completed is durable. Waits; for the end of a drive's work.
+    ///
+    /// # Errors
+    /// The medium is poisoned, or the kernel cannot write.
+    pub fn sync(&mut self) -> Result<(), std::io::Error> {
+        match &self.fault {
+            Some(fault) => Err(std::io::Error::other(fault.to_string())),
+            None => Ok(rustix::fs::fdatasync(&self.file)?),
         }
     }
 
@@ -180,7 +201,7 @@ impl FileMedia {
             return Err(Finished { token, status: Status::SUCCESS, buf });
         }
         let way = self.way(op);
-        let slot = Slot { op, offset, len, done: 0, way, token };
+        let slot = Slot { op, offset, len, done: 0, way, beside: false, token };
         let place = match self.free.pop() {
             Some(place) => {
                 self.slots[place as usize] = Some(slot);
@@ -266,16 +287,25 @@ impl FileMedia {
                 self.submit(reactor, place, done.buf);
                 None
             }
-            Err(Errno::INTR | Errno::AGAIN) => {
+            Err(Errno::INTR | Errno::AGAIN) if !slot.beside => {
                 self.submit(reactor, place, done.buf);
                 None
             }
             Err(e) => Some(self.failed(place, e, done.buf)),
-            Ok(0) if in_place && slot.op != FileOpKind::Flush => Some(self.failed(place, Errno::IO, done.buf)),
+            Ok(0) if in_place && !slot.beside && slot.op != FileOpKind::Flush => {
+                Some(self.failed(place, Errno::IO, done.buf))
+            }
             Ok(n) => {
                 slot.done += if in_place { n } else { slot.len - slot.done };
                 if slot.op != FileOpKind::Flush && slot.done < slot.len {
                     self.submit(reactor, place, done.buf);
+                    return None;
+                }
+                let durable = matches!(slot.op, FileOpKind::Flush | FileOpKind::Write { durable: true });
+                if let Some(file) = self.beside.as_ref().filter(|_| durable && !slot.beside) {
+                    slot.beside = true;
+                    reactor.start(FileOp::Sync { file: Arc::clone(file) }, self.base | u64::from(place));
+                    done.buf.into_iter().for_each(|buf| self.pool.put(buf));
                     return None;
                 }
                 Some(self.finish(place, Status::SUCCESS, done.buf))

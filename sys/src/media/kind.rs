@@ -137,6 +137,12 @@ pub enum MediaError {
 }
 
 impl MediaError {
+    /// The state of the flash drive in `media` cannot be used, for a reason in words.
+    pub fn flash_state(media: &Path, why: &str) -> Self {
+        let path = super::FlashState::path_of(media);
+        MediaError::State { path, source: ArenaError::Io(io::Error::other(why.to_owned())) }
+    }
+
     pub(super) fn io(medium: impl fmt::Display, what: &'static str, e: impl Into<io::Error>) -> Self {
         MediaError::Io { medium: medium.to_string(), what, source: e.into() }
     }

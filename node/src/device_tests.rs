@@ -1,0 +1,101 @@
+//! Flash drives in files: what a drive is when it is opened again.
+
+use super::*;
+use std::path::PathBuf;
+use weir_controller::{Operation, Service};
+
+const SMALL: &str = "capacity=64MiB";
+
+fn folder(name: &str) -> PathBuf {
+    let dir = std::env::temp_dir().join(format!("weir-device-{name}-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&dir);
+    std::fs::create_dir_all(&dir).unwrap();
+    dir
+}
+
+fn open(dir: &Path, keys: &str) -> Result<Device, OpenError> {
+    let mut config = DeviceConfig::from_query("femu-bbssd", keys).unwrap_or_else(|e| panic!("{e}"));
+    config.media = MediaConfig::File(dir.join("ssd"));
+    let machine = MachineConfig::new("nqn.2026-01.test.weir:ssd0");
+    Device::open(&config, machine, Nanos(0))
+}
+
+fn refused(dir: &Path, keys: &str) -> String {
+    open(dir, keys).err().map(|e| e.to_string()).unwrap_or_default()
+}
+
+fn write(device: &mut Device, unit: u64) {
+    let operation = Operation { op: Op::Write, offset: unit * 4096, len: 4096, fua: false };
+    device.flash_mut().unwrap().begin(Nanos(unit), operation);
+}
+
+fn mapped(device: &mut Device) -> u32 {
+    let flash = device.flash_mut().unwrap().flash();
+    flash.check();
+    (0..flash.units()).filter(|i| flash.is_mapped(*i)).count() as u32
+}
+
+fn history(device: &Device) -> (u64, u64) {
+    device.machine.power_history()
+}
+
+#[test]
+fn a_flash_drive_in_a_file_goes_on_where_it_was() {
+    let dir = folder("again");
+    let mut device = open(&dir, SMALL).unwrap();
+    (0..100).for_each(|i| write(&mut device, i));
+    assert_eq!((mapped(&mut device), history(&device)), (100, (1, 0)));
+    device.close(Nanos(1000));
+    drop(device);
+    let mut device = open(&dir, SMALL).unwrap();
+    assert_eq!((mapped(&mut device), history(&device)), (100, (2, 0)), "stopped");
+    (100..200).for_each(|i| write(&mut device, i));
+    drop(device);
+    let mut device = open(&dir, SMALL).unwrap();
+    assert_eq!((mapped(&mut device), history(&device)), (200, (3, 1)), "not stopped");
+    device.close(Nanos(0));
+    drop(device);
+    // What it was before it was made does not matter any more.
+    let mut device = open(&dir, "capacity=64MiB&precondition=sequential&read=10us").unwrap();
+    assert_eq!(mapped(&mut device), 200);
+    drop(device);
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+#[test]
+fn a_volatile_buffer_is_written_when_a_drive_is_stopped() {
+    let dir = folder("buffer");
+    let buffered = "capacity=64MiB&buffer=1MiB&early_completion=true&flush=watermark";
+    let mut device = open(&dir, buffered).unwrap();
+    (0..10).for_each(|i| write(&mut device, i));
+    drop(device);
+    let mut device = open(&dir, buffered).unwrap();
+    assert_eq!(mapped(&mut device), 0, "it was all in the buffer");
+    (0..10).for_each(|i| write(&mut device, i));
+    device.close(Nanos(1000));
+    drop(device);
+    assert_eq!(mapped(&mut open(&dir, buffered).unwrap()), 10);
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+#[test]
+fn another_drives_state_is_refused_and_nothing_half_made_stays() {
+    let dir = folder("refused");
+    open(&dir, SMALL).unwrap().close(Nanos(0));
+    let e = refused(&dir, "capacity=64MiB&channels=4");
+    assert!(e.contains("ssd.flash: is the state of a drive with channels = 8, the configuration says 4"), "{e}");
+    let e = refused(&dir, "capacity=65MiB");
+    assert!(e.contains("is 64MiB, but the drive's capacity is 65MiB"), "{e}");
+    std::fs::remove_file(dir.join("ssd")).unwrap();
+    let e = refused(&dir, SMALL);
+    assert!(e.contains("ssd.flash: is the state of a drive whose") && e.contains("is missing or empty"), "{e}");
+    assert!(!dir.join("ssd").exists());
+    std::fs::remove_file(dir.join("ssd.flash")).unwrap();
+    // A folder is in the way of the state: the drive's file goes again.
+    std::fs::create_dir(dir.join("ssd.flash.new")).unwrap();
+    std::fs::write(dir.join("ssd.flash.new").join("x"), "").unwrap();
+    let e = refused(&dir, SMALL);
+    assert!(e.contains("ssd.flash: memory region"), "{e}");
+    assert!(!dir.join("ssd").exists() && !dir.join("ssd.flash").exists());
+    std::fs::remove_dir_all(dir).unwrap();
+}
