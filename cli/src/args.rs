@@ -37,7 +37,7 @@ pub enum Command {
     Up(Up),
     /// Show what the running node serves, and to whom
     Status,
-    /// List drives, or change their arbitration
+    /// List drives, change their arbitration, or see how well they keep their modelled times
     Device(Device),
     /// List tenants, or change their shares
     Tenant(Tenant),
@@ -101,6 +101,26 @@ Examples:
   weir device set ssd0 --arbitration drr --quanta 128KiB:64KiB:32KiB
   weir device set ssd0 --burst none")]
     Set(DeviceSet),
+    /// Show how well a drive keeps its modelled times: actual minus modelled completion time
+    #[command(after_help = "\
+Examples:
+  weir device stats ssd0              text, with a small histogram
+  weir device stats ssd0 --json       percentiles and buckets in nanoseconds
+  weir device stats ssd0 --reset      show what was measured until now, and begin anew
+
+raw is the difference as it was. net is without the time in which the drive's thread was ready to run but had no core.
+late means that a tenth of the completions or more are over 5 us late, net; overloaded, that this is so because the core is full;
+starved, that as many are late, but only raw.")]
+    Stats(DeviceStatsArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct DeviceStatsArgs {
+    /// The drive
+    pub name: String,
+    /// Begin to measure anew
+    #[arg(long)]
+    pub reset: bool,
 }
 
 #[derive(Debug, Args)]

@@ -4,8 +4,11 @@ use crate::args::{self, DeviceCommand, DeviceSet, ExportCommand, TenantCommand, 
 use crate::client::Client;
 use crate::failure::Failure;
 use crate::output::{self, Table};
+use crate::timing;
 use std::time::{Duration, Instant};
-use weir_node::api::{DevicePatch, DeviceStatus, ExportStatus, SharesPatch, State, Status, TenantPatch, TenantStatus};
+use weir_node::api::{
+    DevicePatch, DeviceStats, DeviceStatus, ExportStatus, SharesPatch, State, Status, TenantPatch, TenantStatus,
+};
 use weir_node::config::{Arbitration, Mechanism};
 use weir_units::{Bytes, Nanos, parse};
 
@@ -25,9 +28,9 @@ pub fn describe(status: &Status) -> String {
     };
     let up = uptime(status.uptime_s);
     let mut out = format!("node {}  {state} for {up}  process {}  weir {}\n", status.node, status.pid, status.version);
-    let cores: Vec<String> = status.shards.iter().map(|s| s.core.to_string()).collect();
+    let cores: Vec<String> = status.shards.iter().map(|s| format!("{} {:.0}% busy", s.core, s.busy_pct)).collect();
     let poll = if status.shards.iter().any(|s| s.poll) { " (polling)" } else { "" };
-    out += &format!("cores {}{poll}  api {}\n", cores.join(","), status.api.join(" "));
+    out += &format!("cores {}{poll}  api {}\n", cores.join(", "), status.api.join(" "));
     for (title, table) in [
         ("devices", devices_text(&status.devices)),
         ("tenants", tenants_table(&status.tenants).render()),
@@ -53,6 +56,12 @@ pub fn device(client: &Client, args: &args::Device, json: bool) -> Result<(), Fa
         DeviceCommand::Ls => {
             let devices: Vec<DeviceStatus> = client.get("/v1/devices")?;
             if json { output::json(&devices) } else { output::text(&devices_text(&devices)) }
+        }
+        DeviceCommand::Stats(args) => {
+            let path = format!("/v1/devices/{}/stats", in_url(&args.name));
+            let stats: DeviceStats =
+                if args.reset { client.post(&format!("{path}/reset"))? } else { client.get(&path)? };
+            if json { output::json(&stats) } else { output::text(&timing::describe(&stats)) }
         }
         DeviceCommand::Set(set) => {
             let patch = device_patch(set).map_err(Failure::usage)?;
@@ -181,6 +190,7 @@ fn devices_table(devices: &[DeviceStatus]) -> Table {
         "MEDIA",
         ">CAPACITY",
         ">LATENCY",
+        "TIMING",
         ">SLOTS",
         "ARBITRATION",
         ">QUEUES",
@@ -196,6 +206,7 @@ fn devices_table(devices: &[DeviceStatus]) -> Table {
             d.media.clone(),
             Bytes(d.capacity_bytes).to_string(),
             latency,
+            timing::cell(d.timing.as_ref()),
             format!("{}/{}", d.slots_busy, d.slots),
             arbitration(&d.arbitration),
             d.queues.to_string(),
@@ -208,9 +219,10 @@ fn devices_table(devices: &[DeviceStatus]) -> Table {
     table
 }
 
-/// The drives, and below them what has broken any.
+/// The drives, and below them what has broken any, and which do not keep their times.
 fn devices_text(devices: &[DeviceStatus]) -> String {
     let faults = devices.iter().filter_map(|d| Some(format!("FAULT {}: {}\n", d.name, d.fault.as_ref()?)));
+    let faults = faults.chain(devices.iter().filter_map(timing::complaint));
     faults.fold(devices_table(devices).render(), |text, fault| text + &fault)
 }
 

@@ -20,6 +20,7 @@ mod report;
 mod reproduce;
 mod sim;
 mod start;
+mod timing;
 mod up;
 
 #[cfg(test)]

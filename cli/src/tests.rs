@@ -6,7 +6,9 @@ use crate::connect;
 use crate::output::Table;
 use clap::{CommandFactory, Parser};
 use std::path::Path;
-use weir_node::api::{Counters, DeviceStatus, ExportStatus, ShardStatus, State, Status, TenantStatus};
+use weir_node::api::{
+    Counters, DeviceStatus, ExportStatus, ShardStatus, State, Status, TenantStatus, Timing, TimingState,
+};
 use weir_node::config::{Arbitration, ClassFrom, Config, Cost};
 
 fn parsed(line: &str) -> Result<Command, clap::error::ErrorKind> {
@@ -32,9 +34,16 @@ fn what_is_accepted() {
     assert!(matches!(device.command, DeviceCommand::Set(set) if set.weights.as_deref() == Some("1::3")));
     let Ok(Command::Tenant(tenant)) = parsed("weir tenant set t --weight 256 --class low") else { panic!("set") };
     assert!(matches!(tenant.command, TenantCommand::Set(set) if set.weight == Some(256)));
-    for line in
-        ["status --json", "tenant ls", "device ls", "export ls", "shutdown", "config --default", "completions zsh"]
-    {
+    for line in [
+        "status --json",
+        "tenant ls",
+        "device ls",
+        "device stats d --reset",
+        "export ls",
+        "shutdown",
+        "config --default",
+        "completions zsh",
+    ] {
         assert!(parsed(&format!("weir {line}")).is_ok(), "{line}");
     }
 }
@@ -51,6 +60,7 @@ fn what_is_refused() {
         (" tenant set t --weight 257", ValueValidation),
         (" tenant set t --class best", InvalidValue),
         (" device set d", MissingRequiredArgument),
+        (" device stats", MissingRequiredArgument),
         (" device set d --arbitration fair", InvalidValue),
         (" config --default --check", ArgumentConflict),
         (" completions", MissingRequiredArgument),
@@ -76,7 +86,7 @@ fn status() -> Status {
         state: State::Serving,
         uptime_s: 3_725.5,
         api: vec!["unix:/run/weir/weir.sock".into()],
-        shards: vec![ShardStatus { core: 0, poll: true, cpu_s: 1.0 }],
+        shards: vec![ShardStatus { core: 0, poll: true, cpu_s: 1.0, busy_pct: 12.3 }],
         doors: Vec::new(),
         devices: vec![DeviceStatus {
             name: "ssd0".into(),
@@ -96,6 +106,7 @@ fn status() -> Status {
             queues: 4,
             io,
             fault: None,
+            timing: None,
             clients: Vec::new(),
         }],
         tenants: vec![TenantStatus {
@@ -125,11 +136,11 @@ fn status() -> Status {
 fn status_is_one_screen() {
     let wanted = "\
 node n1  serving for 1 h 2 min  process 4711  weir 0.1.0
-cores 0 (polling)  api unix:/run/weir/weir.sock
+cores 0 12% busy (polling)  api unix:/run/weir/weir.sock
 
 devices
-NAME  MEDIA  CAPACITY  LATENCY  SLOTS  ARBITRATION             QUEUES     READ  WRITTEN  ERRORS  NQN
-ssd0  ram        1GiB     80us   2/16  drr 128KiB:64KiB:32KiB       4  41.0 KB   2.0 GB       3  nqn.x
+NAME  MEDIA  CAPACITY  LATENCY  TIMING  SLOTS  ARBITRATION             QUEUES     READ  WRITTEN  ERRORS  NQN
+ssd0  ram        1GiB     80us  -        2/16  drr 128KiB:64KiB:32KiB       4  41.0 KB   2.0 GB       3  nqn.x
 
 tenants
 NAME  CLASS          WEIGHT  QUEUES  READS  WRITES     READ  WRITTEN  ERRORS  HOSTS
@@ -142,7 +153,24 @@ ssd0    nvme-tcp  by host  tenant          64  ro          1  127.0.0.1:4420
     assert_eq!(describe(&status()), wanted);
     let mut broken = status();
     broken.devices[0].fault = Some("file:/x: write failed at byte 0: Input/output error".into());
-    let fault = "nqn.x\nFAULT ssd0: file:/x: write failed at byte 0: Input/output error\n\ntenants\n";
+    broken.devices[0].timing = Some(Timing {
+        state: TimingState::Overloaded,
+        state_s: 34.0,
+        late_pct: 62.0,
+        net_late_pct: 61.0,
+        completions: 1000,
+        over_5us: 620,
+        over_20us: 300,
+        net_over_5us: 610,
+        net_over_20us: 290,
+        overloads: 1,
+        overloaded_s: 34.0,
+    });
+    let text = describe(&broken);
+    assert!(text.contains("  80us  61% late (overloaded)   2/16"), "{text}");
+    let line = text.lines().find(|l| l.starts_with("OVERLOADED ssd0: overloaded since ")).unwrap();
+    assert!(line.contains(" UTC (34 s), 61% late: core 0 cannot keep the modelled times"), "{line}");
+    let fault = "nqn.x\nFAULT ssd0: file:/x: write failed at byte 0: Input/output error\n";
     assert!(describe(&broken).contains(fault), "{}", describe(&broken));
 }
 

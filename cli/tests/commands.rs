@@ -5,8 +5,8 @@ use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use weir_node::api::{
-    Bound, Control, Counters, DevicePatch, DeviceStatus, ExportStatus, Refusal, Running, State, Status, TenantPatch,
-    TenantStatus,
+    Bound, Control, Counters, DevicePatch, DeviceStats, DeviceStatus, ExportStatus, Refusal, Running, State, Status,
+    TenantPatch, TenantStatus,
 };
 use weir_node::config::{Address, Arbitration, ClassFrom, Cost};
 
@@ -16,6 +16,7 @@ struct Fake {
     devices: Mutex<Vec<(String, DevicePatch)>>,
     tenants: Mutex<Vec<(String, TenantPatch)>>,
     shutdowns: AtomicU32,
+    resets: AtomicU32,
 }
 
 impl Fake {
@@ -38,6 +39,7 @@ impl Fake {
             queues: 0,
             io: Counters::default(),
             fault: None,
+            timing: None,
             clients: Vec::new(),
         }
     }
@@ -92,6 +94,19 @@ impl Control for Fake {
             read_only: false,
             clients: 0,
         }])
+    }
+
+    fn device_stats(&self, name: &str, reset: bool) -> Result<DeviceStats, Refusal> {
+        self.resets.fetch_add(u32::from(reset), Ordering::SeqCst);
+        Ok(DeviceStats {
+            device: name.into(),
+            core: 3,
+            poll: true,
+            core_busy_pct: 50.0,
+            core_wait_s: None,
+            timing: None,
+            completion_error: None,
+        })
     }
 
     fn set_device(&self, name: &str, patch: &DevicePatch) -> Result<DeviceStatus, Refusal> {
@@ -167,7 +182,11 @@ fn refused(out: &Output, code: i32, message: &str) {
 fn lists_for_people_and_programs() {
     let served = Served::new("lists");
     assert!(served.good(&["status"]).starts_with("node here  serving for 1 s  process 1  weir 0\n"));
-    assert!(served.good(&["device", "ls"]).contains("\nssd0  ram        1GiB        -   0/64  drr 128KiB:64KiB:32KiB"));
+    assert!(
+        served
+            .good(&["device", "ls"])
+            .contains("\nssd0  ram        1GiB        -  -        0/64  drr 128KiB:64KiB:32KiB")
+    );
     assert!(served.good(&["tenant", "ls"]).contains("\ngold  high        7"));
     assert!(served.good(&["export", "ls"]).contains("\nssd0    vhost-user  gold    peer"));
     let json = |args: &[&str]| serde_json::from_str::<serde_json::Value>(&served.good(args)).unwrap();
@@ -175,6 +194,20 @@ fn lists_for_people_and_programs() {
     assert_eq!(json(&["--json", "device", "ls"])[0]["slots"], 64);
     assert_eq!(json(&["tenant", "ls", "--json"])[0]["weight"], 7);
     assert_eq!(json(&["export", "ls", "--json"])[0]["tenant"], "gold");
+}
+
+#[test]
+fn completion_times_are_shown_and_measured_anew() {
+    let served = Served::new("stats");
+    let shown = served.good(&["device", "stats", "my ssd"]);
+    assert!(
+        shown.starts_with("my ssd  nothing measured yet") && shown.contains("core 3, polling, 50% busy"),
+        "{shown}"
+    );
+    assert_eq!(served.fake.resets.load(Ordering::SeqCst), 0);
+    let json = served.good(&["device", "stats", "ssd0", "--reset", "--json"]);
+    assert_eq!(serde_json::from_str::<serde_json::Value>(&json).unwrap()["core_busy_pct"], 50.0);
+    assert_eq!(served.fake.resets.load(Ordering::SeqCst), 1);
 }
 
 #[test]

@@ -1,10 +1,11 @@
 //! The node as its API sees it: questions and changes become calls into the shards' mailboxes.
 
 use crate::api::{
-    ClientStatus, Control, Counters, DevicePatch, DeviceStatus, DoorStatus, ExportStatus, Refusal, ShardStatus, State,
-    Status, TenantPatch, TenantStatus,
+    ClientStatus, CompletionError, Control, Counters, DevicePatch, DeviceStats, DeviceStatus, DoorStatus, ExportStatus,
+    Refusal, ShardStatus, State, Status, TenantPatch, TenantStatus,
 };
 use crate::config::{Address, Arbitration, Config, DoorConfig};
+use crate::lateness::Summary;
 use crate::node::{Node, place};
 use crate::shard::ShardHandle;
 use std::net::SocketAddr;
@@ -33,6 +34,7 @@ struct Snapshot {
     capacity: u64,
     block_size: u32,
     fault: Option<String>,
+    timing: Option<Summary>,
 }
 
 /// CPU time of the calling thread.
@@ -77,11 +79,19 @@ impl NodeControl {
         self.draining.store(true, Ordering::Relaxed);
     }
 
+    fn device_index(&self, name: &str) -> Result<usize, Refusal> {
+        let found = self.config.devices.iter().position(|d| d.name == name);
+        let names = || self.config.devices.iter().map(|d| d.name.as_str()).collect::<Vec<_>>().join(", ");
+        found.ok_or_else(|| Refusal::NotFound(format!("there is no device \"{name}\"; there is {}", names())))
+    }
+
     fn snapshot(&self, device: usize) -> Result<Snapshot, Refusal> {
         let place = place(device, self.shards.len());
         let look = move |shard: &mut crate::shard::Shard| {
-            let device = shard.drives.device(place.drive);
+            let now = shard.reactor.now();
+            let device = shard.drives.device_mut(place.drive);
             Snapshot {
+                timing: device.deadlines().summary(now),
                 stats: device.machine().stats(),
                 controllers: device.machine().controllers(),
                 capacity: device.capacity(),
@@ -118,6 +128,7 @@ impl NodeControl {
             queues: s.controllers.iter().map(|c| c.queues.len() as u32).sum(),
             io: counters(&s.stats.work),
             fault: s.fault.clone(),
+            timing: s.timing.map(Into::into),
             clients: s.controllers.iter().map(|c| self.client_status(c)).collect(),
         }
     }
@@ -218,8 +229,8 @@ impl Control for NodeControl {
         let state = if self.draining.load(Ordering::Relaxed) { State::Draining } else { State::Serving };
         let mut shards = Vec::new();
         for (shard, core) in self.shards.iter().zip(&self.config.node.cores) {
-            let cpu = shard.call(|_| cpu_seconds()).ok_or_else(gone)?;
-            shards.push(ShardStatus { core: *core, poll: self.config.node.poll, cpu_s: cpu });
+            let (cpu_s, busy_pct) = shard.call(|s| (cpu_seconds(), s.load().0)).ok_or_else(gone)?;
+            shards.push(ShardStatus { core: *core, poll: self.config.node.poll, cpu_s, busy_pct });
         }
         let listen: Vec<String> = self.listening.iter().map(SocketAddr::to_string).collect();
         let door = DoorStatus { kind: "nvme-tcp".into(), listen, connections };
@@ -251,9 +262,34 @@ impl Control for NodeControl {
         self.export_statuses(&self.snapshots()?)
     }
 
+    fn device_stats(&self, name: &str, reset: bool) -> Result<DeviceStats, Refusal> {
+        let index = self.device_index(name)?;
+        let place = place(index, self.shards.len());
+        let look = move |shard: &mut crate::shard::Shard| {
+            let now = shard.reactor.now();
+            let deadlines = shard.drives.device_mut(place.drive).deadlines();
+            // Copied, and computed with by the asking thread: what takes time here makes completions late.
+            let found = (deadlines.summary(now), deadlines.lateness().cloned(), now);
+            if reset {
+                deadlines.reset(now);
+            }
+            (found, shard.load())
+        };
+        let shard = &self.shards[place.shard as usize];
+        let ((summary, lateness, now), (busy, waited)) = shard.call(look).ok_or_else(gone)?;
+        Ok(DeviceStats {
+            device: name.into(),
+            core: self.config.node.cores[place.shard as usize],
+            poll: self.config.node.poll,
+            core_busy_pct: busy,
+            core_wait_s: waited.map(|w| w.as_secs_f64()),
+            timing: summary.map(Into::into),
+            completion_error: lateness.map(|l| CompletionError::new(&l, now)),
+        })
+    }
+
     fn set_device(&self, name: &str, patch: &DevicePatch) -> Result<DeviceStatus, Refusal> {
-        let index = self.config.devices.iter().position(|d| d.name == name);
-        let index = index.ok_or_else(|| Refusal::NotFound(format!("there is no device \"{name}\"")))?;
+        let index = self.device_index(name)?;
         let place = place(index, self.shards.len());
         if let Some(bytes) = patch.capacity_bytes {
             let resize = move |s: &mut crate::shard::Shard| -> Result<(), String> {

@@ -1,20 +1,27 @@
 //! The executor: carries out what a drive's machine decides, moving bytes between its media and the doors through [`Host`].
 
+mod drives;
+
+pub use drives::Drives;
+
 use crate::config::{DeviceConfig, FlashConfig, MediaConfig};
+use crate::deadlines::Deadlines;
 use crate::direct::Direct;
 use crate::flash::FlashService;
+use crate::lateness::LATE;
 use crate::remote::Remote;
 use crate::target;
 use crate::transfer;
+use std::collections::VecDeque;
 use std::fmt;
 use std::path::Path;
 use weir_controller::{
-    Config as MachineConfig, Effect, Effects, Event, Host, Io, NamespaceConfig, Op, Owner, Subsystem,
+    Config as MachineConfig, Effect, Effects, Event, Host, Io, NamespaceConfig, Op, Owner, SlotId, Subsystem,
 };
 use weir_driver::TransportError;
 use weir_spec::nvme::Status;
 use weir_sys::media::{FlashState, Media, MediaError, MediaKind, Null, Spec, Store};
-use weir_sys::reactor::{FileDone, Reactor, Ready};
+use weir_sys::reactor::{FileDone, Reactor};
 use weir_units::{Bytes, Nanos};
 
 /// Commands that are executed before completions leave for their hosts.
@@ -22,6 +29,9 @@ const BATCH: usize = 64;
 
 /// Runs of a drive before another drive of the shard has its turn.
 const RUNS: usize = 4;
+
+/// How long a drive goes on before its hosts are shown what it has completed, while that is in time.
+const SHOWN: Nanos = Nanos::from_micros(2);
 
 /// Why a drive cannot be had.
 #[derive(Debug)]
@@ -81,6 +91,15 @@ pub struct Device {
     /// What `Done` may push: nothing; kept because every `apply` takes a list.
     none: Effects,
     disconnects: Vec<Owner>,
+    /// Emitted, but another drive was due before its bytes were moved.
+    deferred: VecDeque<Io>,
+    /// I/O of a remote medium that has ended.
+    ended: Vec<(SlotId, Status)>,
+    deadlines: Deadlines,
+    /// The times handed in are the real clock's, and somebody measures.
+    real_time: bool,
+    /// Waits for the others of its shard in this turn.
+    behind: bool,
     /// Of the namespace; the medium may be larger.
     capacity: u64,
     limit: u64,
@@ -139,11 +158,24 @@ impl Device {
     }
 
     fn new(machine: Subsystem, backend: Backend, capacity: u64, block_size: u32) -> Device {
-        let (effects, none) = (Effects::new(BATCH), Effects::new(1));
-        let disconnects = Vec::new();
-        let (limit, due) = (capacity, Nanos::NEVER);
-        let (dirty, state) = (true, None);
-        Device { machine, backend, effects, none, disconnects, capacity, limit, block_size, due, dirty, state }
+        Device {
+            machine,
+            backend,
+            effects: Effects::new(BATCH),
+            none: Effects::new(1),
+            disconnects: Vec::new(),
+            deferred: VecDeque::new(),
+            ended: Vec::new(),
+            deadlines: Deadlines::default(),
+            real_time: false,
+            behind: false,
+            capacity,
+            limit: capacity,
+            block_size,
+            due: Nanos::NEVER,
+            dirty: true,
+            state: None,
+        }
     }
 
     /// The end of its work: everything that completed is durable, and its state says that it was stopped. One that still
@@ -220,62 +252,91 @@ impl Device {
         self.machine.apply(now, event, host, &mut self.none);
     }
 
-    /// Serves what may be served now; true if anything was done.
+    /// Serves what may be served now; true if anything was done. From `until` on it begins no more, and goes on in the next
+    /// run.
     #[inline]
-    pub fn run<H: Host>(&mut self, now: Nanos, host: &mut H, reactor: &mut Reactor) -> bool {
-        let mut busy = false;
-        if let Backend::Remote(remote) = &mut self.backend {
-            busy = remote.poll(now, &mut self.machine, host, &mut self.none);
-            self.dirty |= busy;
-        }
+    pub fn run<H: Host>(&mut self, now: Nanos, host: &mut H, reactor: &mut Reactor, until: Nanos) -> bool {
+        let mut busy = self.poll_remote(now, host);
         if !self.dirty && now < self.due {
             return busy;
         }
         busy |= self.dirty;
+        busy |= self.deadlines.release(now, &mut self.machine, host, &mut self.none);
         self.dirty = false;
         let mut event = if now >= self.due { Event::Tick } else { Event::Run };
-        for _ in 0..RUNS {
+        let runs = if self.deferred.is_empty() || self.catch_up(now, host, reactor, until) { RUNS } else { 0 };
+        for _ in 0..runs {
             self.machine.apply(now, event, host, &mut self.effects);
             event = Event::Run;
             if self.effects.is_empty() {
                 break;
             }
             busy = true;
-            self.execute(now, host, reactor);
-            if !self.machine.has_work() {
+            self.execute(now, host, reactor, until);
+            if !self.machine.has_work() || !self.deferred.is_empty() {
                 break;
             }
         }
-        self.dirty |= self.machine.has_work();
-        self.due = self.machine.next_deadline().unwrap_or(Nanos::NEVER);
+        self.dirty |= self.machine.has_work() || !self.deferred.is_empty();
+        let held = self.deadlines.next().unwrap_or(Nanos::NEVER);
+        self.due = self.machine.next_deadline().unwrap_or(Nanos::NEVER).min(held);
         busy
     }
 
-    fn execute<H: Host>(&mut self, now: Nanos, host: &mut H, reactor: &mut Reactor) {
-        let effects = self.effects.as_slice();
-        for (i, effect) in effects.iter().enumerate() {
+    #[inline]
+    fn poll_remote<H: Host>(&mut self, now: Nanos, host: &mut H) -> bool {
+        let Backend::Remote(remote) = &mut self.backend else { return false };
+        let busy = remote.poll(&mut self.machine, host, &mut self.ended);
+        for (slot, status) in self.ended.drain(..) {
+            self.deadlines.complete_when_due((now, slot, status), &mut self.machine, host, &mut self.none);
+        }
+        self.dirty |= busy;
+        busy
+    }
+
+    fn execute<H: Host>(&mut self, now: Nanos, host: &mut H, reactor: &mut Reactor, until: Nanos) {
+        let Device { machine, backend, effects, none, disconnects, deferred, deadlines, real_time, .. } = self;
+        let mut executor = Executor { now, machine, backend, deadlines, none, real_time: *real_time };
+        let effects_now = effects.as_slice();
+        let mut over = false;
+        for (i, effect) in effects_now.iter().enumerate() {
             let io = match effect {
+                Effect::Io(io) if over => {
+                    deferred.push_back(*io);
+                    continue;
+                }
                 Effect::Io(io) => io,
                 Effect::Disconnect { owner, .. } => {
-                    self.disconnects.push(*owner);
+                    disconnects.push(*owner);
                     continue;
                 }
             };
-            let answer = match &mut self.backend {
-                Backend::Store(store) => {
-                    if let Some(Effect::Io(next)) = effects.get(i + 1) {
-                        store.prefetch(next.offset, next.len);
-                    }
-                    Some(serve(store, io, host))
-                }
-                Backend::Direct(direct) => direct.start(*io, &self.machine, host, reactor),
-                Backend::Remote(remote) => remote.start(*io, &self.machine, host),
-            };
-            if let Some(status) = answer {
-                self.machine.apply(now, Event::Done { slot: io.slot, status }, host, &mut self.none);
+            if let (Backend::Store(store), Some(Effect::Io(next))) = (&mut *executor.backend, effects_now.get(i + 1)) {
+                store.prefetch(next.offset, next.len);
+            }
+            executor.carry_out(io, host, reactor);
+            over = until != Nanos::NEVER && i + 1 < effects_now.len() && reactor.now() >= until;
+        }
+        effects.clear();
+    }
+
+    /// Carries out what was deferred, until `until`; whether that was all.
+    #[cold]
+    fn catch_up<H: Host>(&mut self, now: Nanos, host: &mut H, reactor: &mut Reactor, until: Nanos) -> bool {
+        let Device { machine, backend, none, deferred, deadlines, real_time, .. } = self;
+        let mut executor = Executor { now, machine, backend, deadlines, none, real_time: *real_time };
+        while let Some(io) = deferred.pop_front() {
+            if executor.machine.is_live(io.slot) {
+                executor.carry_out(&io, host, reactor);
+            } else {
+                // Its connection has gone meanwhile, and its data with it.
+                executor.complete(io.slot, Status::SUCCESS, host);
+            }
+            if until != Nanos::NEVER && reactor.now() >= until {
+                break;
             }
         }
-        self.effects.clear();
+        deferred.is_empty()
     }
 
     /// A file operation of this drive has ended.
@@ -286,14 +347,30 @@ impl Device {
                 if direct.fault().is_some() {
                     self.machine.note_media_fault(true);
                 }
-                self.machine.apply(now, Event::Done { slot, status }, host, &mut self.none);
+                self.deadlines.complete_when_due((now, slot, status), &mut self.machine, host, &mut self.none);
             }
         }
+    }
+
+    /// How well it keeps its modelled times.
+    pub fn deadlines(&mut self) -> &mut Deadlines {
+        &mut self.deadlines
     }
 
     /// When it must be run although nothing comes: a service time, a keep-alive, an admin rate.
     pub fn due(&self) -> Nanos {
         if self.dirty { Nanos(0) } else { self.due }
+    }
+
+    /// Until when it may go on before its hosts are shown what it has completed. Of commands that are due together the first
+    /// must not wait for the last; those that are late already are not made less so by pauses.
+    #[inline]
+    fn shown_by(&self, now: Nanos) -> Nanos {
+        let oldest = self.deferred.front().and_then(|io| self.machine.due(io.slot)).unwrap_or(self.due);
+        match oldest <= now && now.saturating_sub(oldest) < LATE {
+            true => now.saturating_add(SHOWN),
+            false => Nanos::NEVER,
+        }
     }
 
     /// Nothing is being executed.
@@ -317,6 +394,52 @@ fn beside(config: &DeviceConfig) -> Option<&Path> {
     match &config.media {
         MediaConfig::File(path) if config.flash.is_some() => Some(path),
         _ => None,
+    }
+}
+
+/// What carries out I/O at one moment.
+struct Executor<'a> {
+    now: Nanos,
+    machine: &'a mut Subsystem,
+    backend: &'a mut Backend,
+    deadlines: &'a mut Deadlines,
+    none: &'a mut Effects,
+    real_time: bool,
+}
+
+impl Executor<'_> {
+    #[inline]
+    fn complete<H: Host>(&mut self, slot: SlotId, status: Status, host: &mut H) {
+        self.deadlines.complete((self.now, slot, status), self.machine, host, self.none);
+    }
+
+    #[inline]
+    fn carry_out<H: Host>(&mut self, io: &Io, host: &mut H, reactor: &mut Reactor) {
+        let answer = match &mut *self.backend {
+            Backend::Store(_) if self.real_time && Deadlines::is_large(io.len) => {
+                return self.move_large(io, host, reactor);
+            }
+            Backend::Store(store) => Some(serve(store, io, host)),
+            Backend::Direct(direct) => direct.start(*io, self.machine, host, reactor),
+            Backend::Remote(remote) => remote.start(*io, self.machine, host),
+        };
+        if let Some(status) = answer {
+            self.complete(io.slot, status, host);
+        }
+    }
+
+    /// Moves so many bytes that it is begun before the command is due, and that it is worth knowing how long it takes.
+    fn move_large<H: Host>(&mut self, io: &Io, host: &mut H, reactor: &mut Reactor) {
+        let Backend::Store(store) = &mut *self.backend else { return };
+        let timed = self.machine.due(io.slot).is_some() && matches!(io.op, Op::Read | Op::Write | Op::Compare);
+        let begun = if timed { reactor.now() } else { self.now };
+        let status = serve(store, io, host);
+        if !timed {
+            return self.complete(io.slot, status, host);
+        }
+        let now = reactor.now();
+        self.machine.set_lead(self.deadlines.learn(io.len, now.saturating_sub(begun)));
+        self.deadlines.complete_when_due((now, io.slot, status), self.machine, host, self.none);
     }
 }
 
@@ -378,95 +501,8 @@ fn serve<H: Host>(store: &mut Store, io: &Io, host: &mut H) -> Status {
     result.err().unwrap_or(Status::SUCCESS)
 }
 
-/// The drives of a shard.
-#[derive(Default)]
-pub struct Drives {
-    list: Vec<Device>,
-}
-
-impl Drives {
-    /// Adds a drive; its place is the next number.
-    pub fn push(&mut self, mut device: Device) {
-        device.label(self.list.len() as u32);
-        self.list.push(device);
-    }
-
-    /// A drive by its place.
-    pub fn device(&self, index: u32) -> &Device {
-        &self.list[index as usize]
-    }
-
-    /// A drive by its place, to be changed.
-    pub fn device_mut(&mut self, index: u32) -> &mut Device {
-        &mut self.list[index as usize]
-    }
-
-    /// A drive's machine, for connecting, disconnecting and changes.
-    pub fn get(&mut self, index: u32) -> &mut Subsystem {
-        self.list[index as usize].machine_mut()
-    }
-
-    /// Hands a command to its drive.
-    #[inline]
-    pub fn apply<H: Host>(&mut self, index: u32, now: Nanos, event: Event, host: &mut H) {
-        self.list[index as usize].apply(now, event, host);
-    }
-
-    /// Runs every drive that has something to do.
-    #[inline]
-    pub fn run<H: Host>(&mut self, now: Nanos, host: &mut H, reactor: &mut Reactor) -> bool {
-        let mut busy = false;
-        for device in &mut self.list {
-            busy |= device.run(now, host, reactor);
-        }
-        busy
-    }
-
-    /// Queues whose connections the machines want closed.
-    pub fn take_disconnects(&mut self, into: &mut Vec<Owner>) {
-        for device in &mut self.list {
-            into.append(&mut device.disconnects);
-        }
-    }
-
-    /// A file operation has ended; its token says whose.
-    pub fn media_ready<H: Host>(&mut self, ready: Ready, now: Nanos, host: &mut H, reactor: &mut Reactor) {
-        if let Ready::File(done) = ready {
-            let index = Direct::drive_of(done.token) as usize;
-            if let Some(device) = self.list.get_mut(index) {
-                device.file_done(done, now, host, reactor);
-            }
-        }
-    }
-
-    /// When one of them must be run.
-    pub fn next_deadline(&self) -> Nanos {
-        self.list.iter().map(Device::due).min().unwrap_or(Nanos::NEVER)
-    }
-
-    /// One of them waits for something that wakes nobody.
-    pub fn must_poll(&self) -> bool {
-        self.list.iter().any(|d| d.dirty || d.must_poll())
-    }
-
-    /// Upkeep for an idle moment: memory that was deallocated goes back a piece at a time. True while there is more.
-    pub fn background(&mut self) -> bool {
-        self.list.iter_mut().any(|device| match &mut device.backend {
-            Backend::Store(store) => store.background(),
-            _ => false,
-        })
-    }
-
-    /// Ends the work of all; see [`Device::close`].
-    pub fn close(&mut self, now: Nanos) {
-        self.list.iter_mut().for_each(|d| d.close(now));
-    }
-
-    /// None of them executes anything.
-    pub fn is_quiet(&self) -> bool {
-        self.list.iter().all(Device::is_quiet)
-    }
-}
+#[cfg(test)]
+mod timed_tests;
 
 #[cfg(test)]
 #[path = "device_tests.rs"]

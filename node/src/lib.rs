@@ -13,11 +13,13 @@
 pub mod api;
 pub mod config;
 mod control;
+mod deadlines;
 pub mod device;
 mod direct;
 pub mod door;
 pub mod flash;
 pub mod holder;
+mod lateness;
 pub mod local;
 mod node;
 mod remote;

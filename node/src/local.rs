@@ -145,7 +145,8 @@ impl Local {
                 }
             }
         }
-        self.device.run(now, &mut self.hosts, &mut self.reactor);
+        self.device.run(now, &mut self.hosts, &mut self.reactor, Nanos::NEVER);
+        self.device.deadlines().forget();
     }
 
     /// A client's queue pair, polled at `now`.

@@ -3,10 +3,9 @@
 
 use crate::transfer::Transfer;
 use std::collections::VecDeque;
-use weir_controller::{Effects, Event, Host, Io, Subsystem};
+use weir_controller::{Host, Io, SlotId, Subsystem};
 use weir_driver::{Done, Io as Request, IoKind, QueuePair, TransportError};
 use weir_spec::nvme::Status;
-use weir_units::Nanos;
 
 /// See the [module](self).
 pub struct Remote {
@@ -81,8 +80,8 @@ impl Remote {
         }
     }
 
-    /// Sends and reaps; true if anything came back.
-    pub fn poll<H: Host>(&mut self, now: Nanos, machine: &mut Subsystem, host: &mut H, none: &mut Effects) -> bool {
+    /// Sends and reaps; true if anything came back. I/O that has ended is appended.
+    pub fn poll<H: Host>(&mut self, machine: &mut Subsystem, host: &mut H, ended: &mut Vec<(SlotId, Status)>) -> bool {
         if self.in_flight() == 0 {
             return false;
         }
@@ -95,35 +94,29 @@ impl Remote {
         for d in done.drain(..) {
             let Some(mut transfer) = self.active[d.slot as usize].take() else { continue };
             let live = machine.is_live(transfer.io.slot);
-            let ended = transfer.finish(d.status, self.pair.buffer(d.slot), live, host);
+            let status = transfer.finish(d.status, self.pair.buffer(d.slot), live, host);
             self.free.push(d.slot);
-            let ended = ended.or_else(|| self.begin(transfer, machine, host));
-            if let Some(status) = ended {
-                machine.apply(now, Event::Done { slot: transfer.io.slot, status }, host, none);
-            }
+            let status = status.or_else(|| self.begin(transfer, machine, host));
+            ended.extend(status.map(|status| (transfer.io.slot, status)));
         }
         self.done = done;
         while self.broken.is_none() && !self.free.is_empty() {
             let Some(transfer) = self.waiting.pop_front() else { break };
-            if let Some(status) = self.begin(transfer, machine, host) {
-                machine.apply(now, Event::Done { slot: transfer.io.slot, status }, host, none);
-            }
+            let status = self.begin(transfer, machine, host);
+            ended.extend(status.map(|status| (transfer.io.slot, status)));
         }
         if self.broken.is_some() {
-            busy |= self.fail_all(now, machine, host, none);
+            busy |= self.fail_all(machine, ended);
         }
         busy
     }
 
-    fn fail_all<H: Host>(&mut self, now: Nanos, machine: &mut Subsystem, host: &mut H, none: &mut Effects) -> bool {
+    fn fail_all(&mut self, machine: &mut Subsystem, ended: &mut Vec<(SlotId, Status)>) -> bool {
         machine.note_media_fault(false);
         let lost: Vec<Transfer> =
             self.active.iter_mut().filter_map(Option::take).chain(self.waiting.drain(..)).collect();
         self.free = (0..self.active.len() as u32).rev().collect();
-        for transfer in &lost {
-            let event = Event::Done { slot: transfer.io.slot, status: Status::INTERNAL_PATH_ERROR };
-            machine.apply(now, event, host, none);
-        }
+        ended.extend(lost.iter().map(|transfer| (transfer.io.slot, Status::INTERNAL_PATH_ERROR)));
         !lost.is_empty()
     }
 }

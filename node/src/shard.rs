@@ -5,7 +5,8 @@ use crate::door::{Arrival, Cx, Directory, Doors, Kind, nvme_tcp};
 use std::sync::Arc;
 use std::sync::mpsc;
 use weir_controller::Owner;
-use weir_sys::reactor::{Idle, Reactor, Ready, Sender};
+use weir_sys::reactor::{Idle, Reactor, Ready, Sender, WAKE_MARGIN};
+use weir_sys::sched::Waits;
 use weir_units::Nanos;
 
 /// Something another thread wants done with a shard's state, on the shard's own thread.
@@ -54,6 +55,8 @@ pub struct Shard {
     pub peers: Vec<ShardHandle>,
     mailbox: mpsc::Receiver<Call>,
     idle: Idle,
+    waits: Waits,
+    load: Load,
     stopping: Option<Stopping>,
     arrivals: Vec<Arrival>,
     moves: Vec<(u32, nvme_tcp::Moving)>,
@@ -63,6 +66,42 @@ pub struct Shard {
 
 /// How long a stopping shard waits for commands that are being executed.
 const DRAIN: Nanos = Nanos::from_secs(5);
+
+/// How much of its time a shard has something to do.
+#[derive(Default)]
+struct Load {
+    opened: Nanos,
+    last: Nanos,
+    /// Since it began, and what that was when the present second was opened.
+    spent: Nanos,
+    before: Nanos,
+    busy: bool,
+    percent: f64,
+}
+
+/// Over what the load is taken.
+const LOAD_WINDOW: Nanos = Nanos::from_secs(1);
+
+impl Load {
+    /// A turn begins, and with it the one before has ended.
+    #[inline]
+    fn look(&mut self, now: Nanos) {
+        if self.busy {
+            self.spent = self.spent.saturating_add(now.saturating_sub(self.last));
+        }
+        self.last = now;
+        let span = now.saturating_sub(self.opened);
+        if span >= LOAD_WINDOW {
+            self.percent = 100.0 * self.spent.saturating_sub(self.before).get() as f64 / span.get() as f64;
+            (self.opened, self.before) = (now, self.spent);
+        }
+    }
+
+    /// For how long it has had something to do until `now`, in a turn that has.
+    fn spent(&self, now: Nanos) -> Nanos {
+        self.spent.saturating_add(now.saturating_sub(self.last))
+    }
+}
 
 struct Stopping {
     deadline: Nanos,
@@ -104,6 +143,9 @@ impl Shard {
             peers: Vec::new(),
             mailbox,
             idle,
+            // Another thread than the one that will run: see `run`.
+            waits: Waits::new(None, Nanos(0)),
+            load: Load::default(),
             stopping: None,
             arrivals: Vec::with_capacity(4096),
             moves: Vec::new(),
@@ -126,15 +168,27 @@ impl Shard {
         self.stopping = Some(Stopping { deadline: now.saturating_add(DRAIN), done });
     }
 
+    /// How much of the last second (or of what passed since it last had to do) the shard had something to do, in percent, and
+    /// how long its thread has waited for its core since it started; `None` where the kernel does not say.
+    pub fn load(&self) -> (f64, Option<Nanos>) {
+        (self.load.percent, self.waits.is_known().then(|| self.waits.total()))
+    }
+
     /// Turns until stopped.
     pub fn run(mut self) {
+        let start = self.reactor.now();
+        self.waits = Waits::of_this_thread(start);
+        (self.load.opened, self.load.last) = (start, start);
         loop {
             let now = self.reactor.now();
+            self.waits.look(now);
+            self.load.look(now);
             let busy = self.turn(now);
+            self.load.busy = busy;
             if self.finished(now) {
                 break;
             }
-            if self.idle.keep_spinning(now, busy) {
+            if self.idle.keep_spinning(now, busy) || self.is_due_soon(now) {
                 continue;
             }
             if self.doors_found_work_while_arming(now) {
@@ -143,6 +197,7 @@ impl Shard {
             let until = self.next_deadline();
             self.reactor.wait(until, &mut self.ready);
             let now = self.reactor.now();
+            self.waits.woke(now);
             self.dispatch(now);
         }
         self.end();
@@ -168,9 +223,17 @@ impl Shard {
             self.disconnect(owner);
         }
         let cx = cx!(self, now);
-        busy |= self.doors.nvme_tcp.flush(cx);
         busy |= self.doors.vhost_user.flush(cx);
+        // A ring shows its completions from here on, and a connection has got its; what the network then takes is not the
+        // drive's.
+        self.drives.measure(&self.reactor, &mut self.waits, |now| self.load.spent(now));
+        busy |= self.doors.nvme_tcp.flush(cx!(self, now));
         busy
+    }
+
+    /// Too soon to sleep, and to have every queue asked for a kick.
+    fn is_due_soon(&self, now: Nanos) -> bool {
+        self.drives.next_deadline() <= now.saturating_add(WAKE_MARGIN)
     }
 
     fn disconnect(&mut self, owner: Owner) {

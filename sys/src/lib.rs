@@ -7,7 +7,7 @@
 //!            Sender ─wakes──►              messages from other threads
 //!   media    Media {Store {Null, Ram}, File}
 //!   memory   GuestMemory                  a front end's memory, mapped; the Memory port of weir-session
-//!   sched    cores, run-queue wait, who is at the other end of a socket and how the kernel ranks it
+//!   sched    cores, run-queue wait and when it was, who is at the other end of a socket and how the kernel ranks it
 //!   crc      CRC32C for NVMe/TCP digests
 //!   transport  queue pairs over sockets and shared rings, for `weir bench` and for drives made of drives
 //! ```

@@ -1,5 +1,6 @@
 //! What the API asks of a node.
 
+use super::timing::DeviceStats;
 use super::types::{DevicePatch, DeviceStatus, ExportStatus, Status, TenantPatch, TenantStatus};
 use std::fmt;
 
@@ -39,6 +40,8 @@ pub trait Control: Send + Sync + 'static {
     fn status(&self) -> Result<Status, Refusal>;
     /// All drives, in the order of the configuration.
     fn devices(&self) -> Result<Vec<DeviceStatus>, Refusal>;
+    /// How well a drive keeps its modelled times; `reset`: and from now on anew.
+    fn device_stats(&self, name: &str, reset: bool) -> Result<DeviceStats, Refusal>;
     /// All tenants, in the order of the configuration.
     fn tenants(&self) -> Result<Vec<TenantStatus>, Refusal>;
     /// All exports, in the order of the configuration.

@@ -1,5 +1,6 @@
 //! `/metrics`: the Prometheus text format, version 0.0.4.
 
+use super::timing::TimingState;
 use super::types::{Counters, State, Status};
 use std::fmt::Write;
 
@@ -39,9 +40,14 @@ pub(super) fn text(status: &Status) -> String {
     for shard in &status.shards {
         cpu.sample(&[("core", &shard.core.to_string())], shard.cpu_s);
     }
+    let mut busy = Family::new(&mut out, "weir_shard_busy_percent", "gauge", "Share of the last second with work.");
+    for shard in &status.shards {
+        busy.sample(&[("core", &shard.core.to_string())], shard.busy_pct);
+    }
     let devices: Vec<_> = status.devices.iter().map(|d| (d.name.as_str(), &d.io)).collect();
     let tenants: Vec<_> = status.tenants.iter().map(|t| (t.name.as_str(), &t.io)).collect();
     gauges(&mut out, status);
+    timing(&mut out, status);
     let names = ["weir_device_commands_total", "weir_device_bytes_total", "weir_device_errors_total"];
     io(&mut out, names, "device", &devices);
     let names = ["weir_tenant_commands_total", "weir_tenant_bytes_total", "weir_tenant_errors_total"];
@@ -71,6 +77,34 @@ fn gauges(out: &mut String, status: &Status) {
         let address = export.addresses.join(" ");
         let labels = [("device", export.device.as_str()), ("door", &export.door), ("address", &address)];
         family.sample(&labels, export.clients);
+    }
+}
+
+/// Of the drives that have completed something with a modelled time.
+fn timing(out: &mut String, status: &Status) {
+    let drives: Vec<_> = status.devices.iter().filter_map(|d| Some((d.name.as_str(), d.timing.as_ref()?))).collect();
+    let help = "I/O commands completed that have a modelled time.";
+    let mut family = Family::new(out, "weir_device_modelled_completions_total", "counter", help);
+    for (name, t) in &drives {
+        family.sample(&[("device", name)], t.completions);
+    }
+    let help = "Completions later than modelled; net: without the time in which the thread waited for its core.";
+    let mut family = Family::new(out, "weir_device_late_completions_total", "counter", help);
+    for (name, t) in &drives {
+        family.sample(&[("device", name), ("over", "5us"), ("time", "raw")], t.over_5us);
+        family.sample(&[("device", name), ("over", "20us"), ("time", "raw")], t.over_20us);
+        family.sample(&[("device", name), ("over", "5us"), ("time", "net")], t.net_over_5us);
+        family.sample(&[("device", name), ("over", "20us"), ("time", "net")], t.net_over_20us);
+    }
+    let help = "1 while a drive cannot keep its modelled times.";
+    let mut family = Family::new(out, "weir_device_overloaded", "gauge", help);
+    for (name, t) in &drives {
+        family.sample(&[("device", name)], u8::from(t.state == TimingState::Overloaded));
+    }
+    let help = "Time in which a drive could not keep its modelled times.";
+    let mut family = Family::new(out, "weir_device_overloaded_seconds_total", "counter", help);
+    for (name, t) in &drives {
+        family.sample(&[("device", name)], t.overloaded_s);
     }
 }
 

@@ -14,6 +14,7 @@ mod metrics;
 pub mod openapi;
 mod routes;
 mod server;
+mod timing;
 mod types;
 
 #[cfg(test)]
@@ -22,6 +23,7 @@ mod tests;
 pub use control::{Control, Refusal};
 pub use routes::router;
 pub use server::{Bound, Running};
+pub use timing::{Bucket, CompletionError, DeviceStats, Quantiles, Timing, TimingState};
 pub use types::{
     ClientStatus, Counters, DevicePatch, DeviceStatus, DoorStatus, ErrorBody, ExportStatus, ShardStatus, SharesPatch,
     State, Status, TenantPatch, TenantStatus,

@@ -28,6 +28,16 @@ fn paths() -> Value {
                 "set_device", "Change a drive's arbitration or size while I/O runs; what is left out stays.", "DevicePatch", "Device",
             ),
         },
+        "/v1/devices/{name}/stats": {
+            "parameters": [name_parameter()],
+            "get": named(operation("device_stats", "How well a drive keeps its modelled times.", "DeviceStats")),
+        },
+        "/v1/devices/{name}/stats/reset": {
+            "parameters": [name_parameter()],
+            "post": named(operation(
+                "reset_device_stats", "Begin to measure anew; the answer is what was measured until now.", "DeviceStats",
+            )),
+        },
         "/v1/tenants": { "get": list("tenants", "All tenants.", "Tenant") },
         "/v1/tenants/{name}": {
             "parameters": [name_parameter()],
@@ -131,6 +141,10 @@ fn number(description: &str) -> Value {
     json!({ "type": "integer", "minimum": 0, "description": description })
 }
 
+fn real(description: &str) -> Value {
+    json!({ "type": "number", "minimum": 0, "description": description })
+}
+
 fn between(least: u64, most: u64, description: &str) -> Value {
     json!({ "type": "integer", "minimum": least, "maximum": most, "description": description })
 }
@@ -181,7 +195,8 @@ fn schemas() -> Value {
         "Shard": object(&[
             ("core", number("The CPU it runs on.")),
             ("poll", flag("It never sleeps.")),
-            ("cpu_s", json!({ "type": "number", "description": "CPU time used, in seconds." })),
+            ("cpu_s", real("CPU time used, in seconds.")),
+            ("busy_pct", real("Percent of the last second in which it had something to do.")),
         ]),
         "Door": object(&[
             ("kind", text("nvme-tcp")),
@@ -203,6 +218,16 @@ fn schemas() -> Value {
             ("quanta", shares(&quantum())),
         ]),
         "Device": device(),
+        "Timing": timing(),
+        "DeviceStats": device_stats(),
+        "CompletionError": completion_error(),
+        "Quantiles": object(&[
+            ("mean", real("Mean.")),
+            ("p50", number("Median.")),
+            ("p99", number("99 of 100 are no larger.")),
+            ("p999", number("999 of 1000 are no larger.")),
+            ("max", number("Largest.")),
+        ]),
         "Client": client(),
         "Tenant": tenant(),
         "Export": export(),
@@ -226,7 +251,7 @@ fn status() -> Value {
         ("version", text("Weir's version.")),
         ("pid", number("Process id.")),
         ("state", words(&["serving", "draining"])),
-        ("uptime_s", json!({ "type": "number", "description": "Seconds since it began to serve." })),
+        ("uptime_s", real("Seconds since it began to serve.")),
         ("api", texts("Where the API listens.")),
         ("shards", array("Shard")),
         ("doors", array("Door")),
@@ -255,7 +280,53 @@ fn device() -> Value {
         ("queues", number("I/O queues that exist now.")),
         ("io", reference("Counters")),
         ("fault?", text("What has broken its media first; absent while all is well.")),
+        ("timing?", reference("Timing")),
         ("clients", array("Client")),
+    ])
+}
+
+fn timing() -> Value {
+    object(&[
+        ("state", words(&["on-time", "late", "overloaded", "starved"])),
+        ("state_s", real("For how many seconds that has been so.")),
+        ("late_pct", real("Percent of the last quarter of a second's completions that were over 5 us late.")),
+        ("net_late_pct", real("The same, net of run-queue wait.")),
+        ("completions", number("Completions that were measured.")),
+        ("over_5us", number("Of these, over 5 us late.")),
+        ("over_20us", number("Over 20 us late.")),
+        ("net_over_5us", number("Over 5 us late, net of run-queue wait.")),
+        ("net_over_20us", number("Over 20 us late, net of run-queue wait.")),
+        ("overloads", number("How many times it was overloaded.")),
+        ("overloaded_s", real("For how many seconds it was overloaded in all.")),
+    ])
+}
+
+fn device_stats() -> Value {
+    object(&[
+        ("device", text("The drive.")),
+        ("core", number("The CPU of its reactor.")),
+        ("poll", flag("That reactor never sleeps.")),
+        ("core_busy_pct", real("Percent of the last second in which that reactor had something to do.")),
+        ("core_wait_s?", real("For how many seconds its thread has been ready to run without a core.")),
+        ("timing?", reference("Timing")),
+        ("completion_error?", reference("CompletionError")),
+    ])
+}
+
+fn completion_error() -> Value {
+    object(&[
+        ("measured_s", real("For how many seconds has been measured.")),
+        ("raw_ns", reference("Quantiles")),
+        ("net_ns", reference("Quantiles")),
+        (
+            "buckets",
+            json!({ "type": "array", "items": object(&[
+                ("from_ns", number("Late by so much or more.")),
+                ("to_ns?", number("And by less than this.")),
+                ("raw", number("Completions.")),
+                ("net", number("Completions, net of run-queue wait.")),
+            ]) }),
+        ),
     ])
 }
 

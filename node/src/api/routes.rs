@@ -35,10 +35,12 @@ pub fn router(control: Node, local_only: bool) -> Router {
 }
 
 /// Every path there is.
-pub(super) const PATHS: [&str; 9] = [
+pub(super) const PATHS: [&str; 11] = [
     "/v1/status",
     "/v1/devices",
     "/v1/devices/{name}",
+    "/v1/devices/{name}/stats",
+    "/v1/devices/{name}/stats/reset",
     "/v1/tenants",
     "/v1/tenants/{name}",
     "/v1/exports",
@@ -52,6 +54,8 @@ fn methods(path: &str) -> MethodRouter<Node> {
         "/v1/status" => get(status),
         "/v1/devices" => get(devices),
         "/v1/devices/{name}" => get(device).patch(set_device),
+        "/v1/devices/{name}/stats" => get(device_stats),
+        "/v1/devices/{name}/stats/reset" => post(reset_device_stats),
         "/v1/tenants" => get(tenants),
         "/v1/tenants/{name}" => get(tenant).patch(set_tenant),
         "/v1/exports" => get(exports),
@@ -119,6 +123,14 @@ async fn device(State(node): State<Node>, Path(name): Path<String>) -> Answer<im
     let found = ask(node, |c| c.devices()).await?;
     let names: Vec<String> = found.iter().map(|d| d.name.clone()).collect();
     found.into_iter().find(|d| d.name == name).map(Json).ok_or_else(|| missing("device", &name, &names))
+}
+
+async fn device_stats(State(node): State<Node>, Path(name): Path<String>) -> Answer<impl Serialize> {
+    ask(node, move |c| c.device_stats(&name, false)).await.map(Json)
+}
+
+async fn reset_device_stats(State(node): State<Node>, Path(name): Path<String>) -> Answer<impl Serialize> {
+    ask(node, move |c| c.device_stats(&name, true)).await.map(Json)
 }
 
 async fn tenant(State(node): State<Node>, Path(name): Path<String>) -> Answer<impl Serialize> {

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::config::{Address, Arbitration, ClassFrom, Cost, Mechanism, Shares};
+use crate::lateness::Lateness;
 use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -9,12 +10,15 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
+use weir_sys::sched::Waits;
+use weir_units::Nanos;
 
 /// A node of one drive and two tenants that does what it is told.
 struct Fake {
     arbitration: Mutex<Arbitration>,
     tenants: Mutex<Vec<TenantStatus>>,
     shutdowns: AtomicU32,
+    resets: AtomicU32,
 }
 
 impl Fake {
@@ -30,7 +34,12 @@ impl Fake {
             io: Counters { reads: 1, writes: 2, others: 3, read_bytes: 4, written_bytes: 5, errors: 6 },
         });
         let arbitration = Mutex::new(Arbitration::default());
-        Arc::new(Fake { arbitration, tenants: Mutex::new(tenants.into()), shutdowns: AtomicU32::new(0) })
+        Arc::new(Fake {
+            arbitration,
+            tenants: Mutex::new(tenants.into()),
+            shutdowns: AtomicU32::new(0),
+            resets: AtomicU32::new(0),
+        })
     }
 
     fn device(&self) -> DeviceStatus {
@@ -52,7 +61,24 @@ impl Fake {
             queues: 4,
             io: Counters::default(),
             fault: None,
+            timing: Some(self.timing()),
             clients: Vec::new(),
+        }
+    }
+
+    fn timing(&self) -> Timing {
+        Timing {
+            state: TimingState::Overloaded,
+            state_s: 34.5,
+            late_pct: 62.0,
+            net_late_pct: 61.0,
+            completions: 1000,
+            over_5us: 620,
+            over_20us: 300,
+            net_over_5us: 610,
+            net_over_20us: 290,
+            overloads: 2,
+            overloaded_s: 40.0,
         }
     }
 }
@@ -66,7 +92,7 @@ impl Control for Fake {
             state: State::Serving,
             uptime_s: 1.5,
             api: vec!["unix:x".into()],
-            shards: vec![ShardStatus { core: 0, poll: false, cpu_s: 0.25 }],
+            shards: vec![ShardStatus { core: 0, poll: false, cpu_s: 0.25, busy_pct: 97.5 }],
             doors: vec![DoorStatus { kind: "nvme-tcp".into(), listen: vec!["127.0.0.1:4420".into()], connections: 3 }],
             devices: self.devices()?,
             tenants: self.tenants()?,
@@ -94,6 +120,26 @@ impl Control for Fake {
             clients: 1,
         };
         Ok(vec![export("nvme-tcp", None), export("vhost-user", Some("gold"))])
+    }
+
+    fn device_stats(&self, name: &str, reset: bool) -> Result<DeviceStats, Refusal> {
+        if name != "ssd0" {
+            return Err(Refusal::NotFound(format!("there is no device \"{name}\"")));
+        }
+        self.resets.fetch_add(u32::from(reset), Ordering::SeqCst);
+        let (mut lateness, mut waits) = (Lateness::new(Nanos(0)), Waits::new(None, Nanos(0)));
+        for late in [0, 249, 300, 4_999, 5_001, 30_000, 99_000_000] {
+            lateness.record(Nanos(100), (Nanos(100 + late), Nanos(0)), &mut waits);
+        }
+        Ok(DeviceStats {
+            device: name.into(),
+            core: 0,
+            poll: true,
+            core_busy_pct: 12.5,
+            core_wait_s: Some(0.25),
+            timing: Some(lateness.summary(Nanos(1)).into()),
+            completion_error: Some(CompletionError::new(&lateness, Nanos::from_secs(2))),
+        })
     }
 
     fn set_device(&self, name: &str, patch: &DevicePatch) -> Result<DeviceStatus, Refusal> {
@@ -228,6 +274,40 @@ fn shares_change_and_what_is_left_out_stays() {
 }
 
 #[test]
+fn completion_times_are_told_and_measured_anew() {
+    let served = Served::new("timing");
+    assert_eq!(served.get("/v1/devices/ssd0")["timing"]["state"], "overloaded");
+    let stats = served.get("/v1/devices/ssd0/stats");
+    assert_eq!(
+        serde_json::from_value::<DeviceStats>(stats.clone()).unwrap(),
+        served.fake.device_stats("ssd0", false).unwrap()
+    );
+    let timing = &stats["timing"];
+    assert_eq!([&timing["completions"], &timing["over_5us"], &timing["net_over_20us"]], [7, 3, 2]);
+    let error = &stats["completion_error"];
+    assert_eq!((&error["raw_ns"]["max"], &error["measured_s"]), (&json!(99_000_000), &json!(2.0)));
+    let bucket = |from: u64, to: Option<u64>, n: u64| match to {
+        Some(to) => json!({ "from_ns": from, "to_ns": to, "raw": n, "net": n }),
+        None => json!({ "from_ns": from, "raw": n, "net": n }),
+    };
+    let wanted = [
+        bucket(0, Some(250), 2),
+        bucket(250, Some(500), 1),
+        bucket(2_000, Some(5_000), 2),
+        bucket(20_000, Some(50_000), 1),
+        bucket(10_000_000, None, 1),
+    ];
+    // 5001 lies in a fine bucket that begins at 4992.
+    assert_eq!(error["buckets"], json!(wanted));
+    assert_eq!(served.fake.resets.load(Ordering::SeqCst), 0);
+    let (code, answer) = served.ask(&with_body("POST", "/v1/devices/ssd0/stats/reset", "application/json", ""));
+    assert_eq!((code, serde_json::from_str::<Value>(&answer).unwrap()), (200, stats));
+    assert_eq!(served.fake.resets.load(Ordering::SeqCst), 1);
+    let (code, answer) = served.ask(&with_body("GET", "/v1/devices/x/stats", "application/json", ""));
+    assert!(code == 404 && answer.contains("no device"), "{code} {answer}");
+}
+
+#[test]
 fn wrong_values_are_refused_in_json() {
     let served = Served::new("wrong");
     for (path, body, code, error) in [
@@ -325,6 +405,12 @@ fn metrics_are_prometheus_text() {
         "weir_up{node=\"n1\",version=\"0\"} 1",
         "weir_shard_cpu_seconds_total{core=\"0\"} 0.25",
         "weir_device_capacity_bytes{device=\"ssd0\"} 1073741824",
+        "weir_shard_busy_percent{core=\"0\"} 97.5",
+        "weir_device_modelled_completions_total{device=\"ssd0\"} 1000",
+        "weir_device_late_completions_total{device=\"ssd0\",over=\"5us\",time=\"raw\"} 620",
+        "weir_device_late_completions_total{device=\"ssd0\",over=\"20us\",time=\"net\"} 290",
+        "weir_device_overloaded{device=\"ssd0\"} 1",
+        "weir_device_overloaded_seconds_total{device=\"ssd0\"} 40",
         "weir_tenant_commands_total{tenant=\"gold\",op=\"write\"} 2",
         "weir_tenant_bytes_total{tenant=\"sil\\\"ver\",op=\"read\"} 4",
         "weir_tenant_errors_total{tenant=\"gold\"} 6",
@@ -370,6 +456,7 @@ fn answers_are_as_described() {
     let check =
         |schema: &str, value: Value| fits(&document, &document["components"]["schemas"][schema], &value, schema);
     check("Status", serde_json::to_value(fake.status().unwrap()).unwrap());
+    check("DeviceStats", serde_json::to_value(fake.device_stats("ssd0", false).unwrap()).unwrap());
     check("Error", serde_json::to_value(ErrorBody { error: "x".into() }).unwrap());
     check("TenantPatch", json!({ "class": "low", "weight": 3 }));
     let weights = Some(SharesPatch { high: Some(1), medium: None, low: None });

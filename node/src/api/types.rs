@@ -1,5 +1,6 @@
 //! The JSON of the API.
 
+use super::timing::Timing;
 use crate::config::{Arbitration, ClassFrom, Cost, Mechanism, Shares};
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -49,6 +50,9 @@ pub struct ShardStatus {
     pub poll: bool,
     /// CPU time used since it started, in seconds.
     pub cpu_s: f64,
+    /// Percent of the last second in which it had something to do.
+    #[serde(default)]
+    pub busy_pct: f64,
 }
 
 /// A listening door.
@@ -92,7 +96,7 @@ impl Counters {
 }
 
 /// One drive.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DeviceStatus {
     /// Its name.
     pub name: String,
@@ -129,6 +133,9 @@ pub struct DeviceStatus {
     /// What has broken its media first, and what that means; absent while all is well.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fault: Option<String>,
+    /// How well it keeps its modelled times; absent before it has completed a command that has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timing: Option<Timing>,
     /// Who is connected.
     #[serde(default)]
     pub clients: Vec<ClientStatus>,

@@ -121,7 +121,7 @@ impl From<io::Error> for ReactorError {
 
 /// How early `wait` returns before its deadline: a sleeping thread wakes up late by tens of microseconds, so the last stretch
 /// is the caller's to spin.
-const WAKE_MARGIN: Nanos = Nanos::from_micros(60);
+pub const WAKE_MARGIN: Nanos = Nanos::from_micros(60);
 
 /// See the [module](self).
 pub struct Reactor {

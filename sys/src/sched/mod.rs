@@ -1,5 +1,11 @@
 //! What the scheduler knows: cores, time spent waiting for one, and the priority of who is at the other end of a socket.
 
+mod spin;
+mod waits;
+
+pub use spin::spin;
+pub use waits::{Delay, Waits};
+
 use rustix::fs::{Mode, OFlags};
 use rustix::thread::CpuSet;
 use std::io;
