@@ -19,6 +19,9 @@ pub struct Spread {
 }
 
 impl Series {
+    /// No round yet.
+    pub const EMPTY: Series = Series(Vec::new());
+
     /// Adds a round.
     pub fn push(&mut self, value: f64) {
         self.0.push(value);

@@ -5,6 +5,7 @@
 //!   tcp    weir up + weir bench          ⇄  bare sockets of the same sizes (bare.rs)       core 0 serves, core 1 asks
 //!   vhost  weir up + weir bench          ⇄  qemu-storage-daemon + weir bench               core 0 serves, core 1 asks
 //!   flash  core/flash, a closed loop in virtual time       ⇄  an event-queue simulator of the same drive (naive.rs)
+//!   realtime  weir up with a modelled service time  ⇄  a bare spinning loop with such deadlines  completion-time error
 //! ```
 //! Contestants run in turn, round after round, so that what changes on the machine meets all of them; figures are medians
 //! over the rounds with the lowest and the highest. Who does not run is stopped (SIGSTOP): a spinning server would take
@@ -15,10 +16,12 @@
 mod bare;
 mod client;
 mod core;
+mod decision;
 mod figure;
 mod flash;
 mod naive;
 mod probe;
+mod realtime;
 mod rig;
 mod servers;
 mod tcp;
@@ -52,6 +55,8 @@ enum What {
     Vhost,
     /// The flash model in virtual time against an event queue
     Flash,
+    /// How exactly modelled times are kept, against a bare spinning loop
+    Realtime,
     /// All of them
     All,
 }
@@ -150,11 +155,12 @@ fn run(cli: &Cli) -> Result<Vec<Report>, BenchError> {
     let mut reports = Vec::new();
     let wanted = |w| cli.what == w || cli.what == What::All;
     type Measure = fn(&Setup) -> Result<Report, BenchError>;
-    let all: [(What, Measure); 4] = [
+    let all: [(What, Measure); 5] = [
         (What::Core, core::measure),
         (What::Tcp, tcp::measure),
         (What::Vhost, vhost::measure),
         (What::Flash, flash::measure),
+        (What::Realtime, realtime::measure),
     ];
     for (_, measure) in all.into_iter().filter(|(w, _)| wanted(*w)) {
         let report = measure(&cli.setup)?;

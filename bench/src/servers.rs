@@ -109,6 +109,8 @@ pub struct Weir {
     pub tcp: String,
     /// Bench target of the vhost-user door.
     pub vhost: String,
+    /// Address of its API.
+    pub api: String,
 }
 
 const NQN: &str = "nqn.2026-11.io.weir:bench:ssd0";
@@ -119,11 +121,19 @@ impl Weir {
     /// # Errors
     /// It does not start.
     pub fn start(setup: &Setup, scratch: &Scratch) -> Result<Self, BenchError> {
+        Self::start_with(setup, scratch, "")
+    }
+
+    /// With more keys of the device.
+    ///
+    /// # Errors
+    /// It does not start.
+    pub fn start_with(setup: &Setup, scratch: &Scratch, keys: &str) -> Result<Self, BenchError> {
         let (api, socket) = (scratch.path("api.sock"), scratch.path("vhost.sock"));
         let port = free_port()?;
         let config = format!(
             "[node]\nname = \"bench\"\napi = \"unix:{}\"\ncores = [{}]\n\
-             [[device]]\nname = \"ssd0\"\nkind = \"ram\"\ncapacity = \"{}\"\nblock_size = 4096\nnqn = \"{NQN}\"\n\
+             [[device]]\nname = \"ssd0\"\nkind = \"ram\"\ncapacity = \"{}\"\nblock_size = 4096\nnqn = \"{NQN}\"\n{keys}\n\
              [[tenant]]\nname = \"all\"\nclass = \"high\"\nhosts = [\"*\"]\n\
              [[export]]\ndevice = \"ssd0\"\ndoor = \"nvme-tcp\"\n\
              [[export]]\ndevice = \"ssd0\"\ndoor = \"vhost-user:{}\"\ntenant = \"all\"\n\
@@ -143,6 +153,7 @@ impl Weir {
             server,
             tcp: format!("nvme-tcp://127.0.0.1:{port}/{NQN}?ns=1"),
             vhost: format!("vhost-user:{}", socket.display()),
+            api: format!("unix:{}", api.display()),
         };
         write_full(setup, &weir.vhost)?;
         Ok(weir)

@@ -37,6 +37,8 @@ pub struct Setup {
     pub socket_keys: String,
     /// Keys of `[door.nvme-tcp]` besides listen.
     pub tcp: String,
+    /// `cores` of the node.
+    pub cores: String,
     /// More arguments of `weir up`.
     pub args: Vec<String>,
 }
@@ -52,6 +54,7 @@ impl Default for Setup {
             sockets: Vec::new(),
             socket_keys: String::new(),
             tcp: String::new(),
+            cores: "[0]".into(),
             args: Vec::new(),
         }
     }
@@ -80,9 +83,9 @@ impl Setup {
     /// The configuration file. The first tenant is also the guest's and everybody else's.
     fn toml(&self, port: u16) -> String {
         let mut text = format!(
-            "[node]\nname = \"e2e\"\napi = \"unix:weir.sock\"\ncores = [0]\n\n\
+            "[node]\nname = \"e2e\"\napi = \"unix:weir.sock\"\ncores = {}\n\n\
              [[device]]\nname = \"ssd0\"\nnqn = \"{NQN}\"\nmedia = \"{}\"\ncapacity = \"{}\"\n{}\n",
-            self.media, self.capacity, self.device
+            self.cores, self.media, self.capacity, self.device
         );
         for (i, (name, class, keys)) in self.tenants.iter().enumerate() {
             let others = if i == 0 { format!(", \"{GUEST_HOST}\", \"*\"") } else { String::new() };

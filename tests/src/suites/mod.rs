@@ -10,6 +10,7 @@ mod guest_zns;
 mod hostile_tcp;
 mod hostile_vhost;
 mod libblkio;
+mod realtime;
 mod shares;
 mod virtio_driver;
 
@@ -30,6 +31,7 @@ pub fn all() -> Vec<Test> {
         guest_zns::tests(),
         guest_vhost::tests(),
         shares::tests(),
+        realtime::tests(),
     ]
     .into_iter()
     .flatten()
