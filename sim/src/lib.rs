@@ -16,6 +16,7 @@
 mod client;
 mod host;
 mod job;
+mod open_channel;
 pub mod reproduce;
 mod run;
 mod scenario;
@@ -23,6 +24,7 @@ pub mod trace;
 mod world;
 
 pub use client::Client;
+pub use open_channel::{Collection, HostFtl, HostFtlConfig, HostFtlError, HostFtlWork, HostRequest};
 pub use run::{FlashOutcome, Outcome, Progress, RunError};
 pub use scenario::Scenario;
 pub use world::{Setup, World, WorldError};

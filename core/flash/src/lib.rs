@@ -20,6 +20,7 @@
 //!                          └ Wire       how long bytes take
 //!  ZoneConfig          ──> ZonedFlash   zones instead of a page map, on an Array
 //!  FdpConfig           ──> Fdp          reclaim units and their handles, beside the page map
+//!  OpenChannelConfig   ──> OpenChannel  physical addresses instead of a map, on an Array
 //! ```
 //! A completion that was answered never moves. Work that nobody was told about ([`Promise::Open`]) may be suspended by a
 //! read until somebody asks for its end ([`Array::tell`]).
@@ -52,6 +53,7 @@ mod lun;
 #[cfg(test)]
 mod model;
 mod name;
+mod oc;
 mod power;
 #[cfg(test)]
 mod power_tests;
@@ -83,6 +85,10 @@ pub use host::{Firmware, Host, HostOp, HostTiming};
 pub use image::{IMAGE_KEYS, Image, ImageKeys, ImageSize};
 pub use lun::{OpenEnd, Promise};
 pub use name::UnknownName;
+pub use oc::{
+    AddressFormat, Chunk, ChunkConfig, ChunkError, ChunkState, Chunks, OpenChannel, OpenChannelConfig,
+    OpenChannelError, OpenChannelWork, Outcome, Ppa, Refusal,
+};
 pub use power::PowerLoss;
 pub use precondition::Precondition;
 pub use preset::{CellTimes, Parts, Preset, cell_times, page_type_factors};

@@ -15,6 +15,7 @@ mod fig4;
 mod fig5;
 mod fig6;
 mod html;
+mod move_page;
 #[cfg(test)]
 mod tests;
 
@@ -41,17 +42,20 @@ pub enum Subject {
     FemuFig5,
     /// Latencies under garbage collection.
     FemuFig6a,
+    /// Host collection with and without the page move.
+    FemuMovePage,
 }
 
 impl Subject {
     /// All of them.
-    pub const ALL: [Subject; 6] = [
+    pub const ALL: [Subject; 7] = [
         Subject::FemuFig2a,
         Subject::FemuFig2b,
         Subject::FemuFig3,
         Subject::FemuFig4,
         Subject::FemuFig5,
         Subject::FemuFig6a,
+        Subject::FemuMovePage,
     ];
 
     /// As the command line writes it.
@@ -63,6 +67,7 @@ impl Subject {
             Subject::FemuFig4 => "femu-fig4",
             Subject::FemuFig5 => "femu-fig5",
             Subject::FemuFig6a => "femu-fig6a",
+            Subject::FemuMovePage => "femu-move-page",
         }
     }
 
@@ -75,6 +80,7 @@ impl Subject {
             Subject::FemuFig4 => "16 readers over channels and planes",
             Subject::FemuFig5 => "personalities, and threads over planes, basic against advanced model",
             Subject::FemuFig6a => "read latencies when collection blocks controller, channel or plane",
+            Subject::FemuMovePage => "foreground writes while the host collects, with and without move-page",
         }
     }
 
@@ -95,6 +101,7 @@ impl Subject {
             Subject::FemuFig4 => Ok(fig4::figure()),
             Subject::FemuFig5 => Ok(fig5::figure()),
             Subject::FemuFig6a => Ok(fig6::figure()),
+            Subject::FemuMovePage => Ok(move_page::figure()),
         }
     }
 }

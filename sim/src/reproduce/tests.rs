@@ -32,7 +32,10 @@ fn made(subject: Subject) -> Figure {
     let bad: Vec<String> = figure.rows.iter().filter(|r| !r.ok()).map(|r| format!("{}: {}", r.label, r.ours)).collect();
     assert!(figure.ok(), "{subject}: {bad:#?}");
     assert!(!figure.rows.is_empty() && !figure.about.is_empty() && !figure.charts.is_empty());
-    assert!(figure.rows.iter().all(|r| r.ours.is_finite() && r.paper().is_some() == r.basis().contains('\u{b5}')));
+    assert!(
+        figure.rows.iter().all(|r| r.ours.is_finite()
+            && r.paper().is_some() == (r.basis().contains('\u{b5}') || r.basis().contains("50%")))
+    );
     figure
 }
 
@@ -103,6 +106,14 @@ fn fig6a_order_of_the_modes() {
     let figure = made(Subject::FemuFig6a);
     let (controller, plane) = (ours(&figure, "controller: mean of reads"), ours(&figure, "plane: mean of reads"));
     assert!(plane * 2.0 < controller, "{plane} against {controller}");
+}
+
+#[test]
+fn a_page_move_undoes_the_drop() {
+    let figure = made(Subject::FemuMovePage);
+    assert_eq!(figure.rows.iter().filter_map(Row::paper).collect::<Vec<_>>(), [50.0]);
+    let drop = |how: &str| ours(&figure, &format!("drop under collection, {how}"));
+    assert!(drop("move-page") * 4.0 < drop("host copies"));
 }
 
 #[test]

@@ -29,7 +29,7 @@ pub(crate) use map::{Cut, Event};
 pub(crate) use page::{PageFtl, Point};
 pub(crate) use place::Route;
 pub use place::{Separate, Separation};
-pub(crate) use pool::factory_bad;
+pub(crate) use pool::{Lifetimes, factory_bad};
 pub use spare::Lost;
 pub use victim::{Greedy, PlaneView, Victim, VictimPolicy};
 pub use wear::{Wear, WearPolicy};
