@@ -25,7 +25,7 @@ fn refused(dir: &Path, keys: &str) -> String {
 }
 
 fn write(device: &mut Device, unit: u64) {
-    let operation = Operation { op: Op::Write, offset: unit * 4096, len: 4096, fua: false };
+    let operation = Operation { op: Op::Write, offset: unit * 4096, len: 4096, fua: false, placement: 0 };
     device.flash_mut().unwrap().begin(Nanos(unit), operation);
 }
 

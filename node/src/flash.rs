@@ -109,7 +109,7 @@ impl Service for FlashService {
     #[inline]
     fn begin(&mut self, now: Nanos, operation: Operation) -> Nanos {
         const MASK: u64 = UNIT as u64 - 1;
-        let Operation { op, offset, len, fua } = operation;
+        let Operation { op, offset, len, fua, placement } = operation;
         let end = offset + u64::from(len);
         // Units that are touched, and those that are covered as a whole.
         let (first, behind) = ((offset / u64::from(UNIT)) as u32, end.div_ceil(u64::from(UNIT)) as u32);
@@ -122,14 +122,23 @@ impl Service for FlashService {
                 if (offset | end) & MASK != 0 {
                     ready = self.modify(now, first, behind - 1, (offset & MASK != 0, end & MASK != 0));
                 }
-                self.flash.submit(ready, FlashOp::Write { fua }, first, units)
+                self.flash.submit_hinted(ready, FlashOp::Write { fua }, first, units, placement)
             }
             Op::Flush => self.flash.submit(now, FlashOp::Flush, 0, 0),
             Op::WriteZeroes { .. } | Op::Deallocate => {
                 let kind = if op == Op::Deallocate { FlashOp::Trim } else { FlashOp::WriteZeroes };
-                self.flash.submit(now, kind, whole.0, whole.1.saturating_sub(whole.0))
+                self.flash.submit_hinted(now, kind, whole.0, whole.1.saturating_sub(whole.0), placement)
             }
         }
+    }
+
+    fn placement(&self) -> Option<&Flash> {
+        self.flash.fdp().map(|_| &self.flash)
+    }
+
+    fn placement_mut(&mut self) -> Option<&mut Flash> {
+        self.flash.fdp()?;
+        Some(&mut self.flash)
     }
 
     fn as_any(&self) -> &dyn Any {
@@ -152,7 +161,7 @@ mod tests {
     }
 
     fn operation(op: Op, offset: u64, len: u32) -> Operation {
-        Operation { op, offset, len, fua: false }
+        Operation { op, offset, len, fua: false, placement: 0 }
     }
 
     #[test]

@@ -189,6 +189,7 @@ pub(crate) fn subsystem_config(config: &Config, device: &DeviceConfig) -> contro
             urgent: t.urgent,
             class_from: class_of(class_from),
             weight: t.weight,
+            placement: t.placement,
             hosts,
         }
     });

@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 use weir_spec::nvme::fabrics::{Connect, ConnectData, Disconnect, Property};
+use weir_spec::nvme::fdp;
 use weir_spec::nvme::feature::{Arbitration, FeatureDw10, Quanta, Queues, TemperatureThreshold};
 use weir_spec::nvme::identify::{
     IdentifyController, IdentifyIndependentNamespace, IdentifyNamespace, IdentifyNvmController,
@@ -52,6 +53,20 @@ proptest! {
         comes_back::<IdentifyNamespace>(&bytes);
         comes_back::<IdentifyNvmController>(&bytes);
         comes_back::<IdentifyIndependentNamespace>(&bytes);
+        comes_back::<fdp::ConfigurationsHeader>(&bytes);
+        comes_back::<fdp::Configuration>(&bytes);
+        comes_back::<fdp::HandleDescriptor>(&bytes);
+        comes_back::<fdp::UsageHeader>(&bytes);
+        comes_back::<fdp::UsageDescriptor>(&bytes);
+        comes_back::<fdp::Statistics>(&bytes);
+        comes_back::<fdp::EventsHeader>(&bytes);
+        comes_back::<fdp::Event>(&bytes);
+        comes_back::<fdp::Reallocated>(&bytes);
+        comes_back::<fdp::SupportedEvent>(&bytes);
+        comes_back::<fdp::StatusHeader>(&bytes);
+        comes_back::<fdp::StatusDescriptor>(&bytes);
+        comes_back::<fdp::EnduranceGroup>(&bytes);
+        comes_back::<fdp::DirectiveParameters>(&bytes);
         comes_back::<Smart>(&bytes);
         comes_back::<ErrorEntry>(&bytes);
         comes_back::<FirmwareSlots>(&bytes);

@@ -55,6 +55,8 @@ pub struct TenantConfig {
     pub class_from: ClassFrom,
     /// Its part among tenants of the same class, where bytes are shared; usually 1.
     pub weight: u16,
+    /// The placement handle of its writes that name none (FDP); `None`: 0.
+    pub placement: Option<u8>,
     /// Host NQNs; `*` is any host that no tenant names.
     pub hosts: Vec<String>,
 }
@@ -63,7 +65,15 @@ impl TenantConfig {
     /// A tenant for any host, with the class as default and ceiling.
     pub fn new(name: &str, class: Class) -> Self {
         let hosts = alloc::vec!["*".into()];
-        Self { name: name.into(), class, urgent: false, class_from: ClassFrom::Tenant, weight: 1, hosts }
+        Self {
+            name: name.into(),
+            class,
+            urgent: false,
+            class_from: ClassFrom::Tenant,
+            weight: 1,
+            placement: None,
+            hosts,
+        }
     }
 }
 

@@ -187,8 +187,8 @@ impl Subsystem {
         sq.in_flight += 1;
         let (key, more, cq) = (sq.key, sq.waiting > 0, sq.cq);
         let mdts = sq.mdts;
-        let plan = match command.is(flag::HOLE) {
-            true => Err(Status::ABORT_REQUESTED),
+        let plan = match command.is(flag::HOLE | flag::PLACED) {
+            true => self.plan_flagged(&command, mdts),
             false => namespace::plan(&self.namespaces, &command, mdts),
         };
         let plan = plan.and_then(|plan| match plan.transfer {
@@ -212,6 +212,17 @@ impl Subsystem {
             Err(_) if command.is(flag::HOLE) => self.sq_mut(q).in_flight -= 1,
             Err(status) => self.refuse(q, &command, status, host),
         }
+    }
+
+    /// What an aborted command does (nothing), and a write with a placement identifier.
+    #[cold]
+    fn plan_flagged(&self, command: &Command, mdts: u64) -> Result<Plan, Status> {
+        if command.is(flag::HOLE) {
+            return Err(Status::ABORT_REQUESTED);
+        }
+        // A directive that is not enabled (base 2.1, 8.1.8).
+        self.placement.as_ref().ok_or(Status::INVALID_FIELD.dnr())?;
+        namespace::plan(&self.namespaces, &command.unplaced(), mdts)
     }
 
     /// Whether another command of the queue can be fetched; if not, the queue waits for its completion queue.
@@ -251,7 +262,7 @@ impl Subsystem {
         host: &mut H,
         effects: &mut Effects,
     ) {
-        if plan.zoned {
+        if plan.apart {
             return self.start_zoned(now, (queue, command, plan, data), host);
         }
         let (mut offset, mut len, mut ranges) = (plan.offset, plan.len, NONE);
@@ -278,7 +289,8 @@ impl Subsystem {
         if self.is_instant() {
             effects.push(Effect::Io(io()));
         } else {
-            let due = self.complete_at(now, Operation { op, offset, len, fua });
+            let placement = self.placement_of(now, queue, command, op);
+            let due = self.complete_at(now, Operation { op, offset, len, fua, placement });
             self.slots.delay(id, io(), due);
         }
     }
@@ -405,7 +417,7 @@ impl Subsystem {
             return self.slots.make_ready(id, io);
         }
         let Io { op, offset, len, fua, .. } = io;
-        let due = self.complete_at(now, Operation { op, offset, len, fua });
+        let due = self.complete_at(now, Operation { op, offset, len, fua, placement: 0 });
         self.slots.delay(id, io, due);
     }
 

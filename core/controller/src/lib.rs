@@ -75,6 +75,7 @@ mod io;
 mod manage;
 pub mod model;
 mod namespace;
+mod placement;
 mod queue;
 mod registers;
 mod service;

@@ -3,6 +3,7 @@
 use crate::config::{ClassFrom, Config, Cost, DiscoveryRecord};
 use crate::event::ControllerHandle;
 use crate::namespace::Namespace;
+use crate::placement::Placement;
 use crate::queue::{NONE, Sq};
 use crate::service::{Inside, Operation, Service};
 use crate::stats::{ControllerInfo, DriveStats, QueueInfo, TenantStats, Work};
@@ -11,7 +12,7 @@ use crate::zoned::Space;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use weir_arbiter::{Mechanism, Settings};
-use weir_flash::Zones;
+use weir_flash::{Flash, Zones};
 use weir_spec::nvme::log::{AsyncEvent, critical_warning};
 use weir_spec::nvme::zns::CHANGED_ZONES_MAX;
 use weir_units::{Class, Nanos};
@@ -61,6 +62,7 @@ impl Subsystem {
 
     /// Gives the drive an inside that decides when commands fetched from now on are complete, instead of the fixed latency.
     pub fn set_service(&mut self, service: Box<dyn Service>) {
+        self.placement = service.placement().and_then(Flash::fdp).map(|fdp| Box::new(Placement::new(fdp)));
         self.inside = Inside(Some(service));
     }
 

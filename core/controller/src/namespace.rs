@@ -2,6 +2,7 @@
 
 use crate::config::NamespaceConfig;
 use crate::event::Op;
+use crate::placement::management_bytes;
 use crate::queue::{Command, flag, receive};
 use alloc::vec::Vec;
 use weir_spec::nvme::identify::{NSID_ALL, csi};
@@ -77,8 +78,8 @@ pub(crate) struct Plan {
     pub transfer: u32,
     /// It has nothing to do.
     pub empty: bool,
-    /// Zones decide about it.
-    pub zoned: bool,
+    /// It is decided apart from the common path: by zones, or as I/O management.
+    pub apart: bool,
 }
 
 /// Checks a command and says what it does. `mdts` is in bytes.
@@ -95,6 +96,9 @@ pub(crate) fn plan(namespaces: &Namespaces, command: &Command, mdts: u64) -> Res
         IoOpcode::WRITE_ZEROES => (Op::WriteZeroes { deallocate: command.is(flag::DEALLOCATE) }, false),
         IoOpcode::DATASET_MANAGEMENT => return plan_dataset(namespaces, command),
         IoOpcode::FLUSH => return plan_flush(namespaces, command),
+        IoOpcode::IO_MANAGEMENT_RECEIVE | IoOpcode::IO_MANAGEMENT_SEND => {
+            return plan_management(namespaces, command, mdts);
+        }
         _ => return plan_zones(namespaces, command, mdts),
     };
     let ns = active(namespaces, command.nsid)?;
@@ -104,11 +108,11 @@ pub(crate) fn plan(namespaces: &Namespaces, command: &Command, mdts: u64) -> Res
     }
     let offset = ns.locate(command.slba, command.blocks.into()).ok_or(Status::LBA_OUT_OF_RANGE.dnr())?;
     let len = u32::try_from(len).map_err(|_| Status::INVALID_FIELD.dnr())?;
-    Ok(Plan { op, offset, len, transfer: if moves { len } else { 0 }, empty: false, zoned: ns.zoned })
+    Ok(Plan { op, offset, len, transfer: if moves { len } else { 0 }, empty: false, apart: ns.zoned })
 }
 
 fn plan_flush(namespaces: &Namespaces, command: &Command) -> Result<Plan, Status> {
-    let flush = Plan { op: Op::Flush, offset: 0, len: 0, transfer: 0, empty: false, zoned: false };
+    let flush = Plan { op: Op::Flush, offset: 0, len: 0, transfer: 0, empty: false, apart: false };
     if command.nsid == NSID_ALL {
         return Ok(flush);
     }
@@ -118,7 +122,7 @@ fn plan_flush(namespaces: &Namespaces, command: &Command) -> Result<Plan, Status
 
 fn plan_dataset(namespaces: &Namespaces, command: &Command) -> Result<Plan, Status> {
     let ns = active(namespaces, command.nsid)?;
-    let mut plan = Plan { op: Op::Deallocate, offset: ns.start, len: 0, transfer: 0, empty: false, zoned: false };
+    let mut plan = Plan { op: Op::Deallocate, offset: ns.start, len: 0, transfer: 0, empty: false, apart: false };
     if ns.zoned {
         // A hint that is not followed: only a reset makes room in a zone.
         plan.empty = true;
@@ -135,6 +139,16 @@ fn plan_dataset(namespaces: &Namespaces, command: &Command) -> Result<Plan, Stat
     Ok(plan)
 }
 
+/// I/O management: whether the drive has it is seen when it starts.
+#[cold]
+fn plan_management(namespaces: &Namespaces, command: &Command, mdts: u64) -> Result<Plan, Status> {
+    let ns = active(namespaces, command.nsid)?;
+    let bytes = management_bytes(command)?;
+    let transfer = u32::try_from(bytes).ok().filter(|b| u64::from(*b) <= mdts);
+    let transfer = transfer.ok_or(Status::INVALID_FIELD.dnr())?;
+    Ok(Plan { op: Op::Flush, offset: ns.start, len: 0, transfer, empty: false, apart: true })
+}
+
 /// Zone management and append; no other opcode is known here.
 #[cold]
 fn plan_zones(namespaces: &Namespaces, command: &Command, mdts: u64) -> Result<Plan, Status> {
@@ -145,7 +159,7 @@ fn plan_zones(namespaces: &Namespaces, command: &Command, mdts: u64) -> Result<P
         return Err(inactive.unwrap_or(Status::INVALID_OPCODE.dnr()));
     };
     let invalid = Status::INVALID_FIELD.dnr();
-    let mut plan = Plan { op: Op::Write, offset: ns.start, len: 0, transfer: 0, empty: false, zoned: true };
+    let mut plan = Plan { op: Op::Write, offset: ns.start, len: 0, transfer: 0, empty: false, apart: true };
     match ZonedOpcode(command.opcode) {
         ZonedOpcode::ZONE_APPEND => {
             plan.len = u32::try_from(u64::from(command.blocks) << ns.shift).map_err(|_| invalid)?;

@@ -29,6 +29,8 @@ pub(crate) mod flag {
     pub const HOLE: u8 = 1 << 5;
     /// A request that is not made of whole blocks.
     pub const RAGGED: u8 = 1 << 6;
+    /// A write with the data placement directive: `blocks` is 0-based in its lower half, its upper half the placement identifier.
+    pub const PLACED: u8 = 1 << 7;
 }
 
 /// A parsed I/O command: what is kept of the 64 bytes.
@@ -58,6 +60,8 @@ impl Command {
         // Read, write, compare and flush come first.
         if opcode >= IoOpcode::WRITE_ZEROES.0 {
             (blocks, flags) = parse_other(entry, blocks, flags);
+        } else if cdw12 & nvm::DTYPE == nvm::DTYPE_DATA_PLACEMENT && opcode == IoOpcode::WRITE.0 {
+            (blocks, flags) = (parse_placed(entry), flags | flag::PLACED);
         }
         if entry_flags(entry) & 3 != 0 {
             flags |= flag::FUSED;
@@ -91,9 +95,24 @@ impl Command {
         Self { slba, nsid: request.nsid, blocks, tag: tag.0, cid: tag.0 as u16, opcode: opcode.0, flags }
     }
 
+    /// The same without its placement identifier.
+    pub fn unplaced(&self) -> Self {
+        if self.is(flag::PLACED) {
+            return Self { blocks: (self.blocks & 0xffff) + 1, flags: self.flags & !flag::PLACED, ..*self };
+        }
+        *self
+    }
+
     pub fn is(&self, flag: u8) -> bool {
         self.flags & flag != 0
     }
+}
+
+/// A write's blocks with its placement identifier.
+#[cold]
+fn parse_placed(entry: &[u64; 8]) -> u32 {
+    let dwords = entry[6];
+    dwords as u32 & 0xffff | (dwords >> 48 << 16) as u32
 }
 
 /// The same for the opcodes whose fields are others: blocks and flags.

@@ -4,6 +4,7 @@ use crate::event::Op;
 use alloc::boxed::Box;
 use core::any::Any;
 use core::fmt::Debug;
+use weir_flash::Flash;
 use weir_units::Nanos;
 
 /// A model of the drive's inside (flash, for one). It holds no data and reads no clock: each command is told to it when it
@@ -12,6 +13,14 @@ pub trait Service: Debug + Send + Any {
     /// A command begins at `now`; when it is complete, not before `now`. A deallocation of several ranges is told range by
     /// range.
     fn begin(&mut self, now: Nanos, operation: Operation) -> Nanos;
+    /// Flash with placement handles, where this is some (FDP): [`Operation::placement`] is then a hint for it.
+    fn placement(&self) -> Option<&Flash> {
+        None
+    }
+    /// The same, to change it.
+    fn placement_mut(&mut self) -> Option<&mut Flash> {
+        None
+    }
     /// For whoever knows what it is.
     fn as_any(&self) -> &dyn Any;
     /// The same, to change it.
@@ -29,6 +38,8 @@ pub struct Operation {
     pub len: u32,
     /// Durable when complete.
     pub fua: bool,
+    /// Where a write's data is to lie, as [`weir_flash::Fdp::hint`] has it; 0: nobody said.
+    pub placement: u8,
 }
 
 /// The inside that a drive has, if any.

@@ -6,6 +6,7 @@ use crate::event::{ControllerHandle, Effects, Event, SlotId, SqHandle};
 use crate::host::{Host, Owner};
 use crate::io::Fetched;
 use crate::namespace::{self, Namespace, Namespaces};
+use crate::placement::Placement;
 use crate::queue::{Command, Cq, NONE, Sq};
 use crate::service::Inside;
 use crate::slots::Slots;
@@ -115,6 +116,8 @@ pub struct Subsystem {
     pub(crate) slots: Slots,
     /// What decides when commands are complete; the fixed latency if absent.
     pub(crate) inside: Inside,
+    /// What hosts know of an inside with placement handles.
+    pub(crate) placement: Option<Box<Placement>>,
     /// Commands that left their queue and wait for bytes in flight (or, eagerly fetched, for a slot), in order.
     pub(crate) fetched: VecDeque<Fetched>,
     /// Queues whose connection is to be closed and whose door does not know yet.
@@ -177,6 +180,7 @@ impl Subsystem {
             cqs: Vec::new(),
             slots: Slots::new(config.slots, config.slot_bytes),
             inside: Inside::default(),
+            placement: None,
             fetched: VecDeque::with_capacity(64),
             condemned: VecDeque::new(),
             admin_ready: VecDeque::new(),

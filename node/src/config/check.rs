@@ -48,7 +48,15 @@ pub(super) fn assemble(sink: &Sink, parts: Parts) -> Config {
 /// The tenant of a node whose configuration has none.
 fn everybody() -> TenantConfig {
     let hosts = Vec::new();
-    TenantConfig { name: "default".into(), class: Class::Medium, urgent: false, weight: 1, hosts, any_host: true }
+    TenantConfig {
+        name: "default".into(),
+        class: Class::Medium,
+        urgent: false,
+        weight: 1,
+        placement: None,
+        hosts,
+        any_host: true,
+    }
 }
 
 fn by_tcp(index: usize, device: &DeviceConfig) -> ExportConfig {

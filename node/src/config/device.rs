@@ -62,6 +62,7 @@ pub(super) fn from_query(sink: &Sink, kind: &str, entries: &[Entry]) -> Option<D
     let read = rest(&section, "bench", "local", media, kind == "flash");
     // A query holds no tables, and a load generator writes anywhere.
     section.unoffer("zoned");
+    section.unoffer("fdp");
     section.finish();
     Some(read.device)
 }
@@ -169,6 +170,9 @@ fn is_flash(section: &Section<'_>) -> bool {
 /// What a flash drive cannot have beside its flash.
 fn check_flash(section: &Section<'_>, device: &DeviceConfig) {
     if device.flash.is_none() {
+        if section.table("fdp").is_some() {
+            section.fault("fdp", "only a flash drive has placement handles; write kind = \"flash\" as well");
+        }
         return;
     }
     if section.has("latency") {

@@ -23,12 +23,13 @@ fn the_example_is_valid_and_has_every_key() {
 
 #[test]
 fn no_table_has_a_key_that_does_not_exist() {
-    let sections = ["[node]", "[[device]]", "[device.flash]", "[[tenant]]", "[[export]]", "[door.nvme-tcp]"];
+    let sections =
+        ["[node]", "[[device]]", "[device.flash]", "[device.fdp]", "[[tenant]]", "[[export]]", "[door.nvme-tcp]"];
     for part in GUIDE.split("\n## ").filter(|p| p.starts_with('`')) {
         let heading = sections.iter().find(|h| part.starts_with(&format!("`{h}`"))).expect("a section");
         for key in part.lines().filter_map(|l| l.strip_prefix("| `")).filter_map(|l| l.split('`').next()) {
             // A wrong type is another message than an unknown key.
-            let device = if *heading == "[device.flash]" { "[[device]]\n" } else { "" };
+            let device = if heading.starts_with("[device.") { "[[device]]\nkind = \"flash\"\n" } else { "" };
             let text = format!("{device}{heading}\n{key} = 1979-05-27\n");
             let error = Config::parse(&text, "t", Path::new("/")).expect_err("no key is a date").to_string();
             assert!(error.contains(&format!("{key}: ")) && !error.contains("unknown key"), "{heading} {key}: {error}");

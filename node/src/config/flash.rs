@@ -3,6 +3,7 @@
 //! A profile gives every number, keys change some of them. Keys may stand in `[[device]]` itself as well, where a bench
 //! target's query and `--set device.gc=plane` have them.
 
+use super::fdp;
 use super::read::{Placed, Read, Section, flag, integer, number, one_or_list, size, text, time};
 use super::types::FlashConfig;
 use super::value::Value;
@@ -155,6 +156,9 @@ pub(super) fn read(section: &Section<'_>, is_flash: bool, capacity: Option<Bytes
 
 /// Notes a fault that the flash found, under our name of its key.
 fn refuse(keys: &Keys<'_, '_>, error: &weir_flash::ConfigError) {
+    if fdp::refuse(keys.device, error) {
+        return;
+    }
     let what = error.to_string();
     let theirs = what.split([' ', ',']).next().unwrap_or_default();
     // The capacity is the device's, and follows from what else was given.
@@ -237,6 +241,7 @@ fn timing(keys: &Keys<'_, '_>, config: &mut Config, own: &Config) {
 }
 
 fn translation(keys: &Keys<'_, '_>, config: &mut Config) {
+    config.ftl.fdp = fdp::read(keys.device, &config.geometry);
     let ftl = &mut config.ftl;
     keys.put("mapping", &mut ftl.mapping, named);
     keys.put("gc", &mut ftl.gc.mode, named);
@@ -312,7 +317,10 @@ fn work_blocks(config: &Config) -> u32 {
     let ftl = &config.ftl;
     match ftl.mapping {
         weir_flash::Mapping::Hybrid => ftl.hybrid.log_blocks.saturating_add(4),
-        _ => u32::from(ftl.streams).saturating_add(ftl.gc.start).saturating_add(6),
+        _ => {
+            let handles = ftl.fdp.map_or(0, |fdp| u32::from(fdp.handles) + fdp.persistent.count_ones());
+            u32::from(ftl.streams).saturating_add(handles).saturating_add(ftl.gc.start).saturating_add(6)
+        }
     }
 }
 

@@ -17,6 +17,7 @@ mod document;
 mod door;
 mod error;
 mod export;
+mod fdp;
 mod flash;
 mod node;
 mod print;

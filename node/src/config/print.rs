@@ -1,5 +1,6 @@
 //! A configuration as TOML again, every key spelled out: what `weir config` shows, and what a parse of it gives back.
 
+use super::fdp;
 use super::flash::written;
 use super::types::{Arbitration, Config, DeviceConfig, DoorConfig, ExportConfig, FlashConfig, TenantConfig};
 use std::fmt::Write;
@@ -87,7 +88,12 @@ fn write_device(out: &mut String, device: &DeviceConfig) -> std::fmt::Result {
     if let Some(zoned) = &device.zoned {
         writeln!(out, "zoned = {zoned}")?;
     }
-    device.flash.as_ref().map_or(Ok(()), |flash| write_flash(out, flash))
+    let Some(flash) = &device.flash else { return Ok(()) };
+    write_flash(out, flash)?;
+    match &flash.config.ftl.fdp {
+        Some(fdp) => write!(out, "\n[device.fdp]\n{}", fdp::Printed(fdp, &flash.config.geometry)),
+        None => Ok(()),
+    }
 }
 
 fn write_flash(out: &mut String, flash: &FlashConfig) -> std::fmt::Result {
@@ -145,6 +151,9 @@ fn write_arbitration(out: &mut String, arbitration: &Arbitration) -> std::fmt::R
 fn write_tenant(out: &mut String, tenant: &TenantConfig) -> std::fmt::Result {
     writeln!(out, "\n[[tenant]]\nname = {}\nclass = {}", string(&tenant.name), string(tenant.class))?;
     writeln!(out, "urgent = {}\nweight = {}", tenant.urgent, tenant.weight)?;
+    if let Some(handle) = tenant.placement {
+        writeln!(out, "placement = {handle}")?;
+    }
     let any = tenant.any_host.then_some("*");
     writeln!(out, "hosts = {}", strings(tenant.hosts.iter().map(String::as_str).chain(any)))
 }

@@ -4,6 +4,7 @@ use super::node::element_name;
 use super::read::{Placed, Read, Section, flag, integer, one_or_list, quoted, text, word};
 use super::types::TenantConfig;
 use super::value::Value;
+use weir_flash::FdpConfig;
 use weir_units::Class;
 
 /// NQNs have at most 223 bytes (NVMe base 2.0, section 4.5).
@@ -35,6 +36,8 @@ fn read(section: &Section<'_>) -> TenantRead {
         section.fault("class", "urgent goes before everybody else; write urgent = true as well to allow it");
     }
     let weight = section.or("weight", 1, integer(1..=256)) as u16;
+    let handle = integer(0..=u64::from(FdpConfig::MAX_HANDLES) - 1);
+    let placement = section.get("placement", |v| Ok(handle(v)? as u8));
     let mut hosts = section.placed("hosts", one_or_list(host));
     let any_host = hosts.as_ref().is_some_and(|h| h.value.iter().any(|n| n == "*"));
     let named = hosts.as_mut().map(|h| h.value.iter().filter(|n| *n != "*").cloned().collect());
@@ -47,6 +50,7 @@ fn read(section: &Section<'_>) -> TenantRead {
         class,
         urgent,
         weight,
+        placement,
         hosts: named.unwrap_or_default(),
         any_host,
     };

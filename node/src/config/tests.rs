@@ -673,7 +673,7 @@ prop_compose! {
     ) -> TenantConfig {
         let class = Class::ALL[class];
         let hosts = hosts.iter().enumerate().map(|(i, h)| format!("nqn.{index}.{i}.{h}")).collect();
-        TenantConfig { name: format!("t{index}"), class, urgent: urgent || class == Class::Urgent, weight, hosts, any_host: index == 0 }
+        TenantConfig { name: format!("t{index}"), class, urgent: urgent || class == Class::Urgent, weight, placement: (weight % 3 == 0).then_some(weight as u8 % 32), hosts, any_host: index == 0 }
     }
 }
 

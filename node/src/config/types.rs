@@ -283,6 +283,8 @@ pub struct TenantConfig {
     pub urgent: bool,
     /// Its share among the tenants of its class, 1 to 256.
     pub weight: u16,
+    /// The placement handle of its writes that name none, on drives that have handles.
+    pub placement: Option<u8>,
     /// Host NQNs that are this tenant's.
     pub hosts: Vec<String>,
     /// Hosts that are nobody else's are this tenant's (`"*"`).

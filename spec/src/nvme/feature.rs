@@ -29,6 +29,10 @@ pub mod fid {
     pub const KEEP_ALIVE: u8 = 0x0f;
     /// I/O command set profile.
     pub const COMMAND_SET_PROFILE: u8 = 0x19;
+    /// Flexible data placement (base 2.1, 5.1.25.1.20).
+    pub const FDP: u8 = 0x1d;
+    /// FDP events (base 2.1, 5.1.25.1.21).
+    pub const FDP_EVENTS: u8 = 0x1e;
     /// Host identifier.
     pub const HOST_ID: u8 = 0x81;
     /// Vendor specific: the quanta of deficit round robin ([`super::Quanta`]).

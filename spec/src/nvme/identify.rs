@@ -36,11 +36,26 @@ pub mod cns {
     pub const NAMESPACE_CONTROLLERS: u8 = 0x12;
     /// Controllers of the subsystem.
     pub const CONTROLLERS: u8 = 0x13;
+    /// Endurance group list.
+    pub const ENDURANCE_GROUPS: u8 = 0x19;
     /// Allocated namespace list of an I/O command set.
     pub const CS_ALLOCATED_NAMESPACES: u8 = 0x1a;
     /// Identify I/O command set combinations.
     pub const COMMAND_SETS: u8 = 0x1c;
 }
+
+/// Bits of CTRATT (base 2.1, 5.1.13.2.1).
+pub mod ctratt {
+    /// 128-bit host identifiers.
+    pub const HOST_ID_128: u32 = 1;
+    /// Endurance groups.
+    pub const ENDURANCE_GROUPS: u32 = 1 << 4;
+    /// Flexible data placement.
+    pub const FDP: u32 = 1 << 19;
+}
+
+/// OACS bit 5: directives.
+pub const OACS_DIRECTIVES: u16 = 1 << 5;
 
 /// I/O command set identifiers (base 2.0, Figure 274).
 pub mod csi {

@@ -17,6 +17,16 @@ pub mod lid {
     pub const CHANGED_NAMESPACES: u8 = 0x04;
     /// Commands supported and effects.
     pub const EFFECTS: u8 = 0x05;
+    /// Endurance group information.
+    pub const ENDURANCE_GROUP: u8 = 0x09;
+    /// FDP configurations (base 2.1).
+    pub const FDP_CONFIGURATIONS: u8 = 0x20;
+    /// Reclaim unit handle usage (base 2.1).
+    pub const FDP_USAGE: u8 = 0x21;
+    /// FDP statistics (base 2.1).
+    pub const FDP_STATISTICS: u8 = 0x22;
+    /// FDP events (base 2.1).
+    pub const FDP_EVENTS: u8 = 0x23;
     /// Discovery.
     pub const DISCOVERY: u8 = 0x70;
 }

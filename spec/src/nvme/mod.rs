@@ -1,7 +1,8 @@
-//! NVM Express: base specification, NVM and ZNS command sets, fabrics, TCP transport.
+//! NVM Express: base specification, NVM and ZNS command sets, flexible data placement, fabrics, TCP transport.
 
 pub mod entry;
 pub mod fabrics;
+pub mod fdp;
 pub mod feature;
 pub mod identify;
 pub mod log;

@@ -9,6 +9,10 @@ pub const FUA: u32 = 1 << 30;
 pub const LR: u32 = 1 << 31;
 /// CDW12 bits 29:26: protection information.
 pub const PRINFO: u32 = 0xf << 26;
+/// CDW12 bits 23:20 of a write: directive type; its directive specific field is in CDW13 bits 31:16.
+pub const DTYPE: u32 = 0xf << 20;
+/// DTYPE of data placement: the specific field is a placement identifier.
+pub const DTYPE_DATA_PLACEMENT: u32 = 2 << 20;
 /// CDW12 bit 25 of write zeroes: deallocate.
 pub const DEAC: u32 = 1 << 25;
 /// CDW10 bits 7:0 of dataset management: number of ranges, 0-based.

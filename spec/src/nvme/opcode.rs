@@ -66,7 +66,9 @@ codes! {
         WRITE_ZEROES = 0x08,
         DATASET_MANAGEMENT = 0x09,
         VERIFY = 0x0c,
+        IO_MANAGEMENT_RECEIVE = 0x12,
         COPY = 0x19,
+        IO_MANAGEMENT_SEND = 0x1d,
         FABRICS = 0x7f,
     }
 }

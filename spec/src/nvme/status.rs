@@ -100,6 +100,8 @@ statuses! {
     NAMESPACE_WRITE_PROTECTED = 0, 0x20, "Namespace is Write Protected";
     COMMAND_INTERRUPTED = 0, 0x21, "Command Interrupted";
     TRANSIENT_TRANSPORT_ERROR = 0, 0x22, "Transient Transport Error";
+    FDP_DISABLED = 0, 0x29, "Flexible Data Placement Disabled";
+    INVALID_PLACEMENT_HANDLE_LIST = 0, 0x2a, "Invalid Placement Handle List";
     LBA_OUT_OF_RANGE = 0, 0x80, "LBA Out of Range";
     CAPACITY_EXCEEDED = 0, 0x81, "Capacity Exceeded";
     NAMESPACE_NOT_READY = 0, 0x82, "Namespace Not Ready";

@@ -18,6 +18,7 @@ const INVALID: Status = Status::INVALID_FIELD.dnr();
 
 /// What a controller does with a feature (base 2.0, Figure 192): bit 1 namespace specific, bit 2 changeable.
 const CHANGEABLE: u64 = 1 << 2;
+const NAMESPACE_SPECIFIC: u64 = 1 << 1;
 
 impl Subsystem {
     /// Which features a controller has, and their capabilities; `None` for those it has not.
@@ -30,6 +31,8 @@ impl Subsystem {
             fid::COALESCING | fid::VECTOR => (io && rings).then_some(CHANGEABLE),
             fid::WRITE_CACHE => (io && self.config.volatile_write_cache).then_some(CHANGEABLE),
             fid::COMMAND_SET_PROFILE => (io && !self.zoned.is_empty()).then_some(CHANGEABLE),
+            fid::FDP => self.placement.is_some().then_some(CHANGEABLE),
+            fid::FDP_EVENTS => self.placement.is_some().then_some(CHANGEABLE | NAMESPACE_SPECIFIC),
             fid::ARBITRATION
             | fid::POWER
             | fid::TEMPERATURE
@@ -99,6 +102,8 @@ impl Subsystem {
             fid::WRITE_ATOMICITY => features.write_atomicity,
             fid::ASYNC_EVENTS => features.async_config,
             fid::KEEP_ALIVE if current => ctrl.kato,
+            fid::FDP => self.placement_mode(cdw11)?,
+            fid::FDP_EVENTS => self.placement_events(admin, current, host)?,
             fid::HOST_ID => {
                 let id = if current { ctrl.hostid } else { [0; 16] };
                 // EXHID: 16 bytes; else the lower 8, which fabrics hosts must not ask for.
@@ -140,6 +145,8 @@ impl Subsystem {
             fid::QUEUES => self.set_queue_count(admin),
             fid::KEEP_ALIVE => self.set_keep_alive(now, admin),
             fid::HOST_ID => self.set_host_id(admin, host),
+            fid::FDP => self.set_placement_mode(admin),
+            fid::FDP_EVENTS => self.set_placement_events(admin, host),
             _ => self.set_value(admin, fid),
         };
         match set {

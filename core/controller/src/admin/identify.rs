@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 use weir_spec::nvme::feature::async_config;
 use weir_spec::nvme::identify::{
     IDENTIFY_LEN, IdentifyController, IdentifyIndependentNamespace, IdentifyNamespace, IdentifyNvmController, NSID_ALL,
-    NamespaceDescriptor, cns, controller_type, csi, nidt, put_namespace_descriptor,
+    NamespaceDescriptor, cns, controller_type, csi, ctratt, nidt, put_namespace_descriptor,
 };
 use weir_spec::nvme::wire::set_text;
 use weir_spec::nvme::zns::{IdentifyZonedController, NOTICES};
@@ -75,12 +75,15 @@ impl Subsystem {
             cns::CS_INDEPENDENT_NAMESPACE => {
                 let ns = self.visible(admin.c, nsid).map(|_| ());
                 let nmic = u8::from(self.shared());
-                ns.and_then(|()| put(page, &IdentifyIndependentNamespace { nmic, nstat: 1, ..Default::default() }))
+                let endgid = U16::new(self.endurance_group());
+                let id = IdentifyIndependentNamespace { nmic, nstat: 1, endgid, ..Default::default() };
+                ns.and_then(|()| put(page, &id))
             }
             cns::NAMESPACE_CONTROLLERS => {
                 active(&self.namespaces, nsid)?;
                 self.list_controllers(from, page)
             }
+            cns::ENDURANCE_GROUPS => self.list_endurance_groups(sqe.cdw11.get() as u16, page),
             cns::CONTROLLERS => self.list_controllers(from, page),
             cns::COMMAND_SETS => {
                 // One combination: all that there are.
@@ -108,7 +111,7 @@ impl Subsystem {
         id.mdts = config.mdts;
         id.cntlid = U16::new(ctrl.id);
         id.ver = U32::new(register::VERSION_2_0);
-        id.ctratt = U32::new(1);
+        id.ctratt = U32::new(ctratt::HOST_ID_128);
         id.aerl = aer::LIMIT as u8 - 1;
         id.elpe = ERROR_ENTRIES as u8 - 1;
         id.lpa = LPA;
@@ -142,6 +145,7 @@ impl Subsystem {
         id.mnan = id.nn;
         id.oncs = U16::new(ONCS);
         id.vwc = FLUSH_ALL | u8::from(config.volatile_write_cache);
+        self.identify_placement(&mut id);
         id.psd[..2].copy_from_slice(&POWER.to_le_bytes());
         put(page, &id)
     }
@@ -172,6 +176,7 @@ impl Subsystem {
         id.nsfeat = 1 << 4;
         (id.npwg, id.npwa, id.npdg, id.npda, id.nows) = (page, page, page, page, page);
         id.nguid = ns.uuid;
+        id.endgid = U16::new(self.endurance_group());
         if let Some(zones) = self.zones_of(ns) {
             let config = zones.config();
             id.ncap = U64::new(u64::from(config.zones) * u64::from(config.capacity));

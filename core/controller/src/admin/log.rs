@@ -1,5 +1,6 @@
 //! Get Log Page (base 2.0, 5.16) and the error log.
 
+use super::placement::PAGES;
 use super::{Admin, Outcome, discovery};
 use crate::config::Kind;
 use crate::host::Host;
@@ -96,6 +97,7 @@ impl Subsystem {
         if lid == lid::SMART && !matches!(sqe.nsid.get(), 0 | u32::MAX) {
             return Err(Status::INVALID_FIELD.dnr());
         }
+        self.collect_events(None);
         let page = self.build_log(now, admin, lid)?;
         if offset > page.len() as u64 {
             return Err(Status::INVALID_FIELD.dnr());
@@ -141,6 +143,9 @@ impl Subsystem {
         let lsp = GetLogDw10(admin.sqe.cdw10.get()).lsp() as u8;
         let io = self.config.kind == Kind::Io;
         let ctrl = self.ctrl(c).ok_or(Status::INTERNAL_ERROR)?;
+        if let Some(page) = self.placement_log(admin, lid) {
+            return page;
+        }
         Ok(match lid {
             lid::SUPPORTED => self.supported_pages().as_bytes().to_vec(),
             lid::ERROR => {
@@ -178,6 +183,9 @@ impl Subsystem {
         let lids = if self.config.kind == Kind::Io { &of_io[..] } else { &of_discovery[..] };
         for lid in lids {
             page.pages[usize::from(*lid)] = U32::new(1);
+        }
+        if self.placement.is_some() {
+            PAGES.iter().for_each(|lid| page.pages[usize::from(*lid)] = U32::new(1));
         }
         if self.config.kind == Kind::Discovery {
             page.pages[usize::from(lid::DISCOVERY)] = U32::new(1 | u32::from(discovery::LSP) << 16);
@@ -258,6 +266,7 @@ impl Subsystem {
         for opcode in [IoOpcode::WRITE, IoOpcode::WRITE_ZEROES, IoOpcode::DATASET_MANAGEMENT] {
             page.io[usize::from(opcode.0)] = U32::new(supported.with_lbcc(1).0);
         }
+        self.placement_effects(&mut page);
         if set == csi::ZNS {
             self.zoned_effects(&mut page);
         }

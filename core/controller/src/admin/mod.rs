@@ -4,6 +4,7 @@ mod discovery;
 mod feature;
 mod identify;
 pub(crate) mod log;
+mod placement;
 mod queue;
 mod zoned;
 
@@ -177,6 +178,8 @@ impl Subsystem {
             AdminOpcode::SET_FEATURES => self.set_features(now, admin, host),
             AdminOpcode::ASYNC_EVENT_REQUEST => self.async_event_request(admin, host),
             AdminOpcode::KEEP_ALIVE => self.keep_alive(now, admin.c),
+            AdminOpcode::DIRECTIVE_RECEIVE if self.placement.is_some() => self.directive_receive(admin, host),
+            AdminOpcode::DIRECTIVE_SEND if self.placement.is_some() => self.directive_send(admin),
             AdminOpcode::ABORT if !discovery => self.abort(admin, host),
             AdminOpcode::CREATE_IO_CQ if !fabrics => self.create_cq(admin),
             AdminOpcode::CREATE_IO_SQ if !fabrics => self.create_sq(admin),

@@ -38,6 +38,10 @@ impl Subsystem {
     #[cold]
     pub(crate) fn start_zoned<H: Host>(&mut self, now: Nanos, begun: Begun<'_>, host: &mut H) {
         let (queue, command, plan, data) = begun;
+        if matches!(IoOpcode(command.opcode), IoOpcode::IO_MANAGEMENT_RECEIVE | IoOpcode::IO_MANAGEMENT_SEND) {
+            return self.start_management(now, begun, host);
+        }
+        let command = &command.unplaced();
         let verdict = match ZonedOpcode(command.opcode) {
             ZonedOpcode::ZONE_MANAGEMENT_RECEIVE => match self.report_zones(queue, command, &data, host) {
                 Ok(()) => Ok(Verdict::Complete(now)),

@@ -6,6 +6,7 @@
 //! or a reset that the media fails leaves the zone read only, and hosts that want to know are told.
 
 mod io;
+pub(crate) use io::Begun;
 mod report;
 
 use crate::config::ZonedNamespace;

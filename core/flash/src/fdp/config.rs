@@ -7,7 +7,7 @@ use crate::name::names;
 use alloc::format;
 use alloc::string::String;
 
-/// What collection may do with the data of a reclaim unit handle (base 2.1, Figure 284: RUHT).
+/// What collection may do with the data of a reclaim unit handle (RUHT).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Isolation {
     /// Initially isolated: what is moved may lie beside what other handles wrote.

@@ -33,7 +33,7 @@ const MIXED: u8 = u8::MAX;
 /// Events that are kept until somebody asks for them; the oldest are dropped.
 const EVENTS: usize = 256;
 
-/// What happened that a host can want to know (base 2.1, Figure 298).
+/// What happened that a host can want to know (base 2.1, 8.1.10).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FdpEventKind {
     /// The host moved a handle on whose reclaim unit was not fully written: units of 4 KiB that were left.

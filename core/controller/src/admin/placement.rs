@@ -1,0 +1,232 @@
+//! What Identify, the log pages, the features and the directives say of data placement.
+
+use super::{Admin, Outcome};
+use crate::host::Host;
+use crate::namespace::active;
+use crate::placement::{EVENTS, GROUP, Placement};
+use crate::queue::check_pointer;
+use crate::subsystem::Subsystem;
+use alloc::vec::Vec;
+use weir_flash::{Flash, Isolation, UNIT};
+use weir_spec::nvme::fdp::{
+    Attributes, Configuration, ConfigurationsHeader, DirectiveDw11, DirectiveParameters, EnduranceGroup, EventsDw11,
+    EventsHeader, HandleDescriptor, LSP_HOST_EVENTS, Mode, Statistics, SupportedEvent, UsageDescriptor, UsageHeader,
+    directive, handle_type, usage,
+};
+use weir_spec::nvme::identify::{IdentifyController, NSID_ALL, OACS_DIRECTIVES, ctratt};
+use weir_spec::nvme::log::{Effect, Effects, GetLogDw10, lid};
+use weir_spec::nvme::{AdminOpcode, IoOpcode, Status};
+use zerocopy::IntoBytes;
+use zerocopy::little_endian::{U16, U32, U64, U128};
+
+const INVALID: Status = Status::INVALID_FIELD.dnr();
+/// The log pages of the endurance group.
+pub(super) const PAGES: [u8; 5] =
+    [lid::ENDURANCE_GROUP, lid::FDP_CONFIGURATIONS, lid::FDP_USAGE, lid::FDP_STATISTICS, lid::FDP_EVENTS];
+
+impl Subsystem {
+    /// ENDGID of the namespaces; 0 where there are no endurance groups.
+    pub(super) fn endurance_group(&self) -> u16 {
+        if self.placement.is_some() { GROUP } else { 0 }
+    }
+
+    /// What Identify Controller says of it.
+    pub(super) fn identify_placement(&self, id: &mut IdentifyController) {
+        if self.placement.is_some() {
+            id.ctratt |= U32::new(ctratt::ENDURANCE_GROUPS | ctratt::FDP);
+            id.endgidmax = U16::new(GROUP);
+            id.oacs |= U16::new(OACS_DIRECTIVES);
+        }
+    }
+
+    /// Endurance group list from an identifier on.
+    pub(super) fn list_endurance_groups(&self, from: u16, page: &mut [u8]) -> Result<(), Status> {
+        let group = Some(self.endurance_group()).filter(|g| *g != 0).ok_or(INVALID)?;
+        if from <= group {
+            page[..4].copy_from_slice(&[1, 0, group as u8, 0]);
+        }
+        Ok(())
+    }
+
+    /// Adds the commands of data placement to those of the command set.
+    pub(super) fn placement_effects(&self, page: &mut Effects) {
+        if self.placement.is_some() {
+            let supported = U32::new(Effect(0).with_csupp(1).0);
+            page.admin[usize::from(AdminOpcode::DIRECTIVE_SEND.0)] = supported;
+            page.admin[usize::from(AdminOpcode::DIRECTIVE_RECEIVE.0)] = supported;
+            page.io[usize::from(IoOpcode::IO_MANAGEMENT_RECEIVE.0)] = supported;
+            page.io[usize::from(IoOpcode::IO_MANAGEMENT_SEND.0)] = supported;
+        }
+    }
+
+    /// A log page of the endurance group; `None` for other pages.
+    pub(super) fn placement_log(&self, admin: &Admin, lid: u8) -> Option<Result<Vec<u8>, Status>> {
+        let (placement, flash) = (self.placement.as_ref()?, self.flash()?);
+        if !PAGES.contains(&lid) {
+            return None;
+        }
+        // LSI: the endurance group.
+        if admin.sqe.cdw11.get() >> 16 != GROUP.into() {
+            return Some(Err(INVALID));
+        }
+        Some(Ok(match lid {
+            lid::ENDURANCE_GROUP => self.endurance(flash).as_bytes().to_vec(),
+            lid::FDP_CONFIGURATIONS => self.configurations(placement, flash),
+            lid::FDP_USAGE => {
+                let header = UsageHeader { nruh: U16::new(placement.handles.into()), ..Default::default() };
+                let each = UsageDescriptor { ruha: usage::CONTROLLER_SPECIFIED, ..Default::default() };
+                let each = each.as_bytes().repeat(placement.handles.into());
+                [header.as_bytes(), &each].concat()
+            }
+            lid::FDP_STATISTICS => {
+                let counted = flash.fdp_statistics().unwrap_or_default();
+                let wide = |n: u64| U128::new(n.into());
+                let (hbmw, mbmw) = (wide(counted.host_written), wide(counted.media_written));
+                Statistics { hbmw, mbmw, mbe: wide(counted.media_erased), ..Default::default() }.as_bytes().to_vec()
+            }
+            _ => {
+                let host = GetLogDw10(admin.sqe.cdw10.get()).lsp() as u8 & LSP_HOST_EVENTS != 0;
+                let events = if host { &placement.host_events } else { &placement.controller_events };
+                let header = EventsHeader { count: U32::new(events.len() as u32), ..Default::default() };
+                let events = events.iter().flat_map(|e| e.as_bytes()).copied();
+                header.as_bytes().iter().copied().chain(events).collect()
+            }
+        }))
+    }
+
+    fn configurations(&self, placement: &Placement, flash: &Flash) -> Vec<u8> {
+        let Some(fdp) = flash.fdp() else { return Vec::new() };
+        let size = size_of::<Configuration>() + size_of::<HandleDescriptor>() * usize::from(placement.handles);
+        let header = ConfigurationsHeader {
+            sze: U32::new((size_of::<ConfigurationsHeader>() + size) as u32),
+            ..Default::default()
+        };
+        let volatile = u8::from(self.config.volatile_write_cache);
+        let configuration = Configuration {
+            dsze: U16::new(size as u16),
+            fdpa: Attributes(0).with_rgif(placement.rgif).with_fdpvwc(volatile).with_fdpcv(1).0,
+            nrg: U32::new(placement.groups.into()),
+            nruh: U16::new(placement.handles.into()),
+            maxpids: U16::new(placement.identifiers() as u16 - 1),
+            nns: U32::new(self.namespaces.iter().flatten().count() as u32),
+            runs: U64::new(u64::from(fdp.reclaim_unit()) * u64::from(UNIT)),
+            ..Default::default()
+        };
+        let mut page = [header.as_bytes(), configuration.as_bytes()].concat();
+        for handle in 0..placement.handles {
+            let ruht = match fdp.config().isolation(handle) {
+                Isolation::Initial => handle_type::INITIALLY_ISOLATED,
+                Isolation::Persistent => handle_type::PERSISTENTLY_ISOLATED,
+            };
+            page.extend_from_slice(HandleDescriptor { ruht, ..Default::default() }.as_bytes());
+        }
+        page
+    }
+
+    fn endurance(&self, flash: &Flash) -> EnduranceGroup {
+        let work = self.total_work();
+        let billions = |bytes: u64| U128::new(u128::from(bytes.div_ceil(1_000_000_000)));
+        let count = |n: u64| U128::new(n.into());
+        let capacity: u64 = self.namespaces.iter().flatten().map(|ns| ns.blocks << ns.shift).sum();
+        EnduranceGroup {
+            critical_warning: self.media_warning & !1,
+            available_spare: 100,
+            spare_threshold: 10,
+            read: billions(work.read_bytes),
+            written: billions(work.write_bytes),
+            media_written: billions(flash.fdp_statistics().unwrap_or_default().media_written),
+            host_reads: count(work.reads),
+            host_writes: count(work.writes),
+            media_errors: count(self.media_errors),
+            error_entries: count(self.errors),
+            capacity: count(capacity),
+            ..Default::default()
+        }
+    }
+
+    /// Get Features 1Dh: the mode of an endurance group.
+    pub(super) fn placement_mode(&self, cdw11: u32) -> Result<u32, Status> {
+        if cdw11 & 0xffff == GROUP.into() { Ok(Mode(0).with_fdpe(1).0) } else { Err(INVALID) }
+    }
+
+    /// Set Features 1Dh: an endurance group with namespaces keeps its mode (base 2.1, 5.1.25.1.20).
+    pub(super) fn set_placement_mode(&self, admin: &Admin) -> Result<u32, Status> {
+        self.placement_mode(admin.sqe.cdw11.get())?;
+        Err(Status::COMMAND_SEQUENCE_ERROR.dnr())
+    }
+
+    /// The reclaim unit handle that features 1Eh is about, and how many event types.
+    fn events_of(&self, admin: &Admin) -> Result<(&Placement, u8, usize), Status> {
+        active(&self.namespaces, admin.sqe.nsid.get())?;
+        let dw11 = EventsDw11(admin.sqe.cdw11.get());
+        let placement = self.placement.as_ref().ok_or(INVALID)?;
+        let handle = u8::try_from(dw11.phndl()).ok().filter(|h| *h < placement.handles).ok_or(INVALID)?;
+        Ok((placement, handle, dw11.noet() as usize))
+    }
+
+    /// Get Features 1Eh: the event types that there are, and which are enabled for a placement handle.
+    pub(super) fn placement_events<H: Host>(&self, admin: &Admin, current: bool, host: &mut H) -> Result<u32, Status> {
+        let (placement, handle, count) = self.events_of(admin)?;
+        let filter = if current { placement.filters[usize::from(handle)] } else { 0 };
+        let events = EVENTS.iter().enumerate().map(|(i, evt)| SupportedEvent { evt: *evt, evta: filter >> i & 1 });
+        let mut list: Vec<u8> = events.flat_map(|e| [e.evt, e.evta]).collect();
+        list.resize(count * size_of::<SupportedEvent>(), 0);
+        admin.answer(host, 0, &list)?;
+        Ok(EVENTS.len() as u32)
+    }
+
+    /// Set Features 1Eh: enables or disables event types for a placement handle.
+    pub(super) fn set_placement_events<H: Host>(&mut self, admin: &Admin, host: &mut H) -> Result<u32, Status> {
+        let (_, handle, count) = self.events_of(admin)?;
+        let enable = admin.sqe.cdw12.get() & 1 == 1;
+        let mut list = [0; 255];
+        check_pointer(&admin.data, count as u64)?;
+        host.read_data(admin.owner, &admin.data, 0, &mut list[..count])?;
+        let bit = |event: &u8| EVENTS.iter().position(|e| e == event).map(|i| 1u8 << i);
+        let bits = list[..count].iter().map(bit).try_fold(0, |bits, bit| Some(bits | bit?)).ok_or(INVALID)?;
+        // What happened before is noted as it was asked for then.
+        self.collect_events(None);
+        if let Some(filter) = self.placement.as_mut().and_then(|p| p.filters.get_mut(usize::from(handle))) {
+            *filter = if enable { *filter | bits } else { *filter & !bits };
+        }
+        Ok(0)
+    }
+
+    /// Directive Receive (base 2.1, 5.1.6): which directives there are. Data placement is enabled as long as its endurance group
+    /// has it, whatever hosts do.
+    pub(super) fn directive_receive<H: Host>(&self, admin: &Admin, host: &mut H) -> Outcome {
+        let dw11 = DirectiveDw11(admin.sqe.cdw11.get());
+        if let Err(status) = self.directive_namespace(admin) {
+            return Outcome::status(status);
+        }
+        if (dw11.dtype() as u8, dw11.doper() as u8) != (directive::IDENTIFY, directive::IDENTIFY_PARAMETERS) {
+            return Outcome::status(INVALID);
+        }
+        let both = 1 << directive::IDENTIFY | 1 << directive::DATA_PLACEMENT;
+        let mut page = DirectiveParameters::default();
+        (page.supported[0], page.enabled[0], page.persistent[0]) = (both, both, 1 << directive::DATA_PLACEMENT);
+        let length = (u64::from(admin.sqe.cdw10.get()) + 1) * 4;
+        let length = length.min(size_of::<DirectiveParameters>() as u64) as usize;
+        let sent = admin.answer(host, 0, &page.as_bytes()[..length]);
+        Outcome::status(sent.err().unwrap_or(Status::SUCCESS))
+    }
+
+    /// Directive Send (base 2.1, 5.1.7): what is enabled can be enabled, and nothing else is possible.
+    pub(super) fn directive_send(&self, admin: &Admin) -> Outcome {
+        let dw11 = DirectiveDw11(admin.sqe.cdw11.get());
+        if let Err(status) = self.directive_namespace(admin) {
+            return Outcome::status(status);
+        }
+        let enable = (dw11.dtype() as u8, dw11.doper() as u8) == (directive::IDENTIFY, directive::IDENTIFY_PARAMETERS);
+        let (what, on) = ((admin.sqe.cdw12.get() >> 8) as u8, admin.sqe.cdw12.get() & 1 == 1);
+        let allowed = enable && on && what == directive::DATA_PLACEMENT;
+        Outcome::status(if allowed { Status::SUCCESS } else { INVALID })
+    }
+
+    fn directive_namespace(&self, admin: &Admin) -> Result<(), Status> {
+        match admin.sqe.nsid.get() {
+            NSID_ALL => Err(INVALID),
+            nsid => active(&self.namespaces, nsid).map(|_| ()),
+        }
+    }
+}
