@@ -251,12 +251,11 @@ impl Flash {
         }
     }
 
-    /// The unit will be asked for soon: brings its place in the map nearer. Whoever knows the next command while it submits
-    /// this one hides a cache miss by it.
+    /// The unit's word in the map, for whoever knows that the unit will be asked for soon and has an instruction that brings
+    /// a cache line nearer without waiting for it; here that would be unsafe code, and a load waits.
     #[inline]
-    pub fn prefetch(&self, lpn: u32) {
-        // A load that nothing waits for; the instruction that is made for this would be unsafe code.
-        core::hint::black_box(self.ftl.map.l2p.get(lpn as usize).copied());
+    pub fn map_word(&self, lpn: u32) -> Option<&u32> {
+        self.ftl.map.l2p.get(lpn as usize)
     }
 
     /// A write is about to change a part of the unit: when the rest of it is at hand. `now` where the buffer has it, or
