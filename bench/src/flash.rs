@@ -3,14 +3,13 @@
 use crate::figure::{Report, Series, Target};
 use crate::naive::Naive;
 use crate::{BenchError, Setup, failed};
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 use std::time::Instant;
+use weir_arbiter::{Arbiter, Mechanism, QueueKey, Settings};
 use weir_flash::{
     BufferConfig, CellType, Config, Firmware, Flash, FlashOp, FtlConfig, Gate, Geometry, HostTiming, Overheads,
-    PageMap, Precondition, Registers, Rng, Suspend, Timing, Variability, Wire, uniform,
+    PageMap, Precondition, Registers, Rng, Suspend, Timing, UNIT, Variability, Wire, uniform,
 };
-use weir_units::{Bytes, Nanos};
+use weir_units::{Bytes, Class, Nanos};
 
 /// Requests in flight.
 pub const DEPTH: usize = 64;
@@ -58,28 +57,103 @@ pub fn config(gib: u64, spare: u64) -> Config {
     Config { geometry, timing, variability, host, ftl, buffer, seed: 1 }
 }
 
-/// Random 4 KiB, half of them reads, always as many in flight; says when each is complete.
+/// Queues, one for each weighted class and tenant, and how many commands wait in each.
+const QUEUES: usize = 3;
+const WAITING: usize = 32;
+
+/// Random 4 KiB, half of them reads, always as many in flight and as many waiting; the arbiter says whose is next.
 pub struct Loop {
-    heap: BinaryHeap<Reverse<Nanos>>,
+    slots: Slots,
     rng: Rng,
-    next: u64,
+    arbiter: Arbiter,
+    keys: Vec<QueueKey>,
+    /// By queue: its commands, and which is the head.
+    rings: [[Command; WAITING]; QUEUES],
+    heads: [usize; QUEUES],
+}
+
+/// What a random word asks for.
+#[derive(Clone, Copy)]
+struct Command(u64);
+
+impl Command {
+    fn op(self) -> FlashOp {
+        if self.0 & 1 == 0 { FlashOp::Read } else { FlashOp::Write { fua: false } }
+    }
+
+    fn unit(self, units: u32) -> u32 {
+        (((self.0 >> 32) * u64::from(units)) >> 32) as u32
+    }
+}
+
+/// When each slot is free again: a tournament, whose winner is the earliest.
+struct Slots([u64; 2 * DEPTH]);
+
+impl Slots {
+    fn new() -> Self {
+        let mut slots = Slots([0; 2 * DEPTH]);
+        (0..DEPTH).for_each(|slot| slots.set(slot, Nanos(0)));
+        slots
+    }
+
+    /// The earliest, and when.
+    fn first(&self) -> (usize, Nanos) {
+        let at = self.0[1];
+        (at as usize % DEPTH, Nanos(at / DEPTH as u64))
+    }
+
+    fn set(&mut self, slot: usize, at: Nanos) {
+        let mut n = DEPTH + slot % DEPTH;
+        let mut least = at.0 * DEPTH as u64 + slot as u64;
+        self.0[n] = least;
+        while n > 1 {
+            least = least.min(self.0[n ^ 1]);
+            n /= 2;
+            self.0[n] = least;
+        }
+    }
 }
 
 impl Loop {
-    /// From time 0 on.
-    pub fn new() -> Self {
-        Loop { heap: (0..DEPTH).map(|_| Reverse(Nanos(0))).collect(), rng: Rng::new(7), next: 0 }
+    /// From time 0 on, under this mechanism.
+    pub fn new(mechanism: Mechanism) -> Self {
+        let settings = Settings::new(mechanism);
+        let mut arbiter = Arbiter::new(settings);
+        let mut rng = Rng::new(7);
+        let keys = Class::WEIGHTED.into_iter().map(|class| {
+            let tenant = arbiter.add_tenant(1);
+            let group = arbiter.add_group(tenant, settings);
+            let queue = arbiter.add_queue(group, class, class);
+            arbiter.backlog(queue);
+            queue
+        });
+        let keys: Vec<QueueKey> = keys.collect();
+        let rings = std::array::from_fn(|_| std::array::from_fn(|_| Command(rng.next_u64())));
+        Loop { slots: Slots::new(), rng, arbiter, keys, rings, heads: [0; QUEUES] }
     }
 
-    /// So many requests; `submit` says when one that arrives is complete, and is told the unit of the next one, as a
-    /// controller sees it in its submission queue.
-    pub fn run(&mut self, requests: u64, units: u32, mut submit: impl FnMut(Nanos, bool, u32, u32) -> Nanos) {
-        let unit = |word: u64| (((word >> 32) * u64::from(units)) >> 32) as u32;
+    /// The queue whose head is next.
+    fn next(&mut self) -> Option<(QueueKey, usize)> {
+        let key = self.arbiter.pick()?;
+        self.keys.iter().position(|k| *k == key).map(|queue| (key, queue))
+    }
+
+    /// So many requests.
+    pub fn run(&mut self, requests: u64, flash: &mut Flash) {
+        let units = flash.units();
         for _ in 0..requests {
-            let Some(mut top) = self.heap.peek_mut() else { return };
-            let word = core::mem::replace(&mut self.next, self.rng.next_u64());
-            let done = submit(top.0, word & 1 == 0, unit(word), unit(self.next));
-            *top = Reverse(done);
+            let (slot, now) = self.slots.first();
+            let Some((key, queue)) = self.next() else { return };
+            let head = self.heads[queue] % WAITING;
+            self.heads[queue] += 1;
+            let command = std::mem::replace(&mut self.rings[queue][head], Command(self.rng.next_u64()));
+            self.arbiter.charge(key, UNIT, true);
+            // As a controller sees it: what comes next waits in its submission queue.
+            if let Some((_, queue)) = self.next() {
+                flash.prefetch(self.rings[queue][self.heads[queue] % WAITING].unit(units));
+            }
+            let done = flash.submit(now, command.op(), command.unit(units), 1);
+            self.slots.set(slot, done);
         }
     }
 }
@@ -87,15 +161,10 @@ impl Loop {
 /// Requests a second of real time, and the write amplification meanwhile.
 fn weir(flash: &mut Flash, workload: &mut Loop, seconds: f64) -> (f64, f64) {
     flash.reset_stats();
-    let units = flash.units();
     let begin = Instant::now();
     let mut requests = 0;
     while begin.elapsed().as_secs_f64() < seconds {
-        workload.run(STRIDE, units, |now, read, lpn, next| {
-            flash.prefetch(next);
-            let op = if read { FlashOp::Read } else { FlashOp::Write { fua: false } };
-            flash.submit(now, op, lpn, 1)
-        });
+        workload.run(STRIDE, flash);
         requests += STRIDE;
     }
     (requests as f64 / begin.elapsed().as_secs_f64(), flash.write_amplification())
@@ -118,9 +187,10 @@ fn naive(drive: &mut Naive, seconds: f64) -> (f64, f64) {
 pub fn measure(setup: &Setup) -> Result<Report, BenchError> {
     let method = vec![
         format!(
-            "in this process on core {}: random 4 KiB, half reads, {DEPTH} in flight from a heap,",
+            "in this process on core {}: random 4 KiB, half reads, {DEPTH} in flight, {QUEUES} queues of {WAITING} waiting",
             setup.client_core
         ),
+        "in classes of their own under deficit round robin;".into(),
         "32 dies on 8 channels, blocks of 1 MiB, firmware, link, channel and die booked, greedy collection at work;"
             .into(),
         "both from the analytically placed steady state; `event queue` is a textbook simulator of the same drive:"
@@ -135,11 +205,14 @@ pub fn measure(setup: &Setup) -> Result<Report, BenchError> {
         let name = format!("{gib} GiB, {spare} %");
         let begin = Instant::now();
         let mut flash = Flash::new(&config, Nanos(0)).map_err(|e| failed(&name, e))?;
+        flash.set_prefetch(weir_sys::near::prefetch);
+        weir_sys::near::on_huge_pages(flash.page_map());
         flash.precondition(Precondition::Steady);
         let placed = begin.elapsed().as_secs_f64();
         // An event queue of 256 GiB takes more memory than there is.
         let mut other = (gib <= 8).then(|| Naive::new(&config, flash.units()));
-        let (mut workload, mut rate, mut amplification) = (Loop::new(), Series::default(), Series::default());
+        let (mut workload, mut rate, mut amplification) =
+            (Loop::new(Mechanism::Drr), Series::default(), Series::default());
         let (mut peer, mut peer_amplification) = (Series::default(), Series::default());
         for _ in 0..setup.rounds {
             let (r, wa) = weir(&mut flash, &mut workload, setup.seconds());

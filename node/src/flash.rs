@@ -17,6 +17,12 @@ pub struct FlashService {
     before: Utilisation,
 }
 
+/// Lends the flash what the core cannot have of itself.
+fn hint(flash: &mut Flash) {
+    flash.set_prefetch(weir_sys::near::prefetch);
+    weir_sys::near::on_huge_pages(flash.page_map());
+}
+
 impl FlashService {
     /// Flash in that state, idle since `now`.
     ///
@@ -24,6 +30,7 @@ impl FlashService {
     /// What of the configuration does not fit.
     pub fn new(config: &weir_flash::Config, state: Precondition, now: Nanos) -> Result<FlashService, ConfigError> {
         let mut flash = Flash::new(config, now)?;
+        hint(&mut flash);
         if state != Precondition::Fresh {
             flash.precondition(state);
         }
@@ -47,7 +54,7 @@ impl FlashService {
         }
         let path = FlashState::path_of(media);
         let (state, image, found) = FlashState::open(&path, &config.config)?;
-        let flash = if found == Found::New {
+        let mut flash = if found == Found::New {
             let mut flash = Flash::create(&config.config, now, image).map_err(wrong)?;
             if config.precondition != Precondition::Fresh {
                 flash.precondition(config.precondition);
@@ -59,6 +66,7 @@ impl FlashService {
             tracing::info!(state = %path.display(), ?found, pages, erases = wear.max, "the drive's map is found again");
             flash
         };
+        hint(&mut flash);
         Ok((FlashService { flash, since: now, before: Utilisation::default() }, Some(state)))
     }
 

@@ -8,6 +8,7 @@
 //!   media    Media {Store {Null, Ram}, File}
 //!   memory   GuestMemory                  a front end's memory, mapped; the Memory port of weir-session
 //!   sched    cores, run-queue wait and when it was, who is at the other end of a socket and how the kernel ranks it
+//!   near     hints for a model's large arrays: prefetch, huge pages
 //!   crc      CRC32C for NVMe/TCP digests
 //!   transport  queue pairs over sockets and shared rings, for `weir bench` and for drives made of drives
 //! ```
@@ -19,6 +20,7 @@ pub mod arena;
 pub mod crc;
 pub mod media;
 pub mod memory;
+pub mod near;
 pub mod reactor;
 pub mod sched;
 pub mod transport;

@@ -5,7 +5,7 @@ use crate::buffer::{Buffer, FlushPolicy};
 use crate::config::{Config, ConfigError, FtlConfig, Mapping, Plan, UnmappedRead, WriteZeroes};
 use crate::durable::Durable;
 use crate::fdp::Placement;
-use crate::ftl::{GcMode, NONE, PageFtl, Separation, TAG, VictimPolicy, WearPolicy};
+use crate::ftl::{GcMode, NONE, PageFtl, Prefetch, Separation, TAG, VictimPolicy, WearPolicy};
 use crate::geometry::{Place, Shape, UNIT};
 use crate::host::{Host, HostOp};
 use crate::image::Image;
@@ -251,11 +251,21 @@ impl Flash {
         }
     }
 
-    /// The unit's word in the map, for whoever knows that the unit will be asked for soon and has an instruction that brings
-    /// a cache line nearer without waiting for it; here that would be unsafe code, and a load waits.
+    /// Lends the instruction that brings memory nearer; without it nothing is prefetched.
+    pub fn set_prefetch(&mut self, prefetch: Prefetch) {
+        self.ftl.map.prefetch = prefetch;
+    }
+
+    /// The unit will be asked for soon: brings its word of the map nearer. Whoever knows the next command while it submits
+    /// this one hides a cache miss by it.
     #[inline]
-    pub fn map_word(&self, lpn: u32) -> Option<&u32> {
-        self.ftl.map.l2p.get(lpn as usize)
+    pub fn prefetch(&self, lpn: u32) {
+        (self.ftl.map.prefetch)(&self.ftl.map.l2p, &[lpn]);
+    }
+
+    /// The words of the page map, for whoever can have the operating system map them better.
+    pub fn page_map(&self) -> &[u32] {
+        &self.ftl.map.l2p
     }
 
     /// A write is about to change a part of the unit: when the rest of it is at hand. `now` where the buffer has it, or

@@ -58,6 +58,9 @@ const FUTILE: u32 = 8;
 const ROTATE: u32 = 61;
 const ROTATE_SOON: u32 = 5;
 
+/// Blocks of a plane up to which searching them once more is cheaper than waiting for memory.
+const LOOK_AHEAD: usize = 1024;
+
 /// Flash work that moves data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Work {
@@ -186,6 +189,7 @@ impl PageFtl {
     /// Collects one block now, and moves a lazy one where the wear policy wants it. False where nothing can be freed.
     fn collect(&mut self, now: Nanos, silicon: &mut Array, plane: u32) -> bool {
         let Some(block) = self.victim(plane) else { return false };
+        self.look_ahead(plane, block);
         let work = self.evacuate(plane, block);
         self.book(now, silicon, plane, work, Some(block));
         self.erase(plane, block);
@@ -196,6 +200,24 @@ impl PageFtl {
             self.erase(plane, lazy);
         }
         true
+    }
+
+    /// Where collecting `block` frees none yet, since what it holds opens one, another will be collected after it: most likely
+    /// that one is the greedy choice, and its part of the map can be on its way meanwhile.
+    fn look_ahead(&mut self, plane: u32, block: u32) {
+        let point = self.points[self.point_index(plane, self.kinds.gc)];
+        if self.map.valid_of(block) <= point.end - point.next || self.free.count(plane) > self.start {
+            return;
+        }
+        let blocks = self.ordinary(plane);
+        if blocks.len() > LOOK_AHEAD {
+            return;
+        }
+        let held = core::mem::replace(&mut self.map.valid[block as usize], HELD);
+        if let Some(next) = fewest(&self.map.valid[blocks.clone()]) {
+            self.map.expect((blocks.start + next) as u32);
+        }
+        self.map.valid[block as usize] = held;
     }
 
     /// The policy's choice, or the greedy one where that frees nothing again and again; `None` where nothing would.

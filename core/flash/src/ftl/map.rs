@@ -64,6 +64,8 @@ pub struct Map {
     pub state: Cells<u32>,
     /// By slot of the write buffer: where the flash has the version before, or [`NONE`].
     pub behind: Vec<u32>,
+    /// Brings words of `l2p` nearer.
+    pub prefetch: Prefetch,
     /// The sequence number of the next program.
     pub clock: u64,
     /// What happened, in order.
@@ -86,6 +88,10 @@ pub struct Cut {
     pub erased_at: Vec<u64>,
     pub state: Vec<u32>,
 }
+
+/// Brings the words of a map at these places nearer to the processor, without waiting for them: a hint. The instruction for
+/// it is out of reach here, so that whoever has it lends it.
+pub type Prefetch = fn(map: &[u32], at: &[u32]);
 
 impl Map {
     /// Nothing mapped. `logical` units are offered, the buffer has `slots`; `spare` keeps page sequence numbers.
@@ -122,6 +128,7 @@ impl Map {
             erased_at: Cells::Lent(erased_at),
             state: Cells::Lent(state),
             behind: vec![NONE; slots as usize],
+            prefetch: |_, _| {},
             clock: 1,
             #[cfg(test)]
             trace: Vec::new(),
@@ -308,6 +315,12 @@ impl Map {
         }
         self.clock += u64::from(pages);
         self.stored();
+    }
+
+    /// `block` will be gathered soon.
+    pub fn expect(&self, block: u32) {
+        let first = block * self.shape.units_per_block();
+        (self.prefetch)(&self.l2p, &self.p2l[first as usize..][..usize::from(self.written[block as usize])]);
     }
 
     /// Collects the logical units that are valid in `block` into `lpns`, in their order, and counts the pages that hold

@@ -23,6 +23,7 @@ mod victim;
 mod wear;
 
 pub use gc::GcMode;
+pub use map::Prefetch;
 pub(crate) use map::{BLOCK_UNITS_MAX, HELD, Map, NONE, TAG, UNITS_MAX};
 #[cfg(test)]
 pub(crate) use map::{Cut, Event};
