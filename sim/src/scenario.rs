@@ -137,6 +137,7 @@ fn tenants(root: &Section<'_>) -> Vec<TenantConfig> {
         class_from: ClassFrom::Peer,
         weight: t.weight,
         hosts: Vec::new(),
+        placement: t.placement,
     };
     config::tenants(root).into_iter().map(machine).collect()
 }
