@@ -112,6 +112,17 @@ raw is the difference as it was. net is without the time in which the drive's th
 late means that a tenth of the completions or more are over 5 us late, net; overloaded, that this is so because the core is full;
 starved, that as many are late, but only raw.")]
     Stats(DeviceStatsArgs),
+    /// Cut a drive's power and bring it back
+    #[command(after_help = "\
+Connections to the drive break; hosts come back by themselves where they are set up to. Writes that were completed and not flushed
+may be gone, as from a drive with a volatile buffer; flushed ones never are.
+
+Examples:
+  weir device power-cut ssd0")]
+    PowerCut {
+        /// The drive
+        name: String,
+    },
 }
 
 #[derive(Debug, Args)]

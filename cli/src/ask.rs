@@ -7,7 +7,8 @@ use crate::output::{self, Table};
 use crate::timing;
 use std::time::{Duration, Instant};
 use weir_node::api::{
-    DevicePatch, DeviceStats, DeviceStatus, ExportStatus, SharesPatch, State, Status, TenantPatch, TenantStatus,
+    DevicePatch, DeviceStats, DeviceStatus, ExportStatus, PowerCutStatus, SharesPatch, State, Status, TenantPatch,
+    TenantStatus,
 };
 use weir_node::config::{Arbitration, Mechanism};
 use weir_units::{Bytes, Nanos, parse};
@@ -63,6 +64,10 @@ pub fn device(client: &Client, args: &args::Device, json: bool) -> Result<(), Fa
                 if args.reset { client.post(&format!("{path}/reset"))? } else { client.get(&path)? };
             if json { output::json(&stats) } else { output::text(&timing::describe(&stats)) }
         }
+        DeviceCommand::PowerCut { name } => {
+            let cut: PowerCutStatus = client.post(&format!("/v1/devices/{}/power-cut", in_url(name)))?;
+            if json { output::json(&cut) } else { output::text(&power_cut(&cut)) }
+        }
         DeviceCommand::Set(set) => {
             let patch = device_patch(set).map_err(Failure::usage)?;
             let device: DeviceStatus = client.patch(&format!("/v1/devices/{}", in_url(&set.name)), &patch)?;
@@ -73,6 +78,18 @@ pub fn device(client: &Client, args: &args::Device, json: bool) -> Result<(), Fa
             output::text(&format!("{}: {size}, {shares}\n", device.name))
         }
     }
+}
+
+fn power_cut(cut: &PowerCutStatus) -> String {
+    let lost = match cut.lost_units {
+        0 => "nothing was lost".to_string(),
+        units => format!("{} writes of {units} units of 4 KiB are gone", cut.lost_writes),
+    };
+    let rebuild = match cut.pages_read {
+        0 => String::new(),
+        pages => format!("; the map is found again from {pages} pages in {:.1} ms", cut.rebuild_ns as f64 / 1e6),
+    };
+    format!("{}: {lost}{rebuild}; unsafe shutdowns so far: {}\n", cut.name, cut.unsafe_shutdowns)
 }
 
 fn device_patch(set: &DeviceSet) -> Result<DevicePatch, String> {

@@ -5,8 +5,8 @@ use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use weir_node::api::{
-    Bound, Control, Counters, DevicePatch, DeviceStats, DeviceStatus, ExportStatus, Refusal, Running, State, Status,
-    TenantPatch, TenantStatus,
+    Bound, Control, Counters, DevicePatch, DeviceStats, DeviceStatus, ExportStatus, PowerCutStatus, Refusal, Running,
+    State, Status, TenantPatch, TenantStatus,
 };
 use weir_node::config::{Address, Arbitration, ClassFrom, Cost};
 
@@ -109,6 +109,22 @@ impl Control for Fake {
         })
     }
 
+    fn power_cut(&self, name: &str) -> Result<PowerCutStatus, Refusal> {
+        if name == "gone" {
+            return Err(Refusal::Conflict("device \"gone\": its flash does not keep what that needs".into()));
+        }
+        let (lost_units, lost_writes) = if name == "calm" { (0, 0) } else { (3, 4) };
+        Ok(PowerCutStatus {
+            name: name.into(),
+            lost_units,
+            lost_writes,
+            pages_read: 1000,
+            rebuild_ns: 2_500_000,
+            power_cycles: 7,
+            unsafe_shutdowns: 5,
+        })
+    }
+
     fn set_device(&self, name: &str, patch: &DevicePatch) -> Result<DeviceStatus, Refusal> {
         if name == "gone" {
             return Err(Refusal::NotFound("there is no device \"gone\"; there is ssd0".into()));
@@ -208,6 +224,19 @@ fn completion_times_are_shown_and_measured_anew() {
     let json = served.good(&["device", "stats", "ssd0", "--reset", "--json"]);
     assert_eq!(serde_json::from_str::<serde_json::Value>(&json).unwrap()["core_busy_pct"], 50.0);
     assert_eq!(served.fake.resets.load(Ordering::SeqCst), 1);
+}
+
+#[test]
+fn a_power_cut_says_what_it_did() {
+    let served = Served::new("cut");
+    assert_eq!(
+        served.good(&["device", "power-cut", "my ssd"]),
+        "my ssd: 4 writes of 3 units of 4 KiB are gone; the map is found again from 1000 pages in 2.5 ms; unsafe shutdowns so \
+         far: 5\n"
+    );
+    assert!(served.good(&["device", "power-cut", "calm"]).starts_with("calm: nothing was lost; the map"));
+    let json = served.good(&["device", "power-cut", "ssd0", "--json"]);
+    assert_eq!(serde_json::from_str::<serde_json::Value>(&json).unwrap()["rebuild_ns"], 2_500_000);
 }
 
 #[test]

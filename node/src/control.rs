@@ -2,7 +2,7 @@
 
 use crate::api::{
     ClientStatus, CompletionError, Control, Counters, DevicePatch, DeviceStats, DeviceStatus, DoorStatus, ExportStatus,
-    Refusal, ShardStatus, State, Status, TenantPatch, TenantStatus,
+    PowerCutStatus, Refusal, ShardStatus, State, Status, TenantPatch, TenantStatus,
 };
 use crate::config::{Address, Arbitration, Config, DoorConfig};
 use crate::lateness::Summary;
@@ -10,7 +10,7 @@ use crate::node::{Node, place};
 use crate::shard::ShardHandle;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Instant;
 use weir_controller::{ControllerInfo, DriveStats, Work};
 use weir_units::Class;
@@ -310,6 +310,25 @@ impl Control for NodeControl {
             current[index] = wanted;
         }
         Ok(self.device_status(index, &self.snapshot(index)?))
+    }
+
+    fn power_cut(&self, name: &str) -> Result<PowerCutStatus, Refusal> {
+        let index = self.config.devices.iter().position(|d| d.name == name);
+        let index = index.ok_or_else(|| Refusal::NotFound(format!("there is no device \"{name}\"")))?;
+        let place = place(index, self.shards.len());
+        let (reply, answer) = mpsc::sync_channel(1);
+        self.shards[place.shard as usize].post(move |s| s.power_cut(place.drive, reply));
+        let cut = answer.recv().map_err(|_| gone())?;
+        let cut = cut.map_err(|why| Refusal::Conflict(format!("device \"{name}\": {why}")))?;
+        Ok(PowerCutStatus {
+            name: name.into(),
+            lost_units: cut.lost_units,
+            lost_writes: cut.lost_writes,
+            pages_read: cut.pages_read,
+            rebuild_ns: cut.rebuild.0,
+            power_cycles: cut.power_cycles,
+            unsafe_shutdowns: cut.unsafe_shutdowns,
+        })
     }
 
     fn set_tenant(&self, name: &str, patch: &TenantPatch) -> Result<TenantStatus, Refusal> {

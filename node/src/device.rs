@@ -1,17 +1,21 @@
 //! The executor: carries out what a drive's machine decides, moving bytes between its media and the doors through [`Host`].
 
 mod drives;
+mod power;
 
 pub use drives::Drives;
+pub use power::{PowerCut, PowerReply};
 
 use crate::config::{DeviceConfig, FlashConfig, MediaConfig};
 use crate::deadlines::Deadlines;
-use crate::direct::Direct;
+use crate::direct::{Direct, Step};
 use crate::flash::FlashService;
 use crate::lateness::LATE;
 use crate::remote::Remote;
 use crate::target;
 use crate::transfer;
+use crate::undo::Undo;
+use power::Down;
 use std::collections::VecDeque;
 use std::fmt;
 use std::path::Path;
@@ -108,6 +112,10 @@ pub struct Device {
     dirty: bool,
     /// Of a flash drive in a file.
     state: Option<FlashState>,
+    /// What a power cut puts back, where it can take something.
+    undo: Option<Undo>,
+    /// Without power.
+    down: Option<Down>,
 }
 
 impl Device {
@@ -149,7 +157,8 @@ impl Device {
             direct.sync_beside(state.file().clone());
             machine.set_power_history(state.starts(), state.unsafe_shutdowns());
         }
-        Ok(Self { limit, state, ..Self::new(machine, backend, size, block_size) })
+        let undo = power::undo(config, &backend);
+        Ok(Self { limit, state, undo, ..Self::new(machine, backend, size, block_size) })
     }
 
     /// The discovery service: a machine without media.
@@ -175,6 +184,8 @@ impl Device {
             due: Nanos::NEVER,
             dirty: true,
             state: None,
+            undo: None,
+            down: None,
         }
     }
 
@@ -183,7 +194,7 @@ impl Device {
     pub fn close(&mut self, now: Nanos) {
         let quiet = self.is_quiet();
         let Some(state) = self.state.take().filter(|_| quiet) else { return };
-        if let Some(flash) = self.flash_mut() {
+        if let Some(flash) = power::flash_of(&mut self.machine) {
             flash.stop(now);
         }
         let synced = match &mut self.backend {
@@ -193,10 +204,6 @@ impl Device {
         if let Err(e) = synced.and_then(|()| state.close().map_err(|e| e.to_string())) {
             tracing::error!("the drive could not be stopped cleanly: {e}");
         }
-    }
-
-    fn flash_mut(&mut self) -> Option<&mut FlashService> {
-        self.machine.service_mut()?.as_any_mut().downcast_mut()
     }
 
     /// The machine, to look at.
@@ -257,6 +264,9 @@ impl Device {
     #[inline]
     pub fn run<H: Host>(&mut self, now: Nanos, host: &mut H, reactor: &mut Reactor, until: Nanos) -> bool {
         let mut busy = self.poll_remote(now, host);
+        if self.down.is_some() && !self.power_back(now) {
+            return busy;
+        }
         if !self.dirty && now < self.due {
             return busy;
         }
@@ -295,8 +305,8 @@ impl Device {
     }
 
     fn execute<H: Host>(&mut self, now: Nanos, host: &mut H, reactor: &mut Reactor, until: Nanos) {
-        let Device { machine, backend, effects, none, disconnects, deferred, deadlines, real_time, .. } = self;
-        let mut executor = Executor { now, machine, backend, deadlines, none, real_time: *real_time };
+        let Device { machine, backend, effects, none, disconnects, deferred, deadlines, real_time, undo, .. } = self;
+        let mut executor = Executor { now, machine, backend, deadlines, none, undo, real_time: *real_time };
         let effects_now = effects.as_slice();
         let mut over = false;
         for (i, effect) in effects_now.iter().enumerate() {
@@ -323,8 +333,8 @@ impl Device {
     /// Carries out what was deferred, until `until`; whether that was all.
     #[cold]
     fn catch_up<H: Host>(&mut self, now: Nanos, host: &mut H, reactor: &mut Reactor, until: Nanos) -> bool {
-        let Device { machine, backend, none, deferred, deadlines, real_time, .. } = self;
-        let mut executor = Executor { now, machine, backend, deadlines, none, real_time: *real_time };
+        let Device { machine, backend, none, deferred, deadlines, real_time, undo, .. } = self;
+        let mut executor = Executor { now, machine, backend, deadlines, none, undo, real_time: *real_time };
         while let Some(io) = deferred.pop_front() {
             if executor.machine.is_live(io.slot) {
                 executor.carry_out(&io, host, reactor);
@@ -341,13 +351,20 @@ impl Device {
 
     /// A file operation of this drive has ended.
     pub fn file_done<H: Host>(&mut self, done: FileDone, now: Nanos, host: &mut H, reactor: &mut Reactor) {
-        if let Backend::Direct(direct) = &mut self.backend {
-            self.dirty = true;
-            if let Some((slot, status)) = direct.finished(done, &self.machine, host, reactor) {
-                if direct.fault().is_some() {
-                    self.machine.note_media_fault(true);
-                }
-                self.deadlines.complete_when_due((now, slot, status), &mut self.machine, host, &mut self.none);
+        let Backend::Direct(direct) = &mut self.backend else { return };
+        self.dirty = true;
+        let step = direct.finished(done, &self.machine, host, reactor);
+        if direct.fault().is_some() {
+            self.machine.note_media_fault(true);
+        }
+        let Device { machine, backend, none, deadlines, real_time, undo, .. } = self;
+        let mut executor = Executor { now, machine, backend, deadlines, none, undo, real_time: *real_time };
+        match step {
+            Step::Goes => {}
+            Step::Saved(io, bytes) => executor.start_saved(&io, bytes, host, reactor),
+            Step::Ended(io, status) => {
+                executor.forget(&io, status);
+                self.deadlines.complete_when_due((now, io.slot, status), &mut self.machine, host, &mut self.none);
             }
         }
     }
@@ -359,7 +376,11 @@ impl Device {
 
     /// When it must be run although nothing comes: a service time, a keep-alive, an admin rate.
     pub fn due(&self) -> Nanos {
-        if self.dirty { Nanos(0) } else { self.due }
+        match &self.down {
+            Some(down) => down.until(),
+            None if self.dirty => Nanos(0),
+            None => self.due,
+        }
     }
 
     /// Until when it may go on before its hosts are shown what it has completed. Of commands that are due together the first
@@ -375,7 +396,10 @@ impl Device {
 
     /// Nothing is being executed.
     pub fn is_quiet(&self) -> bool {
-        self.machine.stats().slots_used == 0
+        match self.down {
+            Some(_) => self.backend.in_flight() == 0,
+            None => self.machine.stats().slots_used == 0,
+        }
     }
 
     fn must_poll(&self) -> bool {
@@ -404,6 +428,7 @@ struct Executor<'a> {
     backend: &'a mut Backend,
     deadlines: &'a mut Deadlines,
     none: &'a mut Effects,
+    undo: &'a mut Option<Undo>,
     real_time: bool,
 }
 
@@ -415,6 +440,9 @@ impl Executor<'_> {
 
     #[inline]
     fn carry_out<H: Host>(&mut self, io: &Io, host: &mut H, reactor: &mut Reactor) {
+        if self.undo.is_some() && self.remember(io, reactor) {
+            return;
+        }
         let answer = match &mut *self.backend {
             Backend::Store(_) if self.real_time && Deadlines::is_large(io.len) => {
                 return self.move_large(io, host, reactor);
@@ -424,6 +452,7 @@ impl Executor<'_> {
             Backend::Remote(remote) => remote.start(*io, self.machine, host),
         };
         if let Some(status) = answer {
+            self.forget(io, status);
             self.complete(io.slot, status, host);
         }
     }
@@ -434,6 +463,7 @@ impl Executor<'_> {
         let timed = self.machine.due(io.slot).is_some() && matches!(io.op, Op::Read | Op::Write | Op::Compare);
         let begun = if timed { reactor.now() } else { self.now };
         let status = serve(store, io, host);
+        self.forget(io, status);
         if !timed {
             return self.complete(io.slot, status, host);
         }
@@ -505,5 +535,7 @@ fn serve<H: Host>(store: &mut Store, io: &Io, host: &mut H) -> Status {
 mod timed_tests;
 
 #[cfg(test)]
-#[path = "device_tests.rs"]
+mod cut_tests;
+
+#[cfg(test)]
 mod tests;

@@ -4,8 +4,9 @@ use crate::door::{Kind, token};
 use crate::transfer::Transfer;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use weir_controller::{Host, Io, Op, SlotId, Subsystem};
+use weir_controller::{Host, Io, Op, Subsystem};
 use weir_driver::IoKind;
+use weir_flash::UNIT;
 use weir_spec::nvme::Status;
 use weir_sys::media::{Fault, FileMedia, FileOpKind, Finished, Request};
 use weir_sys::reactor::{FileDone, IoBuf, Reactor};
@@ -16,16 +17,31 @@ const CHUNK: u32 = 1 << 20;
 /// Where the drive's number begins in a token: the medium's own bits are below.
 const DRIVE_SHIFT: u32 = 24;
 
+/// Marks the request that reads what a command will overwrite.
+const SAVE: u64 = 1 << 31;
+
+/// What the end of a file operation leads to.
+pub enum Step {
+    /// More of the same command.
+    Goes,
+    /// The command has ended.
+    Ended(Io, Status),
+    /// What the command will overwrite, in whole units; it is to be started now.
+    Saved(Io, IoBuf),
+}
+
 /// See the [module](self).
 pub struct Direct {
     media: FileMedia,
     active: Vec<Option<Transfer>>,
+    /// By slot: commands whose old bytes are being read.
+    saving: Vec<Option<Io>>,
 }
 
 impl Direct {
     /// Over an open medium.
     pub fn new(media: FileMedia) -> Self {
-        Self { media, active: Vec::new() }
+        Self { media, active: Vec::new(), saving: Vec::new() }
     }
 
     /// Tells the medium which drive of the shard it is, so that its completions find the way back.
@@ -119,28 +135,91 @@ impl Direct {
         self.active[place] = Some(transfer);
     }
 
-    fn recycle(&mut self, buf: Option<IoBuf>) {
+    /// Takes a buffer back.
+    pub fn recycle(&mut self, buf: Option<IoBuf>) {
         if let Some(buf) = buf {
             self.media.recycle(buf);
         }
     }
 
-    /// A file operation ended; the I/O that ended with it, if one did.
+    /// Operations that have not ended.
+    pub fn in_flight(&self) -> usize {
+        self.media.in_flight()
+    }
+
+    /// Reads the whole units that a command will change; false where that cannot be begun, and nothing is kept.
+    pub fn save(&mut self, io: Io, reactor: &mut Reactor) -> bool {
+        let unit = u64::from(UNIT);
+        let (first, end) = (io.offset / unit * unit, (io.offset + u64::from(io.len)).next_multiple_of(unit));
+        let len = (end.min(self.media.capacity()) - first) as u32;
+        let token = io.slot.index() as u64 | SAVE;
+        let buf = Some(self.media.buffer(len));
+        let request = Request { op: FileOpKind::Read, offset: first, len, buf, token };
+        match self.media.start(reactor, request) {
+            Ok(()) => {
+                let place = io.slot.index();
+                if self.saving.len() <= place {
+                    self.saving.resize(place + 1, None);
+                }
+                self.saving[place] = Some(io);
+                true
+            }
+            Err(finished) => {
+                self.recycle(finished.buf);
+                false
+            }
+        }
+    }
+
+    /// Writes a unit, zeroes if there are no bytes; waits for it.
+    ///
+    /// # Errors
+    /// As of any write.
+    pub fn write_now(&mut self, offset: u64, bytes: Option<&[u8]>) -> Result<(), Status> {
+        let mut buf = self.media.buffer(UNIT);
+        match bytes {
+            Some(bytes) => buf[..bytes.len()].copy_from_slice(bytes),
+            None => buf[..UNIT as usize].fill(0),
+        }
+        let written = self.media.write_now(offset, &buf[..UNIT as usize]);
+        self.recycle(Some(buf));
+        written
+    }
+
+    /// A file operation ended.
     pub fn finished<H: Host>(
         &mut self,
         done: FileDone,
         machine: &Subsystem,
         host: &mut H,
         reactor: &mut Reactor,
-    ) -> Option<(SlotId, Status)> {
-        let Finished { token, status, buf } = self.media.ready(reactor, done)?;
-        let mut transfer = self.active.get_mut(token as usize)?.take()?;
-        let slot = transfer.io.slot;
+    ) -> Step {
+        let Some(Finished { token, status, buf }) = self.media.ready(reactor, done) else { return Step::Goes };
+        if token & SAVE != 0 {
+            return self.read_to_save((token & !SAVE) as usize, status, buf);
+        }
+        let Some(mut transfer) = self.active.get_mut(token as usize).and_then(Option::take) else { return Step::Goes };
+        let (io, slot) = (transfer.io, transfer.io.slot);
         let live = machine.is_live(slot);
         if let Some(status) = transfer.finish(status, buf.as_deref().unwrap_or_default(), live, host) {
             self.recycle(buf);
-            return Some((slot, status));
+            return Step::Ended(io, status);
         }
-        self.begin(transfer, buf, machine, host, reactor).map(|status| (slot, status))
+        match self.begin(transfer, buf, machine, host, reactor) {
+            Some(status) => Step::Ended(io, status),
+            None => Step::Goes,
+        }
+    }
+
+    /// A command whose old bytes cannot be read does not overwrite them.
+    fn read_to_save(&mut self, place: usize, status: Status, buf: Option<IoBuf>) -> Step {
+        match (self.saving.get_mut(place).and_then(Option::take), buf) {
+            (Some(io), Some(buf)) if status.is_success() => Step::Saved(io, buf),
+            (Some(io), buf) => {
+                self.recycle(buf);
+                Step::Ended(io, status)
+            }
+            (None, _) => Step::Goes,
+        }
     }
 }

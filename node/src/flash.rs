@@ -2,9 +2,10 @@
 
 use crate::config::FlashConfig;
 use std::any::Any;
+use std::collections::VecDeque;
 use std::path::Path;
 use weir_controller::{Op, Operation, Service};
-use weir_flash::{ConfigError, Flash, FlashOp, Precondition, UNIT, Utilisation};
+use weir_flash::{ConfigError, Flash, FlashOp, PowerLoss, Precondition, UNIT, Utilisation};
 use weir_sys::media::{FlashState, Found, MediaError};
 use weir_units::Nanos;
 
@@ -15,6 +16,30 @@ pub struct FlashService {
     /// Counters and utilisation count from here.
     since: Nanos,
     before: Utilisation,
+    flushes: Flushes,
+}
+
+/// Flush commands, by the order in which they began.
+#[derive(Debug, Default)]
+struct Flushes {
+    begun: u64,
+    done: u64,
+    /// Those that are not done: their numbers, and when they will be.
+    open: VecDeque<(u64, Nanos)>,
+}
+
+impl Flushes {
+    fn begin(&mut self, now: Nanos, done: Nanos) {
+        self.settle(now);
+        self.begun += 1;
+        self.open.push_back((self.begun, done));
+    }
+
+    fn settle(&mut self, now: Nanos) {
+        if let Some(last) = self.open.iter().rposition(|(_, done)| *done <= now) {
+            self.done = self.open.drain(..=last).next_back().map_or(self.done, |(number, _)| number);
+        }
+    }
 }
 
 /// Lends the flash what the core cannot have of itself.
@@ -34,7 +59,34 @@ impl FlashService {
         if state != Precondition::Fresh {
             flash.precondition(state);
         }
-        Ok(FlashService { flash, since: now, before: Utilisation::default() })
+        Ok(FlashService::around(flash, now))
+    }
+
+    fn around(flash: Flash, now: Nanos) -> FlashService {
+        FlashService { flash, since: now, before: Utilisation::default(), flushes: Flushes::default() }
+    }
+
+    /// Flush commands that have begun.
+    #[inline]
+    pub fn flushes(&self) -> u64 {
+        self.flushes.begun
+    }
+
+    /// The number of the last one that is done at `now`, and with it all before.
+    pub fn flushed(&mut self, now: Nanos) -> u64 {
+        self.flushes.settle(now);
+        self.flushes.done
+    }
+
+    /// A flush that no command has asked for; it is taken to be done at once.
+    pub fn flush(&mut self, now: Nanos) {
+        self.flash.submit(now, FlashOp::Flush, 0, 0);
+        self.flushes.begin(now, now);
+    }
+
+    /// See [`Flash::power_cut`].
+    pub fn power_cut(&mut self, now: Nanos, seed: u64) -> Option<PowerLoss> {
+        self.flash.power_cut(now, seed)
     }
 
     /// Flash whose state lies beside the drive's media at `media`: as it was left, or made there. Where the mapping keeps
@@ -67,7 +119,7 @@ impl FlashService {
             flash
         };
         hint(&mut flash);
-        Ok((FlashService { flash, since: now, before: Utilisation::default() }, Some(state)))
+        Ok((FlashService::around(flash, now), Some(state)))
     }
 
     /// The drive is being stopped.
@@ -132,7 +184,11 @@ impl Service for FlashService {
                 }
                 self.flash.submit_hinted(ready, FlashOp::Write { fua }, first, units, placement)
             }
-            Op::Flush => self.flash.submit(now, FlashOp::Flush, 0, 0),
+            Op::Flush => {
+                let done = self.flash.submit(now, FlashOp::Flush, 0, 0);
+                self.flushes.begin(now, done);
+                done
+            }
             Op::WriteZeroes { .. } | Op::Deallocate => {
                 let kind = if op == Op::Deallocate { FlashOp::Trim } else { FlashOp::WriteZeroes };
                 self.flash.submit_hinted(now, kind, whole.0, whole.1.saturating_sub(whole.0), placement)

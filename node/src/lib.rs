@@ -26,6 +26,7 @@ mod remote;
 mod shard;
 pub mod target;
 mod transfer;
+mod undo;
 
 pub use control::NodeControl;
 pub use node::{Node, StartError, machine_config};

@@ -1,6 +1,6 @@
 //! A shard: one thread, one reactor, the drives of that core and their doors. See docs/architecture.md, "One core, one drive".
 
-use crate::device::Drives;
+use crate::device::{Drives, PowerReply};
 use crate::door::{Arrival, Cx, Directory, Doors, Kind, nvme_tcp};
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -158,6 +158,12 @@ impl Shard {
     pub fn with_doors<R>(&mut self, f: impl FnOnce(&mut Doors, &mut Cx) -> R) -> R {
         let now = self.reactor.now();
         f(&mut self.doors, cx!(self, now))
+    }
+
+    /// Cuts a drive's power; `reply` hears what it did.
+    pub fn power_cut(&mut self, drive: u32, reply: PowerReply) {
+        let now = self.reactor.now();
+        self.drives.power_cut(drive, now, reply, &mut self.doors, &mut self.reactor);
     }
 
     /// Begins to stop: what is being executed completes, then the loop ends and `done` hears of it.

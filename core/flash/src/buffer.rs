@@ -256,6 +256,11 @@ impl Buffer {
         self.leaving.push(Reverse((end, units)));
     }
 
+    /// The units that have not left yet, in no particular order.
+    pub(crate) fn dirty_units(&self) -> impl Iterator<Item = u32> + '_ {
+        self.queues.iter().flatten().map(|s| self.slots[*s as usize].lpn).filter(|lpn| *lpn != NONE)
+    }
+
     /// Power loss: everything is gone. The units that were dirty, with the writes that each stood for.
     pub(crate) fn clear(&mut self) -> Vec<(u32, u32)> {
         let gone = self.queues.iter().flatten().map(|s| self.slots[*s as usize]);

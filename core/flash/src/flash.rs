@@ -2,7 +2,7 @@
 
 use crate::array::Array;
 use crate::buffer::{Buffer, FlushPolicy};
-use crate::config::{Config, ConfigError, FtlConfig, Mapping, Plan, UnmappedRead, WriteZeroes};
+use crate::config::{Config, ConfigError, Mapping, Plan, UnmappedRead, WriteZeroes};
 use crate::durable::Durable;
 use crate::fdp::Placement;
 use crate::ftl::{GcMode, NONE, PageFtl, Prefetch, Separation, TAG, VictimPolicy, WearPolicy};
@@ -67,41 +67,7 @@ impl Flash {
         Ok(made)
     }
 
-    /// The same on an image that is all zero, which keeps what survives the loss of power ([`crate::FtlConfig::spare`] is
-    /// taken as set).
-    ///
-    /// # Errors
-    /// Names the key that does not fit; or the image is of another size than [`crate::ImageSize::of`] says.
-    pub fn create(config: &Config, now: Nanos, image: Image) -> Result<Flash, ConfigError> {
-        let mut made = Flash::with_image(config, now, image)?;
-        made.ftl.mark_bad();
-        Ok(made)
-    }
-
-    /// The drive that an image tells of, idle since `now`, and the pages that were read to find its map. Whatever the image
-    /// holds, the drive is whole; an undamaged one that a drive of the same configuration has left, at any moment, tells of
-    /// every unit whose program was done.
-    ///
-    /// # Errors
-    /// As [`create`](Self::create).
-    pub fn recover(config: &Config, now: Nanos, image: Image) -> Result<(Flash, u64), ConfigError> {
-        let mut made = Flash::with_image(config, now, image)?;
-        let pages = made.ftl.recover();
-        made.silicon.set_wear(&made.ftl.map.erases);
-        made.reset_stats();
-        Ok((made, pages))
-    }
-
-    fn with_image(config: &Config, now: Nanos, image: Image) -> Result<Flash, ConfigError> {
-        let plan = config.plan()?;
-        if !image.fits(&plan.image()) {
-            return Err(plan.foreign(&image));
-        }
-        let config = Config { ftl: FtlConfig { spare: true, ..config.ftl }, ..*config };
-        Ok(Flash::made(&config, now, &config.plan()?, Some(image)))
-    }
-
-    fn made(config: &Config, now: Nanos, plan: &Plan, image: Option<Image>) -> Flash {
+    pub(crate) fn made(config: &Config, now: Nanos, plan: &Plan, image: Option<Image>) -> Flash {
         let silicon = Array::new(&plan.shape, &config.timing, &config.variability);
         let ftl = PageFtl::new(config, plan, &silicon, image);
         let streams = config.ftl.host_streams();

@@ -9,9 +9,11 @@
 //! word by word in such an order that what is found after any of these stores can be recovered from. What is found may also
 //! be damaged: a drive recovers from anything, at the price of what the damage hides.
 
-use crate::config::{Config, ConfigError, Mapping, Plan};
+use crate::Flash;
+use crate::config::{Config, ConfigError, FtlConfig, Mapping, Plan};
 use crate::geometry::UNIT;
 use alloc::format;
+use weir_units::Nanos;
 
 /// A block that is erased and not open; also what was never used.
 pub(crate) const FREE: u32 = 0;
@@ -153,5 +155,41 @@ impl Image {
     pub(crate) fn fits(&self, size: &ImageSize) -> bool {
         let blocks = size.blocks as usize;
         self.size() == *size && self.erases.len() == blocks && self.erased_at.len() == blocks
+    }
+}
+
+impl Flash {
+    /// [`Flash::new`] on an image that is all zero, which keeps what survives the loss of power ([`crate::FtlConfig::spare`] is
+    /// taken as set).
+    ///
+    /// # Errors
+    /// Names the key that does not fit; or the image is of another size than [`crate::ImageSize::of`] says.
+    pub fn create(config: &Config, now: Nanos, image: Image) -> Result<Flash, ConfigError> {
+        let mut made = Flash::with_image(config, now, image)?;
+        made.ftl.mark_bad();
+        Ok(made)
+    }
+
+    /// The drive that an image tells of, idle since `now`, and the pages that were read to find its map. Whatever the image
+    /// holds, the drive is whole; an undamaged one that a drive of the same configuration has left, at any moment, tells of
+    /// every unit whose program was done.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create).
+    pub fn recover(config: &Config, now: Nanos, image: Image) -> Result<(Flash, u64), ConfigError> {
+        let mut made = Flash::with_image(config, now, image)?;
+        let pages = made.ftl.recover();
+        made.silicon.set_wear(&made.ftl.map.erases);
+        made.reset_stats();
+        Ok((made, pages))
+    }
+
+    fn with_image(config: &Config, now: Nanos, image: Image) -> Result<Flash, ConfigError> {
+        let plan = config.plan()?;
+        if !image.fits(&plan.image()) {
+            return Err(plan.foreign(&image));
+        }
+        let config = Config { ftl: FtlConfig { spare: true, ..config.ftl }, ..*config };
+        Ok(Flash::made(&config, now, &config.plan()?, Some(image)))
     }
 }

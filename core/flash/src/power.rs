@@ -1,6 +1,8 @@
 //! Power loss and what comes after.
 
 use crate::Flash;
+use crate::buffer::Buffer;
+use crate::config::BufferConfig;
 use crate::ftl::Lost;
 use crate::rng::Rng;
 use alloc::vec::Vec;
@@ -13,6 +15,16 @@ pub struct PowerLoss {
     pub lost: Vec<Lost>,
     /// Pages of which the spare area was read to find the map again.
     pub pages_read: u64,
+    /// How long that takes, all planes at once.
+    pub takes: Nanos,
+}
+
+impl BufferConfig {
+    /// Whether everything that is acknowledged survives power loss: there is no buffer, it outlives the power, or writes are
+    /// complete behind it.
+    pub const fn is_durable(&self) -> bool {
+        self.size.0 == 0 || !self.early || self.protected
+    }
 }
 
 impl Flash {
@@ -44,7 +56,18 @@ impl Flash {
         });
         let pages_read = self.ftl.recover();
         self.restart(now);
-        Some(PowerLoss { lost, pages_read })
+        let rounds = pages_read.div_ceil(u64::from(self.shape().planes()));
+        let takes = Nanos(self.ftl.times.read.0.saturating_mul(rounds));
+        Some(PowerLoss { lost, pages_read, takes })
+    }
+
+    /// The units whose newest writes a power cut at `now` could take, in ascending order.
+    pub fn at_risk(&self, now: Nanos) -> Vec<u32> {
+        let buffered = self.buffer.iter().flat_map(Buffer::dirty_units);
+        let mut units: Vec<u32> = buffered.chain(self.ftl.flights.under_way(now)).collect();
+        units.sort_unstable();
+        units.dedup();
+        units
     }
 
     /// The drive is being stopped: what the buffer holds is written.

@@ -1,7 +1,7 @@
 //! What the API asks of a node.
 
 use super::timing::DeviceStats;
-use super::types::{DevicePatch, DeviceStatus, ExportStatus, Status, TenantPatch, TenantStatus};
+use super::types::{DevicePatch, DeviceStatus, ExportStatus, PowerCutStatus, Status, TenantPatch, TenantStatus};
 use std::fmt;
 
 /// Why a call did not do what it was asked; the text is what the user reads.
@@ -48,6 +48,8 @@ pub trait Control: Send + Sync + 'static {
     fn exports(&self) -> Result<Vec<ExportStatus>, Refusal>;
     /// Changes a drive's arbitration while I/O runs; the patch is in range (see [`DevicePatch::check`]).
     fn set_device(&self, name: &str, patch: &DevicePatch) -> Result<DeviceStatus, Refusal>;
+    /// Cuts a drive's power and brings it back: controllers die, what was written and not flushed may be gone.
+    fn power_cut(&self, name: &str) -> Result<PowerCutStatus, Refusal>;
     /// Changes a tenant's class or weight while I/O runs; the patch is in range (see [`TenantPatch::check`]).
     fn set_tenant(&self, name: &str, patch: &TenantPatch) -> Result<TenantStatus, Refusal>;
     /// Begins to drain and then ends the process; returns at once, and may be called twice.

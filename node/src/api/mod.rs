@@ -25,6 +25,6 @@ pub use routes::router;
 pub use server::{Bound, Running};
 pub use timing::{Bucket, CompletionError, DeviceStats, Quantiles, Timing, TimingState};
 pub use types::{
-    ClientStatus, Counters, DevicePatch, DeviceStatus, DoorStatus, ErrorBody, ExportStatus, ShardStatus, SharesPatch,
-    State, Status, TenantPatch, TenantStatus,
+    ClientStatus, Counters, DevicePatch, DeviceStatus, DoorStatus, ErrorBody, ExportStatus, PowerCutStatus,
+    ShardStatus, SharesPatch, State, Status, TenantPatch, TenantStatus,
 };

@@ -38,6 +38,10 @@ fn paths() -> Value {
                 "reset_device_stats", "Begin to measure anew; the answer is what was measured until now.", "DeviceStats",
             )),
         },
+        "/v1/devices/{name}/power-cut": {
+            "parameters": [name_parameter()],
+            "post": power_cut(),
+        },
         "/v1/tenants": { "get": list("tenants", "All tenants.", "Tenant") },
         "/v1/tenants/{name}": {
             "parameters": [name_parameter()],
@@ -108,6 +112,14 @@ fn patch(id: &str, summary: &str, body: &str, schema: &str) -> Value {
         json!({ "required": true, "content": { "application/json": { "schema": reference(body) } } });
     operation["responses"]["400"] = error("A value is out of range or unknown.");
     operation["responses"]["409"] = error("Not allowed in this state.");
+    operation
+}
+
+fn power_cut() -> Value {
+    let summary =
+        "Cut a drive's power and bring it back: its controllers die, writes that were not flushed may be gone.";
+    let mut operation = named(operation("power_cut", summary, "PowerCut"));
+    operation["responses"]["409"] = error("The drive does not keep what that needs, or has no power already.");
     operation
 }
 
@@ -237,6 +249,15 @@ fn schemas() -> Value {
             ("burst?", burst()),
             ("quanta?", shares_patch(&quantum())),
             ("capacity_bytes?", number("Size: whole blocks, at most the device's max_capacity.")),
+        ]),
+        "PowerCut": object(&[
+            ("name", text("The drive.")),
+            ("lost_units", number("Units of 4 KiB whose newest writes are gone.")),
+            ("lost_writes", number("Those writes.")),
+            ("pages_read", number("Flash pages that were read to find the map again.")),
+            ("rebuild_ns", number("How long the drive needs until it serves again.")),
+            ("power_cycles", number("How often it was powered on.")),
+            ("unsafe_shutdowns", number("How often it lost power without being shut down.")),
         ]),
         "TenantPatch": object(&[
             ("class?", words(&["urgent", "high", "medium", "low"])),

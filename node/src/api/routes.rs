@@ -35,12 +35,13 @@ pub fn router(control: Node, local_only: bool) -> Router {
 }
 
 /// Every path there is.
-pub(super) const PATHS: [&str; 11] = [
+pub(super) const PATHS: [&str; 12] = [
     "/v1/status",
     "/v1/devices",
     "/v1/devices/{name}",
     "/v1/devices/{name}/stats",
     "/v1/devices/{name}/stats/reset",
+    "/v1/devices/{name}/power-cut",
     "/v1/tenants",
     "/v1/tenants/{name}",
     "/v1/exports",
@@ -56,6 +57,7 @@ fn methods(path: &str) -> MethodRouter<Node> {
         "/v1/devices/{name}" => get(device).patch(set_device),
         "/v1/devices/{name}/stats" => get(device_stats),
         "/v1/devices/{name}/stats/reset" => post(reset_device_stats),
+        "/v1/devices/{name}/power-cut" => post(power_cut),
         "/v1/tenants" => get(tenants),
         "/v1/tenants/{name}" => get(tenant).patch(set_tenant),
         "/v1/exports" => get(exports),
@@ -150,6 +152,10 @@ async fn set_device(
 ) -> Answer<impl Serialize> {
     patch.check().map_err(|e| Failure(StatusCode::BAD_REQUEST, e))?;
     ask(node, move |c| c.set_device(&name, &patch)).await.map(Json)
+}
+
+async fn power_cut(State(node): State<Node>, Path(name): Path<String>) -> Answer<impl Serialize> {
+    ask(node, move |c| c.power_cut(&name)).await.map(Json)
 }
 
 async fn set_tenant(

@@ -142,6 +142,21 @@ impl Control for Fake {
         })
     }
 
+    fn power_cut(&self, name: &str) -> Result<PowerCutStatus, Refusal> {
+        if name != "ssd0" {
+            return Err(Refusal::Conflict(format!("device \"{name}\" keeps nothing")));
+        }
+        Ok(PowerCutStatus {
+            name: name.into(),
+            lost_units: 1,
+            lost_writes: 2,
+            pages_read: 3,
+            rebuild_ns: 4,
+            power_cycles: 6,
+            unsafe_shutdowns: 5,
+        })
+    }
+
     fn set_device(&self, name: &str, patch: &DevicePatch) -> Result<DeviceStatus, Refusal> {
         match name {
             "ssd0" => {

@@ -95,6 +95,25 @@ impl Counters {
     }
 }
 
+/// What a power cut did.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PowerCutStatus {
+    /// The drive.
+    pub name: String,
+    /// Units of 4 KiB whose newest writes are gone.
+    pub lost_units: u64,
+    /// Those writes.
+    pub lost_writes: u64,
+    /// Flash pages that were read to find the map again.
+    pub pages_read: u64,
+    /// How long the drive needs until it serves again.
+    pub rebuild_ns: u64,
+    /// How often it was powered on.
+    pub power_cycles: u64,
+    /// How often it lost power without being shut down.
+    pub unsafe_shutdowns: u64,
+}
+
 /// One drive.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DeviceStatus {

@@ -18,7 +18,7 @@ const OVER_PROVISIONING: f64 = 0.07;
 const COUNT: std::ops::RangeInclusive<u64> = 0..=u32::MAX as u64;
 
 /// Every key, and what the flash's own messages call it.
-const KEYS: [(&str, &str); 57] = [
+const KEYS: [(&str, &str); 58] = [
     ("quirks", ""),
     ("seed", "seed"),
     ("precondition", ""),
@@ -73,6 +73,7 @@ const KEYS: [(&str, &str); 57] = [
     ("early_completion", "buffer.early"),
     ("power_protected", "buffer.protected"),
     ("buffer_latency", "buffer.latency"),
+    ("power_cut", "ftl.spare"),
     ("chip_spread", "variability.chip_spread"),
     ("page_spread", "variability.page_spread"),
     ("initial_cycles", "variability.initial_cycles"),
@@ -264,6 +265,7 @@ fn translation(keys: &Keys<'_, '_>, config: &mut Config) {
     keys.put("unmapped_read", &mut ftl.unmapped_read, named);
     keys.put("write_zeroes", &mut ftl.write_zeroes, named);
     keys.put("multi_plane", &mut ftl.multi_plane, flag);
+    keys.put("power_cut", &mut ftl.spare, flag);
 }
 
 fn buffer(keys: &Keys<'_, '_>, config: &mut Config) {

@@ -131,7 +131,7 @@ fn write_flash(out: &mut String, flash: &FlashConfig) -> std::fmt::Result {
     writeln!(out, "multi_plane = {}\nbuffer = {}\nflush = {}", f.multi_plane, string(b.size), string(b.flush))?;
     writeln!(out, "buffer_high = {}\nbuffer_low = {}", b.high, b.low)?;
     writeln!(out, "buffer_timeout = {}\nbuffer_latency = {}", string(b.timeout), string(b.latency))?;
-    writeln!(out, "early_completion = {}\npower_protected = {}", b.early, b.protected)?;
+    writeln!(out, "early_completion = {}\npower_protected = {}\npower_cut = {}", b.early, b.protected, f.spare)?;
     writeln!(out, "chip_spread = {}\npage_spread = {}", v.chip_spread, v.page_spread)?;
     writeln!(out, "initial_cycles = {}", v.initial_cycles)
 }

@@ -113,8 +113,7 @@ pub struct FlashConfig {
 impl FlashConfig {
     /// Whether power loss may take what was written and not flushed.
     pub fn is_volatile(&self) -> bool {
-        let buffer = &self.config.buffer;
-        buffer.size.0 > 0 && buffer.early && !buffer.protected
+        !self.config.buffer.is_durable()
     }
 }
 

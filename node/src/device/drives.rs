@@ -1,6 +1,6 @@
 //! The drives of a shard: they take turns by their deadlines.
 
-use super::{Backend, Device, Direct};
+use super::{Backend, Device, Direct, PowerReply};
 use weir_controller::{Event, Host, Owner, Subsystem};
 use weir_sys::reactor::{Reactor, Ready};
 use weir_sys::sched::Waits;
@@ -78,6 +78,18 @@ impl Drives {
         self.list[index as usize].apply(now, event, host);
     }
 
+    /// Cuts a drive's power; see [`Device::power_cut`].
+    pub fn power_cut<H: Host>(
+        &mut self,
+        index: u32,
+        now: Nanos,
+        reply: PowerReply,
+        host: &mut H,
+        reactor: &mut Reactor,
+    ) {
+        self.list[index as usize].power_cut(now, reply, host, reactor);
+    }
+
     /// Runs every drive that has something to do. One that has much to do leaves off where another one is due, and those that
     /// did so come last in the next turn.
     #[inline]
@@ -141,7 +153,7 @@ impl Drives {
 
     /// One of them waits for something that wakes nobody.
     pub fn must_poll(&self) -> bool {
-        self.list.iter().any(|d| d.dirty || d.must_poll())
+        self.list.iter().any(|d| d.dirty && d.down.is_none() || d.must_poll())
     }
 
     /// Upkeep for an idle moment: memory that was deallocated goes back a piece at a time. True while there is more.

@@ -140,6 +140,27 @@ impl FileMedia {
         self.beside = Some(file);
     }
 
+    /// Writes aligned bytes at once, waiting for it; for what is put right while nothing is in flight.
+    ///
+    /// # Errors
+    /// Outside of the medium, poisoned, or the kernel's reason as a status.
+    pub fn write_now(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Status> {
+        super::range(self.capacity, offset, bytes.len() as u32)?;
+        if self.fault.is_some() {
+            return Err(Status::WRITE_FAULT);
+        }
+        let mut done = 0;
+        while done < bytes.len() {
+            match rustix::io::pwrite(&self.file, &bytes[done..], offset + done as u64) {
+                Ok(0) => return Err(status(Doing::Write, Errno::IO)),
+                Ok(n) => done += n,
+                Err(Errno::INTR) => {}
+                Err(e) => return Err(status(Doing::Write, e)),
+            }
+        }
+        Ok(())
+    }
+
     /// Everything that has completed is durable. Waits; for the end of a drive's work.
     ///
     /// # Errors

@@ -71,6 +71,11 @@ impl Flights {
         }
     }
 
+    /// The units of programs that are not done at `now`.
+    pub(crate) fn under_way(&self, now: Nanos) -> impl Iterator<Item = u32> + '_ {
+        self.queue.iter().filter(move |f| f.done > now).map(|f| f.lpn)
+    }
+
     /// Forgets everything.
     pub(crate) fn clear(&mut self) {
         self.queue.clear();
