@@ -37,7 +37,7 @@ pub enum Command {
     Up(Up),
     /// Show what the running node serves, and to whom
     Status,
-    /// List drives, change their arbitration, or see how well they keep their modelled times
+    /// List drives and profiles, change arbitration, or see how well drives keep their modelled times
     Device(Device),
     /// List tenants, or change their shares
     Tenant(Tenant),
@@ -94,6 +94,16 @@ pub struct Device {
 pub enum DeviceCommand {
     /// List the drives
     Ls,
+    /// List the profiles: flash drives and models that `profile = "NAME"` and `weir bench local:NAME` know
+    #[command(after_help = "\
+Examples:
+  weir device profiles                       what there is, and where its numbers are from
+  weir device profiles p3700 > my.toml       the start of a profile of your own; use it as profile = \"./my.toml\"
+  weir bench 'local:p3700?capacity=8GiB'     measure one")]
+    Profiles {
+        /// Print this drive's file
+        name: Option<String>,
+    },
     /// Change how a drive arbitrates, while I/O runs
     #[command(after_help = "\
 Examples:

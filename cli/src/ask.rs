@@ -68,6 +68,8 @@ pub fn device(client: &Client, args: &args::Device, json: bool) -> Result<(), Fa
             let cut: PowerCutStatus = client.post(&format!("/v1/devices/{}/power-cut", in_url(name)))?;
             if json { output::json(&cut) } else { output::text(&power_cut(&cut)) }
         }
+        // Needs no node: `profiles` answers it.
+        DeviceCommand::Profiles { name } => crate::profiles::run(name.as_deref(), json),
         DeviceCommand::Set(set) => {
             let patch = device_patch(set).map_err(Failure::usage)?;
             let device: DeviceStatus = client.patch(&format!("/v1/devices/{}", in_url(&set.name)), &patch)?;

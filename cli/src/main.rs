@@ -16,6 +16,7 @@ mod config;
 mod connect;
 mod failure;
 mod output;
+mod profiles;
 mod report;
 mod reproduce;
 mod sim;
@@ -54,6 +55,9 @@ fn run(cli: Cli) -> Result<(), Failure> {
             output::raw(&script)
         }
         Command::Status => ask::status(&client::Client::find(api.as_deref())?, json),
+        Command::Device(args::Device { command: args::DeviceCommand::Profiles { name } }) => {
+            profiles::run(name.as_deref(), json)
+        }
         Command::Device(args) => ask::device(&client::Client::find(api.as_deref())?, &args, json),
         Command::Tenant(args) => ask::tenant(&client::Client::find(api.as_deref())?, &args, json),
         Command::Export(args) => ask::export(&client::Client::find(api.as_deref())?, &args, json),

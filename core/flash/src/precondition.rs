@@ -3,13 +3,14 @@
 use crate::Flash;
 use crate::array::Array;
 use crate::config::Mapping;
-use crate::ftl::{HELD, PageFtl};
+use crate::ftl::{GcMode, HELD, PageFtl};
 use crate::geometry::UNIT;
 use crate::host::Host;
 use crate::image::FREE;
 use crate::name::names;
 use crate::rng::{Rng, Shuffle};
 use alloc::vec::Vec;
+use weir_units::Nanos;
 
 /// What the drive went through before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -44,7 +45,7 @@ impl Flash {
             _ if self.config.ftl.mapping == Mapping::InPlace => {}
             Precondition::Sequential => self.fill(),
             Precondition::Steady if self.config.ftl.mapping == Mapping::Hybrid => self.fill(),
-            Precondition::Steady => self.ftl.place_steady(self.config.seed),
+            Precondition::Steady => self.ftl.place_steady(self.config.seed, self.origin),
         }
         self.reset_stats();
         if let Some(fdp) = &mut self.ftl.fdp {
@@ -125,7 +126,7 @@ fn level(counts: &mut [u16], units: u16, live: u64) {
 
 impl PageFtl {
     /// Places all units as long random writing would have left them.
-    fn place_steady(&mut self, seed: u64) {
+    fn place_steady(&mut self, seed: u64, now: Nanos) {
         let shape = *self.shape();
         let (planes, units) = (shape.planes(), shape.units_per_block());
         let all = self.map.logical();
@@ -133,14 +134,19 @@ impl PageFtl {
         let mut rng = Rng::new(seed ^ 0x7001);
         let mut rest = u64::from(all);
         let mut lists: Vec<(Vec<u16>, Vec<u32>)> = Vec::new();
+        let mut open = Vec::with_capacity(planes as usize);
+        let host = rng.below(shape.pages_per_block());
         for plane in 0..planes {
             // What long writing leaves free or open: see `make_room` and the write points.
             let kept = self.start + self.kinds.count - 2;
             let blocks = self.usable[plane as usize].saturating_sub(kept).max(1);
             let share = rest.div_ceil(u64::from(planes - plane)).min(u64::from(blocks) * u64::from(units));
             rest -= share;
+            let filled = self.filled_points(share, host, &mut rng);
+            let closed = share - filled.iter().map(|n| u64::from(*n)).sum::<u64>();
+            open.push(filled);
             let taken = (0..blocks).map(|_| self.free.take(plane, self.free.count(plane) as usize - 1)).collect();
-            lists.push((counts(blocks, units, share), taken));
+            lists.push((counts(blocks, units, closed), taken));
         }
         let mut next = 0;
         let longest = lists.iter().map(|(_, blocks)| blocks.len()).max().unwrap_or(0);
@@ -152,6 +158,51 @@ impl PageFtl {
                 }
             }
         }
+        for (plane, filled) in (0..).zip(open) {
+            for (kind, filled) in (0..).zip(filled) {
+                next = self.place_open(plane, kind, filled, next, &shuffle);
+            }
+            if self.mode == GcMode::Preemptive && self.fdp.is_none() {
+                self.owe(now, plane, &mut rng);
+            }
+        }
+    }
+
+    /// How many units the open blocks of a plane hold that has `share` of them: the host's streams, `host` pages each, because
+    /// planes take turns and stay in step, however long they are written to; then collection's, anywhere.
+    fn filled_points(&self, share: u64, host: u32, rng: &mut Rng) -> Vec<u32> {
+        let (page, pages) = (self.shape().units_per_page(), self.shape().pages_per_block());
+        if self.fdp.is_some() {
+            // Reclaim units begin at a block's begin.
+            return Vec::new();
+        }
+        let mut left = share;
+        let mut filled = |kind: u32| {
+            let units = page * if kind == self.kinds.gc { rng.below(pages) } else { host };
+            let units = if u64::from(units) > left { 0 } else { units };
+            left -= u64::from(units);
+            units
+        };
+        (0..=self.kinds.gc).map(&mut filled).collect()
+    }
+
+    /// Opens a block with that many units.
+    fn place_open(&mut self, plane: u32, kind: u32, units: u32, next: u32, shuffle: &Shuffle) -> u32 {
+        if units == 0 || self.free.count(plane) == 0 {
+            return next;
+        }
+        self.open_free(plane, kind);
+        let at = self.point_index(plane, kind);
+        let first = self.points[at].next;
+        for i in 0..units {
+            let lpn = shuffle.get(next + i);
+            self.map.l2p[lpn as usize] = first + i;
+            self.map.p2l[(first + i) as usize] = lpn;
+        }
+        self.map.stamp_pages(first, units / self.shape().units_per_page());
+        let block = self.points[at].block;
+        self.filled(at, block, units, units);
+        next + units
     }
 
     /// Fills a block with `valid` units, spread at random, from the `next`th of the shuffled ones on.

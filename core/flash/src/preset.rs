@@ -106,6 +106,29 @@ pub const fn page_type_factors(cell: CellType) -> [u32; MAX_LEVELS] {
 const ERASE: Nanos = Nanos(3_000_000);
 
 impl Preset {
+    /// What it models, in a line.
+    pub const fn title(self) -> &'static str {
+        match self {
+            Preset::FemuBasic => "FEMU's basic model: one register, one time for all pages",
+            Preset::FemuOc => "FEMU's advanced model: OpenChannel SSD, MLC page pairing",
+            Preset::FemuBbssd => "FEMU's black-box SSD, defaults",
+            Preset::Nvmevirt970Pro => "NVMeVirt's Samsung 970 PRO",
+            Preset::NvmevirtZn540 => "NVMeVirt's Western Digital ZN540",
+            Preset::MqsimDefault => "MQSim, built-in defaults",
+        }
+    }
+
+    /// Where its numbers are from.
+    pub const fn source(self) -> &'static str {
+        match self {
+            Preset::FemuBasic => "Li et al., FAST '18, section 3.2.2",
+            Preset::FemuOc => "Li et al., FAST '18, section 3.2.3",
+            Preset::FemuBbssd => "FEMU 99ce4fb2b",
+            Preset::Nvmevirt970Pro | Preset::NvmevirtZn540 => "NVMeVirt 61c90f77",
+            Preset::MqsimDefault => "MQSim 7ec40e3b",
+        }
+    }
+
     /// The model's numbers; with `quirks`, as its code has them even where no drive does so.
     pub const fn parts(self, quirks: bool) -> Parts {
         match self {

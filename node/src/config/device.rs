@@ -2,13 +2,13 @@
 
 use super::flash;
 use super::node::element_name;
+use super::profile::Profile;
 use super::read::{Placed, Read, Section, Sink, integer, per_class, quoted, size, text, time, word};
 use super::tenant::nqn;
 use super::types::{Arbitration, ClassFrom, Cost, DeviceConfig, FlashConfig, Mechanism, MediaConfig};
 use super::value::{Entry, Value};
 use super::zoned;
 use std::path::Path;
-use weir_flash::Preset;
 use weir_units::{Bytes, Nanos};
 
 /// Longest fixed service time: hosts give up on a command after 30 s.
@@ -38,7 +38,7 @@ pub(super) fn read_all(root: &Section<'_>, base: &Path, node: &str) -> Vec<Devic
 fn read(section: &Section<'_>, base: &Path, node: &str, default_name: String) -> DeviceRead {
     let name = element_name(section, "device").map_or(default_name, |n| n.value);
     let media = media_and_kind(section, base);
-    let read = rest(section, &name, node, media, is_flash(section));
+    let read = rest(section, &name, node, (media, base), is_flash(section));
     section.finish();
     read
 }
@@ -48,18 +48,26 @@ pub(super) fn from_query(sink: &Sink, kind: &str, entries: &[Entry]) -> Option<D
     let mut entries = entries.to_vec();
     let media = match kind {
         "flash" => Ok(MediaConfig::Ram),
-        _ if kind.parse::<Preset>().is_ok() => {
-            // A profile's name says what `profile` says.
+        _ if Profile::named(kind).is_some() || (Profile::is_path(kind) && !kind.contains(':')) => {
+            // A profile's name or file says what `profile` says.
             entries.push(Entry { key: "profile".into(), line: 0, value: Value::Bare(kind.into()) });
             Ok(MediaConfig::Ram)
         }
         "nvme" | "" => Err(format!("{} is no local device", quoted(kind))),
         _ if kind.starts_with("nvme:") => Err(format!("{} is not local; give it to bench as the target", quoted(kind))),
-        _ => parse_media(kind, Path::new("")),
+        _ => parse_media(kind, Path::new("")).map_err(|what| match kind.contains(':') {
+            true => what,
+            false => format!(
+                "{} is nothing to measure; there is ram, null, file:PATH, block:PATH, flash, or a profile: {}, or a file \
+                 like ./my.toml",
+                quoted(kind),
+                Profile::known()
+            ),
+        }),
     };
     let media = media.map_err(|what| sink.note(0, "", what)).ok()?;
     let section = Section::new(sink, "", 0, &entries);
-    let read = rest(&section, "bench", "local", media, kind == "flash");
+    let read = rest(&section, "bench", "local", (media, Path::new("")), kind == "flash");
     // A query holds no tables, and a load generator writes anywhere.
     section.unoffer("zoned");
     section.unoffer("fdp");
@@ -67,14 +75,20 @@ pub(super) fn from_query(sink: &Sink, kind: &str, entries: &[Entry]) -> Option<D
     Some(read.device)
 }
 
-fn rest(section: &Section<'_>, name: &str, node: &str, media: MediaConfig, is_flash: bool) -> DeviceRead {
+fn rest(
+    section: &Section<'_>,
+    name: &str,
+    node: &str,
+    (media, base): (MediaConfig, &Path),
+    is_flash: bool,
+) -> DeviceRead {
     let placed_nqn = section.placed("nqn", nqn);
     let nqn = placed_nqn.as_ref().map_or_else(|| format!("nqn.2026-11.io.weir:{node}:{name}"), |p| p.value.clone());
     let placed_serial = section.placed("serial", serial);
     let serial = placed_serial.as_ref().map_or_else(|| serial_of(&nqn), |p| p.value.clone());
     let block_size = section.or("block_size", 512, block_size);
     let given = section.get("capacity", whole_blocks(block_size));
-    let flash = flash::read(section, is_flash, given);
+    let flash = flash::read(section, is_flash, given, base);
     let device = DeviceConfig {
         name: name.to_string(),
         capacity: capacity(&media, given, flash.as_ref()),
@@ -268,5 +282,5 @@ fn serial_of(nqn: &str) -> String {
 /// The drive of a node whose configuration has none.
 pub(super) fn default_device(node: &str) -> DeviceConfig {
     let sink = Sink::new("");
-    rest(&Section::new(&sink, "", 0, &[]), "ssd0", node, MediaConfig::Ram, false).device
+    rest(&Section::new(&sink, "", 0, &[]), "ssd0", node, (MediaConfig::Ram, Path::new("")), false).device
 }

@@ -3,22 +3,23 @@
 //! A profile gives every number, keys change some of them. Keys may stand in `[[device]]` itself as well, where a bench
 //! target's query and `--set device.gc=plane` have them.
 
+use super::error::ConfigError;
 use super::fdp;
+use super::profile::{self, Profile};
 use super::read::{Placed, Read, Section, flag, integer, number, one_or_list, size, text, time};
 use super::types::FlashConfig;
 use super::value::Value;
+use std::path::Path;
 use std::str::FromStr;
 use weir_flash::{Config, Geometry, Levels, Precondition, Preset, Timing, UNIT, UnknownName, Wire, cell_times};
 use weir_units::{Bytes, Nanos, parse};
 
 /// The drive of `kind = "flash"` where no profile is named.
-const DEFAULT: Preset = Preset::FemuBbssd;
-/// Flash beyond the capacity where nothing is said about it.
-const OVER_PROVISIONING: f64 = 0.07;
+const DEFAULT: Profile = Profile::Model(Preset::FemuBbssd);
 const COUNT: std::ops::RangeInclusive<u64> = 0..=u32::MAX as u64;
 
 /// Every key, and what the flash's own messages call it.
-const KEYS: [(&str, &str); 58] = [
+const KEYS: [(&str, &str); 60] = [
     ("quirks", ""),
     ("seed", "seed"),
     ("precondition", ""),
@@ -42,7 +43,9 @@ const KEYS: [(&str, &str); 58] = [
     ("erase_suspend", "timing.suspend.erase"),
     ("suspend_limit", "timing.suspend.limit"),
     ("firmware", "host.firmware.core"),
+    ("firmware_read", "host.firmware.read"),
     ("link_rate", "host.link"),
+    ("write_link_rate", "host.to_drive"),
     ("mapping", "ftl.mapping"),
     ("over_provisioning", "ftl.over_provisioning"),
     ("gc", "ftl.gc.mode"),
@@ -120,9 +123,75 @@ impl Keys<'_, '_> {
     }
 }
 
-/// Reads `profile`, `kind = "flash"` and the flash's keys; `None` for a drive that is none. `capacity` is `[[device]]`'s.
-pub(super) fn read(section: &Section<'_>, is_flash: bool, capacity: Option<Bytes>) -> Option<FlashConfig> {
-    let profile = section.get("profile", named::<Preset>);
+/// What a profile has to say; the rest has defaults.
+const REQUIRED: [&str; 11] = [
+    "capacity",
+    "channels",
+    "ways",
+    "planes",
+    "pages",
+    "page_size",
+    "cell",
+    "read",
+    "program",
+    "erase",
+    "channel_rate",
+];
+
+/// Keys that lay out a drive: with one of them given, a profile's own layout is not fitted to the capacity.
+const LAYOUT: [&str; 8] =
+    ["channels", "ways", "planes", "blocks", "pages", "page_size", "over_provisioning", "slc_blocks"];
+
+/// Reads a profile's file: a drive that says everything about itself.
+pub(super) fn profile(root: &Section<'_>) -> Config {
+    for key in REQUIRED.into_iter().filter(|key| !root.has(key)) {
+        root.fault(key, "missing; a profile has to say it");
+    }
+    let capacity = root.get("capacity", size(u64::from(UNIT)..=1 << 56));
+    // What it is, for lists.
+    for key in ["drive", "source"] {
+        root.get(key, text);
+    }
+    let keys = Keys { device: root, flash: None };
+    // What it does not say is as in the paper's OpenChannel drive, with the usual translation layer and buffer.
+    let base = Config {
+        ftl: weir_flash::FtlConfig::DEFAULT,
+        buffer: weir_flash::BufferConfig::NONE,
+        ..Config::preset(Preset::FemuOc, false)
+    };
+    let read = keys_of(&keys, DEFAULT, base, capacity);
+    root.finish();
+    if root.sink().is_clean() {
+        if let Err(error) = read.config.validate() {
+            refuse(&keys, &error);
+        }
+    }
+    read.config
+}
+
+/// The profile and its numbers.
+fn base(section: &Section<'_>, base: &Path, quirks: bool) -> Option<(Profile, Config)> {
+    let profile = section.get("profile", |v| Ok(Profile::parse(&text(v)?, base)?))?;
+    match profile.config(quirks) {
+        Ok(config) => Some((profile, config)),
+        Err(ConfigError(problems)) => {
+            // In the profile's own file, or about it.
+            let (inside, about): (Vec<_>, Vec<_>) = problems.into_iter().partition(|problem| problem.line > 0);
+            about.into_iter().for_each(|problem| section.fault("profile", problem));
+            section.sink().adopt(inside);
+            None
+        }
+    }
+}
+
+/// Reads `profile`, `kind = "flash"` and the flash's keys; `None` for a drive that is none. `capacity` is `[[device]]`'s,
+/// `folder` where a profile's file is looked for.
+pub(super) fn read(
+    section: &Section<'_>,
+    is_flash: bool,
+    capacity: Option<Bytes>,
+    folder: &Path,
+) -> Option<FlashConfig> {
     let table = section.table("flash").map(|(line, keys)| section.inner(section.key("flash"), line, keys));
     for (key, _) in KEYS {
         section.unoffer(key);
@@ -131,7 +200,7 @@ pub(super) fn read(section: &Section<'_>, is_flash: bool, capacity: Option<Bytes
         // A query has no tables.
         section.unoffer("flash");
     }
-    if !(is_flash || profile.is_some() || table.is_some()) {
+    if !(is_flash || section.has("profile") || table.is_some()) {
         for (key, _) in KEYS.into_iter().filter(|(key, _)| section.has(key)) {
             section.fault(key, "only a flash drive has this; write kind = \"flash\" as well");
         }
@@ -143,7 +212,10 @@ pub(super) fn read(section: &Section<'_>, is_flash: bool, capacity: Option<Bytes
             section.fault(key, "stands in [device.flash] as well; keep one");
         }
     }
-    let flash = keys_of(&keys, profile.unwrap_or(DEFAULT), capacity);
+    let quirks = keys.get("quirks", flag).unwrap_or(false);
+    let default = || Config::preset(Preset::FemuBbssd, quirks);
+    let (profile, base) = base(section, folder, quirks).unwrap_or_else(|| (DEFAULT, default()));
+    let flash = keys_of(&keys, profile, base, capacity);
     if let Some(table) = &keys.flash {
         table.finish();
     }
@@ -174,10 +246,9 @@ fn refuse(keys: &Keys<'_, '_>, error: &weir_flash::ConfigError) {
     keys.fault(key, what.trim_start());
 }
 
-fn keys_of(keys: &Keys<'_, '_>, profile: Preset, capacity: Option<Bytes>) -> FlashConfig {
+fn keys_of(keys: &Keys<'_, '_>, profile: Profile, own: Config, capacity: Option<Bytes>) -> FlashConfig {
     let quirks = keys.get("quirks", flag).unwrap_or(false);
-    let mut config = Config::preset(profile, quirks);
-    let own = config;
+    let mut config = own;
     geometry(keys, &mut config.geometry);
     if config.geometry.planes != own.geometry.planes {
         config.ftl.multi_plane = config.geometry.planes > 1;
@@ -185,12 +256,16 @@ fn keys_of(keys: &Keys<'_, '_>, profile: Preset, capacity: Option<Bytes>) -> Fla
     timing(keys, &mut config, &own);
     let channel_rate = keys.get("channel_rate", rate);
     let link_rate = keys.get("link_rate", rate);
+    let write_link_rate = keys.get("write_link_rate", rate);
     if let Some(rate) = channel_rate {
         config.timing.channel = Wire::bytes_per_second(rate.0);
     }
     if let Some(rate) = link_rate {
         config.host.to_host = Wire::bytes_per_second(rate.0);
         config.host.to_drive = config.host.to_host;
+    }
+    if let Some(rate) = write_link_rate {
+        config.host.to_drive = Wire::bytes_per_second(rate.0);
     }
     translation(keys, &mut config);
     buffer(keys, &mut config);
@@ -199,9 +274,15 @@ fn keys_of(keys: &Keys<'_, '_>, profile: Preset, capacity: Option<Bytes>) -> Fla
     keys.count("initial_cycles", &mut config.variability.initial_cycles);
     keys.put("seed", &mut config.seed, integer(0..=i64::MAX as u64));
     config.variability.seed = config.seed;
-    offer(keys, &mut config, &own, capacity);
+    match capacity {
+        Some(capacity) if profile.scales() && !LAYOUT.into_iter().any(|key| keys.has(key)) => {
+            profile::shrink(&mut config, capacity);
+            settle(&mut config);
+        }
+        _ => offer(keys, &mut config, &own, capacity),
+    }
     let precondition = keys.get("precondition", named).unwrap_or(Precondition::Fresh);
-    FlashConfig { profile, quirks, config, precondition, channel_rate, link_rate }
+    FlashConfig { profile, quirks, config, precondition, channel_rate, link_rate, write_link_rate }
 }
 
 fn geometry(keys: &Keys<'_, '_>, geometry: &mut Geometry) {
@@ -238,7 +319,11 @@ fn timing(keys: &Keys<'_, '_>, config: &mut Config, own: &Config) {
     keys.put("program_suspend", &mut timing.suspend.program, |v| Ok(Some(time(Timing::LONGEST)(v)?)));
     keys.put("erase_suspend", &mut timing.suspend.erase, |v| Ok(Some(time(Timing::LONGEST)(v)?)));
     keys.count("suspend_limit", &mut timing.suspend.limit);
-    keys.put("firmware", &mut config.host.firmware.core, time(Timing::LONGEST));
+    let firmware = &mut config.host.firmware;
+    keys.put("firmware", &mut firmware.core, time(Timing::LONGEST));
+    if let Some(read) = keys.get("firmware_read", time(Timing::LONGEST)) {
+        (firmware.read, firmware.read_small) = (read, read);
+    }
 }
 
 fn translation(keys: &Keys<'_, '_>, config: &mut Config) {
@@ -297,7 +382,7 @@ fn offer(keys: &Keys<'_, '_>, config: &mut Config, own: &Config, capacity: Optio
                 keys.fault("over_provisioning", "follows from capacity and blocks; leave one of the three out");
             }
         } else {
-            let wanted = capacity.0 as f64 * (1.0 + given.unwrap_or(OVER_PROVISIONING)) / row as f64;
+            let wanted = capacity.0 as f64 * (1.0 + given.unwrap_or(own.ftl.over_provisioning)) / row as f64;
             let mut needed = wanted as u64 + u64::from(wanted > (wanted as u64) as f64);
             if given.is_none() {
                 needed = needed.max(capacity.0.div_ceil(row) + u64::from(work_blocks(config)));
@@ -306,10 +391,19 @@ fn offer(keys: &Keys<'_, '_>, config: &mut Config, own: &Config, capacity: Optio
         }
     } else if given.is_some() || blocks || changed {
         let physical = u64::from(g.blocks.saturating_sub(slc)).saturating_mul(row);
-        let offered = physical as f64 / (1.0 + given.unwrap_or(OVER_PROVISIONING));
+        let offered = physical as f64 / (1.0 + given.unwrap_or(own.ftl.over_provisioning));
         config.ftl.capacity = Some(Bytes(offered as u64 / u64::from(UNIT) * u64::from(UNIT)));
     }
-    let physical = u64::from(config.geometry.blocks.saturating_sub(slc)).saturating_mul(row);
+    settle(config);
+}
+
+/// The over-provisioning that blocks and capacity make.
+fn settle(config: &mut Config) {
+    let g = &config.geometry;
+    let block = u64::from(g.pages) * u64::from(g.page_bytes);
+    let rows = u64::from(g.channels).saturating_mul(g.ways.into()).saturating_mul(g.planes.into());
+    let row = rows.saturating_mul(block).max(1);
+    let physical = u64::from(g.blocks.saturating_sub(config.ftl.slc.blocks)).saturating_mul(row);
     let offered = config.ftl.capacity.map_or(1, |c| c.0.max(1));
     config.ftl.over_provisioning = (physical as f64 / offered as f64 - 1.0).clamp(0.0, 16.0);
 }

@@ -76,6 +76,8 @@ fn what_is_printed_is_read_back() {
         "profile = \"mqsim-default\"\nquirks = true\nchannel_rate = \"400MB/s\"\nlink_rate = \"2GB/s\"",
         "profile = \"femu-oc\"\nmapping = \"cached\"\nread = \"33us\"\nprogram = [\"1us\", \"2us\", \"3us\"]\nseed = 9",
         "profile = \"nvmevirt-zn540\"\nerase_suspend = \"1us\"\nprecondition = \"steady\"\nover_provisioning = 0.5",
+        "profile = \"p3700\"\ncapacity = \"8GiB\"",
+        "profile = \"optane-p4800x\"\ncapacity = \"1GiB\"\nwrite_link_rate = \"1GB/s\"\nfirmware_read = \"3us\"",
         "kind = \"flash\"\ncapacity = \"2GiB\"\ncell = \"qlc\"\npage_size = \"16KiB\"\nstreams = 3\nseparation = \"frequency\"",
     ] {
         let config = parse(&format!("[[device]]\n{text}\n")).unwrap_or_else(|e| panic!("{text}: {e}"));
@@ -87,7 +89,10 @@ fn what_is_printed_is_read_back() {
 #[test]
 fn what_does_not_fit_is_named() {
     for (text, says) in [
-        ("profile = \"p9999\"", "2: device.ssd0.profile: \"p9999\" is no flash preset; known: femu-basic, femu-oc"),
+        (
+            "profile = \"p9999\"",
+            "2: device.ssd0.profile: \"p9999\" is no profile; there is p3700, p3700-800g, p3600, pm963",
+        ),
         ("gc = \"plane\"", "2: device.ssd0.gc: only a flash drive has this; write kind = \"flash\" as well"),
         (
             "kind = \"flash\"\ngc = \"none\"",
@@ -126,4 +131,38 @@ fn what_does_not_fit_is_named() {
         assert!(error.starts_with("weir.toml:") && error.contains(says), "{text}: {error}");
     }
     assert_eq!(flash("[[device]]\nkind = \"flash\"\nmapping = \"hybrid\"\n").config.ftl.mapping, Mapping::Hybrid);
+}
+
+#[test]
+fn a_profile_of_one_s_own() {
+    let folder = std::env::temp_dir().join(format!("weir-profile-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let write = |text: &str| std::fs::write(folder.join("my.toml"), text).unwrap();
+    let read = |device: &str| {
+        let text = format!("[[device]]\n{device}\n");
+        crate::config::Config::parse(&text, "weir.toml", &folder).map_err(|e| e.to_string())
+    };
+    let builtin = Profile::named("p3600").unwrap().text().unwrap();
+    write(builtin);
+    let own = read("profile = \"./my.toml\"\ncapacity = \"4GiB\"").unwrap().devices[0].flash.clone().unwrap();
+    let theirs = read("profile = \"p3600\"\ncapacity = \"4GiB\"").unwrap().devices[0].flash.clone().unwrap();
+    assert_eq!(own.config, theirs.config, "the same numbers from a file");
+    for (from, to, says) in [
+        ("333MB/s", "333", "my.toml:30: channel_rate: \"333\" is not a bandwidth like 500MB/s or 1GiB/s"),
+        ("3800us", "3800", "my.toml:29: erase: \"3800\" is not a time"),
+        ("channels =", "chanels =", "my.toml:17: chanels: unknown key; did you mean channels?"),
+        ("cell =", "cel =", "my.toml:1: cell: missing; a profile has to say it"),
+        ("ways = 7", "ways = 0", "my.toml:18: ways: is 0; it must be at least 1"),
+        ("# The flash.", "[[", "my.toml:16: not TOML"),
+    ] {
+        write(&builtin.replace(from, to));
+        let error = read("profile = \"my.toml\"").unwrap_err();
+        assert!(error.contains(says), "{from}: {error}");
+    }
+    let none = read("profile = \"./none.toml\"").unwrap_err();
+    assert!(
+        none.starts_with("weir.toml:2: device.ssd0.profile: ") && none.contains("none.toml: cannot be read"),
+        "{none}"
+    );
+    std::fs::remove_dir_all(&folder).unwrap();
 }

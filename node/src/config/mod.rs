@@ -21,6 +21,7 @@ mod fdp;
 mod flash;
 mod node;
 mod print;
+pub mod profile;
 pub mod read;
 mod runtime;
 mod tenant;
@@ -36,6 +37,7 @@ mod tests;
 pub use document::{Document, devices, tenants};
 pub use error::{ConfigError, Problem};
 pub use node::address;
+pub use profile::Profile;
 pub use runtime::{create_runtime_dir, runtime_dir};
 pub use types::{
     Address, Arbitration, ClassFrom, Config, Cost, DeviceConfig, DoorConfig, ExportConfig, FlashConfig, Mechanism,

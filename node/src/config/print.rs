@@ -71,7 +71,7 @@ fn write_device(out: &mut String, device: &DeviceConfig) -> std::fmt::Result {
         writeln!(out, "capacity = {}", string(capacity))?;
     }
     if let Some(flash) = &device.flash {
-        writeln!(out, "kind = \"flash\"\nprofile = {}", string(flash.profile))?;
+        writeln!(out, "kind = \"flash\"\nprofile = {}", string(&flash.profile))?;
     }
     if let Some(most) = device.max_capacity {
         writeln!(out, "max_capacity = {}", string(most))?;
@@ -108,7 +108,12 @@ fn write_flash(out: &mut String, flash: &FlashConfig) -> std::fmt::Result {
         writeln!(out, "read = {}", strings(written(&t.read)))?;
     }
     writeln!(out, "program = {}\nerase = {}", strings(written(&t.program)), string(t.erase))?;
-    for (key, rate) in [("channel_rate", flash.channel_rate), ("link_rate", flash.link_rate)] {
+    let rates = [
+        ("channel_rate", flash.channel_rate),
+        ("link_rate", flash.link_rate),
+        ("write_link_rate", flash.write_link_rate),
+    ];
+    for (key, rate) in rates {
         if let Some(rate) = rate {
             writeln!(out, "{key} = {}", string(format_args!("{rate}/s")))?;
         }
@@ -119,6 +124,9 @@ fn write_flash(out: &mut String, flash: &FlashConfig) -> std::fmt::Result {
         }
     }
     writeln!(out, "cache_read = {}\nsuspend_limit = {}", t.cache_read, t.suspend.limit)?;
+    if h.firmware.read == h.firmware.read_small {
+        writeln!(out, "firmware_read = {}", string(h.firmware.read))?;
+    }
     writeln!(out, "firmware = {}\nmapping = {}", string(h.firmware.core), string(f.mapping))?;
     writeln!(out, "gc = {}\nvictim = {}\ngc_choices = {}", string(f.gc.mode), string(f.gc.victim), f.gc.choices)?;
     writeln!(out, "gc_start = {}\ngc_hard = {}\nstreams = {}", f.gc.start, f.gc.hard, f.streams)?;

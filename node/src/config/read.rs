@@ -29,6 +29,11 @@ impl Sink {
         self.problems.borrow_mut().push(problem);
     }
 
+    /// Takes over the faults of another file.
+    pub(super) fn adopt(&self, problems: Vec<Problem>) {
+        self.problems.borrow_mut().extend(problems);
+    }
+
     /// Whether nothing was noted yet.
     pub fn is_clean(&self) -> bool {
         self.problems.borrow().is_empty()

@@ -578,7 +578,12 @@ fn bench_targets_take_the_keys_of_a_device() {
             "name=x",
             "name: unknown key; there is arbitration, block_size, burst, capacity, class_from, cost, latency, max_capacity, nqn, profile, quanta, queue_depth, queues, serial, slot_bytes, slots, weights",
         ),
-        ("p3700", "", "\"p3700\" is no medium; there is ram, null, file:PATH, block:PATH and nvme:TARGET"),
+        (
+            "p37oo",
+            "",
+            "\"p37oo\" is nothing to measure; there is ram, null, file:PATH, block:PATH, flash, or a profile: p3700, p3700-800g, p3600, pm963, 960pro, optane-p4800x, oc-westlake, femu-basic, femu-oc, femu-bbssd, nvmevirt-970pro, nvmevirt-zn540, mqsim-default, or a file like ./my.toml",
+        ),
+        ("ream:x", "", "\"ream:x\" is no medium; there is ram, null, file:PATH, block:PATH and nvme:TARGET"),
         ("", "", "\"\" is no local device"),
         ("nvme:nvme-tcp://x", "", "\"nvme:nvme-tcp://x\" is not local; give it to bench as the target"),
     ] {

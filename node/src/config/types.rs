@@ -97,7 +97,7 @@ pub struct DeviceConfig {
 #[derive(Clone, Debug, PartialEq)]
 pub struct FlashConfig {
     /// Where the numbers come from that no key gives.
-    pub profile: weir_flash::Preset,
+    pub profile: super::profile::Profile,
     /// Follow the profile's source where it does what no drive does.
     pub quirks: bool,
     /// All numbers.
@@ -108,6 +108,8 @@ pub struct FlashConfig {
     pub channel_rate: Option<Bytes>,
     /// The host link's, where it was given.
     pub link_rate: Option<Bytes>,
+    /// Its rate towards the drive, where it was given.
+    pub write_link_rate: Option<Bytes>,
 }
 
 impl FlashConfig {

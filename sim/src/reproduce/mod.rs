@@ -9,6 +9,7 @@
 //! guessed.
 
 mod closed;
+mod datasheets;
 mod fig2;
 mod fig3;
 mod fig4;
@@ -44,11 +45,13 @@ pub enum Subject {
     FemuFig6a,
     /// Host collection with and without the page move.
     FemuMovePage,
+    /// The profiles of drives against their data sheets.
+    Datasheets,
 }
 
 impl Subject {
     /// All of them.
-    pub const ALL: [Subject; 7] = [
+    pub const ALL: [Subject; 8] = [
         Subject::FemuFig2a,
         Subject::FemuFig2b,
         Subject::FemuFig3,
@@ -56,6 +59,7 @@ impl Subject {
         Subject::FemuFig5,
         Subject::FemuFig6a,
         Subject::FemuMovePage,
+        Subject::Datasheets,
     ];
 
     /// As the command line writes it.
@@ -68,6 +72,7 @@ impl Subject {
             Subject::FemuFig5 => "femu-fig5",
             Subject::FemuFig6a => "femu-fig6a",
             Subject::FemuMovePage => "femu-move-page",
+            Subject::Datasheets => "datasheets",
         }
     }
 
@@ -81,6 +86,7 @@ impl Subject {
             Subject::FemuFig5 => "personalities, and threads over planes, basic against advanced model",
             Subject::FemuFig6a => "read latencies when collection blocks controller, channel or plane",
             Subject::FemuMovePage => "foreground writes while the host collects, with and without move-page",
+            Subject::Datasheets => "the drives that have a profile, against their data sheets",
         }
     }
 
@@ -102,6 +108,7 @@ impl Subject {
             Subject::FemuFig5 => Ok(fig5::figure()),
             Subject::FemuFig6a => Ok(fig6::figure()),
             Subject::FemuMovePage => Ok(move_page::figure()),
+            Subject::Datasheets => Ok(datasheets::figure()),
         }
     }
 }

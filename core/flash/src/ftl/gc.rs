@@ -5,8 +5,9 @@
 //! ```
 //! The maps change at once when a block is collected; the time that it takes is booked on the plane. Blocking modes book
 //! it in one piece, and what else stands still meanwhile is the mode's name. Preemptive collection books page by page into
-//! the gaps between requests (never more than one page ahead of a request that is already there), and the erased block
-//! becomes free only when all of it is paid for.
+//! the gaps between requests (never more than one page ahead of a request that is already there); where there are none, each
+//! page that the host writes moves as many as it takes to free one. The erased block becomes free only when all of it is
+//! paid for.
 
 use super::map::{HELD, NONE};
 use super::page::{PageFtl, Point};
@@ -15,6 +16,7 @@ use crate::array::Array;
 use crate::geometry::{Place, Shape, UNIT};
 use crate::name::names;
 use crate::relocate::{Relocation, Scope};
+use crate::rng::Rng;
 use weir_units::Nanos;
 
 /// What waits while a block is collected.
@@ -98,10 +100,16 @@ impl PageTimes {
 pub(crate) struct Debt {
     pub(crate) block: u32,
     pub(crate) work: Work,
+    /// Steps for so many pages that the host writes: the victim's pages and its erase, and what it frees.
+    steps: u32,
+    frees: u32,
+    /// Steps due, in parts of `frees`.
+    due: u32,
 }
 
 /// No debt.
-pub(crate) const PAID: Debt = Debt { block: NONE, work: Work { reads: 0, programs: 0, units: 0 } };
+pub(crate) const PAID: Debt =
+    Debt { block: NONE, work: Work { reads: 0, programs: 0, units: 0 }, steps: 0, frees: 1, due: 0 };
 
 impl PageFtl {
     /// Brings the plane's free blocks above the threshold; false where its data leaves no room for that.
@@ -130,7 +138,7 @@ impl PageFtl {
             if self.debts[plane as usize].block == NONE && !self.borrow(now, plane) {
                 return false;
             }
-            let Debt { block, work } = core::mem::replace(&mut self.debts[plane as usize], PAID);
+            let Debt { block, work, .. } = core::mem::replace(&mut self.debts[plane as usize], PAID);
             self.book(now, silicon, plane, work, Some(block));
             self.erase(plane, block);
         }
@@ -148,29 +156,74 @@ impl PageFtl {
         if lazy.is_some() {
             self.levelled(now, plane, block, &work);
         }
-        self.debts[plane as usize] = Debt { block, work };
+        let frees = self.map.shape.pages_per_block().saturating_sub(work.programs).max(1);
+        self.debts[plane as usize] = Debt { block, work, steps: work.reads.max(work.programs) + 1, frees, due: 0 };
         true
+    }
+
+    /// The debt of a plane that has been collecting for long: somewhere on its way.
+    pub(crate) fn owe(&mut self, now: Nanos, plane: u32, rng: &mut Rng) {
+        if !(1..=self.start).contains(&self.free.count(plane)) || !self.borrow(now, plane) {
+            return;
+        }
+        let Debt { work, frees, due, .. } = &mut self.debts[plane as usize];
+        let page = self.map.shape.units_per_page();
+        let done = rng.below(work.reads.max(work.programs) + 1);
+        let left = |n: u32| n.saturating_sub(done);
+        *work = Work {
+            reads: left(work.reads),
+            programs: left(work.programs),
+            units: work.units.saturating_sub(done * page),
+        };
+        *due = rng.below(*frees);
     }
 
     /// Books what fits between the plane's last work and `now`: a page at a time, the erase when no page is left.
     pub(crate) fn settle(&mut self, now: Nanos, silicon: &mut Array, plane: u32) {
         while self.debts[plane as usize].block != NONE && silicon.plane_free_at(plane) < now {
-            let at = silicon.plane_free_at(plane);
-            let Debt { block, work } = &mut self.debts[plane as usize];
-            let block = *block;
-            let units = work.units.min(self.map.shape.units_per_page());
-            let step = Work { reads: work.reads.min(1), programs: work.programs.min(1), units };
-            if step == Work::default() {
-                self.debts[plane as usize] = PAID;
-                self.book(at, silicon, plane, step, Some(block));
-                self.erase(plane, block);
+            self.pay(silicon.plane_free_at(plane), silicon, plane);
+        }
+    }
+
+    /// The host is about to write a page to the plane: books its part of what frees one, so that a plane without gaps never
+    /// has to stop for a whole block.
+    pub(crate) fn pace(&mut self, now: Nanos, silicon: &mut Array, plane: u32) {
+        let Debt { block, steps, frees, due, .. } = &mut self.debts[plane as usize];
+        if *block == NONE {
+            return;
+        }
+        *due += *steps;
+        let (frees, mut parts) = (*frees, *due / *frees);
+        *due %= frees;
+        while parts > 0 {
+            parts -= 1;
+            self.pay(now, silicon, plane);
+            if self.debts[plane as usize].block == NONE {
                 return;
             }
-            work.reads -= step.reads;
-            work.programs -= step.programs;
-            work.units -= step.units;
-            self.book(at, silicon, plane, step, None);
         }
+    }
+
+    /// Books one page of the debt, or its erase where no page is left.
+    fn pay(&mut self, at: Nanos, silicon: &mut Array, plane: u32) {
+        let Debt { block, work, .. } = &mut self.debts[plane as usize];
+        let block = *block;
+        let units = work.units.min(self.map.shape.units_per_page());
+        let step = Work { reads: work.reads.min(1), programs: work.programs.min(1), units };
+        if step == Work::default() {
+            self.debts[plane as usize] = PAID;
+            self.book(at, silicon, plane, step, Some(block));
+            self.erase(plane, block);
+            // The next one at once: what this one has freed is no more than the host has written meanwhile.
+            if (1..=self.start).contains(&self.free.count(plane)) {
+                self.borrow(at, plane);
+            }
+            return;
+        }
+        work.reads -= step.reads;
+        work.programs -= step.programs;
+        work.units -= step.units;
+        self.book(at, silicon, plane, step, None);
     }
 
     /// Books work on the plane, and the erase of `block` after it.
@@ -360,8 +413,9 @@ impl PageFtl {
         self.filled(at, block, n, page_units);
     }
 
+    /// That many units have been written at the point, `valid` of them with contents.
     #[inline]
-    fn filled(&mut self, at: usize, block: u32, valid: u32, units: u32) {
+    pub(crate) fn filled(&mut self, at: usize, block: u32, valid: u32, units: u32) {
         self.map.valid[block as usize] += valid as u16;
         self.map.written[block as usize] += units as u16;
         self.points[at].next += units;

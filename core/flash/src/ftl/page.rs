@@ -303,6 +303,9 @@ impl PageFtl {
             let end = (first / planes + 1) * planes;
             for plane in (first..end).take(die.len()) {
                 let at = self.point_index(plane, kind);
+                if self.mode == GcMode::Preemptive && plane > first && !rest.is_empty() {
+                    self.pace(now, silicon, plane);
+                }
                 if rest.is_empty() || (self.points[at].is_empty() && !self.open(now, silicon, plane, kind)) {
                     break;
                 }
@@ -368,6 +371,7 @@ impl PageFtl {
         let plane = self.route.next();
         if self.mode == GcMode::Preemptive {
             self.settle(now, silicon, plane);
+            self.pace(now, silicon, plane);
         }
         if self.slc_blocks > 0 && kind < self.kinds.gc {
             if let Some(at) = self.slc_point(now, silicon, plane) {

@@ -8,5 +8,6 @@ mod geometry;
 mod in_place;
 mod peers;
 mod relocate;
+mod steady;
 mod suspend;
 mod variability;

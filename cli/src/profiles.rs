@@ -1,0 +1,65 @@
+//! `weir device profiles`: the flash drives and models that can be named.
+
+use crate::failure::Failure;
+use crate::output::{self, Table};
+use serde::Serialize;
+use weir_node::config::Profile;
+use weir_node::config::profile::About;
+
+#[derive(Serialize)]
+struct Entry {
+    name: String,
+    kind: &'static str,
+    drive: String,
+    capacity_bytes: u64,
+    source: String,
+}
+
+/// Lists them, or prints the file of one.
+///
+/// # Errors
+/// There is none of that name, or it has no file.
+pub fn run(name: Option<&str>, json: bool) -> Result<(), Failure> {
+    match name {
+        Some(name) => print(name, json),
+        None => list(json),
+    }
+}
+
+fn entry(profile: &Profile) -> Result<Entry, Failure> {
+    let About { drive, source, capacity, .. } = profile.about().map_err(Failure::new)?;
+    let kind = if matches!(profile, Profile::Model(_)) { "model" } else { "drive" };
+    Ok(Entry { name: profile.to_string(), kind, drive, capacity_bytes: capacity.0, source })
+}
+
+fn list(json: bool) -> Result<(), Failure> {
+    let entries = Profile::all().map(|profile| entry(&profile)).collect::<Result<Vec<_>, _>>()?;
+    if json {
+        return output::json(&entries);
+    }
+    let mut table = Table::new(&["NAME", "KIND", ">GB", "DRIVE", "SOURCE"]);
+    for Entry { name, kind, drive, capacity_bytes, source } in entries {
+        table.row([name, kind.into(), format!("{:.0}", capacity_bytes as f64 / 1e9), drive, source]);
+    }
+    output::text(&table.render())
+}
+
+fn print(name: &str, json: bool) -> Result<(), Failure> {
+    let Some(profile) = Profile::named(name) else {
+        let known: Vec<String> = Profile::all().map(|profile| profile.to_string()).collect();
+        return Err(Failure::usage(format_args!(
+            "device profiles: there is no {name:?}; there is {}",
+            known.join(", ")
+        )));
+    };
+    if json {
+        return output::json(&entry(&profile)?);
+    }
+    match profile.text() {
+        Some(text) => output::text(text),
+        None => Err(Failure::new(format_args!(
+            "device profiles: {name} is built in and has no file; `weir bench local:{name}` runs it, docs/configuration.md \
+             has the keys that change it"
+        ))),
+    }
+}
