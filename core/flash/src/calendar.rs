@@ -31,6 +31,13 @@ struct Interval {
 /// The newest intervals, among which most bookings fall: they are gone through without a branch.
 const WINDOW: usize = 8;
 
+/// How many of them end after `at`. How far back that is nobody can guess: counting without a branch is cheaper than
+/// stopping in time.
+#[inline]
+fn count(near: &[Interval; WINDOW], at: u64) -> usize {
+    near.iter().map(|taken| usize::from(taken.end > at)).sum()
+}
+
 /// What is taken of one bus.
 #[derive(Clone, Debug)]
 pub struct Calendar {
@@ -111,9 +118,7 @@ impl Calendar {
         let room = self.last < self.slots.len() && self.last - self.first < self.most;
         let near = if room { self.slots[self.first..=self.last].last_chunk_mut::<{ WINDOW + 1 }>() } else { None };
         if let Some(near) = near {
-            // How far back it is nobody can guess: counting without a branch is cheaper than stopping in time.
-            let over: usize = near[..WINDOW].iter().map(|taken| usize::from(taken.end > at)).sum();
-            let i = WINDOW - over;
+            let i = near[..WINDOW].first_chunk().map_or(0, |near| WINDOW - count(near, at));
             if i > 0 && near[i].start >= end {
                 let before = at - near[i - 1].end < self.grain;
                 let after = near[i].start - end < self.grain;
@@ -139,16 +144,21 @@ impl Calendar {
     /// The same, however far back and however full.
     fn fill_far(&mut self, now: u64, at: u64, length: u64) -> u64 {
         let live = &self.slots[self.first..self.last];
-        let over = live.iter().rev().take_while(|i| i.end > at).count();
-        let (mut i, mut start) = (self.last - over, at);
-        for taken in &live[live.len() - over..] {
-            if taken.start >= start.saturating_add(length) {
-                break;
-            }
-            start = taken.end;
+        // All from here on end after `at`: found by a window at a time, then within one.
+        let mut over = live.len();
+        while over > WINDOW && live[over - WINDOW].end > at {
+            over -= WINDOW;
+        }
+        let mut i = match live[..over].last_chunk::<WINDOW>() {
+            Some(near) => over - count(near, at),
+            None => live[..over].partition_point(|i| i.end <= at),
+        };
+        let mut start = at;
+        while i < live.len() && live[i].start < start.saturating_add(length) {
+            start = live[i].end;
             i += 1;
         }
-        self.insert(now, i, Interval { start, end: start.saturating_add(length) });
+        self.insert(now, self.first + i, Interval { start, end: start.saturating_add(length) });
         start
     }
 
