@@ -148,7 +148,7 @@ impl Weir {
         let mut command = Command::new(setup.weir()?);
         command.args(["up", "--poll", "-c"]).arg(&file);
         let mut server = Server::start(&mut command, setup.server_core)?;
-        server.wait_for("weir up", || UnixStream::connect(&api).is_ok())?;
+        server.wait_for("weir up", || UnixStream::connect(&api).is_ok() && socket.exists())?;
         let weir = Weir {
             server,
             tcp: format!("nvme-tcp://127.0.0.1:{port}/{NQN}?ns=1"),

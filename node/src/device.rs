@@ -532,6 +532,9 @@ fn serve<H: Host>(store: &mut Store, io: &Io, host: &mut H) -> Status {
 }
 
 #[cfg(test)]
+mod cost_tests;
+
+#[cfg(test)]
 mod timed_tests;
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::any::Any;
 use std::collections::VecDeque;
 use std::path::Path;
 use weir_controller::{Op, Operation, Service};
-use weir_flash::{ConfigError, Flash, FlashOp, PowerLoss, Precondition, UNIT, Utilisation};
+use weir_flash::{ConfigError, Flash, FlashOp, PowerLoss, Precondition, Stats, UNIT, Utilisation};
 use weir_sys::media::{FlashState, Found, MediaError};
 use weir_units::Nanos;
 
@@ -17,6 +17,7 @@ pub struct FlashService {
     since: Nanos,
     before: Utilisation,
     flushes: Flushes,
+    collection: Collection,
 }
 
 /// Flush commands, by the order in which they began.
@@ -42,6 +43,68 @@ impl Flushes {
     }
 }
 
+/// What collection has moved lately for each unit that the host wrote.
+#[derive(Clone, Copy, Debug, Default)]
+struct Collection {
+    /// Counters when it was looked at last.
+    written: u64,
+    moved: u64,
+    /// Thousandths of a unit, a moving average.
+    rate: u64,
+    /// So many units are written between two looks: a block of each plane. Planes fill up together and collect together.
+    look: u64,
+}
+
+impl Collection {
+    #[inline]
+    fn look(&mut self, stats: &Stats) {
+        if stats.host_writes.wrapping_sub(self.written) >= self.look {
+            self.take(stats);
+        }
+    }
+
+    #[cold]
+    fn take(&mut self, stats: &Stats) {
+        // The counters have begun anew where they are less than they were.
+        if let Some(written) = stats.host_writes.checked_sub(self.written) {
+            let rate = stats.gc_moves.saturating_sub(self.moved).saturating_mul(1000) / written.max(1);
+            self.rate = (self.rate * 3 + rate) / 4;
+        }
+        (self.written, self.moved) = (stats.host_writes, stats.gc_moves);
+    }
+}
+
+/// One command in the flash's terms.
+struct Units {
+    op: FlashOp,
+    /// What is submitted.
+    first: u32,
+    count: u32,
+    /// Whether the first and the last unit are written in part.
+    parts: (bool, bool),
+}
+
+impl Units {
+    #[inline]
+    fn of(Operation { op, offset, len, fua, .. }: Operation) -> Units {
+        const MASK: u64 = UNIT as u64 - 1;
+        let end = offset + u64::from(len);
+        // Units that are touched, and those that are covered as a whole.
+        let (first, behind) = ((offset / u64::from(UNIT)) as u32, end.div_ceil(u64::from(UNIT)) as u32);
+        let whole = (offset.div_ceil(u64::from(UNIT)) as u32, (end / u64::from(UNIT)) as u32);
+        let touched = |op, parts| Units { op, first, count: behind - first, parts };
+        match op {
+            Op::Read | Op::Compare => touched(FlashOp::Read, (false, false)),
+            Op::Write => touched(FlashOp::Write { fua }, (offset & MASK != 0, end & MASK != 0)),
+            Op::Flush => Units { op: FlashOp::Flush, first: 0, count: 0, parts: (false, false) },
+            Op::WriteZeroes { .. } | Op::Deallocate => {
+                let op = if op == Op::Deallocate { FlashOp::Trim } else { FlashOp::WriteZeroes };
+                Units { op, first: whole.0, count: whole.1.saturating_sub(whole.0), parts: (false, false) }
+            }
+        }
+    }
+}
+
 /// Lends the flash what the core cannot have of itself.
 fn hint(flash: &mut Flash) {
     flash.set_prefetch(weir_sys::near::prefetch);
@@ -63,7 +126,10 @@ impl FlashService {
     }
 
     fn around(flash: Flash, now: Nanos) -> FlashService {
-        FlashService { flash, since: now, before: Utilisation::default(), flushes: Flushes::default() }
+        let look = u64::from(flash.shape().planes()) * u64::from(flash.shape().units_per_block());
+        let collection = Collection { look, ..Collection::default() };
+        let (before, flushes) = (Utilisation::default(), Flushes::default());
+        FlashService { flash, since: now, before, flushes, collection }
     }
 
     /// Flush commands that have begun.
@@ -168,32 +234,26 @@ impl FlashService {
 impl Service for FlashService {
     #[inline]
     fn begin(&mut self, now: Nanos, operation: Operation) -> Nanos {
-        const MASK: u64 = UNIT as u64 - 1;
-        let Operation { op, offset, len, fua, placement } = operation;
-        let end = offset + u64::from(len);
-        // Units that are touched, and those that are covered as a whole.
-        let (first, behind) = ((offset / u64::from(UNIT)) as u32, end.div_ceil(u64::from(UNIT)) as u32);
-        let whole = (offset.div_ceil(u64::from(UNIT)) as u32, (end / u64::from(UNIT)) as u32);
-        let units = behind - first;
-        match op {
-            Op::Read | Op::Compare => self.flash.submit(now, FlashOp::Read, first, units),
-            Op::Write => {
-                let mut ready = now;
-                if (offset | end) & MASK != 0 {
-                    ready = self.modify(now, first, behind - 1, (offset & MASK != 0, end & MASK != 0));
-                }
-                self.flash.submit_hinted(ready, FlashOp::Write { fua }, first, units, placement)
-            }
-            Op::Flush => {
-                let done = self.flash.submit(now, FlashOp::Flush, 0, 0);
-                self.flushes.begin(now, done);
-                done
-            }
-            Op::WriteZeroes { .. } | Op::Deallocate => {
-                let kind = if op == Op::Deallocate { FlashOp::Trim } else { FlashOp::WriteZeroes };
-                self.flash.submit_hinted(now, kind, whole.0, whole.1.saturating_sub(whole.0), placement)
-            }
+        let Units { op, first, count, parts } = Units::of(operation);
+        let mut ready = now;
+        if parts != (false, false) {
+            ready = self.modify(now, first, first + count - 1, parts);
         }
+        let done = self.flash.submit_hinted(ready, op, first, count, operation.placement);
+        match op {
+            FlashOp::Flush => self.flushes.begin(now, done),
+            _ => self.collection.look(self.flash.stats()),
+        }
+        done
+    }
+
+    fn cost(&self, operation: Operation) -> u32 {
+        let Units { op, count, parts, .. } = Units::of(operation);
+        let cost = |op, count| self.flash.cost(op, count, self.collection.rate).0;
+        let one = cost(FlashOp::Read, 1).max(1);
+        let modified = one * (u64::from(parts.0) + u64::from(parts.1 && (count > 1 || !parts.0)));
+        let bytes = u128::from(cost(op, count) + modified) * u128::from(UNIT) / u128::from(one);
+        u32::try_from(bytes).unwrap_or(u32::MAX)
     }
 
     fn placement(&self) -> Option<&Flash> {
@@ -264,5 +324,39 @@ mod tests {
         assert_eq!((dies.len(), channels.len()), (64, 8));
         let sum: f64 = dies.iter().sum();
         assert!((sum - 64.0 * 0.04).abs() < 1e-9, "40 us each of one millisecond: {sum}");
+    }
+
+    /// What a write costs beside a read follows what collection has moved lately.
+    #[test]
+    fn costs_follow_collection() {
+        let mut service = service("capacity=256MiB&pages=64", Precondition::Steady);
+        let cost = |service: &FlashService, op, offset, len| service.cost(operation(op, offset, len));
+        assert_eq!(cost(&service, Op::Read, 0, 4096), 4096, "what is read in the time of a read");
+        assert_eq!(cost(&service, Op::Read, 512, 4096), 8192, "two units");
+        assert_eq!([Op::Flush, Op::Deallocate].map(|op| cost(&service, op, 0, 65536)), [0; 2]);
+        let fresh = cost(&service, Op::Write, 0, 4096);
+        assert_eq!(cost(&service, Op::Write, 0, 65536), 16 * fresh);
+        assert!(cost(&service, Op::Write, 512, 512).abs_diff(fresh + 4096) <= 1, "read and written");
+        let (mut at, mut seed) = (Nanos(0), 1u64);
+        let mut write = |service: &mut FlashService, count: u64| {
+            for _ in 0..count {
+                seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                at = Nanos(at.0 + 20_000);
+                service.begin(at, operation(Op::Write, (seed >> 33) % 65_536 * 4096, 4096));
+            }
+        };
+        write(&mut service, 100_000);
+        let moved = service.collection.rate;
+        let stats = *service.flash().stats();
+        let so_far = stats.gc_moves * 1000 / stats.host_writes;
+        assert!(moved > so_far / 2 && moved < so_far * 2, "{moved} lately, {so_far} in all");
+        let more = cost(&service, Op::Write, 0, 4096);
+        // 40 us to read, 200 to program, 2 ms for 64 pages.
+        let expected = fresh as f64 * (1.0 + moved as f64 / 1000.0 * (271.25 / 231.25));
+        assert!((more as f64 / expected - 1.0).abs() < 0.02, "{more} of {fresh} with {moved}");
+        // Counters that begin anew are no collection.
+        service.reset(Nanos(100_000 * 20_000));
+        write(&mut service, 1);
+        assert_eq!(service.collection.rate, moved);
     }
 }

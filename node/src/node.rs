@@ -210,6 +210,7 @@ pub fn machine_config(device: &DeviceConfig) -> controller::Config {
         cost: match device.cost {
             Cost::Bytes => controller::Cost::Bytes,
             Cost::Commands => controller::Cost::Commands,
+            Cost::DeviceTime => controller::Cost::DeviceTime,
         },
         slots: device.slots.into(),
         slot_bytes: device.slot_bytes.get(),

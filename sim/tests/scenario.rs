@@ -223,3 +223,29 @@ fn a_steady_drive_collects_and_counts_after_the_ramp() {
         .to_vec();
     assert!(blocks[0] > blocks[1], "collection that blocks the controller costs more: {blocks:?}");
 }
+
+#[test]
+fn by_device_time_a_writer_pays_for_what_it_makes_the_flash_do() {
+    let flash = FLASH.replace("256MiB", "128MiB");
+    let share = |cost: &str| {
+        run(&format!(
+            "time = \"9s\"\nramp = \"1s\"\nprecondition = \"steady\"\nseed = 3\n{flash}channels = 2\nways = 2\npages = 64\nover_provisioning = 0.4\nslots = 4\ncost = \"{cost}\"\n\
+             [[tenant]]\nname = \"reader\"\nclass = \"high\"\n[[tenant]]\nname = \"writer\"\nclass = \"high\"\n\
+             [[job]]\ntenant = \"reader\"\nrw = \"randread\"\nqd = 32\n[[job]]\ntenant = \"writer\"\nrw = \"randwrite\"\nqd = 32\n"
+        ))
+    };
+    let rates = |outcome: &Outcome| [0, 1].map(|job| outcome.jobs[job].summary.iops);
+    let bytes = rates(&share("bytes"));
+    assert!((bytes[0] / bytes[1] - 1.0).abs() < 0.02, "as many bytes for each: {bytes:?}");
+    let outcome = share("device-time");
+    let ([reads, writes], stats) = (rates(&outcome), outcome.flash.expect("flash").stats);
+    // 40 us a page read, 200 us a page programmed, 2 ms for 64 pages erased; what collection moves is copied back in its plane.
+    let moved = stats.gc_moves as f64 / stats.host_writes as f64;
+    let (read, program) = (40.0, 200.0 + 2000.0 / 64.0);
+    let ratio = reads * read / (writes * (program + moved * (read + program)));
+    assert!(
+        moved > 0.05 && (0.9..1.1).contains(&ratio),
+        "as much time for each: {ratio}, {moved} units moved for each written"
+    );
+    assert!(reads > 2.0 * bytes[0], "{reads} reads instead of {}", bytes[0]);
+}

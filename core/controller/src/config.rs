@@ -25,7 +25,8 @@ pub enum Cost {
     Bytes,
     /// One like another: 4 KiB each.
     Commands,
-    /// What the flash will spend on it. Counted as `Bytes` until the drive has a flash model.
+    /// What the drive's inside will spend on it ([`Service::cost`](crate::Service::cost)), 4 KiB at the least; as `Bytes` where
+    /// the drive has none.
     DeviceTime,
 }
 

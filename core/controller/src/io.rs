@@ -196,7 +196,7 @@ impl Subsystem {
             _ if command.is(flag::BAD_POINTER) => Err(Status::INVALID_FIELD.dnr()),
             len => check_pointer(&data, len.into()).map(|()| plan),
         });
-        let cost = self.cost(&plan);
+        let cost = self.cost(&plan, &command);
         let more = more && (cq == NONE || self.has_credit(q, cq));
         self.arbiter.charge(key, cost, more);
         match plan {
@@ -241,13 +241,22 @@ impl Subsystem {
     }
 
     #[inline]
-    fn cost(&self, plan: &Result<Plan, Status>) -> u32 {
+    fn cost(&self, plan: &Result<Plan, Status>, command: &Command) -> u32 {
         match (plan, self.config.cost) {
+            (Ok(plan), Cost::DeviceTime) if self.inside.0.is_some() => self.device_time(plan, command),
             (Ok(plan), Cost::Bytes | Cost::DeviceTime) if matches!(plan.op, Op::Read | Op::Write | Op::Compare) => {
                 plan.len.max(LEAST_COST)
             }
             _ => LEAST_COST,
         }
+    }
+
+    /// The ranges of a deallocation are not known yet; it is charged like a command without data.
+    #[cold]
+    fn device_time(&self, plan: &Plan, command: &Command) -> u32 {
+        let Plan { op, offset, len, .. } = *plan;
+        let operation = Operation { op, offset, len, fua: command.is(flag::FUA), placement: 0 };
+        self.inside.0.as_ref().map_or(0, |inside| inside.cost(operation)).max(LEAST_COST)
     }
 
     /// Gives a fetched command a slot. The caller has seen that it fits.

@@ -21,6 +21,11 @@ pub trait Service: Debug + Send + Any {
     fn placement_mut(&mut self) -> Option<&mut Flash> {
         None
     }
+    /// What the drive will spend on a command: the bytes that it could read in that time. Arbitration by device time charges
+    /// so much.
+    fn cost(&self, operation: Operation) -> u32 {
+        operation.len
+    }
     /// For whoever knows what it is.
     fn as_any(&self) -> &dyn Any;
     /// The same, to change it.

@@ -229,15 +229,21 @@ fn hybrid_merges_as_their_names_say() {
 fn costs_follow_the_amplification() {
     let config = small(geometry(2, 1, 128, 64, 1), 0.07);
     let mut flash = drive(&config, Precondition::Steady);
-    let (read, write) = (flash.cost(FlashOp::Read, 1), flash.cost(WRITE, 1));
-    assert_eq!(read, Nanos(49_843), "the mean of 64 pages on three levels");
+    let (read, write) = (flash.cost(FlashOp::Read, 1, 0), flash.cost(WRITE, 1, 0));
+    let transfer = flash.array().transfer_time(UNIT);
+    assert_eq!(read.0 - transfer.0, 49_843, "the mean of 64 pages on three levels");
     churn(&mut flash, 20_000, 300_000, 0);
-    let more = flash.cost(WRITE, 1);
-    let moved = flash.stats().gc_moves as f64 / 20_000.0;
-    let expected = write.0 as f64 + moved * (write.0 + read.0) as f64;
-    assert!((more.0 as f64 / expected - 1.0).abs() < 0.01, "{more} for {expected}");
-    assert_eq!(flash.cost(FlashOp::Trim, 100), Nanos(0));
-    assert_eq!(flash.cost(FlashOp::Write { fua: true }, 8).0, more.0 * 8);
+    let moved = flash.stats().gc_moves * 1000 / 20_000;
+    let more = flash.cost(WRITE, 1, moved);
+    let expected = write.0 as f64 + moved as f64 / 1000.0 * (write.0 + read.0 - 2 * transfer.0) as f64;
+    assert!(moved > 100 && (more.0 as f64 / expected - 1.0).abs() < 0.01, "{more} for {expected}");
+    assert_eq!(flash.cost(FlashOp::Trim, 100, moved), Nanos(0));
+    assert_eq!(flash.cost(FlashOp::Write { fua: true }, 8, moved).0, more.0 * 8);
+    // Collection that goes through the controller crosses the channel twice.
+    let mut through = config;
+    through.ftl.gc.mode = GcMode::Channel;
+    let crossed = drive(&through, Precondition::Fresh).cost(WRITE, 1, moved).0 - more.0;
+    assert!(crossed.abs_diff(2 * transfer.0 * moved / 1000) <= 1, "{crossed}");
 }
 
 #[test]

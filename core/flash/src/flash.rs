@@ -527,28 +527,6 @@ impl Flash {
         self.durable.told(now);
     }
 
-    /// What the flash will spend on a command, in die time, with the write amplification so far: a cost for arbiters that
-    /// share the drive by what its tenants take of it.
-    pub fn cost(&self, op: FlashOp, units: u32) -> Nanos {
-        let times = &self.ftl.times;
-        let page_units = u64::from(self.shape().units_per_page());
-        let units = u64::from(units);
-        let unit_program = times.program.0 / page_units;
-        let erase = self.config.timing.erase.0 / u64::from(self.shape().units_per_block());
-        match op {
-            FlashOp::Read => Nanos(times.read.0 * units.div_ceil(page_units)),
-            FlashOp::Flush | FlashOp::Trim => Nanos(0),
-            FlashOp::WriteZeroes if self.config.ftl.write_zeroes == WriteZeroes::Unmap => Nanos(0),
-            FlashOp::Write { .. } | FlashOp::WriteZeroes => {
-                // In thousandths: amplification − 1 of each unit is read as well as programmed.
-                let written = self.ftl.stats.host_writes.max(1);
-                let more = self.ftl.stats.gc_moves.saturating_mul(1000) / written;
-                let moved = (times.read.0 / page_units + unit_program + erase) * more / 1000;
-                Nanos((unit_program + erase + moved) * units)
-            }
-        }
-    }
-
     fn flush(&mut self, now: Nanos) -> Nanos {
         self.ftl.stats.flushes += 1;
         if self.buffer.is_none() || self.config.buffer.protected {

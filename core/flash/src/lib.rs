@@ -40,6 +40,7 @@ mod cell;
 mod cells;
 mod check;
 mod config;
+mod cost;
 mod durable;
 mod fdp;
 mod flash;

@@ -295,7 +295,7 @@ fn device() -> Value {
         ("slots_busy", number("Commands that it works on now.")),
         ("slot_bytes", number("Bytes that it works on at once.")),
         ("arbitration", reference("Arbitration")),
-        ("cost", words(&["bytes", "commands"])),
+        ("cost", words(&["bytes", "commands", "device-time"])),
         ("core", number("The CPU of its reactor.")),
         ("controllers", number("Controllers that exist now.")),
         ("queues", number("I/O queues that exist now.")),

@@ -100,7 +100,7 @@ fn rest(
         slots: section.or("slots", 64, integer(1..=4096)) as u16,
         slot_bytes: section.or("slot_bytes", Bytes(4 * Bytes::MIB), size(128 * Bytes::KIB..=Bytes::GIB)),
         arbitration: arbitration(section),
-        cost: section.or("cost", Cost::Bytes, cost),
+        cost: section.or("cost", Cost::Bytes, word(Cost::WORDS)),
         class_from: section.or("class_from", ClassFrom::Tenant, word(ClassFrom::WORDS)),
         queues: section.or("queues", 64, integer(1..=1024)) as u16,
         queue_depth: section.or("queue_depth", 1024, integer(2..=4096)) as u16,
@@ -181,11 +181,16 @@ fn is_flash(section: &Section<'_>) -> bool {
     section.has("kind") && section.peek("kind", |v| Ok(text(v)? == "flash")) == Some(true)
 }
 
-/// What a flash drive cannot have beside its flash.
+/// What a flash drive cannot have beside its flash, and others not without.
 fn check_flash(section: &Section<'_>, device: &DeviceConfig) {
     if device.flash.is_none() {
         if section.table("fdp").is_some() {
             section.fault("fdp", "only a flash drive has placement handles; write kind = \"flash\" as well");
+        }
+        if device.cost == Cost::DeviceTime {
+            let what = "device-time is what flash spends on a command, and this drive has none inside; give it a profile, or use \
+                        bytes or commands";
+            section.fault("cost", what);
         }
         return;
     }
@@ -255,13 +260,6 @@ fn shown(value: &Value) -> String {
         Value::Text(text) => quoted(text),
         other => other.kind().to_string(),
     }
-}
-
-fn cost(value: &Value) -> Read<Cost> {
-    if text(value)? == "device-time" {
-        return Err("device-time is not supported yet; use bytes or commands".to_string().into());
-    }
-    word(Cost::WORDS)(value)
 }
 
 fn serial(value: &Value) -> Read<String> {

@@ -207,7 +207,8 @@ fn what_comes_later_is_refused_not_ignored() {
         ("[node]\njournal = true", "weir.toml:2: node.journal: not supported yet; leave it out or write false"),
         (
             "[[device]]\ncost = \"device-time\"",
-            "weir.toml:2: device.ssd0.cost: device-time is not supported yet; use bytes or commands",
+            "weir.toml:2: device.ssd0.cost: device-time is what flash spends on a command, and this drive has none inside; \
+             give it a profile, or use bytes or commands",
         ),
         (
             "[[tenant]]\nname = \"t\"\nfloor = { bandwidth = \"500MB/s\" }",

@@ -256,6 +256,8 @@ words! {
         Bytes = "bytes",
         /// The same for every command.
         Commands = "commands",
+        /// What the flash will spend on it.
+        DeviceTime = "device-time",
     }
 }
 
