@@ -10,6 +10,7 @@ mod guest_zns;
 mod hostile_tcp;
 mod hostile_vhost;
 mod libblkio;
+mod power;
 mod realtime;
 mod shares;
 mod virtio_driver;
@@ -29,6 +30,7 @@ pub fn all() -> Vec<Test> {
         classes::tests(),
         guest_tcp::tests(),
         guest_zns::tests(),
+        power::tests(),
         guest_vhost::tests(),
         shares::tests(),
         realtime::tests(),
