@@ -38,6 +38,9 @@ pub struct FlashReport {
     pub erases: u64,
     /// Erases of the blocks.
     pub wear: WearReport,
+    /// Units of each placement handle, from 0 on, where there are some.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub handles: Vec<HandleReport>,
     /// Pages read and programmed for the host, and the units that stayed empty in them.
     pub page_reads: u64,
     pub page_programs: u64,
@@ -77,6 +80,17 @@ pub struct WearReport {
     pub max: u32,
 }
 
+/// What was programmed for a placement handle.
+#[derive(Clone, Debug, Serialize)]
+pub struct HandleReport {
+    /// For the host.
+    pub written_units: u64,
+    /// By collection, out of blocks that hold its data alone.
+    pub moved_units: u64,
+    /// Reclaim units that were filled or left.
+    pub reclaim_units: u64,
+}
+
 /// Parts of the time.
 #[derive(Clone, Debug, Serialize)]
 pub struct UtilisationReport {
@@ -86,7 +100,13 @@ pub struct UtilisationReport {
 
 impl From<FlashOutcome> for FlashReport {
     fn from(flash: FlashOutcome) -> Self {
-        let FlashOutcome { capacity, over_provisioning, write_amplification, stats: s, wear, dies, channels } = flash;
+        let FlashOutcome { capacity, over_provisioning, write_amplification, stats: s, wear, .. } = flash;
+        let FlashOutcome { handles, dies, channels, .. } = flash;
+        let handles = handles.into_iter().map(|h| HandleReport {
+            written_units: h.written,
+            moved_units: h.moved,
+            reclaim_units: h.reclaim_units,
+        });
         FlashReport {
             capacity_bytes: capacity,
             over_provisioning,
@@ -102,6 +122,7 @@ impl From<FlashOutcome> for FlashReport {
             },
             erases: s.erases,
             wear: WearReport { min: wear.min, mean: wear.mean, max: wear.max },
+            handles: handles.collect(),
             page_reads: s.page_reads,
             page_programs: s.page_programs,
             padding_units: s.padding,
@@ -118,14 +139,14 @@ impl From<FlashOutcome> for FlashReport {
 }
 
 impl FlashReport {
-    /// Two lines for people.
+    /// Two lines for people, and one for each placement handle.
     fn text(&self) -> String {
         let busy = |parts: &[f64]| {
             let (mean, max) =
                 (parts.iter().sum::<f64>() / parts.len().max(1) as f64, parts.iter().copied().fold(0.0, f64::max));
             format!("{:.1} % busy (most {:.1} %)", mean * 100.0, max * 100.0)
         };
-        format!(
+        let mut text = format!(
             "flash: write amplification {:.2}, over-provisioning {:.1} %, {} erases, {} victims, {} units moved\n\
              flash: dies {}, channels {}\n",
             self.write_amplification,
@@ -135,7 +156,12 @@ impl FlashReport {
             self.gc.moved_units,
             busy(&self.utilisation.dies),
             busy(&self.utilisation.channels)
-        )
+        );
+        for (i, h) in self.handles.iter().enumerate() {
+            let (written, moved, units) = (h.written_units, h.moved_units, h.reclaim_units);
+            text += &format!("flash: handle {i}: {written} units written, {moved} moved, {units} reclaim units\n");
+        }
+        text
     }
 }
 

@@ -5,6 +5,7 @@ use crate::trace::{self, Fit, Format, Timing, Trace};
 use std::fmt::Display;
 use std::path::Path;
 use std::str::FromStr;
+use weir_flash::FdpConfig;
 use weir_node::config::DeviceConfig;
 use weir_node::config::read::{Read, Section, Value, element_name, integer, name, number, size, text, time, word};
 use weir_units::{Bytes, Class, Nanos};
@@ -19,6 +20,8 @@ pub(crate) struct JobRead {
     /// Its tenant's place; `None`: one of its own, or whoever the trace names.
     pub tenant: Option<usize>,
     pub trace: Option<(Trace, Timing, Fit)>,
+    /// The placement handle that it writes through.
+    pub placement: Option<u8>,
 }
 
 /// Deeper than that without being asked is no closed loop any more.
@@ -65,17 +68,34 @@ pub(crate) fn read(
     if job.depth > most {
         section.fault("qd", format_args!("{} is more than the device's queue_depth, {most}", job.depth));
     }
+    let placement = placement(section, tenants, device);
     section.finish();
     if file.is_some() && trace.is_none() {
         return None;
     }
-    Some(JobRead { job, line: section.line(), path: section.path(), tenant, trace })
+    Some(JobRead { job, line: section.line(), path: section.path(), tenant, trace, placement })
 }
 
 /// Keys that only a job with a trace has.
 const TRACE_KEYS: [&str; 6] = ["format", "stream", "timing", "speed", "fit", "span"];
 /// Keys that only a job without a trace has.
 const DRAWN_KEYS: [&str; 7] = ["rw", "bs", "rate", "arrival", "zipf", "hot", "jobs"];
+
+/// The placement handle of a job that is its own tenant.
+fn placement(section: &Section<'_>, tenants: &[&str], device: Option<&DeviceConfig>) -> Option<u8> {
+    let handle = section.get("placement", integer(0..=u64::from(FdpConfig::MAX_HANDLES) - 1))? as u8;
+    let fdp = device.and_then(|d| d.flash.as_ref()).and_then(|f| f.config.ftl.fdp);
+    match fdp {
+        _ if !tenants.is_empty() => section.fault("placement", "is its tenant's to say; write it in the [[tenant]]"),
+        None if device.is_some() => section.fault("placement", "the drive has no placement handles; add [device.fdp]"),
+        Some(fdp) if handle >= fdp.handles => {
+            section
+                .fault("placement", format_args!("{handle} is none of the drive's {} handles, from 0 on", fdp.handles));
+        }
+        _ => return Some(handle),
+    }
+    None
+}
 
 fn tenant(section: &Section<'_>, tenants: &[&str], job: Option<&str>) -> Option<usize> {
     let wanted = section.get("tenant", name);

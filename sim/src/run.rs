@@ -4,7 +4,7 @@ use crate::scenario::{Scenario, capacity};
 use crate::world::{Setup, World};
 use std::fmt;
 use weir_controller::{DriveStats, Service, Work};
-use weir_flash::{Stats, WearSpread};
+use weir_flash::{Fdp, HandleWork, Stats, WearSpread};
 use weir_node::flash::FlashService;
 use weir_units::Nanos;
 use weir_workload::JobResult;
@@ -53,6 +53,8 @@ pub struct FlashOutcome {
     pub write_amplification: f64,
     /// Counters, in 4 KiB units and the flash's pages.
     pub stats: Stats,
+    /// What was programmed for each placement handle, where there are some.
+    pub handles: Vec<HandleWork>,
     /// Erases of the blocks, the ramp included.
     pub wear: WearSpread,
     /// The part of the time in which each die was busy.
@@ -149,6 +151,7 @@ impl Scenario {
             over_provisioning: flash.config().ftl.over_provisioning,
             write_amplification: flash.write_amplification(),
             stats: *flash.stats(),
+            handles: flash.fdp().map(Fdp::handles).unwrap_or_default(),
             wear: flash.wear(),
             dies,
             channels,

@@ -136,8 +136,8 @@ fn tenants(root: &Section<'_>) -> Vec<TenantConfig> {
         // A job may ask for less than its tenant has.
         class_from: ClassFrom::Peer,
         weight: t.weight,
-        hosts: Vec::new(),
         placement: t.placement,
+        hosts: Vec::new(),
     };
     config::tenants(root).into_iter().map(machine).collect()
 }
@@ -185,7 +185,7 @@ fn assemble(
             one.name = unique(&clients, one.name);
             let wish = one.class.filter(|_| !own);
             let tenant = if own {
-                tenants.push(crate::world::own_tenant(&one));
+                tenants.push(TenantConfig { placement: job.placement, ..crate::world::own_tenant(&one) });
                 tenants.len() - 1
             } else {
                 tenant

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use weir_node::config::Document;
-use weir_sim::{Outcome, Scenario};
+use weir_sim::{FlashOutcome, Outcome, Scenario};
 use weir_units::{Class, Nanos};
 
 const DRIVE: &str = "[[device]]\ncapacity = \"1GiB\"\nlatency = \"100us\"\nslots = 8\n";
@@ -248,4 +248,33 @@ fn by_device_time_a_writer_pays_for_what_it_makes_the_flash_do() {
         "as much time for each: {ratio}, {moved} units moved for each written"
     );
     assert!(reads > 2.0 * bytes[0], "{reads} reads instead of {}", bytes[0]);
+}
+
+#[test]
+fn jobs_write_through_their_handles() {
+    let file = |handles: [u8; 2]| {
+        let [log, random] = handles;
+        format!(
+            "time = \"400ms\"\nramp = \"400ms\"\nprecondition = \"sequential\"\n[[device]]\nkind = \"flash\"\n\
+             capacity = \"16MiB\"\nchannels = 4\nways = 1\npages = 16\nprogram = \"10us\"\nread = \"5us\"\nerase = \"50us\"\n\
+             over_provisioning = 0.25\n[device.fdp]\nhandles = 2\n\
+             [[job]]\nname = \"log\"\nrw = \"write\"\nrate = 20000\nregion = \"8MiB\"\nplacement = {log}\n\
+             [[job]]\nname = \"random\"\nrw = \"randwrite\"\nrate = 20000\nregion = \"8MiB+8MiB\"\nplacement = {random}\n"
+        )
+    };
+    let (apart, together) = (run(&file([0, 1])).flash.expect("flash"), run(&file([0, 0])).flash.expect("flash"));
+    let written = |flash: &FlashOutcome| flash.handles.iter().map(|h| h.written).collect::<Vec<_>>();
+    let (two, one) = (written(&apart), written(&together));
+    assert!(two[0] >= 8_000 && two[0] == two[1] && two[0] + two[1] == apart.stats.host_writes, "{two:?}");
+    assert_eq!(one, [together.stats.host_writes, 0]);
+    assert!(apart.handles[0].moved * 4 < apart.handles[1].moved, "{:?}", apart.handles);
+    assert!(apart.write_amplification < together.write_amplification, "{apart:?} {together:?}");
+    for (text, says) in [
+        (file([0, 2]), "placement: 2 is none of the drive's 2 handles"),
+        (file([0, 1]).replace("[device.fdp]\nhandles = 2\n", ""), "placement: the drive has no placement handles"),
+        (file([0, 1]) + "[[tenant]]\nname = \"log\"\n[[tenant]]\nname = \"random\"\n", "is its tenant's to say"),
+    ] {
+        let error = read(&text).expect_err("refused");
+        assert!(error.contains(says), "{error}");
+    }
 }

@@ -1,6 +1,7 @@
 #![no_std]
 #![forbid(unsafe_code)]
-//! The NVMe controllers of one drive as a state machine: NVMe base 2.0, NVM command set 1.0, ZNS 1.1, fabrics. Depends on
+//! The NVMe controllers of one drive as a state machine: NVMe base 2.0 (2.1 for flexible data placement), NVM
+//! command set 1.0, ZNS 1.1, fabrics. Depends on
 //! `weir-spec`, `weir-units`, `weir-arbiter` and, for zones, `weir-flash`; knows no sockets, memory, media or clock: they are a port ([`Host`]), effects and `now`.
 //!
 //! ```text

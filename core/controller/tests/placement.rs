@@ -348,3 +348,42 @@ fn a_drive_without_handles_has_none_of_it() {
     placed.cdw12 |= U32::new(2 << 20);
     assert_eq!(command(placed), invalid, "the directive is not enabled");
 }
+
+/// Whatever hosts write into the fields of these commands: each is answered, and the drive stays whole.
+#[test]
+fn any_fields_will_do() {
+    let mut h = Host::new(Some(200));
+    let mut seed = 0x1234_5678_9abc_def0u64;
+    let mut draw = move || {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        // Small numbers are the ones that mean something.
+        let bits = (seed >> 58) as u32 % 33;
+        (seed >> 16) as u32 & u32::MAX.checked_shr(32 - bits).unwrap_or(0)
+    };
+    for i in 0..3000 {
+        let fields = [draw(), draw(), draw(), draw(), draw()];
+        let nsid = if i % 7 == 0 { draw() } else { 3 };
+        let [cdw10, cdw11, cdw12, cdw13, cdw14] = fields.map(U32::new);
+        let sqe = |opcode: u8| Sqe { nsid: U32::new(nsid), cdw10, cdw11, cdw12, cdw13, cdw14, ..io(opcode, 1, 0, 1) };
+        let data = vec![i as u8; 1 << 12];
+        match i % 8 {
+            0 | 1 => drop(h.command(sqe(IoOpcode::IO_MANAGEMENT_RECEIVE.0), &data)),
+            2 | 3 => drop(h.command(sqe(IoOpcode::IO_MANAGEMENT_SEND.0), &data)),
+            4 => {
+                let lba = u64::from(fields[0] % 1000);
+                let placed = Sqe { cdw12: U32::new(2 << 20), ..Sqe { cdw13, ..io(WRITE, 1, lba, 1) } };
+                drop(h.command(Sqe { nsid: U32::new(3), ..placed }, &data));
+            }
+            5 => drop(h.fabric.admin_data(&mut h.world, sqe(AdminOpcode::DIRECTIVE_RECEIVE.0))),
+            6 => drop(h.fabric.admin_data(&mut h.world, sqe(AdminOpcode::DIRECTIVE_SEND.0))),
+            _ => {
+                let feature = if fields[4] % 2 == 0 { AdminOpcode::SET_FEATURES } else { AdminOpcode::GET_FEATURES };
+                let fid = U32::new([0x1d, 0x1e][fields[3] as usize % 2]);
+                drop(h.fabric.admin_data(&mut h.world, Sqe { cdw10: fid, ..sqe(feature.0) }));
+            }
+        }
+        h.flash().check();
+        h.world.drive.check();
+    }
+    assert!(h.events(true).len() <= 63);
+}

@@ -4,6 +4,7 @@ mod bench_verify;
 mod classes;
 mod cli;
 mod faults;
+mod guest_fdp;
 mod guest_tcp;
 mod guest_vhost;
 mod guest_zns;
@@ -30,6 +31,7 @@ pub fn all() -> Vec<Test> {
         classes::tests(),
         guest_tcp::tests(),
         guest_zns::tests(),
+        guest_fdp::tests(),
         power::tests(),
         guest_vhost::tests(),
         shares::tests(),

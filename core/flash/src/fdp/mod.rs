@@ -76,7 +76,7 @@ pub struct FdpStatistics {
     pub media_erased: u64,
 }
 
-/// What was programmed for a handle in one group, in 4 KiB units.
+/// What was programmed for a handle since the counters began, in 4 KiB units; pages that were not filled count as full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HandleWork {
     /// For the host.
@@ -166,6 +166,19 @@ impl Fdp {
     /// Size of a reclaim unit in 4 KiB units.
     pub fn reclaim_unit(&self) -> u32 {
         self.unit
+    }
+
+    /// What was programmed for each handle, all groups together.
+    pub fn handles(&self) -> Vec<HandleWork> {
+        let mut sums = vec![HandleWork::default(); self.config.handles.into()];
+        for row in self.streams.chunks(self.config.handles.into()) {
+            for (sum, stream) in sums.iter_mut().zip(row) {
+                sum.written += stream.work.written;
+                sum.moved += stream.work.moved;
+                sum.reclaim_units += stream.work.reclaim_units;
+            }
+        }
+        sums
     }
 
     /// What was programmed for a handle; `None` where there is no such group or handle.
@@ -273,9 +286,10 @@ impl Fdp {
         }
     }
 
-    /// Counters are about to begin at zero.
+    /// Counters are about to begin at zero; the statistics go on.
     fn carry(&mut self, stats: &Stats, shape: &Shape) {
         self.before = self.statistics(stats, shape);
+        self.streams.iter_mut().for_each(|s| s.work = HandleWork::default());
     }
 
     fn statistics(&self, stats: &Stats, shape: &Shape) -> FdpStatistics {
