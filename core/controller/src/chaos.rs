@@ -83,7 +83,16 @@ fn add_zones(config: &mut Config, input: &mut Input<'_>) {
     let zrwa = (input.byte() % 2 == 0).then_some(Zrwa { size: 4, granularity: 2, areas: 1 });
     let (max_open, more) = (input.below(3) as u32, input.below(2) as u32);
     let max_active = if more == 0 { 0 } else { max_open + more };
-    let zones = ZoneConfig { zones: 8, size: 16, capacity: 12, max_open, max_active, zrwa, read_across: more == 1 };
+    let zones = ZoneConfig {
+        zones: 8,
+        size: 16,
+        capacity: 12,
+        max_open,
+        max_active,
+        zrwa,
+        read_across: more == 1,
+        extension: more as u8,
+    };
     let flash = ZonedConfig::of(&Preset::FemuBbssd.parts(false), zones, 9);
     let flash = (input.byte() % 2 == 0).then_some(flash);
     let size = zones.blocks() << 9;

@@ -284,14 +284,7 @@ impl Subsystem {
         }
         let owner = self.sq(queue).owner;
         let (id, slot) = self.slots.occupy(plan.transfer);
-        slot.queue = queue;
-        slot.tag = command.tag;
-        slot.ranges = ranges;
-        slot.nsid = command.nsid;
-        slot.slba = command.slba;
-        slot.cid = command.cid;
-        slot.opcode = command.opcode;
-        slot.state = SlotState::Issued;
+        slot.assign(queue, command, ranges, SlotState::Issued);
         let (op, nsid, fua) = (plan.op, command.nsid, command.is(flag::FUA));
         // Built where it goes: one that is also passed on by reference would be built on the stack and copied.
         let io = || Io { slot: SlotId(id), owner, data, op, nsid, offset, len, fua };

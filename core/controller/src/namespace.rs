@@ -6,7 +6,7 @@ use crate::placement::management_bytes;
 use crate::queue::{Command, flag, receive};
 use alloc::vec::Vec;
 use weir_spec::nvme::identify::{NSID_ALL, csi};
-use weir_spec::nvme::zns::ZonedOpcode;
+use weir_spec::nvme::zns::{SendAction, SendDw13, ZonedOpcode};
 use weir_spec::nvme::{IoOpcode, Status};
 
 /// Largest NSID.
@@ -23,6 +23,8 @@ pub(crate) struct Namespace {
     pub shift: u32,
     /// It is of the ZNS command set.
     pub zoned: bool,
+    /// Bytes of its zones' descriptor extensions.
+    pub extension: u32,
     pub uuid: [u8; 16],
 }
 
@@ -36,6 +38,7 @@ impl Namespace {
             start,
             shift,
             zoned: false,
+            extension: 0,
             uuid,
         })
     }
@@ -168,12 +171,16 @@ fn plan_zones(namespaces: &Namespaces, command: &Command, mdts: u64) -> Result<P
         ZonedOpcode::ZONE_MANAGEMENT_RECEIVE => {
             plan.op = Op::Read;
             plan.transfer = receive::bytes(command.blocks);
-            if !receive::is_plain(command.blocks) {
+            if !receive::is_plain(command.blocks) && ns.extension == 0 {
                 return Err(invalid);
             }
         }
-        // Without data: there are no descriptor extensions to set.
-        _ => plan.op = Op::Deallocate,
+        _ => {
+            plan.op = Op::Deallocate;
+            if SendDw13(command.blocks).zsa() == SendAction::SET_DESCRIPTOR_EXTENSION.0.into() {
+                plan.transfer = ns.extension;
+            }
+        }
     }
     if u64::from(plan.transfer) > mdts { Err(invalid) } else { Ok(plan) }
 }

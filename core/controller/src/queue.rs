@@ -151,7 +151,9 @@ pub(crate) mod receive {
         let cdw13 = ReceiveDw13(cdw13);
         let dwords = if numd < DWORDS { numd } else { DWORDS };
         let plain = cdw13.zra() == ReceiveAction::REPORT.0 as u32;
-        let filter = if cdw13.zrasf() < 15 { cdw13.zrasf() } else { 15 };
+        let known = plain || cdw13.zra() == ReceiveAction::EXTENDED_REPORT.0 as u32;
+        // 15 is reserved, and so is every other action.
+        let filter = if known && cdw13.zrasf() < 15 { cdw13.zrasf() } else { 15 };
         dwords | if plain { 0 } else { EXTENDED } | if cdw13.partial() == 1 { PARTIAL } else { 0 } | filter << FILTER
     }
 
@@ -160,7 +162,7 @@ pub(crate) mod receive {
         ((packed & DWORDS) + 1) * 4
     }
 
-    /// Whether it is a report without descriptor extensions, which these zones have not.
+    /// Whether it is a report without descriptor extensions.
     pub const fn is_plain(packed: u32) -> bool {
         packed & EXTENDED == 0
     }

@@ -1,7 +1,7 @@
 //! Commands in flight, and the timers of those whose service time has not passed.
 
 use crate::event::{Io, Op, SlotId};
-use crate::queue::NONE;
+use crate::queue::{Command, NONE};
 use crate::zoned::ZonedOp;
 use alloc::collections::{BinaryHeap, VecDeque};
 use alloc::vec::Vec;
@@ -43,6 +43,21 @@ pub(crate) struct Slot {
     pub internal: bool,
     /// When the command is to complete; 0 where no service time says so.
     pub due: Nanos,
+}
+
+impl Slot {
+    /// Becomes that command's of a queue.
+    #[inline(always)]
+    pub fn assign(&mut self, queue: u32, command: &Command, ranges: u32, state: SlotState) {
+        self.queue = queue;
+        self.tag = command.tag;
+        self.ranges = ranges;
+        self.nsid = command.nsid;
+        self.slba = command.slba;
+        self.cid = command.cid;
+        self.opcode = command.opcode;
+        self.state = state;
+    }
 }
 
 pub(crate) const FREE: Slot = Slot {

@@ -383,6 +383,7 @@ fn build_zones(config: &Config, namespaces: &mut Namespaces) -> Result<Vec<Space
             return Err(Error::Zones);
         }
         ns.zoned = true;
+        ns.extension = u32::from(zoned.zones.extension) * 64;
         spaces.push(Space::new(zoned)?);
     }
     Ok(spaces)

@@ -38,6 +38,7 @@ const ZONES: ZoneConfig = ZoneConfig {
     max_active: 3,
     zrwa: Some(Zrwa { size: 8, granularity: 4, areas: 1 }),
     read_across: false,
+    extension: 0,
 };
 
 /// The usual drive, and namespace 7: eight zones of 64 blocks of 4096 bytes.
@@ -511,4 +512,45 @@ fn zones_that_do_not_go_with_their_namespace() {
     assert_eq!(h.world.drive.resize_namespace(NSID, 4096), Err(Error::Zones));
     assert!(h.world.drive.zones(1).is_none());
     h.works(io(READ, 1, 0, 1));
+}
+
+/// Two extensions of 128 bytes, one of which is set.
+#[test]
+fn a_zone_carries_its_hosts_bytes() {
+    let mut h = Host::new(|c| c.zoned[0].zones.extension = 2);
+    let (_, page) =
+        h.fabric.admin_data(&mut h.world, Sqe { cdw11: U32::new(2 << 24), ..identify(cns::CS_NAMESPACE, NSID) });
+    let id = IdentifyZonedNamespace::read_from_prefix(&page).expect("4096 bytes").0;
+    assert_eq!(id.lbafe[0].zdes, 2);
+    let set = |h: &mut Host, lba: u64, fill: u8| {
+        let tag = h.fabric.tags + 1;
+        h.world.host.data.insert((101, tag), vec![fill; 128]);
+        h.status(manage(SendAction::SET_DESCRIPTOR_EXTENSION, lba))
+    };
+    assert_eq!(set(&mut h, 64, 7), Status::SUCCESS);
+    assert_eq!(h.state(1), ZoneState::Closed);
+    assert_eq!(set(&mut h, 64, 8), Status::INVALID_ZONE_STATE_TRANSITION.dnr());
+    assert_eq!(set(&mut h, 65, 8), Status::INVALID_FIELD.dnr(), "no beginning of a zone");
+    assert_eq!(set(&mut h, 1 << 40, 8), Status::LBA_OUT_OF_RANGE.dnr());
+    let extended = |h: &mut Host, bytes: usize| {
+        let tag = h.fabric.tags + 1;
+        h.world.host.data.insert((101, tag), vec![0xee; bytes]);
+        assert_eq!(h.status(receive(0, 1, bytes)), Status::SUCCESS);
+        h.world.host.data.remove(&(101, tag)).unwrap_or_default()
+    };
+    let report = extended(&mut h, 64 + 3 * 192 + 64);
+    let (zones, list) = zns::report(&report, 128).expect("a header");
+    let valid: Vec<bool> = list.map(|z| z.za & attribute::EXTENSION_VALID != 0).collect();
+    assert_eq!((zones, valid), (8, vec![false, true, false]));
+    assert_eq!(report[64 + 192 + 64..64 + 2 * 192], [7; 128]);
+    assert_eq!(report[64 + 64..64 + 192], [0; 128]);
+    assert_eq!(report[64 + 3 * 192..], [0; 64], "half a descriptor is none");
+    let long = extended(&mut h, 32768);
+    assert_eq!((&long[64 + 192 + 64..64 + 2 * 192], long[32767]), (&[7; 128][..], 0));
+    h.works(manage(SendAction::RESET, 64));
+    let gone = zns::report(&extended(&mut h, 64 + 3 * 192), 128).expect("a header").1.all(|z| z.za == 0);
+    assert!(gone && set(&mut h, 64, 9) == Status::SUCCESS, "an empty zone can be given others");
+    for (lba, status) in [(0, Status::SUCCESS), (128, Status::SUCCESS), (192, Status::TOO_MANY_ACTIVE_ZONES.dnr())] {
+        assert_eq!(set(&mut h, lba, 1), status, "three active zones");
+    }
 }

@@ -32,6 +32,8 @@ pub struct Zoned {
     pub zrwa_areas: u32,
     /// Reads may cross zone boundaries.
     pub read_across: bool,
+    /// Bytes of a zone's descriptor extension; 0: there are none.
+    pub extension: u16,
     /// The flash whose times it has; `None`: the drive's `latency`.
     pub flash: Option<Preset>,
     /// Dies that a zone is spread over; 0: all.
@@ -50,6 +52,9 @@ impl fmt::Display for Zoned {
         }
         if let Some(flash) = self.flash {
             write!(f, ", flash = \"{flash}\", dies = {}", self.dies)?;
+        }
+        if self.extension > 0 {
+            write!(f, ", descriptor_extension = {}", self.extension)?;
         }
         write!(f, ", read_across = {} }}", self.read_across)
     }
@@ -73,6 +78,7 @@ pub(super) fn read(device: &Section<'_>, capacity: Option<Bytes>, block_size: u3
         zrwa_granularity: section.or("zrwa_granularity", Bytes(4 * Bytes::KIB), bytes(512..=32 * Bytes::MIB)),
         zrwa_areas: section.or("zrwa_areas", areas.into(), integer(1..=MOST_ZONES)) as u32,
         read_across: section.or("read_across", false, flag),
+        extension: section.or("descriptor_extension", 0, extension),
         flash: section.get("flash", preset),
         dies: section.or("dies", 0, integer(0..=65536)) as u32,
     };
@@ -88,6 +94,14 @@ fn whole(bytes: Bytes, block_size: u32) -> Read<Bytes> {
     match bytes.0 % u64::from(block_size) {
         0 => Ok(bytes),
         _ => Err(format!("{bytes} is not a multiple of the block size, {block_size} bytes").into()),
+    }
+}
+
+fn extension(value: &Value) -> Read<u16> {
+    let bytes = integer(0..=255 * 64)(value)?;
+    match bytes % 64 {
+        0 => Ok(bytes as u16),
+        _ => Err(format!("{bytes} is no multiple of 64 bytes").into()),
     }
 }
 
@@ -128,6 +142,7 @@ impl Zoned {
             max_active: self.max_active,
             zrwa: self.zrwa.map(area),
             read_across: self.read_across,
+            extension: (self.extension / 64) as u8,
         };
         zones.validate().map_err(|e| e.to_string())?;
         if zones.zrwa.is_some_and(|a| a.size > u32::from(u16::MAX)) {
@@ -174,7 +189,7 @@ mod tests {
     #[test]
     fn a_zoned_drive_is_read_and_printed() {
         let all = "block_size = 4096\ncapacity = \"1GiB\"\nzoned = { zone_size = \"32MiB\", zone_capacity = \"28MiB\", max_open = 4, \
-                   max_active = 6, zrwa = \"64KiB\", zrwa_granularity = \"16KiB\", zrwa_areas = 2, read_across = true, \
+                   max_active = 6, zrwa = \"64KiB\", zrwa_granularity = \"16KiB\", zrwa_areas = 2, read_across = true, descriptor_extension = 128, \
                    flash = \"nvmevirt-zn540\", dies = 8 }";
         for (device, zones, flash) in [(all, 32, true), ("zoned = {}", 16, false)] {
             let config = parse(device).unwrap();
@@ -223,6 +238,7 @@ mod tests {
                 "not a multiple of the block size",
             ),
             ("zoned = { zrwa = \"32MiB\", zrwa_granularity = \"32MiB\" }", "more than 65535 blocks"),
+            ("zoned = { descriptor_extension = 100 }", "100 is no multiple of 64 bytes"),
             ("zoned = { flash = \"zn540\" }", "is no flash preset; known: femu-basic"),
             ("zoned = { flash = \"nvmevirt-zn540\", dies = 7 }", "7 dies a zone"),
             ("media = \"file:x\"\nzoned = {}", "only ram and null can be zoned"),

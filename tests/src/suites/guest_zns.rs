@@ -18,7 +18,8 @@ pub fn tests() -> Vec<Test> {
 }
 
 /// 16 zones of 16 MiB, of which 12 can be written.
-const ZONED: &str = "zone_size = \"16MiB\", zone_capacity = \"12MiB\", max_open = 4, max_active = 6, zrwa = \"64KiB\"";
+const ZONED: &str = "zone_size = \"16MiB\", zone_capacity = \"12MiB\", max_open = 4, max_active = 6, zrwa = \"64KiB\", \
+                     descriptor_extension = 64";
 
 fn boot(env: &Env, node: &Node, script: &str) -> Result<String, String> {
     let connect = format!(
@@ -76,6 +77,15 @@ nvme write $N -s 0 -c 1 -z 8192 -d /tmp/a
 nvme zns zrwa-flush-zone $N -l 1
 section zrwa; nvme zns report-zones $N -d 1 -o json
 nvme read $N -s 3 -c 1 -z 8192 -d /tmp/r >/dev/null; cmp /tmp/b /tmp/r
+# The write at block 3 made it lie in the area, which reaches from 2 to 17: a write up to 24 commits what is in front of it.
+nvme write $N -s 23 -c 1 -z 8192 -d /tmp/a
+section implicit; nvme zns report-zones $N -d 1 -o json
+head -c 64 /dev/urandom >/tmp/x
+nvme zns set-zone-desc $N -s 0x4000 -d /tmp/x
+refused 'transition' nvme zns set-zone-desc $N -s 0x4000 -d /tmp/x
+nvme zns report-zones $N -s 0x4000 -d 1 -e -o binary >/tmp/report
+dd if=/tmp/report bs=64 skip=2 count=1 2>/dev/null | cmp - /tmp/x
+section extended; nvme zns report-zones $N -s 0x4000 -d 1 -o json
 "#;
 
 fn zones(env: &Env) -> Outcome {
@@ -102,7 +112,11 @@ fn zones(env: &Env) -> Outcome {
         states(&json(&out, "last")?, &["EMPTY"; 16])?;
         let zrwa = json(&out, "zrwa")?;
         states(&zrwa, &["EXP_OPENED"])?;
-        ensure(zrwa["zone_list"][0]["wp"] == 2, || format!("the flushed blocks are behind the write pointer: {zrwa}"))
+        ensure(zrwa["zone_list"][0]["wp"] == 2, || format!("the flushed blocks are behind the write pointer: {zrwa}"))?;
+        let implicit = json(&out, "implicit")?;
+        ensure(implicit["zone_list"][0]["wp"] == 9, || format!("16 blocks before the last one written: {implicit}"))?;
+        let extended = json(&out, "extended")?;
+        states(&extended, &["CLOSED"])
     })
 }
 

@@ -60,6 +60,7 @@ impl Subsystem {
             id.zrwacap = ZRWA_EXPLICIT_FLUSH;
         }
         id.lbafe[0].zsze = U64::new(config.size.into());
+        id.lbafe[0].zdes = config.extension;
         put(page, &id)
     }
 

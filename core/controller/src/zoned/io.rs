@@ -14,6 +14,7 @@ use crate::namespace::{Namespace, Plan, active};
 use crate::queue::{Command, NONE, flag};
 use crate::slots::SlotState;
 use crate::subsystem::Subsystem;
+use alloc::vec;
 use weir_flash::{Selection, ZoneAction};
 use weir_spec::nvme::register::css;
 use weir_spec::nvme::zns::{SendAction, SendDw13, ZonedOpcode};
@@ -47,6 +48,9 @@ impl Subsystem {
                 Ok(()) => Ok(Verdict::Complete(now)),
                 Err(status) => Err(status),
             },
+            ZonedOpcode::ZONE_MANAGEMENT_SEND if plan.transfer > 0 => {
+                self.extend_zone(now, queue, command, &data, host)
+            }
             _ => self.judge(now, queue, command, plan),
         };
         let verdict = match verdict {
@@ -75,16 +79,11 @@ impl Subsystem {
 
     fn occupy_for(&mut self, queue: u32, command: &Command, transfer: u32) -> u32 {
         let (id, slot) = self.slots.occupy(transfer);
-        slot.queue = queue;
-        slot.tag = command.tag;
-        slot.ranges = NONE;
-        slot.nsid = command.nsid;
-        slot.slba = command.slba;
-        slot.cid = command.cid;
-        // An append is a write for the statistics.
-        let append = ZonedOpcode(command.opcode) == ZonedOpcode::ZONE_APPEND;
-        slot.opcode = if append { IoOpcode::WRITE.0 } else { command.opcode };
-        slot.state = SlotState::Held;
+        slot.assign(queue, command, NONE, SlotState::Held);
+        if ZonedOpcode(command.opcode) == ZonedOpcode::ZONE_APPEND {
+            // An append is a write for the statistics.
+            slot.opcode = IoOpcode::WRITE.0;
+        }
         id
     }
 
@@ -133,6 +132,30 @@ impl Subsystem {
         let owes = ZonedOp::Write { space, zone: placed.zone, result: if append { placed.start } else { 0 } };
         let offset = ns.locate(placed.start, blocks.into()).ok_or(Status::INTERNAL_ERROR)?;
         Ok(Verdict::Move { offset, due: placed.done, owes: Some(owes) })
+    }
+
+    /// Zone Management Send that sets a descriptor extension (ZNS 1.1, 3.4.3.1.6).
+    fn extend_zone<H: Host>(
+        &mut self,
+        now: Nanos,
+        queue: u32,
+        command: &Command,
+        data: &DataPointer,
+        host: &mut H,
+    ) -> Result<Verdict, Status> {
+        self.zones_enabled(queue)?;
+        let size = active(&self.namespaces, command.nsid)?.extension;
+        let space = self.space(command.nsid)?;
+        let zone = match self.zoned[space].zones().locate(command.slba).map_err(status)? {
+            (zone, 0) if SendDw13(command.blocks).all() == 0 => zone,
+            _ => return Err(Status::INVALID_FIELD.dnr()),
+        };
+        self.zoned[space].locked(Selection::One(zone))?;
+        let mut extension = vec![0; size as usize];
+        host.read_data(self.sq(queue).owner, data, 0, &mut extension)?;
+        let done = self.zoned[space].engine.set_extension(now, zone).map_err(status)?;
+        self.zoned[space].extensions.insert(zone, extension.into());
+        Ok(Verdict::Complete(done))
     }
 
     /// Zone Management Send (ZNS 1.1, 3.4.3).

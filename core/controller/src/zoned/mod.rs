@@ -12,6 +12,7 @@ mod report;
 use crate::config::ZonedNamespace;
 use crate::subsystem::Error;
 use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
 use alloc::vec;
 use alloc::vec::Vec;
 use weir_flash::{Placed, Selection, ZoneAction, ZoneError, ZonedFlash, Zones};
@@ -33,6 +34,8 @@ pub(crate) struct Space {
     pub engine: Engine,
     /// Writes in flight in each zone; [`LOCKED`] while a reset of it is under way.
     busy: Vec<u32>,
+    /// Descriptor extensions of the zones whose host has set one.
+    extensions: BTreeMap<u32, Box<[u8]>>,
     /// Slots of resets that wait for writes in flight.
     held: Vec<u32>,
 }
@@ -63,7 +66,8 @@ impl Space {
             }
             None => Engine::Plain(Zones::new(config.zones).map_err(|_| Error::Zones)?),
         };
-        let space = Space { nsid: config.nsid, engine, busy: vec![0; config.zones.zones as usize], held: Vec::new() };
+        let busy = vec![0; config.zones.zones as usize];
+        let space = Space { nsid: config.nsid, engine, busy, extensions: BTreeMap::new(), held: Vec::new() };
         // The flash is made for these zones.
         if *space.zones().config() == config.zones { Ok(space) } else { Err(Error::Zones) }
     }
@@ -141,6 +145,13 @@ impl Engine {
         match self {
             Engine::Plain(zones) => zones.open_with_zrwa(zone).map(|()| now),
             Engine::Flash(flash) => flash.open_with_zrwa(now, zone),
+        }
+    }
+
+    fn set_extension(&mut self, now: Nanos, zone: u32) -> Result<Nanos, ZoneError> {
+        match self {
+            Engine::Plain(zones) => zones.set_extension(zone).map(|()| now),
+            Engine::Flash(flash) => flash.set_extension(now, zone),
         }
     }
 

@@ -19,6 +19,8 @@ pub struct ZoneConfig {
     pub zrwa: Option<Zrwa>,
     /// Reads may cross from one zone into the next.
     pub read_across: bool,
+    /// Size of the zones' descriptor extensions, in 64 bytes; 0: there are none.
+    pub extension: u8,
 }
 
 /// Zone random write areas: the blocks behind the write pointer that may be written in any order, and again.

@@ -345,6 +345,15 @@ impl ZonedFlash {
         Ok(self.host.fetch(now, HostOp::Other, 0))
     }
 
+    /// Sets a zone's descriptor extension.
+    ///
+    /// # Errors
+    /// Those of [`Zones::set_extension`].
+    pub fn set_extension(&mut self, now: Nanos, zone: u32) -> Result<Nanos, ZoneError> {
+        self.zones.set_extension(zone)?;
+        Ok(self.host.fetch(now, HostOp::Other, 0))
+    }
+
     /// Takes a zone out of service.
     ///
     /// # Errors

@@ -125,6 +125,24 @@ impl Zones {
         Ok(())
     }
 
+    /// The host sets the descriptor extension of an empty zone, which is closed from then on (ZNS 1.1, 3.4.3.1.6).
+    ///
+    /// # Errors
+    /// There are no extensions, the zone is not empty, or as many zones are active as may be. Nothing has changed then.
+    pub fn set_extension(&mut self, zone: u32) -> Result<(), ZoneError> {
+        let state = self.zones.get(zone as usize).ok_or(ZoneError::OutOfRange)?.state;
+        if self.config.extension == 0 {
+            return Err(ZoneError::InvalidField);
+        }
+        if state != ZoneState::Empty {
+            return Err(ZoneError::InvalidTransition);
+        }
+        self.room_for_active()?;
+        self.set(zone, ZoneState::Closed);
+        self.zones[zone as usize].extended = true;
+        Ok(())
+    }
+
     /// The drive takes a zone out of service: read only, or offline. What it held open is given back.
     ///
     /// # Errors

@@ -21,6 +21,8 @@ pub enum Step {
     OpenZrwa(u32),
     /// A random write area committed up to this block.
     FlushZrwa(u64),
+    /// Its descriptor extension set.
+    Extend(u32),
     /// Read only, or offline, by the drive.
     Degrade(u32, bool),
 }
@@ -34,6 +36,7 @@ pub fn apply(zones: &mut Zones, step: Step) -> Result<u64, ZoneError> {
         Step::Manage(action, which) => zones.manage(action, which, |_, _| {}).map(|()| 0),
         Step::OpenZrwa(zone) => zones.open_with_zrwa(zone).map(|()| 0),
         Step::FlushZrwa(last) => zones.flush_zrwa(last).map(|_| 0),
+        Step::Extend(zone) => zones.set_extension(zone).map(|()| 0),
         Step::Degrade(zone, offline) => zones.degrade(zone, offline).map(|()| 0),
     }
 }
@@ -50,7 +53,7 @@ pub struct Model {
 impl Model {
     /// All empty.
     pub fn new(config: ZoneConfig) -> Self {
-        let empty = Zone { state: ZoneState::Empty, wp: 0, zrwa: false };
+        let empty = Zone { state: ZoneState::Empty, wp: 0, zrwa: false, extended: false };
         Self { config, zones: vec![(empty, 0); config.zones as usize], clock: 0 }
     }
 
@@ -72,6 +75,7 @@ impl Model {
             Step::Manage(action, Selection::All) => self.manage_all(action),
             Step::OpenZrwa(zone) => self.open_zrwa(zone),
             Step::FlushZrwa(last) => self.flush(last),
+            Step::Extend(zone) => self.extend(zone),
             Step::Degrade(zone, offline) => {
                 let z = self.zone(zone)?;
                 if z.state == ZoneState::Offline && !offline {
@@ -106,6 +110,7 @@ impl Model {
         }
         z.state = state;
         z.zrwa &= state.is_active();
+        z.extended &= state != ZoneState::Empty && state != ZoneState::Offline;
     }
 
     fn open(&mut self, zone: u32, state: ZoneState) -> Result<(), ZoneError> {
@@ -236,6 +241,22 @@ impl Model {
         }
         self.open(zone, ZoneState::ExplicitlyOpened)?;
         self.zones[zone as usize].0.zrwa = true;
+        Ok(0)
+    }
+
+    fn extend(&mut self, zone: u32) -> Result<u64, ZoneError> {
+        let state = self.zone(zone)?.state;
+        if self.config.extension == 0 {
+            return Err(ZoneError::InvalidField);
+        }
+        if state != ZoneState::Empty {
+            return Err(ZoneError::InvalidTransition);
+        }
+        if self.config.max_active != 0 && self.count(|z| z.state.is_active()) == self.config.max_active {
+            return Err(ZoneError::TooManyActive);
+        }
+        self.become_state(zone, ZoneState::Closed);
+        self.zones[zone as usize].0.extended = true;
         Ok(0)
     }
 

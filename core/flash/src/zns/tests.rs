@@ -24,7 +24,16 @@ fn config() -> impl Strategy<Value = ZoneConfig> {
         |(zones, capacity, gap, (max_open, more), zrwa, read_across)| {
             let zrwa = zrwa.filter(|z| z.size <= capacity / 2);
             let max_active = if more == 0 { 0 } else { max_open + more };
-            ZoneConfig { zones, size: capacity + gap, capacity, max_open, max_active, zrwa, read_across }
+            ZoneConfig {
+                zones,
+                size: capacity + gap,
+                capacity,
+                max_open,
+                max_active,
+                zrwa,
+                read_across,
+                extension: (gap % 2) as u8,
+            }
         },
     )
 }
@@ -36,7 +45,7 @@ fn step(zones: &Zones, (kind, zone, a, b): (u8, u32, u32, u32)) -> Step {
     let wp = zones.get(zone).map_or(0, |z| z.wp);
     let start = zones.start(zone);
     let which = if a % 5 == 0 { Selection::All } else { Selection::One(zone) };
-    match kind % 16 {
+    match kind % 17 {
         0..=4 => Step::Write(start + u64::from(wp), b % 12),
         5 => Step::Write(start + u64::from((wp + a % 6).saturating_sub(a % 3)), b % 12),
         6..=8 => Step::Append(start + u64::from(a % 16 / 15), b % 12),
@@ -44,6 +53,7 @@ fn step(zones: &Zones, (kind, zone, a, b): (u8, u32, u32, u32)) -> Step {
         10..=12 => Step::Manage(ACTIONS[b as usize % 5], which),
         13 => Step::OpenZrwa(zone),
         14 => Step::FlushZrwa(start + u64::from(wp + a % 8)),
+        15 => Step::Extend(zone),
         _ => Step::Degrade(zone, b % 2 == 0),
     }
 }
@@ -86,6 +96,7 @@ proptest! {
                 Step::Manage(action, which) => split(drive.manage(now, action, which).map(|t| (0, t))),
                 Step::OpenZrwa(zone) => split(drive.open_with_zrwa(now, zone).map(|t| (0, t))),
                 Step::FlushZrwa(last) => split(drive.flush_zrwa(now, last).map(|t| (0, t))),
+                Step::Extend(zone) => split(drive.set_extension(now, zone).map(|t| (0, t))),
                 Step::Degrade(zone, offline) => split(drive.degrade(zone, offline).map(|()| (0, now))),
             };
             prop_assert_eq!(got, expected, "{:?}", step);
@@ -142,13 +153,14 @@ fn explore(config: ZoneConfig) -> usize {
         }
         steps.extend((0..=config.capacity).map(|n| Step::Append(start, n)));
         steps.push(Step::Read(start, 1));
-        steps.push(Step::OpenZrwa(zone));
+        steps.extend([Step::OpenZrwa(zone), Step::Extend(zone)]);
         steps.extend([Step::Degrade(zone, false), Step::Degrade(zone, true)]);
         steps.extend(ACTIONS.map(|action| Step::Manage(action, Selection::One(zone))));
     }
     steps.extend(ACTIONS.map(|action| Step::Manage(action, Selection::All)));
     let key = |zones: &Zones| {
-        let all: Vec<(u8, u32, bool)> = zones.iter().map(|Zone { state, wp, zrwa }| (state as u8, wp, zrwa)).collect();
+        let all = zones.iter().map(|Zone { state, wp, zrwa, extended }| (state as u8, wp, zrwa, extended));
+        let all: Vec<(u8, u32, bool, bool)> = all.collect();
         (all, zones.implicit.iter().copied().collect::<Vec<u32>>())
     };
     let first = (Zones::new(config).unwrap(), Model::new(config));
@@ -174,11 +186,20 @@ fn explore(config: ZoneConfig) -> usize {
 
 #[test]
 fn every_state_of_small_namespaces() {
-    let config =
-        ZoneConfig { zones: 2, size: 3, capacity: 2, max_open: 1, max_active: 2, zrwa: None, read_across: false };
+    let config = ZoneConfig {
+        zones: 2,
+        size: 3,
+        capacity: 2,
+        max_open: 1,
+        max_active: 2,
+        zrwa: None,
+        read_across: false,
+        extension: 0,
+    };
     // Of each zone: empty, 2 wp x (implicit, explicit, closed), full, read only and offline with 3 write pointers each.
     assert!(explore(config) > 100);
     assert!(explore(ZoneConfig { zones: 3, max_active: 1, ..config }) > 100);
+    assert!(explore(ZoneConfig { extension: 1, ..config }) > 300);
     assert!(explore(ZoneConfig { zones: 3, size: 2, max_open: 2, max_active: 0, read_across: true, ..config }) > 1000);
     let zrwa = Some(Zrwa { size: 2, granularity: 1, areas: 1 });
     assert!(explore(ZoneConfig { size: 4, capacity: 4, zrwa, ..config }) > 300);
@@ -196,6 +217,7 @@ fn zn540() -> ZonedFlash {
         max_active: 14,
         zrwa: None,
         read_across: false,
+        extension: 0,
     };
     let mut config = ZonedConfig::of(&Preset::NvmevirtZn540.parts(false), zones, 12);
     config.buffer = ZonedBuffer::PerZone(Bytes(10 * 96 * 1024));
@@ -258,8 +280,16 @@ fn femu_writes_a_zone_over_all_planes_and_finish_pads() {
     parts.timing.program = crate::uniform(75_000);
     parts.timing.erase = Nanos(2_000_000);
     parts.timing.channel = crate::Wire::INSTANT;
-    let zones =
-        ZoneConfig { zones: 32, size: 8192, capacity: 8192, max_open: 0, max_active: 0, zrwa: None, read_across: true };
+    let zones = ZoneConfig {
+        zones: 32,
+        size: 8192,
+        capacity: 8192,
+        max_open: 0,
+        max_active: 0,
+        zrwa: None,
+        read_across: true,
+        extension: 0,
+    };
     let mut drive = ZonedFlash::new(&ZonedConfig::of(&parts, zones, 12)).unwrap();
     // 16 pages of 16 KiB: all planes program at once.
     assert_eq!(drive.write(Nanos(0), 0, 64).unwrap().done, Nanos(75_000));
@@ -278,8 +308,16 @@ fn femu_writes_a_zone_over_all_planes_and_finish_pads() {
 
 #[test]
 fn numbers_that_do_not_go_together() {
-    let good =
-        ZoneConfig { zones: 4, size: 8, capacity: 8, max_open: 2, max_active: 3, zrwa: None, read_across: false };
+    let good = ZoneConfig {
+        zones: 4,
+        size: 8,
+        capacity: 8,
+        max_open: 2,
+        max_active: 3,
+        zrwa: None,
+        read_across: false,
+        extension: 0,
+    };
     assert!(Zones::new(good).is_ok());
     let bad = |config: ZoneConfig, says: &str| {
         let error = Zones::new(config).unwrap_err();

@@ -118,10 +118,12 @@ pub struct Zone {
     pub wp: u32,
     /// It has a random write area.
     pub zrwa: bool,
+    /// Its descriptor extension is valid: the host has set one since the zone was empty.
+    pub extended: bool,
 }
 
 /// An empty zone.
-pub(super) const EMPTY: Zone = Zone { state: ZoneState::Empty, wp: 0, zrwa: false };
+pub(super) const EMPTY: Zone = Zone { state: ZoneState::Empty, wp: 0, zrwa: false, extended: false };
 
 /// The zones of a namespace.
 #[derive(Clone, Debug)]
@@ -335,10 +337,10 @@ impl Zones {
 
     /// Whether one more zone can be opened, after an implicitly opened one is closed if need be.
     fn make_room(&mut self, activates: bool) -> Result<(), ZoneError> {
-        let (limit, active) = (self.config.open_limit(), self.config.max_active);
-        if activates && active != 0 && self.active >= active {
-            return Err(ZoneError::TooManyActive);
+        if activates {
+            self.room_for_active()?;
         }
+        let limit = self.config.open_limit();
         if limit == 0 || self.open < limit {
             return Ok(());
         }
@@ -346,6 +348,12 @@ impl Zones {
         self.implicit_closes += 1;
         self.set(oldest, ZoneState::Closed);
         Ok(())
+    }
+
+    /// Whether one more zone can be active.
+    pub(super) fn room_for_active(&self) -> Result<(), ZoneError> {
+        let limit = self.config.max_active;
+        if limit != 0 && self.active >= limit { Err(ZoneError::TooManyActive) } else { Ok(()) }
     }
 
     /// The one setter of states: keeps the counts, gives random write areas back.
@@ -358,6 +366,7 @@ impl Zones {
         if !to.is_active() {
             self.areas -= u32::from(core::mem::take(&mut z.zrwa));
         }
+        z.extended &= !matches!(to, ZoneState::Empty | ZoneState::Offline);
         if limited && from == ZoneState::ImplicitlyOpened && to != from {
             self.implicit.retain(|open| *open != zone);
         }
@@ -379,6 +388,8 @@ impl Zones {
         for (i, z) in self.zones.iter().enumerate() {
             assert!(z.wp <= capacity, "zone {i}: {z:?}");
             assert!(!z.zrwa || z.state.is_active(), "zone {i}: {z:?}");
+            let lives = !matches!(z.state, ZoneState::Empty | ZoneState::Offline);
+            assert!(!z.extended || lives && self.config.extension > 0, "zone {i}: {z:?}");
             match z.state {
                 ZoneState::Empty => assert_eq!(z.wp, 0, "zone {i} is empty"),
                 ZoneState::Full => assert_eq!(z.wp, capacity, "zone {i} is full"),
