@@ -20,9 +20,11 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::path::Path;
 use weir_controller::{
-    Config as MachineConfig, Effect, Effects, Event, Host, Io, NamespaceConfig, Op, Owner, SlotId, Subsystem,
+    Config as MachineConfig, Data, Effect, Effects, Event, Host, Io, NamespaceConfig, Op, OpenChannelSet, Owner,
+    SlotId, Subsystem,
 };
 use weir_driver::TransportError;
+use weir_flash::OpenChannelConfig;
 use weir_spec::nvme::Status;
 use weir_sys::media::{FlashState, Media, MediaError, MediaKind, Null, Spec, Store};
 use weir_sys::reactor::{FileDone, Reactor};
@@ -127,6 +129,9 @@ impl Device {
         let beside = beside(config);
         let is_new = |path: &Path| !path.exists();
         let made = beside.map(|path| FlashState::check_pair(path).map(|()| is_new(path))).transpose()?;
+        if let (Some(keys), Some(flash)) = (&config.open_channel, &config.flash) {
+            return Self::open_channel(config, machine, &keys.on(flash), now);
+        }
         let (mut backend, size) = open_backend(config)?;
         let block_size = config.block_size;
         let limit = size;
@@ -159,6 +164,25 @@ impl Device {
         }
         let undo = power::undo(config, &backend);
         Ok(Self { limit, state, undo, ..Self::new(machine, backend, size, block_size) })
+    }
+
+    /// A drive that shows its flash: the namespace is an address space with gaps, the media has none.
+    fn open_channel(
+        config: &DeviceConfig,
+        mut machine: MachineConfig,
+        flash: &OpenChannelConfig,
+        now: Nanos,
+    ) -> Result<Device, OpenError> {
+        let set = OpenChannelSet::new(flash, 0).map_err(|e| OpenError::Flash(e.to_string()))?;
+        let (size, block_size) = (set.media_bytes(), config.block_size);
+        let all = DeviceConfig { capacity: Some(Bytes(size)), max_capacity: None, ..config.clone() };
+        let (backend, _) = open_backend(&all)?;
+        let space = set.space() * u64::from(block_size);
+        let uuid = uuid_of(&config.nqn);
+        machine.namespaces = vec![NamespaceConfig { nsid: 1, start: 0, size: space, block_size, uuid }];
+        let mut machine = Subsystem::new(machine, now)?;
+        machine.set_vendor(1, Box::new(set))?;
+        Ok(Self::new(machine, backend, size, block_size))
     }
 
     /// The discovery service: a machine without media.
@@ -521,14 +545,32 @@ fn uuid_of(name: &str) -> [u8; 16] {
 fn serve<H: Host>(store: &mut Store, io: &Io, host: &mut H) -> Status {
     let result = match io.op {
         Op::Read if matches!(store, Store::Null(_)) => host.write_nothing(io.owner, &io.data, io.len),
-        Op::Read => store.read(io.offset, io.len, |at, bytes| host.write_data(io.owner, &io.data, at, bytes)),
-        Op::Write => store.write(io.offset, io.len, |at, bytes| host.read_data(io.owner, &io.data, at, bytes)),
+        Op::Read => store.read(io.offset, io.len, |at, bytes| host.write_data(io.owner, &io.data, io.skip + at, bytes)),
+        Op::Write => {
+            store.write(io.offset, io.len, |at, bytes| host.read_data(io.owner, &io.data, io.skip + at, bytes))
+        }
         Op::Compare => store.read(io.offset, io.len, |at, bytes| transfer::compare(io, at, bytes, host)),
         Op::WriteZeroes { deallocate: false } => store.zero(io.offset, io.len),
         Op::WriteZeroes { deallocate: true } | Op::Deallocate => store.deallocate(io.offset, io.len),
         Op::Flush => Ok(()),
+        Op::Copy => copy(store, io),
     };
     result.err().unwrap_or(Status::SUCCESS)
+}
+
+/// Bytes of the media to another place of it.
+#[cold]
+fn copy(store: &mut Store, io: &Io) -> Result<(), Status> {
+    let Data::Media(from) = io.data.get() else { return Err(Status::INTERNAL_ERROR) };
+    let mut bytes = vec![0; io.len as usize];
+    store.read(from, io.len, |at, part| {
+        bytes[at as usize..][..part.len()].copy_from_slice(part);
+        Ok(())
+    })?;
+    store.write(io.offset, io.len, |at, part| {
+        part.copy_from_slice(&bytes[at as usize..][..part.len()]);
+        Ok(())
+    })
 }
 
 #[cfg(test)]

@@ -93,6 +93,11 @@ impl Direct {
         reactor: &mut Reactor,
     ) -> Option<Status> {
         let moves = matches!(transfer.kind(), IoKind::Read | IoKind::Write);
+        if transfer.io.op == Op::Copy {
+            // Drives that copy inside have media in memory.
+            self.recycle(spare);
+            return Some(Status::INTERNAL_ERROR);
+        }
         let limit = if moves { CHUNK } else { u32::MAX };
         let mut buf = spare;
         if moves && buf.is_none() {
@@ -111,7 +116,7 @@ impl Direct {
             Op::Write => FileOpKind::Write { durable: io.fua },
             Op::WriteZeroes { deallocate } => FileOpKind::Zero { deallocate },
             Op::Deallocate => FileOpKind::Zero { deallocate: true },
-            Op::Flush => FileOpKind::Flush,
+            Op::Flush | Op::Copy => FileOpKind::Flush,
         };
         let token = io.slot.index() as u64;
         let request = Request { op, offset: transfer.offset(), len: transfer.chunk, buf, token };

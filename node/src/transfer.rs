@@ -43,7 +43,8 @@ impl Transfer {
             Op::Write => IoKind::Write,
             Op::WriteZeroes { .. } => IoKind::WriteZeroes,
             Op::Deallocate => IoKind::Trim,
-            Op::Flush => IoKind::Flush,
+            // A copy is none of a backend's: see `device::copy`.
+            Op::Flush | Op::Copy => IoKind::Flush,
         }
     }
 
@@ -64,7 +65,7 @@ impl Transfer {
         if !live {
             return Err(Status::ABORT_REQUESTED);
         }
-        host.read_data(self.io.owner, &self.io.data, self.at, &mut buffer[..self.chunk as usize])
+        host.read_data(self.io.owner, &self.io.data, self.io.skip + self.at, &mut buffer[..self.chunk as usize])
     }
 
     /// The chunk came back. `None`: there is another one to begin.
@@ -92,7 +93,7 @@ impl Transfer {
 
     fn deliver<H: Host>(&self, bytes: &[u8], live: bool, host: &mut H) -> Result<(), Status> {
         match self.io.op {
-            Op::Read if live => host.write_data(self.io.owner, &self.io.data, self.at, bytes),
+            Op::Read if live => host.write_data(self.io.owner, &self.io.data, self.io.skip + self.at, bytes),
             Op::Compare if live => compare(&self.io, self.at, bytes, host),
             _ => Ok(()),
         }
@@ -107,7 +108,7 @@ pub fn compare<H: Host>(io: &Io, at: u32, medium: &[u8], host: &mut H) -> Result
     let mut page = [0u8; 4096];
     for (i, bytes) in medium.chunks(page.len()).enumerate() {
         let theirs = &mut page[..bytes.len()];
-        host.read_data(io.owner, &io.data, at + (i * 4096) as u32, theirs)?;
+        host.read_data(io.owner, &io.data, io.skip + at + (i * 4096) as u32, theirs)?;
         if theirs != bytes {
             return Err(Status::COMPARE_FAILURE);
         }
@@ -144,7 +145,7 @@ mod tests {
 
     fn io(op: Op, len: u32, fua: bool) -> Io {
         let (slot, owner, data) = (SlotId(0), Owner(0), DataPointer::tag(Tag(0)));
-        Io { slot, owner, data, op, nsid: 1, offset: 8192, len, fua }
+        Io { slot, owner, data, op, nsid: 1, offset: 8192, len, fua, skip: 0 }
     }
 
     /// Runs a transfer against a medium in memory; the kinds and offsets of what the backend saw, and how it ended.

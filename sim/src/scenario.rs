@@ -120,6 +120,12 @@ fn device(root: &Section<'_>, document: &Document) -> Option<DeviceConfig> {
         root.sink().note(line, &format!("{key}.zoned"), what);
         return None;
     }
+    if device.open_channel.is_some() {
+        let what =
+            "jobs do not keep to write pointers, so a drive of physical addresses cannot be simulated; leave it out";
+        root.sink().note(line, &format!("{key}.open_channel"), what);
+        return None;
+    }
     if device.capacity.is_none() {
         let what = "missing; a simulation opens no file to see how large it is";
         root.sink().note(line, &format!("{key}.capacity"), what);

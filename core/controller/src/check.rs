@@ -86,6 +86,9 @@ impl Subsystem {
 
     /// Every write in flight is counted in its zone, every reset under way has its zones locked.
     fn check_zones(&self) {
+        if let Some(set) = self.vendor() {
+            set.check();
+        }
         for (i, space) in self.zoned.iter().enumerate() {
             space.check();
             let mut expected = alloc::vec![(0u32, false); space.zones().config().zones as usize];

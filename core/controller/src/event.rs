@@ -143,6 +143,8 @@ pub enum Op {
     Deallocate,
     /// What was completed before is durable afterwards.
     Flush,
+    /// Bytes of the media, which `data` names ([`Data::Media`](crate::Data::Media)), to another place of it.
+    Copy,
 }
 
 /// One I/O on the drive's media. The executor moves the bytes between `data` (through [`crate::Host`], with `owner`) and the
@@ -166,6 +168,8 @@ pub struct Io {
     pub len: u32,
     /// Durable when done.
     pub fua: bool,
+    /// Where its bytes begin in the command's data; 0 but for a command of several pieces.
+    pub skip: u32,
 }
 
 /// What the drive wants done.

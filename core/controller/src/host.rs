@@ -26,6 +26,8 @@ pub enum Data {
     },
     /// Host memory by a scatter gather list (base 2.0, 4.1.2).
     Sgl(SglDescriptor),
+    /// The drive's own media, at this offset in bytes: of [`Op::Copy`](crate::Op::Copy) only.
+    Media(u64),
 }
 
 /// Where the host's bytes of a command are: [`Data`] as it travels with the command, in three registers.
@@ -41,6 +43,7 @@ enum Kind {
     Tag,
     Prp,
     Sgl,
+    Media,
 }
 
 impl DataPointer {
@@ -53,6 +56,11 @@ impl DataPointer {
     #[inline]
     pub const fn prp(prp1: u64, prp2: u64) -> Self {
         Self { words: [prp1, prp2], kind: Kind::Prp }
+    }
+    /// On the drive's own media.
+    #[inline]
+    pub const fn media(offset: u64) -> Self {
+        Self { words: [offset, 0], kind: Kind::Media }
     }
     /// DPTR of an entry whose PSDT says PRP (0) or an SGL (1 and 2).
     #[inline]
@@ -67,6 +75,7 @@ impl DataPointer {
             Kind::Tag => Data::Tag(Tag(first as u32)),
             Kind::Prp => Data::Prp { prp1: first, prp2: second },
             Kind::Sgl => Data::Sgl(SglDescriptor::from_words(self.words)),
+            Kind::Media => Data::Media(first),
         }
     }
     /// The tag, if it is one.

@@ -15,6 +15,7 @@ use crate::service::Operation;
 use crate::slots::SlotState;
 use crate::stats::Work;
 use crate::subsystem::Subsystem;
+use crate::vendor::FIRST_OPCODE;
 use crate::zoned::ZonedOp;
 use weir_spec::nvme::nvm::DsmRange;
 use weir_spec::nvme::{Cqe, IoOpcode, Sqe, Status};
@@ -29,6 +30,8 @@ pub(crate) struct Fetched {
     pub command: Command,
     pub plan: Plan,
     pub data: DataPointer,
+    /// CDW12 to CDW15 of a vendor's command.
+    pub words: [u64; 2],
 }
 
 /// A list of ranges, and the offset and length of the first piece of work.
@@ -58,7 +61,21 @@ impl Subsystem {
         if sqe.psdt() == 3 || sqe.psdt() == 0 && !self.sq(q).front {
             command.flags |= flag::BAD_POINTER;
         }
+        if command.opcode >= FIRST_OPCODE && self.vendor.0.is_some() {
+            self.keep_words(q, sqe);
+        }
         self.enqueue(q, command);
+    }
+
+    /// The rest of a vendor's command that is about to be queued.
+    #[cold]
+    fn keep_words(&mut self, q: u32, sqe: &Sqe) {
+        let sq = self.sq_mut(q);
+        sq.words.resize(sq.pending.len(), [0; 2]);
+        let (at, [.., cdw12, cdw14]) = (sq.tail() as usize, sqe.words());
+        if let Some(words) = sq.words.get_mut(at).filter(|_| sq.waiting < sq.size) {
+            *words = [cdw12, cdw14];
+        }
     }
 
     /// A request in bytes from a front controller's door.
@@ -98,7 +115,7 @@ impl Subsystem {
                 None => break,
             }
         }
-        if !self.zoned.is_empty() {
+        if !self.zoned.is_empty() || self.vendor.0.is_some() {
             self.elapse(now, host);
         }
         self.serve_io(now, host, effects);
@@ -127,7 +144,8 @@ impl Subsystem {
                 if !self.slots.fits(first.plan.transfer) || instant && effects.room() == 0 {
                     break;
                 }
-                if let Some(Fetched { queue, command, plan, data }) = self.fetched.pop_front() {
+                if let Some(Fetched { queue, command, plan, data, words }) = self.fetched.pop_front() {
+                    self.words = words;
                     self.start(now, (queue, &command, &plan, data), host, effects);
                 }
             }
@@ -157,12 +175,9 @@ impl Subsystem {
                 sq.starved = true;
                 return self.arbiter.withdraw(sq.key);
             }
-            let entry = match host.fetch(sq.owner, sq.base + u64::from(sq.head) * 64) {
-                Ok(entry) => entry,
-                Err(_) => {
-                    let c = sq.controller;
-                    return self.fatal(c);
-                }
+            let Ok(entry) = host.fetch(sq.owner, sq.base + u64::from(sq.head) * 64) else {
+                let c = sq.controller;
+                return self.fatal(c);
             };
             cq.credit -= 1;
             let mut command = Command::parse(&entry, Tag(0));
@@ -178,9 +193,15 @@ impl Subsystem {
                     cq.credit += 1;
                 }
             }
+            if command.opcode >= FIRST_OPCODE {
+                self.words = [entry[6], entry[7]];
+            }
             (command, data)
         } else {
             let command = sq.pending[sq.head as usize];
+            if command.opcode >= FIRST_OPCODE {
+                self.words = sq.words.get(sq.head as usize).copied().unwrap_or_default();
+            }
             (command, DataPointer::tag(Tag(command.tag)))
         };
         sq.advance();
@@ -206,7 +227,8 @@ impl Subsystem {
                 if self.fetched.is_empty() && room && self.slots.fits(plan.transfer) {
                     self.start(now, (q, &command, &plan, data), host, effects);
                 } else {
-                    self.fetched.push_back(Fetched { queue: q, command, plan, data });
+                    let words = self.words;
+                    self.fetched.push_back(Fetched { queue: q, command, plan, data, words });
                 }
             }
             Err(_) if command.is(flag::HOLE) => self.sq_mut(q).in_flight -= 1,
@@ -287,7 +309,7 @@ impl Subsystem {
         slot.assign(queue, command, ranges, SlotState::Issued);
         let (op, nsid, fua) = (plan.op, command.nsid, command.is(flag::FUA));
         // Built where it goes: one that is also passed on by reference would be built on the stack and copied.
-        let io = || Io { slot: SlotId(id), owner, data, op, nsid, offset, len, fua };
+        let io = || Io { slot: SlotId(id), owner, data, op, nsid, offset, len, fua, skip: 0 };
         if self.is_instant() {
             effects.push(Effect::Io(io()));
         } else {
@@ -360,13 +382,18 @@ impl Subsystem {
     /// The same for a command of several ranges, one that nobody waits for, and one that failed.
     #[cold]
     fn done_else<H: Host>(&mut self, now: Nanos, id: u32, status: Status, host: &mut H) {
+        if status.is_success() && self.go_on(id) {
+            return;
+        }
         let slot = self.slots.slots[id as usize];
+        let answer = if status.is_success() { self.vendor_answer(id) } else { None };
+        let status = answer.map_or(status, |answer| answer.status);
         if slot.ranges != NONE && (slot.queue != NONE || self.slots.resets(slot.ranges)) && status.is_success() {
             if let Some((offset, len)) = self.slots.work(slot.ranges).next() {
                 let owner = if slot.queue == NONE { Owner(u32::MAX) } else { self.sq(slot.queue).owner };
                 let data = DataPointer::tag(Tag(slot.tag));
                 let (op, nsid) = (Op::Deallocate, slot.nsid);
-                let io = Io { slot: SlotId(id), owner, data, op, nsid, offset, len, fua: false };
+                let io = Io { slot: SlotId(id), owner, data, op, nsid, offset, len, fua: false, skip: 0 };
                 return self.resume(now, id, io);
             }
         }
@@ -396,7 +423,7 @@ impl Subsystem {
         }
         let result = match owed {
             Some(ZonedOp::Write { result, .. }) if status.is_success() => result,
-            _ => 0,
+            _ => answer.map_or(0, |answer| answer.result),
         };
         self.finish(slot.queue, slot.cid, slot.tag, status, result, host);
     }
@@ -493,7 +520,7 @@ impl Subsystem {
         }
         if let Some(id) = self.slots.find(q, cid) {
             let slot = self.slots.slots[id as usize];
-            if slot.state != SlotState::Timed || slot.ranges != NONE && self.slots.work(slot.ranges).zoned.is_some() {
+            if slot.state != SlotState::Timed || slot.ranges != NONE && self.slots.work(slot.ranges).is_begun() {
                 return false;
             }
             let slot = &mut self.slots.slots[id as usize];

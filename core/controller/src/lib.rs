@@ -85,6 +85,7 @@ mod stats;
 mod subsystem;
 mod tables;
 mod tenant;
+mod vendor;
 mod zoned;
 
 pub use config::{ClassFrom, Config, Cost, DiscoveryRecord, Kind, NamespaceConfig, TenantConfig, ZonedNamespace};
@@ -94,4 +95,8 @@ pub use host::{Data, DataPointer, Host, Owner, Tag};
 pub use service::{Operation, Service};
 pub use stats::{ControllerInfo, DriveStats, QueueInfo, TenantStats, Work};
 pub use subsystem::{Attach, Error, Model, Subsystem};
+pub use vendor::{
+    OpenChannelSet, VendorAnswer, VendorCommand, VendorData, VendorOpcode, VendorPort, VendorQueue, VendorRefusal,
+    VendorRequest,
+};
 pub use weir_flash::{Zone, ZoneConfig, ZoneState, ZonedConfig, Zones, Zrwa};

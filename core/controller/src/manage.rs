@@ -143,8 +143,12 @@ impl Subsystem {
         if self.zoned.iter().any(|s| s.nsid == nsid) {
             return Err(Error::Zones);
         }
-        let resized =
-            Namespace::new(&crate::config::NamespaceConfig { size, ..config.clone() }).ok_or(Error::Namespace)?;
+        let held = self.namespaces.get(nsid as usize - 1).copied().flatten().ok_or(Error::NoNamespace)?;
+        if held.apart {
+            return Err(Error::Fixed);
+        }
+        let resized = Namespace::new(&crate::config::NamespaceConfig { size, ..config.clone() });
+        let resized = Namespace { vendor: held.vendor, ..resized.ok_or(Error::Namespace)? };
         config.size = size;
         self.namespaces[nsid as usize - 1] = Some(resized);
         self.note_event(AsyncEvent::NAMESPACE_ATTRIBUTE, Some(nsid));

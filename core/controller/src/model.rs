@@ -78,6 +78,7 @@ impl Memory {
             }
             Data::Prp { prp1, .. } => prp1,
             Data::Sgl(sgl) => sgl.address.get(),
+            Data::Media(_) => panic!("a host was asked for bytes of the media"),
         };
         let address = address.checked_add(offset.into()).ok_or(Status::DATA_TRANSFER_ERROR)?;
         self.at(owner, address, len)

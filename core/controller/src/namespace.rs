@@ -4,6 +4,7 @@ use crate::config::NamespaceConfig;
 use crate::event::Op;
 use crate::placement::management_bytes;
 use crate::queue::{Command, flag, receive};
+use crate::vendor::{FIRST_OPCODE, VendorData, VendorOpcode, VendorQueue};
 use alloc::vec::Vec;
 use weir_spec::nvme::identify::{NSID_ALL, csi};
 use weir_spec::nvme::zns::{SendAction, SendDw13, ZonedOpcode};
@@ -25,6 +26,10 @@ pub(crate) struct Namespace {
     pub zoned: bool,
     /// Bytes of its zones' descriptor extensions.
     pub extension: u32,
+    /// A vendor's commands that it has.
+    pub vendor: Option<&'static [VendorOpcode]>,
+    /// Zones or the vendor's commands decide about reads and writes.
+    pub apart: bool,
     pub uuid: [u8; 16],
 }
 
@@ -39,6 +44,8 @@ impl Namespace {
             shift,
             zoned: false,
             extension: 0,
+            vendor: None,
+            apart: false,
             uuid,
         })
     }
@@ -81,7 +88,7 @@ pub(crate) struct Plan {
     pub transfer: u32,
     /// It has nothing to do.
     pub empty: bool,
-    /// It is decided apart from the common path: by zones, or as I/O management.
+    /// It is decided apart from the common path: by zones, by a vendor's commands, or as I/O management.
     pub apart: bool,
 }
 
@@ -111,7 +118,7 @@ pub(crate) fn plan(namespaces: &Namespaces, command: &Command, mdts: u64) -> Res
     }
     let offset = ns.locate(command.slba, command.blocks.into()).ok_or(Status::LBA_OUT_OF_RANGE.dnr())?;
     let len = u32::try_from(len).map_err(|_| Status::INVALID_FIELD.dnr())?;
-    Ok(Plan { op, offset, len, transfer: if moves { len } else { 0 }, empty: false, apart: ns.zoned })
+    Ok(Plan { op, offset, len, transfer: if moves { len } else { 0 }, empty: false, apart: ns.apart })
 }
 
 fn plan_flush(namespaces: &Namespaces, command: &Command) -> Result<Plan, Status> {
@@ -125,7 +132,7 @@ fn plan_flush(namespaces: &Namespaces, command: &Command) -> Result<Plan, Status
 
 fn plan_dataset(namespaces: &Namespaces, command: &Command) -> Result<Plan, Status> {
     let ns = active(namespaces, command.nsid)?;
-    let mut plan = Plan { op: Op::Deallocate, offset: ns.start, len: 0, transfer: 0, empty: false, apart: false };
+    let mut plan = Plan { op: Op::Deallocate, offset: ns.start, len: 0, transfer: 0, empty: false, apart: ns.apart };
     if ns.zoned {
         // A hint that is not followed: only a reset makes room in a zone.
         plan.empty = true;
@@ -155,6 +162,9 @@ fn plan_management(namespaces: &Namespaces, command: &Command, mdts: u64) -> Res
 /// Zone management and append; no other opcode is known here.
 #[cold]
 fn plan_zones(namespaces: &Namespaces, command: &Command, mdts: u64) -> Result<Plan, Status> {
+    if command.opcode >= FIRST_OPCODE {
+        return plan_vendor(namespaces, command, mdts);
+    }
     let known = ZonedOpcode(command.opcode).name().is_some();
     let ns = active(namespaces, command.nsid).ok().filter(|ns| known && ns.zoned);
     let Some(ns) = ns else {
@@ -183,4 +193,29 @@ fn plan_zones(namespaces: &Namespaces, command: &Command, mdts: u64) -> Result<P
         }
     }
     if u64::from(plan.transfer) > mdts { Err(invalid) } else { Ok(plan) }
+}
+
+/// A command of the namespace's own set.
+fn plan_vendor(namespaces: &Namespaces, command: &Command, mdts: u64) -> Result<Plan, Status> {
+    let of = |set: &&'static [VendorOpcode]| {
+        set.iter().find(|c| c.queue == VendorQueue::Io && c.opcode == command.opcode).copied()
+    };
+    let known = namespaces.iter().flatten().find_map(|ns| ns.vendor.as_ref().and_then(of));
+    let known = known.ok_or(Status::INVALID_OPCODE.dnr())?;
+    let ns = active(namespaces, command.nsid)?;
+    if ns.vendor.as_ref().and_then(of).is_none() {
+        return Err(Status::INVALID_FIELD.dnr());
+    }
+    let transfer = match known.data {
+        VendorData::None => 0,
+        VendorData::Bytes(bytes) => bytes.into(),
+        VendorData::Each(bytes) => u64::from(bytes) * u64::from(command.blocks),
+    };
+    if transfer > mdts {
+        return Err(Status::INVALID_FIELD.dnr());
+    }
+    let transfer = u32::try_from(transfer).map_err(|_| Status::INVALID_FIELD.dnr())?;
+    let op = if known.changes { Op::Write } else { Op::Read };
+    let len = transfer.max(known.charge.saturating_mul(command.blocks));
+    Ok(Plan { op, offset: ns.start, len, transfer, empty: false, apart: true })
 }

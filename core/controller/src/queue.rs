@@ -85,6 +85,8 @@ impl Command {
                 flags |= flag::DEALLOCATE | flag::RANGE;
             }
             Op::Flush => {}
+            // Inside the drive only.
+            Op::Copy => (opcode, flags) = (IoOpcode::READ, flags | flag::RAGGED),
         }
         let mask = (1u64 << shift) - 1;
         let ragged = (request.offset | u64::from(request.len)) & mask != 0 || request.len == 0;
@@ -190,7 +192,7 @@ pub(crate) fn data_pointer(entry: &[u64; 8]) -> Option<DataPointer> {
 #[inline]
 pub(crate) fn check_pointer(data: &DataPointer, len: u64) -> Result<(), Status> {
     match data.get() {
-        Data::Tag(_) => Ok(()),
+        Data::Tag(_) | Data::Media(_) => Ok(()),
         Data::Prp { prp1, .. } if prp1 & 3 != 0 => Err(Status::PRP_OFFSET_INVALID.dnr()),
         Data::Prp { .. } => Ok(()),
         Data::Sgl(sgl) if sgl.kind != SglDescriptor::DATA_BLOCK => Err(Status::SGL_TYPE_INVALID.dnr()),
@@ -234,6 +236,8 @@ pub(crate) struct Sq {
     pub front: bool,
     /// Message I/O queues: the entries.
     pub pending: Box<[Command]>,
+    /// CDW12 to CDW15 of those of a vendor's own, by the same place; empty while none came.
+    pub words: Vec<[u64; 2]>,
     pub qid: u16,
     pub tenant: u16,
     pub generation: u8,

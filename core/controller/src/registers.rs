@@ -221,7 +221,17 @@ impl Subsystem {
             ctrl.shutdown = Shutdown::Flushing(slot);
         }
         let (owner, data) = (Owner(u32::MAX), DataPointer::tag(Tag(u32::MAX)));
-        let io = Io { slot: SlotId(slot), owner, data, op: Op::Flush, nsid: NSID_ALL, offset: 0, len: 0, fua: false };
+        let io = Io {
+            slot: SlotId(slot),
+            owner,
+            data,
+            op: Op::Flush,
+            nsid: NSID_ALL,
+            offset: 0,
+            len: 0,
+            fua: false,
+            skip: 0,
+        };
         self.slots.make_ready(slot, io);
     }
 

@@ -2,6 +2,7 @@
 
 use crate::event::{Io, Op, SlotId};
 use crate::queue::{Command, NONE};
+use crate::vendor::VendorWork;
 use crate::zoned::ZonedOp;
 use alloc::collections::{BinaryHeap, VecDeque};
 use alloc::vec::Vec;
@@ -81,11 +82,18 @@ pub(crate) struct Ranges {
     next: usize,
     /// What a command on a zoned namespace owes.
     pub zoned: Option<ZonedOp>,
+    /// What is left of a vendor's command.
+    pub vendor: Option<VendorWork>,
 }
 
 impl Ranges {
     pub fn push(&mut self, offset: u64, len: u64) {
         self.list.push((offset, len));
+    }
+
+    /// Whether its command has changed something already, so that it cannot be aborted.
+    pub fn is_begun(&self) -> bool {
+        self.zoned.is_some() || self.vendor.is_some()
     }
 
     /// Appends a range, to the last one if it follows it.
@@ -206,7 +214,9 @@ impl Slots {
         slot.queue = NONE;
         slot.due = Nanos(0);
         if slot.ranges != NONE {
-            self.released.extend(self.work[slot.ranges as usize].zoned.take());
+            let work = &mut self.work[slot.ranges as usize];
+            self.released.extend(work.zoned.take());
+            work.vendor = None;
             self.free_work.push(slot.ranges);
             slot.ranges = NONE;
         }
@@ -302,7 +312,7 @@ impl Slots {
     /// A list for ranges; allocates only when more commands of this kind are in flight than ever before.
     pub fn take_work(&mut self) -> (u32, &mut Ranges) {
         let index = self.free_work.pop().unwrap_or_else(|| {
-            self.work.push(Ranges { list: Vec::with_capacity(DSM_RANGES_MAX), next: 0, zoned: None });
+            self.work.push(Ranges { list: Vec::with_capacity(DSM_RANGES_MAX), next: 0, zoned: None, vendor: None });
             self.work.len() as u32 - 1
         });
         let work = &mut self.work[index as usize];

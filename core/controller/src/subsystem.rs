@@ -11,6 +11,7 @@ use crate::queue::{Command, Cq, NONE, Sq};
 use crate::service::Inside;
 use crate::slots::Slots;
 use crate::tenant::Tenant;
+use crate::vendor::Vendor;
 use crate::zoned::Space;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -63,6 +64,8 @@ pub enum Error {
     Nqn,
     /// No slots, no queue entries, or a weight or quantum of zero.
     Range,
+    /// The namespace's size is its commands' affair.
+    Fixed,
     /// Zones that do not fill their namespace or do not go with their flash, or a zoned namespace that is to change its size.
     Zones,
 }
@@ -83,6 +86,7 @@ impl core::fmt::Display for Error {
             Error::Zones => {
                 "a zoned namespace is as large as its zones, its zones go with its flash, and its size cannot be changed"
             }
+            Error::Fixed => "this namespace keeps its size: its addresses are those of its flash",
             Error::Range => "slots, queue entries, weights and quanta must be at least 1",
         })
     }
@@ -118,6 +122,10 @@ pub struct Subsystem {
     pub(crate) inside: Inside,
     /// What hosts know of an inside with placement handles.
     pub(crate) placement: Option<Box<Placement>>,
+    /// A vendor's commands, if it has some.
+    pub(crate) vendor: Vendor,
+    /// CDW12 to CDW15 of the vendor's command that is being started.
+    pub(crate) words: [u64; 2],
     /// Commands that left their queue and wait for bytes in flight (or, eagerly fetched, for a slot), in order.
     pub(crate) fetched: VecDeque<Fetched>,
     /// Queues whose connection is to be closed and whose door does not know yet.
@@ -181,6 +189,8 @@ impl Subsystem {
             slots: Slots::new(config.slots, config.slot_bytes),
             inside: Inside::default(),
             placement: None,
+            vendor: Vendor::default(),
+            words: [0; 2],
             fetched: VecDeque::with_capacity(64),
             condemned: VecDeque::new(),
             admin_ready: VecDeque::new(),
@@ -382,7 +392,7 @@ fn build_zones(config: &Config, namespaces: &mut Namespaces) -> Result<Vec<Space
         if ns.zoned || ns.blocks != zoned.zones.blocks() || zoned.flash.as_ref().map_or(ns.shift, block) != ns.shift {
             return Err(Error::Zones);
         }
-        ns.zoned = true;
+        (ns.zoned, ns.apart) = (true, true);
         ns.extension = u32::from(zoned.zones.extension) * 64;
         spaces.push(Space::new(zoned)?);
     }

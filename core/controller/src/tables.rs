@@ -136,6 +136,7 @@ impl Subsystem {
             mdts,
             front,
             pending: Box::default(),
+            words: Vec::new(),
             qid,
             tenant,
             generation: self.queue_generation,

@@ -182,6 +182,11 @@ impl Exports<'_> {
             let what = "a zoned drive is reached by nvme-tcp only: virtio-blk hosts would write anywhere";
             self.sink.note(door.line, &door.key, what);
         }
+        if let (Some(_), DoorConfig::VhostUser { .. }) = (&self.devices[device].open_channel, &config) {
+            let what =
+                "a drive of physical addresses is reached by nvme-tcp only: virtio-blk hosts would write anywhere";
+            self.sink.note(door.line, &door.key, what);
+        }
         let class_from = self.class_from(export, &self.devices[device], &config);
         let queues = self.queues(export, &self.devices[device], &config);
         Some((door, ExportConfig { device, door: config, class_from, queues, read_only: export.read_only }))

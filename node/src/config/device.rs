@@ -7,7 +7,7 @@ use super::read::{Placed, Read, Section, Sink, integer, per_class, quoted, size,
 use super::tenant::nqn;
 use super::types::{Arbitration, ClassFrom, Cost, DeviceConfig, FlashConfig, Mechanism, MediaConfig};
 use super::value::{Entry, Value};
-use super::zoned;
+use super::{open_channel, zoned};
 use std::path::Path;
 use weir_units::{Bytes, Nanos};
 
@@ -71,6 +71,7 @@ pub(super) fn from_query(sink: &Sink, kind: &str, entries: &[Entry]) -> Option<D
     // A query holds no tables, and a load generator writes anywhere.
     section.unoffer("zoned");
     section.unoffer("fdp");
+    section.unoffer("open_channel");
     section.finish();
     Some(read.device)
 }
@@ -107,6 +108,7 @@ fn rest(
         nqn,
         serial,
         zoned: None,
+        open_channel: None,
     };
     let zoned = zoned::read(section, device.capacity, block_size);
     if zoned.is_some() && device.max_capacity.is_some() {
@@ -116,6 +118,7 @@ fn rest(
         section.fault("zoned", "write pointers do not outlive the node yet, so only ram and null can be zoned");
     }
     let device = DeviceConfig { zoned, ..device };
+    let device = DeviceConfig { open_channel: open_channel::read(section, &device), ..device };
     check_flash(section, &device);
     if let (Some(capacity), Some(most)) = (device.capacity, device.max_capacity) {
         if most < capacity {

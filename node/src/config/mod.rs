@@ -20,6 +20,7 @@ mod export;
 mod fdp;
 mod flash;
 mod node;
+mod open_channel;
 mod print;
 pub mod profile;
 pub mod read;
@@ -37,6 +38,7 @@ mod tests;
 pub use document::{Document, devices, tenants};
 pub use error::{ConfigError, Problem};
 pub use node::address;
+pub use open_channel::OpenChannelKeys;
 pub use profile::Profile;
 pub use runtime::{create_runtime_dir, runtime_dir};
 pub use types::{

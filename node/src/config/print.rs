@@ -88,6 +88,9 @@ fn write_device(out: &mut String, device: &DeviceConfig) -> std::fmt::Result {
     if let Some(zoned) = &device.zoned {
         writeln!(out, "zoned = {zoned}")?;
     }
+    if let Some(open_channel) = &device.open_channel {
+        writeln!(out, "open_channel = {open_channel}")?;
+    }
     let Some(flash) = &device.flash else { return Ok(()) };
     write_flash(out, flash)?;
     match &flash.config.ftl.fdp {

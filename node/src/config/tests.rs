@@ -668,6 +668,7 @@ prop_compose! {
             nqn: format!("nqn.dev{index}"),
             serial: format!("S{index}"),
             zoned: None,
+            open_channel: None,
         }
     }
 }

@@ -1,5 +1,6 @@
 //! What a configuration says once it has been checked.
 
+use super::open_channel::OpenChannelKeys;
 use super::zoned::Zoned;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -91,6 +92,8 @@ pub struct DeviceConfig {
     pub serial: String,
     /// Its namespace is zoned.
     pub zoned: Option<Zoned>,
+    /// Its namespace is its flash, by physical addresses.
+    pub open_channel: Option<OpenChannelKeys>,
 }
 
 /// What is inside a flash drive.

@@ -221,7 +221,7 @@ impl Executor<'_> {
             Op::Write if io.fua => undo.settle(undo::units(io.offset, io.len)),
             Op::WriteZeroes { .. } if undo.zeroes_are_data && !io.fua => {}
             Op::WriteZeroes { .. } | Op::Deallocate => undo.zeroed(io.offset, io.len),
-            Op::Write | Op::Read | Op::Compare => {}
+            Op::Write | Op::Read | Op::Compare | Op::Copy => {}
         }
     }
 }

@@ -8,6 +8,7 @@ pub mod identify;
 pub mod log;
 pub mod nvm;
 pub mod opcode;
+pub mod open_channel;
 pub mod register;
 pub mod status;
 pub mod tcp;

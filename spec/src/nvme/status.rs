@@ -149,6 +149,9 @@ statuses! {
     COMPARE_FAILURE = 2, 0x85, "Compare Failure";
     ACCESS_DENIED = 2, 0x86, "Access Denied";
     DEALLOCATED_BLOCK = 2, 0x87, "Deallocated or Unwritten Logical Block";
+    OFFLINE_CHUNK = 2, 0xc0, "Offline Chunk (Open-Channel)";
+    INVALID_RESET = 2, 0xc1, "Invalid Reset (Open-Channel)";
+    OUT_OF_ORDER_WRITE = 2, 0xf2, "Out of Order Write (Open-Channel)";
     INTERNAL_PATH_ERROR = 3, 0x00, "Internal Path Error";
     HOST_ABORTED = 3, 0x71, "Command Aborted By Host";
 }

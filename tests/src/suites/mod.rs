@@ -5,6 +5,7 @@ mod classes;
 mod cli;
 mod faults;
 mod guest_fdp;
+mod guest_open_channel;
 mod guest_tcp;
 mod guest_vhost;
 mod guest_zns;
@@ -33,6 +34,7 @@ pub fn all() -> Vec<Test> {
         guest_zns::tests(),
         guest_fdp::tests(),
         power::tests(),
+        guest_open_channel::tests(),
         guest_vhost::tests(),
         shares::tests(),
         realtime::tests(),

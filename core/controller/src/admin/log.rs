@@ -4,8 +4,10 @@ use super::placement::PAGES;
 use super::{Admin, Outcome, discovery};
 use crate::config::Kind;
 use crate::host::Host;
+use crate::namespace::active;
 use crate::queue::NONE;
 use crate::subsystem::Subsystem;
+use crate::vendor::VendorQueue;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use weir_spec::nvme::identify::csi;
@@ -98,6 +100,9 @@ impl Subsystem {
             return Err(Status::INVALID_FIELD.dnr());
         }
         self.collect_events(None);
+        if let Some(whole) = self.vendor().and_then(|set| set.log_length(lid)) {
+            return self.vendor_log(admin, (lid, whole), offset, length, host);
+        }
         let page = self.build_log(now, admin, lid)?;
         if offset > page.len() as u64 {
             return Err(Status::INVALID_FIELD.dnr());
@@ -115,6 +120,32 @@ impl Subsystem {
         }
         if dw10.rae() == 0 {
             self.log_was_read(admin, lid, offset + length >= page.len() as u64, host);
+        }
+        Ok(())
+    }
+
+    /// A log page of the vendor's set, piece by piece; zeroes behind its end.
+    fn vendor_log<H: Host>(
+        &self,
+        admin: &Admin,
+        (lid, whole): (u8, u64),
+        offset: u64,
+        length: u64,
+        host: &mut H,
+    ) -> Result<(), Status> {
+        let known = active(&self.namespaces, admin.sqe.nsid.get())?.vendor.is_some();
+        if !known || offset > whole {
+            return Err(Status::INVALID_FIELD.dnr());
+        }
+        let mut at = 0;
+        while at < length {
+            let mut bytes = [0u8; 512];
+            let n = (length - at).min(bytes.len() as u64) as usize;
+            if let Some(set) = self.vendor() {
+                set.log(lid, offset + at, &mut bytes[..n]);
+            }
+            admin.answer(host, at as u32, &bytes[..n])?;
+            at += n as u64;
         }
         Ok(())
     }
@@ -193,6 +224,9 @@ impl Subsystem {
         if !self.zoned.is_empty() {
             page.pages[usize::from(CHANGED_ZONES)] = U32::new(1);
         }
+        for lid in (0xc0..=0xff).filter(|lid| self.vendor().is_some_and(|set| set.log_length(*lid).is_some())) {
+            page.pages[usize::from(lid)] = U32::new(1);
+        }
         page
     }
 
@@ -269,6 +303,13 @@ impl Subsystem {
         self.placement_effects(&mut page);
         if set == csi::ZNS {
             self.zoned_effects(&mut page);
+        }
+        for command in self.vendor().map_or(&[][..], |set| set.commands()) {
+            let effect = U32::new(supported.with_lbcc(command.changes.into()).0);
+            match command.queue {
+                VendorQueue::Admin => page.admin[usize::from(command.opcode)] = effect,
+                VendorQueue::Io => page.io[usize::from(command.opcode)] = effect,
+            }
         }
         page
     }

@@ -185,7 +185,10 @@ impl Subsystem {
             AdminOpcode::CREATE_IO_SQ if !fabrics => self.create_sq(admin),
             AdminOpcode::DELETE_IO_CQ if !fabrics => self.delete_cq(admin),
             AdminOpcode::DELETE_IO_SQ if !fabrics => self.delete_sq(admin),
-            _ => Outcome::status(Status::INVALID_OPCODE.dnr()),
+            _ => match self.vendor_admin(now, admin, host) {
+                Some(outcome) if !discovery => outcome,
+                _ => Outcome::status(Status::INVALID_OPCODE.dnr()),
+            },
         }
     }
 

@@ -42,6 +42,9 @@ impl Subsystem {
         if matches!(IoOpcode(command.opcode), IoOpcode::IO_MANAGEMENT_RECEIVE | IoOpcode::IO_MANAGEMENT_SEND) {
             return self.start_management(now, begun, host);
         }
+        if active(&self.namespaces, command.nsid).is_ok_and(|ns| ns.vendor.is_some()) {
+            return self.start_vendor(now, begun, host);
+        }
         let command = &command.unplaced();
         let verdict = match ZonedOpcode(command.opcode) {
             ZonedOpcode::ZONE_MANAGEMENT_RECEIVE => match self.report_zones(queue, command, &data, host) {
@@ -71,13 +74,13 @@ impl Subsystem {
                     self.owe(id, op);
                 }
                 let (op, nsid, len, fua) = (plan.op, command.nsid, plan.len, command.is(flag::FUA));
-                let io = Io { slot: SlotId(id), owner, data, op, nsid, offset, len, fua };
+                let io = Io { slot: SlotId(id), owner, data, op, nsid, offset, len, fua, skip: 0 };
                 self.emit_at(now, id, io, due.max(least));
             }
         }
     }
 
-    fn occupy_for(&mut self, queue: u32, command: &Command, transfer: u32) -> u32 {
+    pub(crate) fn occupy_for(&mut self, queue: u32, command: &Command, transfer: u32) -> u32 {
         let (id, slot) = self.slots.occupy(transfer);
         slot.assign(queue, command, NONE, SlotState::Held);
         if ZonedOpcode(command.opcode) == ZonedOpcode::ZONE_APPEND {
@@ -246,7 +249,8 @@ impl Subsystem {
         match self.slots.work(index).next() {
             Some((offset, len)) => {
                 let (owner, data) = (Owner(u32::MAX), DataPointer::tag(Tag(u32::MAX)));
-                let io = Io { slot: SlotId(id), owner, data, op: Op::Deallocate, nsid, offset, len, fua: false };
+                let io =
+                    Io { slot: SlotId(id), owner, data, op: Op::Deallocate, nsid, offset, len, fua: false, skip: 0 };
                 self.emit_at(now, id, io, due);
             }
             None => self.slots.delay_done(id, due),
