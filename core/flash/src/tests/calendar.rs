@@ -84,8 +84,8 @@ proptest! {
 
     /// With a grain, as long as every booking has at least its length.
     #[test]
-    fn a_grain_costs_nothing_that_is_longer(steps in prop::collection::vec((0u64..4000, 10u64..40), 1..100)) {
-        let (mut c, mut model) = (Calendar::new(128, Nanos(10)), Model::default());
+    fn a_grain_costs_nothing_that_is_longer(steps in prop::collection::vec((0u64..20_000, 10u64..40), 1..300)) {
+        let (mut c, mut model) = (Calendar::new(512, Nanos(10)), Model::default());
         for (at, length) in steps {
             let start = book(&mut c, 0, at, length);
             prop_assert_eq!(start, model.hole(at, length));
