@@ -2,7 +2,7 @@
 
 use crate::output::Table;
 use serde::Serialize;
-use weir_sim::FlashOutcome;
+use weir_sim::{FlashOutcome, PowerCutOutcome};
 use weir_workload::{JobResult, Latency, Point, Summary};
 
 /// A drive's own figures, where they are known.
@@ -176,6 +176,47 @@ pub struct RunReport {
     pub requests: u64,
     /// Stands for every answer, its time and its place in the order.
     pub digest: String,
+    /// What each power cut did.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub power_cuts: Vec<PowerCutReport>,
+}
+
+/// A power cut of a simulation.
+#[derive(Clone, Debug, Serialize)]
+pub struct PowerCutReport {
+    /// When, from the end of the ramp on.
+    pub at_s: f64,
+    /// Commands on their way that were never answered.
+    pub unanswered: u64,
+    /// Units of 4 KiB whose newest writes are gone, and those writes.
+    pub lost_units: u64,
+    pub lost_writes: u64,
+    /// Pages read to find the map again.
+    pub pages_read: u64,
+    /// How long the drive was down.
+    pub rebuild_s: f64,
+}
+
+impl From<PowerCutOutcome> for PowerCutReport {
+    fn from(cut: PowerCutOutcome) -> Self {
+        let PowerCutOutcome { at, unanswered, lost_units, lost_writes, pages_read, rebuild } = cut;
+        let (at_s, rebuild_s) = (at.as_secs_f64(), rebuild.as_secs_f64());
+        PowerCutReport { at_s, unanswered, lost_units, lost_writes, pages_read, rebuild_s }
+    }
+}
+
+impl PowerCutReport {
+    fn text(&self) -> String {
+        format!(
+            "power cut at {} s: {} commands unanswered, {} writes of {} units lost, {} pages read in {:.1} ms\n",
+            self.at_s,
+            self.unanswered,
+            self.lost_writes,
+            self.lost_units,
+            self.pages_read,
+            self.rebuild_s * 1e3
+        )
+    }
 }
 
 /// A run's result.
@@ -288,6 +329,9 @@ impl Report {
         out += &table.render();
         if let Some(flash) = self.device.as_ref().and_then(|d| d.flash.as_ref()) {
             out += &flash.text();
+        }
+        for cut in self.run.iter().flat_map(|r| &r.power_cuts) {
+            out += &cut.text();
         }
         out
     }

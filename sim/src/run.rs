@@ -4,7 +4,7 @@ use crate::scenario::{Scenario, capacity};
 use crate::world::{Setup, World};
 use std::fmt;
 use weir_controller::{DriveStats, Service, Work};
-use weir_flash::{Fdp, HandleWork, Stats, WearSpread};
+use weir_flash::{Fdp, HandleWork, PowerLoss, Stats, WearSpread};
 use weir_node::flash::FlashService;
 use weir_units::Nanos;
 use weir_workload::JobResult;
@@ -34,12 +34,31 @@ pub struct Outcome {
     pub drive: DriveStats,
     /// What its flash did after the ramp, where it has one.
     pub flash: Option<FlashOutcome>,
+    /// What each power cut did, in their order.
+    pub power_cuts: Vec<PowerCutOutcome>,
     /// Virtual time at the end.
     pub time: Nanos,
     /// Requests answered, the ramp's included.
     pub requests: u64,
     /// Stands for every answer, its time and its place in the order.
     pub digest: u64,
+}
+
+/// What a power cut did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PowerCutOutcome {
+    /// When, from the end of the ramp on.
+    pub at: Nanos,
+    /// Commands that were on their way and are never answered.
+    pub unanswered: u64,
+    /// Units of 4 KiB whose newest writes are gone.
+    pub lost_units: u64,
+    /// Those writes.
+    pub lost_writes: u64,
+    /// Pages of which the spare area was read.
+    pub pages_read: u64,
+    /// How long the drive was down.
+    pub rebuild: Nanos,
 }
 
 /// What a drive's flash did.
@@ -107,6 +126,7 @@ impl Scenario {
         let mut world = self.world()?;
         let end = self.time.map_or(Nanos::NEVER, |time| self.ramp.saturating_add(time));
         let before = self.warm_up(&mut world, &mut watch, end);
+        let power_cuts = self.cut_power(&mut world, &mut watch, end)?;
         while world.advance(end, MOMENTS) {
             watch(self.progress(&world, end));
         }
@@ -117,7 +137,43 @@ impl Scenario {
         if self.time.is_some() && !world.is_spent() {
             world.run_until(end);
         }
-        Ok(self.outcome(&world, &before))
+        Ok(Outcome { power_cuts, ..self.outcome(&world, &before) })
+    }
+
+    /// Runs up to each power cut, and through it.
+    fn cut_power(
+        &self,
+        world: &mut World,
+        watch: &mut impl FnMut(Progress),
+        end: Nanos,
+    ) -> Result<Vec<PowerCutOutcome>, RunError> {
+        let mut outcomes = Vec::new();
+        for (i, at) in self.power_cuts.iter().enumerate() {
+            let moment = self.ramp.saturating_add(*at);
+            while world.advance(moment, MOMENTS) {
+                watch(self.progress(world, end));
+            }
+            if world.is_spent() {
+                break;
+            }
+            world.run_until(moment);
+            let mut loss = PowerLoss::default();
+            let cut = |service: &mut dyn Service, now| {
+                let flash = service.as_any_mut().downcast_mut::<FlashService>();
+                loss = flash.and_then(|f| f.power_cut(now, self.seed ^ i as u64)).unwrap_or_default();
+                loss.takes
+            };
+            let unanswered = world.power_cut(cut).map_err(|e| RunError(e.to_string()))?;
+            outcomes.push(PowerCutOutcome {
+                at: *at,
+                unanswered,
+                lost_units: loss.lost.len() as u64,
+                lost_writes: loss.lost.iter().map(|l| u64::from(l.writes)).sum(),
+                pages_read: loss.pages_read,
+                rebuild: loss.takes,
+            });
+        }
+        Ok(outcomes)
     }
 
     /// Runs the ramp; what the drive had counted at its end. Flash counts from zero then.
@@ -167,6 +223,7 @@ impl Scenario {
             total: world.total(),
             drive: since(world.stats(), before),
             flash: self.flash(world),
+            power_cuts: Vec::new(),
             time: world.now(),
             requests: world.answers(),
             digest: world.digest(),

@@ -8,7 +8,7 @@ use crate::job::{self, JobRead};
 use crate::trace::{Reader, Trace};
 use weir_controller::{ClassFrom, Config as MachineConfig, TenantConfig};
 use weir_flash::Precondition;
-use weir_node::config::read::{Section, integer, time, word};
+use weir_node::config::read::{Section, integer, one_or_list, time, word};
 use weir_node::config::{self, ConfigError, DeviceConfig, Document};
 use weir_units::{Bytes, Nanos};
 
@@ -31,6 +31,8 @@ pub struct Scenario {
     pub ramp: Nanos,
     /// Length of an interval of the series.
     pub series: Option<Nanos>,
+    /// When the power goes, from the end of the ramp on; ascending.
+    pub power_cuts: Vec<Nanos>,
 }
 
 /// A day and a bit of virtual time: longer runs are mistakes.
@@ -77,10 +79,28 @@ fn read(root: &Section<'_>, document: &Document) -> Option<Scenario> {
     }
     let series = series(root, length);
     let device = precondition(root, device);
+    let power_cuts = power_cuts(root, device.as_ref(), length);
     root.finish();
     check_times(root, &jobs, length);
     let (tenants, clients) = assemble(root, tenants, jobs);
-    Some(Scenario { device: device?, tenants, clients, seed, time: length, requests, ramp, series })
+    Some(Scenario { device: device?, tenants, clients, seed, time: length, requests, ramp, series, power_cuts })
+}
+
+/// When the power goes.
+fn power_cuts(root: &Section<'_>, device: Option<&DeviceConfig>, length: Option<Nanos>) -> Vec<Nanos> {
+    let mut cuts = root.get("power_cuts", one_or_list(time(MAX_TIME))).unwrap_or_default();
+    cuts.sort_unstable();
+    if let Some(late) = cuts.iter().find(|cut| length.is_some_and(|length| **cut >= length)) {
+        root.fault("power_cuts", format_args!("{late} is not before the end; lengthen time"));
+    }
+    let keeps = device.is_none_or(|d| d.flash.as_ref().is_some_and(|f| f.config.ftl.spare));
+    if !cuts.is_empty() && !keeps {
+        root.fault(
+            "power_cuts",
+            "the drive does not keep what that needs; write power_cut = true in its [device.flash]",
+        );
+    }
+    cuts
 }
 
 /// `precondition` goes before what the drive's own table says.

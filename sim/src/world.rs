@@ -6,8 +6,8 @@ use crate::trace::{Replay, TraceError};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use weir_controller::{
-    Attach, Config, DriveStats, Effect, Effects, Event, Model, NamespaceConfig, Owner, Request, Service, Subsystem,
-    Tag, TenantConfig,
+    Attach, Config, ControllerHandle, DriveStats, Effect, Effects, Event, Model, NamespaceConfig, Owner, Request,
+    Service, Subsystem, Tag, TenantConfig,
 };
 use weir_spec::nvme::Status;
 use weir_units::{Bytes, Class, Nanos};
@@ -75,6 +75,8 @@ struct Account {
     /// Its copies that have requests left; when none has, its last answer ends its time.
     open: u32,
     last: Nanos,
+    /// Its controller.
+    front: ControllerHandle,
 }
 
 /// One drive and its clients in virtual time.
@@ -114,6 +116,8 @@ pub struct World {
     /// Of everything that was answered, in order (FNV-1a over words).
     digest: u64,
     most_bytes: u64,
+    /// Without power until then: nobody submits.
+    down_until: Nanos,
 }
 
 impl World {
@@ -161,6 +165,7 @@ impl World {
             answered: 0,
             digest: 0xcbf2_9ce4_8422_2325,
             most_bytes: 0,
+            down_until: Nanos(0),
         };
         for (at, client) in clients.into_iter().enumerate() {
             let classes_of = classes.get(usize::from(client.tenant)).copied();
@@ -188,7 +193,7 @@ impl World {
             self.lanes.push(Lane { job: at, queue, source, outstanding: 0, depth, start, end, armed: true });
         }
         let (recorder, open) = (Recorder::new(self.ramp, self.series), job.copies);
-        self.accounts.push(Account { recorder, class, open, last: self.ramp, client });
+        self.accounts.push(Account { recorder, class, open, last: self.ramp, client, front });
         Ok(())
     }
 
@@ -269,9 +274,41 @@ impl World {
         self.fill(lane);
     }
 
+    /// The power goes now and is back when `inside` says so, which loses what it loses; commands on their way are never
+    /// answered, and clients go on with new ones. How many were on their way.
+    ///
+    /// # Errors
+    /// The drive does not take its clients back.
+    pub fn power_cut(&mut self, inside: impl FnOnce(&mut dyn Service, Nanos) -> Nanos) -> Result<u64, WorldError> {
+        self.drive.power_cut();
+        let takes = self.drive.service_mut().map_or(Nanos(0), |service| inside(service, self.now));
+        self.down_until = self.now.saturating_add(takes);
+        for (at, account) in self.accounts.iter_mut().enumerate() {
+            let (client, owner) = (&account.client, Owner(at as u32));
+            self.drive.detach(self.now, account.front);
+            let front = Attach { tenant: client.tenant, owner, model: Model::Front, host: client.job.name.clone() };
+            account.front = self.drive.attach(self.now, front).map_err(refuse)?;
+            for lane in self.lanes.iter_mut().filter(|l| l.job == at) {
+                lane.queue =
+                    self.drive.add_message_queue(account.front, lane.depth, client.wish, owner).map_err(refuse)?;
+            }
+        }
+        let lost: u64 = self.lanes.iter_mut().map(|lane| u64::from(std::mem::take(&mut lane.outstanding))).sum();
+        self.free = (0..self.commands.len() as u32).collect();
+        for (at, lane) in (0..).zip(&mut self.lanes) {
+            // Whoever was woken meanwhile finds no power.
+            lane.armed = true;
+            self.wake.push(Reverse((self.down_until, at)));
+        }
+        Ok(lost)
+    }
+
     /// Submits as many commands as depth, rate and time permit.
     #[inline]
     fn fill(&mut self, at: usize) {
+        if self.now < self.down_until {
+            return;
+        }
         loop {
             let lane = &mut self.lanes[at];
             if lane.outstanding >= lane.depth || self.now >= lane.end || self.left == 0 {

@@ -278,3 +278,28 @@ fn jobs_write_through_their_handles() {
         assert!(error.contains(says), "{error}");
     }
 }
+
+#[test]
+fn the_power_goes_and_comes_back() {
+    let drive = "[[device]]\nkind = \"flash\"\ncapacity = \"64MiB\"\nbuffer = \"1MiB\"\nearly_completion = true\n\
+                 flush = \"watermark\"\nbuffer_latency = \"5us\"\npower_cut = true\n";
+    let jobs = "[[job]]\nrw = \"randwrite\"\nqd = 8\n[[job]]\nname = \"late\"\nrw = \"randread\"\nrate = \"20k\"\n";
+    let text =
+        format!("time = \"50ms\"\npower_cuts = [\"10ms\", \"20ms\"]\nprecondition = \"sequential\"\n{drive}{jobs}");
+    let (one, two) = (run(&text), run(&text));
+    assert_eq!(format!("{one:?}"), format!("{two:?}"));
+    let [first, second] = one.power_cuts[..] else { panic!("{:?}", one.power_cuts) };
+    assert_eq!((first.at, second.at), (Nanos::from_millis(10), Nanos::from_millis(20)));
+    // The buffer was dirty to its lower mark at least, and 64 planes read 256 pages each.
+    assert!(first.lost_units >= 128 && first.lost_writes >= first.lost_units && first.unanswered > 0, "{first:?}");
+    assert!(first.pages_read >= 16_384 && first.rebuild >= Nanos(256 * 40_000), "{first:?}");
+    let whole = run(&text.replace("power_cuts = [\"10ms\", \"20ms\"]\n", ""));
+    assert!(whole.power_cuts.is_empty());
+    // Half of the time the drive was down, and it went on afterwards.
+    let part = one.total.summary.iops / whole.total.summary.iops;
+    assert!((0.3..0.8).contains(&part), "{part}");
+    let e = read(&text.replace("power_cut = true\n", "")).unwrap_err();
+    assert!(e.contains("exp.toml:2: power_cuts: the drive does not keep what that needs"), "{e}");
+    let e = read(&text.replace("\"20ms\"", "\"50ms\"")).unwrap_err();
+    assert!(e.contains("power_cuts: 50ms is not before the end"), "{e}");
+}

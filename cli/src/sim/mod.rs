@@ -85,6 +85,7 @@ fn report(scenario: &weir_sim::Scenario, outcome: Outcome) -> Report {
             time_s: outcome.time.as_secs_f64(),
             requests: outcome.requests,
             digest: format!("{:016x}", outcome.digest),
+            power_cuts: outcome.power_cuts.into_iter().map(Into::into).collect(),
         }),
     }
 }
