@@ -160,9 +160,11 @@ impl Flash {
         self.ftl.wear = policy;
     }
 
-    /// Separates data by `policy` from now on.
+    /// Separates data by `policy` from now on. A drive with placement handles goes on to do what hosts say.
     pub fn set_separation(&mut self, policy: Box<dyn Separation>) {
-        self.separation = Some(policy);
+        if self.ftl.fdp.is_none() {
+            self.separation = Some(policy);
+        }
     }
 
     /// Empties the buffer by `policy` from now on, where there is a buffer.

@@ -147,6 +147,9 @@ fn a_reclaim_unit_is_filled_and_left() {
     let work = flash.fdp().unwrap().work(1, 1).unwrap();
     assert_eq!((work.written, work.reclaim_units), (37, 2));
     assert_eq!((flash.update_handle(Nanos(8), 2, 0), flash.update_handle(Nanos(8), 0, 2)), (None, None));
+    flash.set_separation(Separate::Frequency.build(100).unwrap());
+    flash.submit_hinted(Nanos(0), FlashOp::Write { fua: false }, 40, 1, hint);
+    assert_eq!(flash.available(1, 1), 31, "hosts say where data lies, no policy");
     assert_eq!((flash.available(9, 9), flash.fdp().unwrap().work(0, 2)), (0, None));
 }
 
