@@ -303,3 +303,19 @@ fn the_power_goes_and_comes_back() {
     let e = read(&text.replace("\"20ms\"", "\"50ms\"")).unwrap_err();
     assert!(e.contains("power_cuts: 50ms is not before the end"), "{e}");
 }
+
+#[test]
+fn the_guide_s_example_runs_and_shows_what_it_says() {
+    let guide = include_str!("../../docs/coming-from.md");
+    let example = guide.split_once("```toml\n").unwrap().1.split_once("```").unwrap().0;
+    let worst = |gc: &str| {
+        let mut document = Document::parse(example, "flows.toml", Path::new("/")).unwrap();
+        document.set("device.flash.gc", gc).unwrap();
+        let scenario = Scenario::read(&document).unwrap_or_else(|e| panic!("{e}"));
+        let outcome = scenario.run(|_| {}).unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!((outcome.jobs.len(), outcome.jobs[0].summary.errors), (2, 0));
+        outcome.jobs[0].summary.latency.p99
+    };
+    let (plane, preemptive) = (worst("plane"), worst("preemptive"));
+    assert!(preemptive * 2 < plane, "the reader's p99: {preemptive} ns, {plane} where planes stand still");
+}

@@ -10,17 +10,18 @@
 mod args;
 mod lanes;
 mod live;
+mod polled;
 mod worker;
 
 pub use args::Args;
+pub use polled::{bare, polled};
 
 use crate::failure::Failure;
 use crate::output;
 use crate::report::{DeviceReport, Report};
 use args::Run;
-use weir_node::target::Target;
 use weir_units::Nanos;
-use weir_workload::{Job, JobResult, Latency, Recorder};
+use weir_workload::{Job, JobResult, Recorder};
 use worker::Schedule;
 
 /// Measures.
@@ -43,34 +44,6 @@ pub fn run(args: Args, json: bool) -> Result<(), Failure> {
             let (n, name) = (report.total.summary.errors, &run.jobs[job].name);
             Err(Failure::new(format_args!("bench {target}: {n} failed; the first: job {name}: {text}")))
         }
-    }
-}
-
-/// The latency of 4 KiB random reads of a local drive in memory (keys as in `local:ram?...`), as `copies` see it who have
-/// one each in flight.
-///
-/// # Errors
-/// The drive cannot be had, or requests failed.
-pub fn latency(keys: &str, copies: u32, (ramp, time): (Nanos, Nanos)) -> Result<Latency, String> {
-    let job = Job { depth: 1, copies, ..Job::default() };
-    let run = Run {
-        targets: vec![Target::Local { kind: "ram".into(), query: keys.into() }],
-        jobs: vec![job],
-        time,
-        ramp,
-        verify: false,
-        series: None,
-        seed: 1,
-        digests: (false, false),
-        hostnqn: None,
-        queues: 64,
-        packed: false,
-        cores: Vec::new(),
-    };
-    let outcome = lanes::execute(&run).map_err(|e| e.to_string())?;
-    match &outcome.trouble {
-        Some((_, what)) => Err(what.clone()),
-        None => Ok(summarize(&run, &outcome).total.summary.latency),
     }
 }
 
@@ -115,6 +88,7 @@ fn summarize(run: &Run, outcome: &lanes::Outcome) -> Report {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use weir_node::target::Target;
 
     fn run_of(job: Job) -> Run {
         Run {

@@ -243,6 +243,7 @@ pub(super) fn figure() -> Figure {
                 .into(),
         ],
         rows,
+        notes: Vec::new(),
         charts: vec![Chart {
             title: "Deviation from the data sheet, figure by figure",
             axes: ("figure of the sheet", "deviation, %"),

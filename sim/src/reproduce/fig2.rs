@@ -1,9 +1,9 @@
 //! Figure 2 of papers/002: what the emulator itself takes, in real time.
 
-use super::{Bound, Chart, Curve, Figure, Live, Row, Scale, Subject, micros};
+use super::{Bound, Chart, Curve, Figure, Live, Row, Scale, Seen, Subject, micros};
 use weir_flash::{Array, Place, Preset, Shape, Variability};
 use weir_units::Nanos;
-use weir_workload::{Latency, Rng};
+use weir_workload::Rng;
 
 const SUBMITTERS: [u32; 7] = [1, 2, 4, 8, 16, 32, 64];
 
@@ -13,14 +13,68 @@ const TO_32: &str = "In between 1-32 IO threads, FEMU can keep IO latency stable
 const CLIENTS: &str = "The paper's submitters are threads of a guest on a machine of 48 hardware threads; ours are queue pairs \
                        of one depth, polled in one thread that runs the drive as well, without a guest between them.";
 
-pub(super) fn a(live: &mut dyn Live) -> Result<Figure, String> {
-    let (mut rows, mut points) = (Vec::new(), Vec::new());
-    for n in SUBMITTERS {
-        let ours = micros(live.latency(n, Nanos(0))?.mean);
-        let bound = if n <= 32 { 52.0 } else { 90.0 };
-        rows.push(Row::printed(format!("{n} submitters, mean"), ours, "us", bound, Bound::Below, TO_32));
-        points.push((f64::from(n), ours));
+/// So often everything is measured, in turn; medians are told.
+const ROUNDS: usize = 5;
+/// A thread that had no core for more than so many percent of its time was disturbed.
+const DISTURBED: f64 = 1.0;
+/// Deadlines of the control.
+const APART: Nanos = Nanos::from_micros(50);
+
+/// What one number of submitters saw: medians over the rounds, in microseconds.
+struct Median {
+    submitters: u32,
+    mean: f64,
+    p99: f64,
+    raw_p99: f64,
+    least: f64,
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+/// Rounds of all numbers of submitters with the control beside them, and what is to be said about the machine.
+fn measured(live: &mut dyn Live, service: Nanos) -> Result<(Vec<Median>, Vec<String>), String> {
+    let mut rounds: Vec<Vec<Seen>> = Vec::new();
+    let mut control = Vec::new();
+    for _ in 0..ROUNDS {
+        control.push(live.bare(APART));
+        let round: Result<Vec<Seen>, String> = SUBMITTERS.iter().map(|n| live.latency(*n, service)).collect();
+        rounds.push(round?);
     }
+    let of = |i: usize, f: fn(&Seen) -> f64| median(rounds.iter().map(|round| micros(f(&round[i]))).collect());
+    let medians = SUBMITTERS.iter().enumerate().map(|(i, n)| Median {
+        submitters: *n,
+        mean: of(i, |s| s.net.mean),
+        p99: of(i, |s| s.net.p99 as f64),
+        raw_p99: of(i, |s| s.raw.p99 as f64),
+        least: of(i, |s| s.least.0 as f64),
+    });
+    let bare = |f: fn(&Seen) -> f64| median(control.iter().map(|s| micros(f(s))).collect());
+    let mut notes = vec![format!(
+        "Medians of {ROUNDS} rounds, without the time in which the thread was ready to run and had no core. The control, a bare \
+         loop that spins for deadlines {APART} apart: p99 {:.2} us late, by the clock {:.2} us.",
+        bare(|s| s.net.p99 as f64),
+        bare(|s| s.raw.p99 as f64)
+    )];
+    let waited = median(rounds.iter().flatten().map(|s| s.waited_pct).collect());
+    if waited > DISTURBED {
+        notes.push(format!(
+            "The machine was disturbed: the thread had no core for {waited:.0} % of its time (median); repeat it while nothing \
+             else runs."
+        ));
+    }
+    Ok((medians.collect(), notes))
+}
+
+pub(super) fn a(live: &mut dyn Live) -> Result<Figure, String> {
+    let (medians, notes) = measured(live, Nanos(0))?;
+    let row = |m: &Median| {
+        let bound = if m.submitters <= 32 { 52.0 } else { 90.0 };
+        Row::printed(format!("{} submitters, mean", m.submitters), m.mean, "us", bound, Bound::Below, TO_32)
+    };
+    let points = medians.iter().map(|m| (f64::from(m.submitters), m.mean)).collect();
     Ok(Figure {
         subject: Subject::FemuFig2a,
         about: vec![
@@ -28,7 +82,8 @@ pub(super) fn a(live: &mut dyn Live) -> Result<Figure, String> {
                 .into(),
             CLIENTS.into(),
         ],
-        rows,
+        rows: medians.iter().map(row).collect(),
+        notes,
         charts: vec![chart("Mean latency, no flash delay", vec![Curve { name: "Weir".into(), points }])],
     })
 }
@@ -42,18 +97,27 @@ const DELAY: Nanos = Nanos::from_micros(50);
 
 const AT_70: &str = "In the experiment above, 99% of all the IOs are stable at 70\u{b5}s.";
 
+/// What a drive may take that has no delay, where 64 submit.
+const AT_64: f64 = 90.0;
+
 pub(super) fn b(live: &mut dyn Live) -> Result<Figure, String> {
-    let mut all: Vec<(u32, Latency)> = Vec::new();
-    for n in SUBMITTERS {
-        all.push((n, live.latency(n, DELAY)?));
-    }
+    let (all, notes) = measured(live, DELAY)?;
     let mut rows = Vec::new();
-    for (n, latency) in &all {
+    for m in &all {
+        let n = m.submitters;
         let early = format!("at least {DELAY}: no answer comes before it is due");
-        let mean = micros(latency.mean);
-        rows.push(Row::relation(format!("{n} submitters, mean"), mean, "us", mean >= 50.0, early));
-        let p99 = micros(latency.p99 as f64);
-        rows.push(Row::printed(format!("{n} submitters, p99"), p99, "us", 70.0, Bound::Below, AT_70));
+        rows.push(Row::relation(format!("{n} submitters, shortest"), m.least, "us", m.least >= 50.0, early));
+        let label = format!("{n} submitters, p99");
+        rows.push(match n {
+            ..=32 => Row::printed(label, m.p99, "us", 70.0, Bound::Below, AT_70),
+            _ => Row::relation(
+                label,
+                m.p99,
+                "us",
+                m.p99 <= AT_64 + 50.0,
+                "at most 140 us: without any delay the paper has up to 90 us at 64 threads, so its 70 us are of fewer",
+            ),
+        });
     }
     let costs = [("basic", cost(live, Preset::FemuBasic)), ("advanced", cost(live, Preset::FemuOc))];
     let most = f64::from(SUBMITTERS[SUBMITTERS.len() - 1]);
@@ -67,9 +131,9 @@ pub(super) fn b(live: &mut dyn Live) -> Result<Figure, String> {
              count\" does not happen",
         ));
     }
-    let line = |name: &str, of: fn(&Latency) -> f64| Curve {
+    let line = |name: &str, of: fn(&Median) -> f64| Curve {
         name: name.into(),
-        points: all.iter().map(|(n, l)| (f64::from(*n), micros(of(l)))).collect(),
+        points: all.iter().map(|m| (f64::from(m.submitters), of(m))).collect(),
     };
     Ok(Figure {
         subject: Subject::FemuFig2b,
@@ -81,9 +145,10 @@ pub(super) fn b(live: &mut dyn Live) -> Result<Figure, String> {
                 .into(),
         ],
         rows,
+        notes,
         charts: vec![chart(
             "Latency with a constant delay of 50 us",
-            vec![line("mean", |l| l.mean), line("p99", |l| l.p99 as f64)],
+            vec![line("mean", |m| m.mean), line("p99", |m| m.p99), line("p99 by the clock", |m| m.raw_p99)],
         )],
     })
 }

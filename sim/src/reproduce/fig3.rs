@@ -75,6 +75,7 @@ pub(super) fn figure() -> Figure {
             "Figure 3 is a drawing without numbers; what its caption in the text says is checked.".into(),
         ],
         rows,
+        notes: Vec::new(),
         charts: vec![Chart {
             title: "Completion of two operations on one plane",
             axes: ("page", "complete after, us"),

@@ -112,6 +112,7 @@ pub(super) fn figure() -> Figure {
             "The paper's errors of 0.8 to 11.6 % are against an OpenChannel drive, which is not at hand.".into(),
         ],
         rows: all,
+        notes: Vec::new(),
         charts,
     }
 }

@@ -157,6 +157,7 @@ pub(super) fn figure() -> Figure {
                 .into(),
         ],
         rows,
+        notes: Vec::new(),
         charts: vec![
             Chart {
                 title: "Error of the basic model (1 varmail, 2 fileserver, 3 webserver, 4 webproxy, 5 oltp, 6 videoserver)",

@@ -128,6 +128,7 @@ pub(super) fn figure() -> Figure {
                 .into(),
         ],
         rows,
+        notes: Vec::new(),
         charts: vec![Chart {
             title: "Reads answered within a time",
             axes: ("latency, us", "part of the reads"),

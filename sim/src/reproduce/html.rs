@@ -33,7 +33,7 @@ pub(super) fn page(figure: &Figure) -> String {
          <body><h1>{0}</h1>\n",
         escaped(&title)
     );
-    for text in &figure.about {
+    for text in figure.about.iter().chain(&figure.notes) {
         out += &format!("<p>{}</p>\n", escaped(text));
     }
     out += &table(figure);

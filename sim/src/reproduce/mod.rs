@@ -129,6 +129,19 @@ impl FromStr for Subject {
     }
 }
 
+/// Latencies as they were, and without the time in which whoever took them had no core.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Seen {
+    /// By the clock.
+    pub raw: Latency,
+    /// Without the time in which the thread was ready to run and had no core, once the answer was due.
+    pub net: Latency,
+    /// The shortest by the clock.
+    pub least: Nanos,
+    /// The part of the time in which the thread had no core, in percent.
+    pub waited_pct: f64,
+}
+
 /// What needs a real clock.
 pub trait Live {
     /// The latency of 4 KiB random reads on a drive in memory that serves each in `service`, as `submitters` see it who each
@@ -136,7 +149,10 @@ pub trait Live {
     ///
     /// # Errors
     /// It could not be measured.
-    fn latency(&mut self, submitters: u32, service: Nanos) -> Result<Latency, String>;
+    fn latency(&mut self, submitters: u32, service: Nanos) -> Result<Seen, String>;
+
+    /// The control: how late a bare loop is that does nothing but spin for deadlines which are `apart`.
+    fn bare(&mut self, apart: Nanos) -> Seen;
 
     /// Nanoseconds of real time that one of `count` steps of `work` takes.
     fn cost(&mut self, count: u32, work: &mut dyn FnMut(u32)) -> f64;
@@ -300,6 +316,8 @@ pub struct Figure {
     pub about: Vec<String>,
     /// The table.
     pub rows: Vec<Row>,
+    /// What has to be known about this run of it.
+    pub notes: Vec<String>,
     /// Of the report.
     pub charts: Vec<Chart>,
 }

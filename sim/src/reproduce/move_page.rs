@@ -170,7 +170,7 @@ pub(super) fn figure() -> Figure {
         small.1.within < moved.within,
         "less than of whole write units",
     ));
-    Figure { subject: Subject::FemuMovePage, about: about(), rows, charts: vec![chart(&sweep)] }
+    Figure { subject: Subject::FemuMovePage, about: about(), rows, notes: Vec::new(), charts: vec![chart(&sweep)] }
 }
 
 fn about() -> Vec<String> {

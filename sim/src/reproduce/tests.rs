@@ -4,9 +4,14 @@ use super::*;
 struct Fake;
 
 impl Live for Fake {
-    fn latency(&mut self, submitters: u32, service: Nanos) -> Result<Latency, String> {
+    fn latency(&mut self, submitters: u32, service: Nanos) -> Result<Seen, String> {
+        let all = |ns: u64| Latency { mean: ns as f64, p50: ns, p99: ns, p999: ns, max: ns };
         let ns = service.0 + u64::from(submitters) * 200;
-        Ok(Latency { mean: ns as f64, p50: ns, p99: ns, p999: ns, max: ns })
+        Ok(Seen { raw: all(ns * 50), net: all(ns), least: service, waited_pct: 2.0 })
+    }
+
+    fn bare(&mut self, _: Nanos) -> Seen {
+        Seen::default()
     }
 
     fn cost(&mut self, count: u32, work: &mut dyn FnMut(u32)) -> f64 {
@@ -18,8 +23,12 @@ impl Live for Fake {
 struct Broken;
 
 impl Live for Broken {
-    fn latency(&mut self, _: u32, _: Nanos) -> Result<Latency, String> {
+    fn latency(&mut self, _: u32, _: Nanos) -> Result<Seen, String> {
         Err("no clock".into())
+    }
+
+    fn bare(&mut self, _: Nanos) -> Seen {
+        Seen::default()
     }
 
     fn cost(&mut self, _: u32, _: &mut dyn FnMut(u32)) -> f64 {
@@ -69,6 +78,11 @@ fn fig2_holds_the_machine_to_the_printed_bounds() {
     assert_eq!(figure.rows.len(), 7);
     assert_eq!((figure.rows[5].paper(), figure.rows[6].paper()), (Some(52.0), Some(90.0)));
     assert_eq!(made(Subject::FemuFig2b).rows.len(), 16);
+    assert!(
+        figure.notes[1].contains("The machine was disturbed: the thread had no core for 2 %"),
+        "{:?}",
+        figure.notes
+    );
     for subject in Subject::ALL.into_iter().filter(|s| s.is_live()) {
         assert_eq!(subject.figure(&mut Broken), Err("no clock".into()));
     }
