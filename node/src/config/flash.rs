@@ -11,7 +11,9 @@ use super::types::FlashConfig;
 use super::value::Value;
 use std::path::Path;
 use std::str::FromStr;
-use weir_flash::{Config, Geometry, Levels, Precondition, Preset, Timing, UNIT, UnknownName, Wire, cell_times};
+use weir_flash::{
+    Config, Geometry, Levels, Precondition, Preset, Timing, UNIT, UnknownName, Variability, Wire, cell_times,
+};
 use weir_units::{Bytes, Nanos, parse};
 
 /// The drive of `kind = "flash"` where no profile is named.
@@ -19,7 +21,7 @@ const DEFAULT: Profile = Profile::Model(Preset::FemuBbssd);
 const COUNT: std::ops::RangeInclusive<u64> = 0..=u32::MAX as u64;
 
 /// Every key, and what the flash's own messages call it.
-const KEYS: [(&str, &str); 60] = [
+const KEYS: [(&str, &str); 71] = [
     ("quirks", ""),
     ("seed", "seed"),
     ("precondition", ""),
@@ -80,6 +82,17 @@ const KEYS: [(&str, &str); 60] = [
     ("chip_spread", "variability.chip_spread"),
     ("page_spread", "variability.page_spread"),
     ("initial_cycles", "variability.initial_cycles"),
+    ("bad_chips", "variability.bad_chips"),
+    ("bad_chip_slowdown", "variability.bad_chip_slowdown"),
+    ("bad_chip_errors", "variability.bad_chip_errors"),
+    ("errors", ""),
+    ("rber", "variability.errors.rber"),
+    ("rber_worn", "variability.errors.rber_worn"),
+    ("rated_cycles", "variability.errors.endurance"),
+    ("read_disturb", "variability.errors.read_disturb"),
+    ("retention", "variability.errors.retention"),
+    ("retry", "variability.errors.retry"),
+    ("retries", "variability.errors.retries"),
 ];
 
 /// The flash's keys, in `[device.flash]` or else in `[[device]]`.
@@ -270,9 +283,7 @@ fn keys_of(keys: &Keys<'_, '_>, profile: Profile, own: Config, capacity: Option<
     }
     translation(keys, &mut config);
     buffer(keys, &mut config);
-    keys.count("chip_spread", &mut config.variability.chip_spread);
-    keys.count("page_spread", &mut config.variability.page_spread);
-    keys.count("initial_cycles", &mut config.variability.initial_cycles);
+    variability(keys, &mut config.variability);
     keys.put("seed", &mut config.seed, integer(0..=i64::MAX as u64));
     config.variability.seed = config.seed;
     match capacity {
@@ -364,6 +375,32 @@ fn buffer(keys: &Keys<'_, '_>, config: &mut Config) {
     keys.put("early_completion", &mut buffer.early, flag);
     keys.put("power_protected", &mut buffer.protected, flag);
     keys.put("buffer_latency", &mut buffer.latency, time(Timing::LONGEST));
+}
+
+/// Good and bad chips; wrong bits where `errors` or one of their keys says so.
+fn variability(keys: &Keys<'_, '_>, variability: &mut Variability) {
+    keys.count("chip_spread", &mut variability.chip_spread);
+    keys.count("page_spread", &mut variability.page_spread);
+    keys.count("initial_cycles", &mut variability.initial_cycles);
+    keys.count("bad_chips", &mut variability.bad_chips);
+    keys.count("bad_chip_slowdown", &mut variability.bad_chip_slowdown);
+    keys.put("bad_chip_errors", &mut variability.bad_chip_errors, number(0.0..=1e6));
+    let some = ["rber", "rber_worn", "rated_cycles", "read_disturb", "retention", "retry", "retries"];
+    let named = some.into_iter().find(|key| keys.has(key));
+    match (keys.get("errors", flag), named) {
+        (Some(false), Some(key)) => keys.fault(key, "counts only with errors = true; leave one of the two out"),
+        (Some(false), None) => variability.errors = None,
+        (None, None) => {}
+        _ => variability.errors = Some(variability.errors.unwrap_or_default()),
+    }
+    let Some(errors) = &mut variability.errors else { return };
+    keys.put("rber", &mut errors.rber, number(0.0..=1.0));
+    keys.put("rber_worn", &mut errors.rber_worn, number(0.0..=1.0));
+    keys.count("rated_cycles", &mut errors.endurance);
+    keys.put("read_disturb", &mut errors.read_disturb, |v| Ok(Some(number(0.0..=1.0)(v)?)));
+    keys.put("retention", &mut errors.retention, |v| Ok(Some(number(0.0..=1.0)(v)?)));
+    keys.put("retry", &mut errors.retry, |v| Ok(Some(time(Timing::LONGEST)(v)?)));
+    keys.count("retries", &mut errors.retries);
 }
 
 /// How much of the flash is offered: the capacity, the over-provisioning and the blocks follow from each other.

@@ -77,6 +77,8 @@ fn what_is_printed_is_read_back() {
         "profile = \"femu-oc\"\nmapping = \"cached\"\nread = \"33us\"\nprogram = [\"1us\", \"2us\", \"3us\"]\nseed = 9",
         "profile = \"nvmevirt-zn540\"\nerase_suspend = \"1us\"\nprecondition = \"steady\"\nover_provisioning = 0.5",
         "profile = \"p3700\"\ncapacity = \"8GiB\"",
+        "kind = \"flash\"\nerrors = true\nbad_chips = 50\nbad_chip_slowdown = 300\nbad_chip_errors = 2.5",
+        "kind = \"flash\"\nread_disturb = 1e-8\nretention = 1e-5\nretry = \"30us\"\nretries = 3\nrated_cycles = 1000\nrber = 0",
         "profile = \"optane-p4800x\"\ncapacity = \"1GiB\"\nwrite_link_rate = \"1GB/s\"\nfirmware_read = \"3us\"",
         "kind = \"flash\"\ncapacity = \"2GiB\"\ncell = \"qlc\"\npage_size = \"16KiB\"\nstreams = 3\nseparation = \"frequency\"",
     ] {
@@ -111,6 +113,12 @@ fn what_does_not_fit_is_named() {
         ("kind = \"flash\"\nread = []", "3: device.ssd0.read: 0 times where 1 to 5 are wanted"),
         ("kind = \"flash\"\nchannel_rate = \"800MB\"", "3: device.ssd0.channel_rate: \"800MB\" is not"),
         ("kind = \"flash\"\nchip_spread = 1000", "3: device.ssd0.chip_spread: must be at most 999"),
+        (
+            "kind = \"flash\"\nerrors = false\nretention = 0.1",
+            "4: device.ssd0.retention: counts only with errors = true; leave one of the two out",
+        ),
+        ("kind = \"flash\"\nrated_cycles = 0", "3: device.ssd0.rated_cycles: must be at least 1"),
+        ("kind = \"flash\"\nrber = 2", "3: device.ssd0.rber: 2 is out of range; 0 to 1 is allowed"),
         ("kind = \"flash\"\nover_provisioning = 20", "3: device.ssd0.over_provisioning: 20 is out of range"),
         (
             "kind = \"flash\"\ncapacity = \"8GiB\"\nblocks = 140\nover_provisioning = 0.07",

@@ -144,7 +144,24 @@ fn write_flash(out: &mut String, flash: &FlashConfig) -> std::fmt::Result {
     writeln!(out, "buffer_timeout = {}\nbuffer_latency = {}", string(b.timeout), string(b.latency))?;
     writeln!(out, "early_completion = {}\npower_protected = {}\npower_cut = {}", b.early, b.protected, f.spare)?;
     writeln!(out, "chip_spread = {}\npage_spread = {}", v.chip_spread, v.page_spread)?;
-    writeln!(out, "initial_cycles = {}", v.initial_cycles)
+    writeln!(out, "initial_cycles = {}\nbad_chips = {}", v.initial_cycles, v.bad_chips)?;
+    writeln!(out, "bad_chip_slowdown = {}\nbad_chip_errors = {:?}", v.bad_chip_slowdown, v.bad_chip_errors)?;
+    write_errors(out, v.errors.as_ref())
+}
+
+fn write_errors(out: &mut String, errors: Option<&weir_flash::Errors>) -> std::fmt::Result {
+    writeln!(out, "errors = {}", errors.is_some())?;
+    let Some(e) = errors else { return Ok(()) };
+    writeln!(out, "rber = {:?}\nrber_worn = {:?}\nrated_cycles = {}", e.rber, e.rber_worn, e.endurance)?;
+    for (key, rate) in [("read_disturb", e.read_disturb), ("retention", e.retention)] {
+        if let Some(rate) = rate {
+            writeln!(out, "{key} = {rate:?}")?;
+        }
+    }
+    if let Some(retry) = e.retry {
+        writeln!(out, "retry = {}", string(retry))?;
+    }
+    writeln!(out, "retries = {}", e.retries)
 }
 
 fn write_arbitration(out: &mut String, arbitration: &Arbitration) -> std::fmt::Result {
