@@ -319,3 +319,22 @@ fn the_guide_s_example_runs_and_shows_what_it_says() {
     let (plane, preemptive) = (worst("plane"), worst("preemptive"));
     assert!(preemptive * 2 < plane, "the reader's p99: {preemptive} ns, {plane} where planes stand still");
 }
+
+#[test]
+fn chips_that_differ_wear_and_forget_are_seen_by_readers() {
+    let mean = |keys: &str| {
+        let outcome = run(&format!("time = \"50ms\"\nprecondition = \"sequential\"\n{FLASH}{keys}\n[[job]]\nqd = 1\n"));
+        assert_eq!(outcome.jobs[0].summary.errors, 0, "{keys}");
+        outcome.jobs[0].summary.latency.mean
+    };
+    let alike = mean("");
+    assert_eq!(mean("errors = true"), alike, "a fresh chip needs no retry");
+    let worn = mean("errors = true\ninitial_cycles = 4000");
+    assert!(worn > 1.1 * alike, "worn out: {worn}, fresh {alike}");
+    assert!(mean("errors = true\ninitial_cycles = 4000\nretry = \"5us\"") < worn, "shorter retries");
+    assert!(mean("rber = 0.004\nbad_chips = 500\nbad_chip_errors = 3.0") > 1.1 * alike, "bad chips have more errors");
+    let slow = mean("bad_chips = 500\nbad_chip_slowdown = 1000");
+    assert!((1.2..1.8).contains(&(slow / alike)), "half of the chips take twice as long: {slow}, {alike}");
+    let disturbed = mean("initial_cycles = 3000\nrber_worn = 0.001\nread_disturb = 0.001");
+    assert!(disturbed > mean("initial_cycles = 3000\nrber_worn = 0.001"), "reads disturb: {disturbed}");
+}
