@@ -51,7 +51,9 @@ pub fn measure(setup: &Setup) -> Result<Report, BenchError> {
             "weir: weir up --poll on core {s}, RAM drive of {} written full, latency {LATENCY}, 512 slots, vhost-user-blk;",
             setup.capacity
         ),
-        format!("4 KiB random reads of weir bench on core {c} as a Poisson process of the rate"),
+        format!(
+            "4 KiB random reads of weir bench on core {c} as a Poisson process of the rate, with at most twice the mean in flight"
+        ),
         format!("bare: a loop on core {s} that does nothing but spin on the clock for deadlines of the same process"),
         decision::method(setup),
     ];
@@ -139,10 +141,16 @@ fn bare(setup: &Setup, rate: u64, seed: u64) -> Result<(Histogram, Histogram), B
     joined.map_err(|e| failed("the bare loop", e))
 }
 
+/// Requests in flight at most: twice what the rate makes of the service time on the average, and two. A client whose core was
+/// taken for milliseconds would otherwise make up for all of that at once, which no deadline of the bare loop knows.
+fn in_flight(rate: u64) -> u64 {
+    2 * rate * LATENCY.get() / 1_000_000_000 + 2
+}
+
 /// The drive at a rate.
 fn weir_at(setup: &Setup, weir: &Weir, rate: u64, found: &mut Found) -> Result<(), BenchError> {
     stats(setup, weir, true)?;
-    let job = format!("name=a,rate={rate},arrival=poisson,qd=256");
+    let job = format!("name=a,rate={rate},arrival=poisson,qd={}", in_flight(rate));
     found.achieved.push(client::run(setup, &weir.vhost, &["--job", &job])?.iops);
     let json = stats(setup, weir, false)?;
     let number = |value: &serde_json::Value| {

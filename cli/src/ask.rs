@@ -4,6 +4,7 @@ use crate::args::{self, DeviceCommand, DeviceSet, ExportCommand, TenantCommand, 
 use crate::client::Client;
 use crate::failure::Failure;
 use crate::output::{self, Table};
+use crate::report::flash_text;
 use crate::timing;
 use std::time::{Duration, Instant};
 use weir_node::api::{
@@ -242,7 +243,14 @@ fn devices_table(devices: &[DeviceStatus]) -> Table {
 fn devices_text(devices: &[DeviceStatus]) -> String {
     let faults = devices.iter().filter_map(|d| Some(format!("FAULT {}: {}\n", d.name, d.fault.as_ref()?)));
     let faults = faults.chain(devices.iter().filter_map(timing::complaint));
-    faults.fold(devices_table(devices).render(), |text, fault| text + &fault)
+    let flash = devices.iter().filter_map(|d| Some((d.name.as_str(), d.flash.as_ref()?)));
+    let flash = flash.map(|(name, flash)| indented(name, &flash_text(flash)));
+    faults.chain(flash).fold(devices_table(devices).render(), |text, line| text + &line)
+}
+
+/// Every line after that name.
+fn indented(name: &str, text: &str) -> String {
+    text.lines().map(|line| format!("{name} {line}\n")).collect()
 }
 
 fn tenants_table(tenants: &[TenantStatus]) -> Table {

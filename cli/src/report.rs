@@ -2,7 +2,8 @@
 
 use crate::output::Table;
 use serde::Serialize;
-use weir_sim::{FlashOutcome, PowerCutOutcome};
+use weir_node::api::FlashStatus;
+use weir_sim::PowerCutOutcome;
 use weir_workload::{JobResult, Latency, Point, Summary};
 
 /// A drive's own figures, where they are known.
@@ -20,149 +21,32 @@ pub struct DeviceReport {
     pub write_bytes: u64,
     /// What its flash did, where it has one.
     #[serde(flatten)]
-    pub flash: Option<FlashReport>,
+    pub flash: Option<FlashStatus>,
 }
 
-/// A drive's flash. Units are 4 KiB, pages the flash's own; times are parts of the run.
-#[derive(Clone, Debug, Serialize)]
-pub struct FlashReport {
-    /// Bytes offered.
-    pub capacity_bytes: u64,
-    /// Flash beyond them, as a part of them.
-    pub over_provisioning: f64,
-    /// Bytes programmed over bytes written by the host.
-    pub write_amplification: f64,
-    /// Garbage collection.
-    pub gc: GcReport,
-    /// Blocks erased.
-    pub erases: u64,
-    /// Erases of the blocks.
-    pub wear: WearReport,
-    /// Units of each placement handle, from 0 on, where there are some.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub handles: Vec<HandleReport>,
-    /// Pages read and programmed for the host, and the units that stayed empty in them.
-    pub page_reads: u64,
-    pub page_programs: u64,
-    pub padding_units: u64,
-    /// Units read that have no contents.
-    pub unmapped_reads: u64,
-    /// Units that the write buffer had, and those that waited for room in it.
-    pub buffer_read_hits: u64,
-    pub buffer_write_hits: u64,
-    pub buffer_waits: u64,
-    /// Look-ups that the map cache had and had not.
-    pub map_hits: u64,
-    pub map_misses: u64,
-    /// Writes refused because the drive is worn out.
-    pub refused: u64,
-    /// The busy part of the time of each die and each channel.
-    pub utilisation: UtilisationReport,
-}
-
-/// Garbage collection.
-#[derive(Clone, Debug, Serialize)]
-pub struct GcReport {
-    pub victims: u64,
-    pub page_reads: u64,
-    pub page_programs: u64,
-    pub moved_units: u64,
-    pub folded_units: u64,
-    pub wear_levelled_units: u64,
-    pub urgent: u64,
-}
-
-/// Erases of the least, the average and the most worn block.
-#[derive(Clone, Debug, Serialize)]
-pub struct WearReport {
-    pub min: u32,
-    pub mean: f64,
-    pub max: u32,
-}
-
-/// What was programmed for a placement handle.
-#[derive(Clone, Debug, Serialize)]
-pub struct HandleReport {
-    /// For the host.
-    pub written_units: u64,
-    /// By collection, out of blocks that hold its data alone.
-    pub moved_units: u64,
-    /// Reclaim units that were filled or left.
-    pub reclaim_units: u64,
-}
-
-/// Parts of the time.
-#[derive(Clone, Debug, Serialize)]
-pub struct UtilisationReport {
-    pub dies: Vec<f64>,
-    pub channels: Vec<f64>,
-}
-
-impl From<FlashOutcome> for FlashReport {
-    fn from(flash: FlashOutcome) -> Self {
-        let FlashOutcome { capacity, over_provisioning, write_amplification, stats: s, wear, .. } = flash;
-        let FlashOutcome { handles, dies, channels, .. } = flash;
-        let handles = handles.into_iter().map(|h| HandleReport {
-            written_units: h.written,
-            moved_units: h.moved,
-            reclaim_units: h.reclaim_units,
-        });
-        FlashReport {
-            capacity_bytes: capacity,
-            over_provisioning,
-            write_amplification,
-            gc: GcReport {
-                victims: s.victims,
-                page_reads: s.gc_reads,
-                page_programs: s.gc_programs,
-                moved_units: s.gc_moves,
-                folded_units: s.folds,
-                wear_levelled_units: s.wear_moves,
-                urgent: s.urgent,
-            },
-            erases: s.erases,
-            wear: WearReport { min: wear.min, mean: wear.mean, max: wear.max },
-            handles: handles.collect(),
-            page_reads: s.page_reads,
-            page_programs: s.page_programs,
-            padding_units: s.padding,
-            unmapped_reads: s.unmapped_reads,
-            buffer_read_hits: s.buffer_read_hits,
-            buffer_write_hits: s.buffer_write_hits,
-            buffer_waits: s.buffer_waits,
-            map_hits: s.map_hits,
-            map_misses: s.map_misses,
-            refused: s.refused,
-            utilisation: UtilisationReport { dies, channels },
-        }
+/// Two lines for people, and one for each placement handle.
+pub fn flash_text(flash: &FlashStatus) -> String {
+    let busy = |parts: &[f64]| {
+        let (mean, max) =
+            (parts.iter().sum::<f64>() / parts.len().max(1) as f64, parts.iter().copied().fold(0.0, f64::max));
+        format!("{:.1} % busy (most {:.1} %)", mean * 100.0, max * 100.0)
+    };
+    let mut text = format!(
+        "flash: write amplification {:.2}, over-provisioning {:.1} %, {} erases, {} victims, {} units moved\n\
+         flash: dies {}, channels {}\n",
+        flash.write_amplification,
+        flash.over_provisioning * 100.0,
+        flash.erases,
+        flash.gc.victims,
+        flash.gc.moved_units,
+        busy(&flash.utilisation.dies),
+        busy(&flash.utilisation.channels)
+    );
+    for (i, h) in flash.handles.iter().enumerate() {
+        let (written, moved, units) = (h.written_units, h.moved_units, h.reclaim_units);
+        text += &format!("flash: handle {i}: {written} units written, {moved} moved, {units} reclaim units\n");
     }
-}
-
-impl FlashReport {
-    /// Two lines for people, and one for each placement handle.
-    fn text(&self) -> String {
-        let busy = |parts: &[f64]| {
-            let (mean, max) =
-                (parts.iter().sum::<f64>() / parts.len().max(1) as f64, parts.iter().copied().fold(0.0, f64::max));
-            format!("{:.1} % busy (most {:.1} %)", mean * 100.0, max * 100.0)
-        };
-        let mut text = format!(
-            "flash: write amplification {:.2}, over-provisioning {:.1} %, {} erases, {} victims, {} units moved\n\
-             flash: dies {}, channels {}\n",
-            self.write_amplification,
-            self.over_provisioning * 100.0,
-            self.erases,
-            self.gc.victims,
-            self.gc.moved_units,
-            busy(&self.utilisation.dies),
-            busy(&self.utilisation.channels)
-        );
-        for (i, h) in self.handles.iter().enumerate() {
-            let (written, moved, units) = (h.written_units, h.moved_units, h.reclaim_units);
-            text += &format!("flash: handle {i}: {written} units written, {moved} moved, {units} reclaim units\n");
-        }
-        text
-    }
+    text
 }
 
 /// What a simulation was.
@@ -328,7 +212,7 @@ impl Report {
         }
         out += &table.render();
         if let Some(flash) = self.device.as_ref().and_then(|d| d.flash.as_ref()) {
-            out += &flash.text();
+            out += &flash_text(flash);
         }
         for cut in self.run.iter().flat_map(|r| &r.power_cuts) {
             out += &cut.text();

@@ -107,6 +107,7 @@ fn status() -> Status {
             io,
             fault: None,
             timing: None,
+            flash: None,
             clients: Vec::new(),
         }],
         tenants: vec![TenantStatus {

@@ -1,6 +1,7 @@
 //! How well drives keep their modelled times, in words.
 
 use crate::output::Table;
+use crate::report::flash_text;
 use std::time::{SystemTime, UNIX_EPOCH};
 use weir_node::api::{Bucket, DeviceStats, DeviceStatus, Quantiles, Timing, TimingState};
 
@@ -60,6 +61,11 @@ pub fn describe(stats: &DeviceStats) -> String {
 }
 
 fn describe_at(stats: &DeviceStats, now: SystemTime) -> String {
+    let flash = stats.flash.as_ref().map(|flash| format!("\n{}", flash_text(flash)));
+    times(stats, now) + &flash.unwrap_or_default()
+}
+
+fn times(stats: &DeviceStats, now: SystemTime) -> String {
     let poll = if stats.poll { ", polling" } else { "" };
     let wait = stats.core_wait_s.map_or("core wait unknown".to_string(), |s| format!("waited {s:.3} s for it"));
     let core = format!("core {}{poll}, {} busy, {wait}", stats.core, percent(stats.core_busy_pct));
@@ -153,6 +159,7 @@ mod tests {
                     bucket(10_000_000, None, 5, 0),
                 ],
             }),
+            flash: None,
         }
     }
 
@@ -177,6 +184,10 @@ net      400ns  300ns   4.1us  10.0us  12.0us      0.8%         0%
             "#".repeat(40)
         );
         assert_eq!(describe_at(&stats(), now), wanted);
+        let mut flash = stats();
+        flash.flash = Some(weir_node::api::FlashStatus { write_amplification: 1.25, erases: 3, ..Default::default() });
+        let text = describe_at(&flash, now);
+        assert!(text.contains("\n\nflash: write amplification 1.25, over-provisioning 0.0 %, 3 erases"), "{text}");
         let mut none = stats();
         (none.timing, none.completion_error, none.core_wait_s, none.poll) = (None, None, None, false);
         assert_eq!(

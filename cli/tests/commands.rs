@@ -22,6 +22,7 @@ struct Fake {
 impl Fake {
     fn device(name: &str) -> DeviceStatus {
         DeviceStatus {
+            flash: None,
             name: name.into(),
             nqn: "nqn.x".into(),
             serial: "S".into(),
@@ -99,6 +100,7 @@ impl Control for Fake {
     fn device_stats(&self, name: &str, reset: bool) -> Result<DeviceStats, Refusal> {
         self.resets.fetch_add(u32::from(reset), Ordering::SeqCst);
         Ok(DeviceStats {
+            flash: None,
             device: name.into(),
             core: 3,
             poll: true,

@@ -5,6 +5,7 @@ use crate::api::{
     PowerCutStatus, Refusal, ShardStatus, State, Status, TenantPatch, TenantStatus,
 };
 use crate::config::{Address, Arbitration, Config, DoorConfig};
+use crate::flash::FlashFigures;
 use crate::lateness::Summary;
 use crate::node::{Node, place};
 use crate::shard::ShardHandle;
@@ -35,6 +36,7 @@ struct Snapshot {
     block_size: u32,
     fault: Option<String>,
     timing: Option<Summary>,
+    flash: Option<FlashFigures>,
 }
 
 /// CPU time of the calling thread.
@@ -92,6 +94,7 @@ impl NodeControl {
             let device = shard.drives.device_mut(place.drive);
             Snapshot {
                 timing: device.deadlines().summary(now),
+                flash: device.flash().map(|f| f.figures(now)),
                 stats: device.machine().stats(),
                 controllers: device.machine().controllers(),
                 capacity: device.capacity(),
@@ -129,6 +132,7 @@ impl NodeControl {
             io: counters(&s.stats.work),
             fault: s.fault.clone(),
             timing: s.timing.map(Into::into),
+            flash: s.flash.clone().map(Into::into),
             clients: s.controllers.iter().map(|c| self.client_status(c)).collect(),
         }
     }
@@ -267,16 +271,18 @@ impl Control for NodeControl {
         let place = place(index, self.shards.len());
         let look = move |shard: &mut crate::shard::Shard| {
             let now = shard.reactor.now();
-            let deadlines = shard.drives.device_mut(place.drive).deadlines();
+            let device = shard.drives.device_mut(place.drive);
+            let flash = device.flash().map(|f| f.figures(now));
+            let deadlines = device.deadlines();
             // Copied, and computed with by the asking thread: what takes time here makes completions late.
             let found = (deadlines.summary(now), deadlines.lateness().cloned(), now);
             if reset {
                 deadlines.reset(now);
             }
-            (found, shard.load())
+            (found, flash, shard.load())
         };
         let shard = &self.shards[place.shard as usize];
-        let ((summary, lateness, now), (busy, waited)) = shard.call(look).ok_or_else(gone)?;
+        let ((summary, lateness, now), flash, (busy, waited)) = shard.call(look).ok_or_else(gone)?;
         Ok(DeviceStats {
             device: name.into(),
             core: self.config.node.cores[place.shard as usize],
@@ -285,6 +291,7 @@ impl Control for NodeControl {
             core_wait_s: waited.map(|w| w.as_secs_f64()),
             timing: summary.map(Into::into),
             completion_error: lateness.map(|l| CompletionError::new(&l, now)),
+            flash: flash.map(Into::into),
         })
     }
 

@@ -393,6 +393,11 @@ impl Device {
         }
     }
 
+    /// Its flash, if it has any inside.
+    pub fn flash(&self) -> Option<&FlashService> {
+        self.machine.service()?.as_any().downcast_ref()
+    }
+
     /// How well it keeps its modelled times.
     pub fn deadlines(&mut self) -> &mut Deadlines {
         &mut self.deadlines

@@ -5,7 +5,9 @@ use std::any::Any;
 use std::collections::VecDeque;
 use std::path::Path;
 use weir_controller::{Op, Operation, Service};
-use weir_flash::{ConfigError, Flash, FlashOp, PowerLoss, Precondition, Stats, UNIT, Utilisation};
+use weir_flash::{
+    ConfigError, Fdp, Flash, FlashOp, HandleWork, PowerLoss, Precondition, Stats, UNIT, Utilisation, WearSpread,
+};
 use weir_sys::media::{FlashState, Found, MediaError};
 use weir_units::Nanos;
 
@@ -18,6 +20,27 @@ pub struct FlashService {
     before: Utilisation,
     flushes: Flushes,
     collection: Collection,
+}
+
+/// What a drive's flash did since counting began.
+#[derive(Clone, Debug)]
+pub struct FlashFigures {
+    /// Bytes that the host is offered.
+    pub capacity: u64,
+    /// Flash beyond it, as a part of it.
+    pub over_provisioning: f64,
+    /// Bytes programmed over bytes written by the host.
+    pub write_amplification: f64,
+    /// Counters, in 4 KiB units and the flash's pages.
+    pub stats: Stats,
+    /// What was programmed for each placement handle, where there are some.
+    pub handles: Vec<HandleWork>,
+    /// Erases of the blocks, since they were made.
+    pub wear: WearSpread,
+    /// The part of the time in which each die was busy.
+    pub dies: Vec<f64>,
+    /// The same of each channel.
+    pub channels: Vec<f64>,
 }
 
 /// Flush commands, by the order in which they began.
@@ -216,6 +239,21 @@ impl FlashService {
             dies.iter().enumerate().map(|die| part(die, &self.before.dies)).collect(),
             channels.iter().enumerate().map(|channel| part(channel, &self.before.channels)).collect(),
         )
+    }
+
+    /// What it did, up to `now`. Looks at every block once.
+    pub fn figures(&self, now: Nanos) -> FlashFigures {
+        let (flash, (dies, channels)) = (&self.flash, self.utilisation(now));
+        FlashFigures {
+            capacity: u64::from(flash.units()) * u64::from(UNIT),
+            over_provisioning: flash.config().ftl.over_provisioning,
+            write_amplification: flash.write_amplification(),
+            stats: *flash.stats(),
+            handles: flash.fdp().map(Fdp::handles).unwrap_or_default(),
+            wear: flash.wear(),
+            dies,
+            channels,
+        }
     }
 
     /// A unit of which the host writes a part is read first.

@@ -13,6 +13,7 @@
 
 use crate::config::DeviceConfig;
 use crate::device::{Device, OpenError};
+use crate::flash::FlashFigures;
 use crate::node::machine_config;
 use std::ops::Range;
 use weir_controller::{
@@ -158,6 +159,11 @@ impl Local {
     /// What the drive has done so far.
     pub fn stats(&self) -> DriveStats {
         self.device.machine().stats()
+    }
+
+    /// What its flash has done until `now`, if it has any inside.
+    pub fn flash(&self, now: Nanos) -> Option<FlashFigures> {
+        self.device.flash().map(|flash| flash.figures(now))
     }
 }
 

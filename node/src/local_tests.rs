@@ -122,3 +122,23 @@ fn requests_that_break_the_rules_are_refused() {
     pair.submit(good).unwrap();
     assert!(matches!(pair.submit(good), Err(TransportError::Usage(_))), "in flight already");
 }
+
+#[test]
+fn a_flash_drive_says_what_its_flash_did() {
+    let mut local = local("femu-bbssd", "capacity=64MiB&block_size=4096", &[Class::High]);
+    let client = local.connect(0, "a", 4, 4096, Nanos(0)).unwrap();
+    let writes: Vec<Io> =
+        (0..4).map(|slot| Io { kind: IoKind::Write, offset: u64::from(slot) << 12, len: 4096, slot }).collect();
+    assert!(all(&mut local, client, &writes).iter().all(|d| d.status.is_success()));
+    let figures = local.flash(Nanos::from_millis(1)).expect("flash");
+    assert_eq!((figures.capacity, figures.stats.host_writes, figures.stats.page_programs), (64 << 20, 4, 4));
+    let busy: f64 = figures.dies.iter().sum();
+    assert!((busy - 0.8).abs() < 0.01, "four programs of 200 us in a millisecond: {busy}");
+    let status = crate::api::FlashStatus::from(figures);
+    assert_eq!((status.page_programs, status.utilisation.channels.len()), (4, 8));
+}
+
+#[test]
+fn a_drive_without_flash_has_none_of_its_figures() {
+    assert!(local("ram", "capacity=1MiB", &[Class::High]).flash(Nanos(1)).is_none());
+}

@@ -25,6 +25,6 @@ mod world;
 
 pub use client::Client;
 pub use open_channel::{Collection, HostFtl, HostFtlConfig, HostFtlError, HostFtlWork, HostRequest};
-pub use run::{FlashOutcome, Outcome, PowerCutOutcome, Progress, RunError};
+pub use run::{Outcome, PowerCutOutcome, Progress, RunError};
 pub use scenario::Scenario;
 pub use world::{Setup, World, WorldError};

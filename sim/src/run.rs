@@ -4,8 +4,8 @@ use crate::scenario::{Scenario, capacity};
 use crate::world::{Setup, World};
 use std::fmt;
 use weir_controller::{DriveStats, Service, Work};
-use weir_flash::{Fdp, HandleWork, PowerLoss, Stats, WearSpread};
-use weir_node::flash::FlashService;
+use weir_flash::PowerLoss;
+use weir_node::flash::{FlashFigures, FlashService};
 use weir_units::Nanos;
 use weir_workload::JobResult;
 
@@ -33,7 +33,7 @@ pub struct Outcome {
     /// What the drive counted after the ramp.
     pub drive: DriveStats,
     /// What its flash did after the ramp, where it has one.
-    pub flash: Option<FlashOutcome>,
+    pub flash: Option<FlashFigures>,
     /// What each power cut did, in their order.
     pub power_cuts: Vec<PowerCutOutcome>,
     /// Virtual time at the end.
@@ -59,27 +59,6 @@ pub struct PowerCutOutcome {
     pub pages_read: u64,
     /// How long the drive was down.
     pub rebuild: Nanos,
-}
-
-/// What a drive's flash did.
-#[derive(Clone, Debug)]
-pub struct FlashOutcome {
-    /// Bytes that the host is offered.
-    pub capacity: u64,
-    /// Flash beyond it, as a part of it.
-    pub over_provisioning: f64,
-    /// Bytes programmed over bytes written by the host.
-    pub write_amplification: f64,
-    /// Counters, in 4 KiB units and the flash's pages.
-    pub stats: Stats,
-    /// What was programmed for each placement handle, where there are some.
-    pub handles: Vec<HandleWork>,
-    /// Erases of the blocks, the ramp included.
-    pub wear: WearSpread,
-    /// The part of the time in which each die was busy.
-    pub dies: Vec<f64>,
-    /// The same of each channel.
-    pub channels: Vec<f64>,
 }
 
 /// How far a run has come.
@@ -199,19 +178,9 @@ impl Scenario {
         Progress { time: world.now(), requests: world.answers(), part }
     }
 
-    fn flash(&self, world: &World) -> Option<FlashOutcome> {
+    fn flash(&self, world: &World) -> Option<FlashFigures> {
         let service = world.inside().and_then(|s| s.as_any().downcast_ref::<FlashService>())?;
-        let (flash, (dies, channels)) = (service.flash(), service.utilisation(world.now()));
-        Some(FlashOutcome {
-            capacity: u64::from(flash.units()) * u64::from(weir_flash::UNIT),
-            over_provisioning: flash.config().ftl.over_provisioning,
-            write_amplification: flash.write_amplification(),
-            stats: *flash.stats(),
-            handles: flash.fdp().map(Fdp::handles).unwrap_or_default(),
-            wear: flash.wear(),
-            dies,
-            channels,
-        })
+        Some(service.figures(world.now()))
     }
 
     fn outcome(&self, world: &World, before: &Work) -> Outcome {

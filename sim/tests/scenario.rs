@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 use weir_node::config::Document;
-use weir_sim::{FlashOutcome, Outcome, Scenario};
+use weir_node::flash::FlashFigures;
+use weir_sim::{Outcome, Scenario};
 use weir_units::{Class, Nanos};
 
 const DRIVE: &str = "[[device]]\ncapacity = \"1GiB\"\nlatency = \"100us\"\nslots = 8\n";
@@ -263,7 +264,7 @@ fn jobs_write_through_their_handles() {
         )
     };
     let (apart, together) = (run(&file([0, 1])).flash.expect("flash"), run(&file([0, 0])).flash.expect("flash"));
-    let written = |flash: &FlashOutcome| flash.handles.iter().map(|h| h.written).collect::<Vec<_>>();
+    let written = |flash: &FlashFigures| flash.handles.iter().map(|h| h.written).collect::<Vec<_>>();
     let (two, one) = (written(&apart), written(&together));
     assert!(two[0] >= 8_000 && two[0] == two[1] && two[0] + two[1] == apart.stats.host_writes, "{two:?}");
     assert_eq!(one, [together.stats.host_writes, 0]);

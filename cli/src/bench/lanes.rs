@@ -14,6 +14,7 @@ use weir_driver::nvme_tcp::Options as TcpOptions;
 use weir_driver::vhost_user::Options as VhostOptions;
 use weir_driver::{QueuePair, TransportError};
 use weir_node::config::{ConfigError, DeviceConfig};
+use weir_node::flash::FlashFigures;
 use weir_node::local::{Local, LocalError, LocalTenant};
 use weir_node::target::Target;
 use weir_sys::reactor::now;
@@ -34,7 +35,7 @@ pub struct Outcome {
     /// What went wrong first, and in which job.
     pub trouble: Option<(usize, String)>,
     /// The drive's own figures.
-    pub device: Option<DriveStats>,
+    pub device: Option<DriveFigures>,
 }
 
 /// Why a run ended early.
@@ -82,7 +83,10 @@ impl From<WorkloadError> for BenchError {
 type Lane = (Box<dyn QueuePair + Send>, Worker);
 
 /// What a thread hands back.
-type Finished = Result<(Vec<Worker>, Option<DriveStats>), BenchError>;
+type Finished = Result<(Vec<Worker>, Option<DriveFigures>), BenchError>;
+
+/// A local drive's, and its flash's.
+type DriveFigures = (DriveStats, Option<FlashFigures>);
 
 /// Runs all jobs to their ends.
 ///
@@ -220,7 +224,7 @@ fn serve_local(run: &Run, config: &DeviceConfig, progress: &[Arc<Progress>]) -> 
         workers.push(worker(run, place, &mut pair, origin, progress[client].clone())?);
     }
     turn_local(&mut local, &mut workers)?;
-    Ok((workers, Some(local.stats())))
+    Ok((workers, Some((local.stats(), local.flash(now())))))
 }
 
 /// The loop of a local drive: all fill, the drive runs once, all reap.

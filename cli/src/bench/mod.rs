@@ -74,13 +74,13 @@ fn summarize(run: &Run, outcome: &lanes::Outcome) -> Report {
     }
     let total =
         JobResult { name: "total".to_string(), class: None, summary: all.summary(run.time), series: all.series() };
-    let device = outcome.device.as_ref().map(|stats| DeviceReport {
+    let device = outcome.device.as_ref().map(|(stats, flash)| DeviceReport {
         slots: stats.slots,
         reads: stats.work.reads,
         writes: stats.work.writes,
         read_bytes: stats.work.read_bytes,
         write_bytes: stats.work.write_bytes,
-        flash: None,
+        flash: flash.clone().map(Into::into),
     });
     Report { jobs, tenants: Vec::new(), total, device, run: None }
 }

@@ -48,6 +48,7 @@ pub(super) fn text(status: &Status) -> String {
     let tenants: Vec<_> = status.tenants.iter().map(|t| (t.name.as_str(), &t.io)).collect();
     gauges(&mut out, status);
     timing(&mut out, status);
+    flash(&mut out, status);
     let names = ["weir_device_commands_total", "weir_device_bytes_total", "weir_device_errors_total"];
     io(&mut out, names, "device", &devices);
     let names = ["weir_tenant_commands_total", "weir_tenant_bytes_total", "weir_tenant_errors_total"];
@@ -105,6 +106,44 @@ fn timing(out: &mut String, status: &Status) {
     let mut family = Family::new(out, "weir_device_overloaded_seconds_total", "counter", help);
     for (name, t) in &drives {
         family.sample(&[("device", name)], t.overloaded_s);
+    }
+}
+
+/// Of the drives with flash inside.
+fn flash(out: &mut String, status: &Status) {
+    let drives: Vec<_> = status.devices.iter().filter_map(|d| Some((d.name.as_str(), d.flash.as_ref()?))).collect();
+    let help = "Bytes programmed over bytes written by the host.";
+    let mut family = Family::new(out, "weir_flash_write_amplification", "gauge", help);
+    for (name, f) in &drives {
+        family.sample(&[("device", name)], f.write_amplification);
+    }
+    let help = "Units of 4 KiB moved by garbage collection.";
+    let mut family = Family::new(out, "weir_flash_gc_moved_units_total", "counter", help);
+    for (name, f) in &drives {
+        family.sample(&[("device", name)], f.gc.moved_units);
+    }
+    let mut family = Family::new(out, "weir_flash_gc_victims_total", "counter", "Blocks collected.");
+    for (name, f) in &drives {
+        family.sample(&[("device", name)], f.gc.victims);
+    }
+    let mut family = Family::new(out, "weir_flash_erases_total", "counter", "Blocks erased.");
+    for (name, f) in &drives {
+        family.sample(&[("device", name)], f.erases);
+    }
+    let mut family = Family::new(out, "weir_flash_block_erases", "gauge", "Erases of the blocks.");
+    for (name, f) in &drives {
+        family.sample(&[("device", name), ("block", "least")], f.wear.min);
+        family.sample(&[("device", name), ("block", "mean")], f.wear.mean);
+        family.sample(&[("device", name), ("block", "most")], f.wear.max);
+    }
+    let help = "The part of the time since counting began in which a die or a channel was busy.";
+    let mut family = Family::new(out, "weir_flash_busy_ratio", "gauge", help);
+    for (name, f) in &drives {
+        for (kind, parts) in [("die", &f.utilisation.dies), ("channel", &f.utilisation.channels)] {
+            for (i, part) in parts.iter().enumerate() {
+                family.sample(&[("device", name), (kind, &i.to_string())], part);
+            }
+        }
     }
 }
 

@@ -10,6 +10,7 @@
 //! [`openapi`] describes every route; a test holds the two together.
 
 mod control;
+mod flash;
 mod metrics;
 pub mod openapi;
 mod routes;
@@ -21,6 +22,7 @@ mod types;
 mod tests;
 
 pub use control::{Control, Refusal};
+pub use flash::{FlashStatus, GcStatus, HandleStatus, UtilisationStatus, WearStatus};
 pub use routes::router;
 pub use server::{Bound, Running};
 pub use timing::{Bucket, CompletionError, DeviceStats, Quantiles, Timing, TimingState};

@@ -231,6 +231,7 @@ fn schemas() -> Value {
         ]),
         "Device": device(),
         "Timing": timing(),
+        "Flash": flash(),
         "DeviceStats": device_stats(),
         "CompletionError": completion_error(),
         "Quantiles": object(&[
@@ -302,6 +303,7 @@ fn device() -> Value {
         ("io", reference("Counters")),
         ("fault?", text("What has broken its media first; absent while all is well.")),
         ("timing?", reference("Timing")),
+        ("flash?", reference("Flash")),
         ("clients", array("Client")),
     ])
 }
@@ -331,6 +333,62 @@ fn device_stats() -> Value {
         ("core_wait_s?", real("For how many seconds its thread has been ready to run without a core.")),
         ("timing?", reference("Timing")),
         ("completion_error?", reference("CompletionError")),
+        ("flash?", reference("Flash")),
+    ])
+}
+
+fn flash() -> Value {
+    let parts = |what: &str| json!({ "type": "array", "items": real(what) });
+    object(&[
+        ("capacity_bytes", number("Bytes offered.")),
+        ("over_provisioning", real("Flash beyond them, as a part of them.")),
+        ("write_amplification", real("Bytes programmed over bytes written by the host.")),
+        (
+            "gc",
+            object(&[
+                ("victims", number("Blocks collected.")),
+                ("page_reads", number("Pages read.")),
+                ("page_programs", number("Pages programmed.")),
+                ("moved_units", number("Units of 4 KiB moved.")),
+                ("folded_units", number("Of these, out of pseudo-SLC blocks.")),
+                ("wear_levelled_units", number("Of these, for static wear levelling.")),
+                ("urgent", number("Times that a write had to wait for it.")),
+            ]),
+        ),
+        ("erases", number("Blocks erased.")),
+        (
+            "wear",
+            object(&[
+                ("min", number("Erases of the least worn block.")),
+                ("mean", real("Of the average block.")),
+                ("max", number("Of the most worn block.")),
+            ]),
+        ),
+        (
+            "handles?",
+            json!({ "type": "array", "items": object(&[
+                ("written_units", number("Units of 4 KiB programmed for the host through this placement handle.")),
+                ("moved_units", number("Units moved by collection out of blocks that hold its data alone.")),
+                ("reclaim_units", number("Reclaim units that were filled or left.")),
+            ]) }),
+        ),
+        ("page_reads", number("Pages read for the host.")),
+        ("page_programs", number("Pages programmed for the host.")),
+        ("padding_units", number("Units that stayed empty in them.")),
+        ("unmapped_reads", number("Units read that have no contents.")),
+        ("buffer_read_hits", number("Units read that the write buffer had.")),
+        ("buffer_write_hits", number("Units written whose version before it still had.")),
+        ("buffer_waits", number("Units that waited for room in it.")),
+        ("map_hits", number("Look-ups that the map cache had.")),
+        ("map_misses", number("Look-ups that it had not.")),
+        ("refused", number("Writes refused because the drive is worn out.")),
+        (
+            "utilisation",
+            object(&[
+                ("dies", parts("The part of the time in which the die was busy.")),
+                ("channels", parts("The part of the time in which the channel was busy.")),
+            ]),
+        ),
     ])
 }
 

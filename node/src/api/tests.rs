@@ -62,6 +62,7 @@ impl Fake {
             io: Counters::default(),
             fault: None,
             timing: Some(self.timing()),
+            flash: Some(flash()),
             clients: Vec::new(),
         }
     }
@@ -80,6 +81,17 @@ impl Fake {
             overloads: 2,
             overloaded_s: 40.0,
         }
+    }
+}
+
+fn flash() -> FlashStatus {
+    FlashStatus {
+        write_amplification: 1.5,
+        erases: 7,
+        gc: GcStatus { victims: 3, moved_units: 9, ..GcStatus::default() },
+        wear: WearStatus { min: 1, mean: 2.5, max: 4 },
+        utilisation: UtilisationStatus { dies: vec![0.25, 0.5], channels: vec![0.125] },
+        ..FlashStatus::default()
     }
 }
 
@@ -139,6 +151,7 @@ impl Control for Fake {
             core_wait_s: Some(0.25),
             timing: Some(lateness.summary(Nanos(1)).into()),
             completion_error: Some(CompletionError::new(&lateness, Nanos::from_secs(2))),
+            flash: Some(flash()),
         })
     }
 
@@ -426,6 +439,11 @@ fn metrics_are_prometheus_text() {
         "weir_device_late_completions_total{device=\"ssd0\",over=\"20us\",time=\"net\"} 290",
         "weir_device_overloaded{device=\"ssd0\"} 1",
         "weir_device_overloaded_seconds_total{device=\"ssd0\"} 40",
+        "weir_flash_write_amplification{device=\"ssd0\"} 1.5",
+        "weir_flash_gc_moved_units_total{device=\"ssd0\"} 9",
+        "weir_flash_block_erases{device=\"ssd0\",block=\"mean\"} 2.5",
+        "weir_flash_busy_ratio{device=\"ssd0\",die=\"1\"} 0.5",
+        "weir_flash_busy_ratio{device=\"ssd0\",channel=\"0\"} 0.125",
         "weir_tenant_commands_total{tenant=\"gold\",op=\"write\"} 2",
         "weir_tenant_bytes_total{tenant=\"sil\\\"ver\",op=\"read\"} 4",
         "weir_tenant_errors_total{tenant=\"gold\"} 6",

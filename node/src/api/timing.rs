@@ -1,5 +1,6 @@
 //! How well a drive keeps its modelled times, as the API says it.
 
+use super::flash::FlashStatus;
 use crate::lateness::{Lateness, Standing, Summary};
 use serde::{Deserialize, Serialize};
 use weir_units::Nanos;
@@ -92,6 +93,9 @@ pub struct DeviceStats {
     /// Absent as well.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub completion_error: Option<CompletionError>,
+    /// What its flash did; absent where it has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flash: Option<FlashStatus>,
 }
 
 /// Actual minus modelled completion time.

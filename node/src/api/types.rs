@@ -1,5 +1,6 @@
 //! The JSON of the API.
 
+use super::flash::FlashStatus;
 use super::timing::Timing;
 use crate::config::{Arbitration, ClassFrom, Cost, Mechanism, Shares};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -155,6 +156,9 @@ pub struct DeviceStatus {
     /// How well it keeps its modelled times; absent before it has completed a command that has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timing: Option<Timing>,
+    /// What its flash did; absent where it has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flash: Option<FlashStatus>,
     /// Who is connected.
     #[serde(default)]
     pub clients: Vec<ClientStatus>,

@@ -440,13 +440,14 @@ impl PageFtl {
 
     /// Erases of the blocks that are not bad.
     pub fn wear_spread(&self) -> WearSpread {
-        let alive = || self.map.erases.iter().zip(&self.bad).filter(|(_, bad)| !**bad).map(|(e, _)| *e);
-        let (sum, count) = alive().fold((0u64, 0u64), |(s, c), e| (s + u64::from(e), c + 1));
-        WearSpread {
-            min: alive().min().unwrap_or(0),
-            mean: if count == 0 { 0.0 } else { sum as f64 / count as f64 },
-            max: alive().max().unwrap_or(0),
+        let alive = self.map.erases.iter().zip(&self.bad).filter(|(_, bad)| !**bad).map(|(e, _)| *e);
+        let (mut sum, mut count, mut min, mut max) = (0u64, 0u64, u32::MAX, 0);
+        for erases in alive {
+            (sum, count) = (sum + u64::from(erases), count + 1);
+            (min, max) = (erases.min(min), erases.max(max));
         }
+        let mean = if count == 0 { 0.0 } else { sum as f64 / count as f64 };
+        WearSpread { min: if count == 0 { 0 } else { min }, mean, max }
     }
 
     /// More work for the books of the map cache, after `found` units in the scratch list have moved.
