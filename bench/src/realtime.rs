@@ -52,7 +52,8 @@ pub fn measure(setup: &Setup) -> Result<Report, BenchError> {
             setup.capacity
         ),
         format!(
-            "4 KiB random reads of weir bench on core {c} as a Poisson process of the rate, with at most twice the mean in flight"
+            "4 KiB random reads of weir bench on core {c} as a Poisson process of the rate, at most twice the mean in flight; a client \
+             without a core does not catch up"
         ),
         format!("bare: a loop on core {s} that does nothing but spin on the clock for deadlines of the same process"),
         decision::method(setup),
@@ -150,7 +151,7 @@ fn in_flight(rate: u64) -> u64 {
 /// The drive at a rate.
 fn weir_at(setup: &Setup, weir: &Weir, rate: u64, found: &mut Found) -> Result<(), BenchError> {
     stats(setup, weir, true)?;
-    let job = format!("name=a,rate={rate},arrival=poisson,qd={}", in_flight(rate));
+    let job = format!("name=a,rate={rate},arrival=poisson-drop,qd={}", in_flight(rate));
     found.achieved.push(client::run(setup, &weir.vhost, &["--job", &job])?.iops);
     let json = stats(setup, weir, false)?;
     let number = |value: &serde_json::Value| {

@@ -17,8 +17,10 @@ Examples:
   weir bench 'nvme-tcp://127.0.0.1:4420/nqn.2026-11.io.weir:n1:ssd0?ns=1' --rw randrw:70 --qd 32
   weir bench vhost-user:/run/weir/gold.sock --rw randwrite --verify crc32c --size 64MiB
 
-Keys of --job: name, class, rw, bs, qd, rate (20k requests or 500MB/s), arrival (fixed or poisson), zipf (0.99) or hot
-(80/20: 80 % of the requests to the first 20 %), start, time, jobs, region (SIZE or OFFSET+SIZE), host (NQN), target; what a job leaves out is as the options say. All jobs run side by side.
+Keys of --job: name, class, rw, bs, qd, rate (20k requests or 500MB/s), arrival (fixed, poisson, or poisson-drop:
+what a late client missed is left out, not caught up), zipf (0.99) or hot (80/20: 80 % of the requests to the first 20 %),
+start, time, jobs, region (SIZE or OFFSET+SIZE), host (NQN), target; what a job leaves out is as the options say. All jobs
+run side by side.
 
 A rate makes a job open-loop: latencies then count from when a request was due. At a depth above 1 a latency ends
 with the batch in which its request was found done.")]

@@ -185,6 +185,9 @@ impl Worker {
     }
 
     fn issue_with_care<Q: QueuePair>(&mut self, pair: &mut Q, now: Nanos) -> Result<(), TransportError> {
+        if let Some(pacer) = &mut self.pacer {
+            pacer.look(now);
+        }
         while !self.free.is_empty() {
             let due = self.pacer.as_ref().map_or(now, Pacer::due);
             if due > now {

@@ -112,6 +112,7 @@ impl Generator {
         job.rate.map(|rate| match job.arrival {
             Arrival::Fixed => Pacer::new(rate, start),
             Arrival::Poisson => Pacer::poisson(rate, start, self.seed ^ 0xa076_1d64_78bd_642f),
+            Arrival::PoissonDrop => Pacer::poisson_drop(rate, start, self.seed ^ 0xa076_1d64_78bd_642f),
         })
     }
 

@@ -437,7 +437,7 @@ mod tests {
             ("rate=5MB", "rate: \"5MB\" is neither"),
             ("rate=9999999M", "more than one request a nanosecond"),
             ("rate=2TiB/s", "more than 1TiB/s"),
-            ("arrival=bursty", "arrival: \"bursty\" is neither fixed nor poisson"),
+            ("arrival=bursty", "arrival: \"bursty\" is none of fixed, poisson, poisson-drop"),
             ("zipf=0", "zipf: \"0\" is not a number"),
             ("hot=80", "hot: \"80\" is not REQUESTS/SPACE"),
             ("start=10", "start: \"10\" is not a time"),

@@ -17,16 +17,20 @@ pub enum Arrival {
     Fixed,
     /// As a Poisson process: gaps are exponentially distributed with the rate's mean.
     Poisson,
+    /// The same, of a client that does not catch up: what it could not send in time, because it had no core itself, is left
+    /// out. Who measures how exactly a drive keeps its times needs that; a latency measured so leaves out what hurts most.
+    PoissonDrop,
 }
 
-/// `fixed` or `poisson`.
+/// `fixed`, `poisson` or `poisson-drop`.
 impl FromStr for Arrival {
     type Err = JobError;
     fn from_str(s: &str) -> Result<Self, JobError> {
         match s {
             "fixed" => Ok(Arrival::Fixed),
             "poisson" => Ok(Arrival::Poisson),
-            _ => Err(JobError::new(format!("arrival: \"{s}\" is neither fixed nor poisson"))),
+            "poisson-drop" => Ok(Arrival::PoissonDrop),
+            _ => Err(JobError::new(format!("arrival: \"{s}\" is none of fixed, poisson, poisson-drop"))),
         }
     }
 }
@@ -39,7 +43,12 @@ pub struct Pacer {
     bytes: bool,
     due: Nanos,
     gap: Gap,
+    /// Whether what could not be sent in time is left out.
+    drops: bool,
 }
+
+/// How late a request may leave where others are left out: what a turn of a client takes.
+const IN_TIME: Nanos = Nanos::from_micros(5);
 
 #[derive(Clone, Debug)]
 enum Gap {
@@ -58,7 +67,7 @@ impl Pacer {
         };
         // As much as `Rate` itself permits: sums below then fit their words.
         let per_second = per_second.clamp(1, 1 << 40);
-        Pacer { per_second, bytes, due: start, gap: Gap::Even { rest: 0 } }
+        Pacer { per_second, bytes, due: start, gap: Gap::Even { rest: 0 }, drops: false }
     }
 
     /// A Poisson process of that mean rate from `start` on.
@@ -70,6 +79,21 @@ impl Pacer {
             pacer.advance(0);
         }
         pacer
+    }
+
+    /// The same, of a client that does not catch up ([`Arrival::PoissonDrop`]).
+    pub fn poisson_drop(rate: Rate, start: Nanos, seed: u64) -> Self {
+        Pacer { drops: true, ..Pacer::poisson(rate, start, seed) }
+    }
+
+    /// It is `now`: leaves out what should have left before, where the client does not catch up. A Poisson process has no memory,
+    /// so that what comes then is one as well.
+    #[inline]
+    pub fn look(&mut self, now: Nanos) {
+        if self.drops && self.due.saturating_add(IN_TIME) < now {
+            self.due = now;
+            self.advance(if self.bytes { 4096 } else { 0 });
+        }
     }
 
     /// When the next request is due.
@@ -143,6 +167,20 @@ mod tests {
             assert!((square / f64::from(n) / (mean * mean) - 2.0).abs() < 0.05, "{square}");
             assert!((f64::from(short) / f64::from(n) - 0.5).abs() < 0.005, "{short}");
         }
+    }
+
+    #[test]
+    fn who_drops_does_not_catch_up() {
+        let mut p = Pacer::poisson_drop(Rate::Iops(100_000), Nanos(0), 9);
+        let first = p.due();
+        p.look(first.saturating_add(IN_TIME));
+        assert_eq!(p.due(), first, "in time");
+        let late = Nanos::from_millis(7);
+        p.look(late);
+        assert!(p.due() >= late && p.due() < Nanos::from_millis(8), "{:?}", p.due());
+        let mut patient = Pacer::poisson(Rate::Iops(100_000), Nanos(0), 9);
+        patient.look(late);
+        assert_eq!(patient.due(), first, "catches up");
     }
 
     #[test]
