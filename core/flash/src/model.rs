@@ -189,8 +189,9 @@ pub(crate) fn small(geometry: Geometry, over_provisioning: f64) -> Config {
 }
 
 fn ftls() -> impl Strategy<Value = FtlConfig> {
-    let gc = (select(Victim::ALL), 1..4u32, select(GcMode::ALL), 1..3u32)
-        .prop_map(|(victim, choices, mode, start)| GcConfig { victim, choices, mode, start, hard: 1 });
+    let gc = (select(Victim::ALL), 1..4u32, select(GcMode::ALL), 1..4u32, 1..4u32).prop_map(
+        |(victim, choices, mode, start, hard)| GcConfig { victim, choices, mode, start, hard: hard.min(start) },
+    );
     let wear = (select(Wear::ALL), 0..4u32, select(&[0u32, 0, 40][..]), select(&[0u32, 0, 2_000][..]));
     let wear = wear.prop_map(|(p, gap, endurance, failures)| WearConfig { policy: p, gap, endurance, failures });
     let slc = (select(&[0u32, 0, 2][..]), select(Fold::ALL)).prop_map(|(blocks, fold)| SlcConfig { blocks, fold });
