@@ -12,7 +12,7 @@ use super::value::Value;
 use std::path::Path;
 use std::str::FromStr;
 use weir_flash::{
-    Config, Geometry, Levels, Precondition, Preset, Timing, UNIT, UnknownName, Variability, Wire, cell_times,
+    Config, GcMode, Geometry, Levels, Precondition, Preset, Timing, UNIT, UnknownName, Variability, Wire, cell_times,
 };
 use weir_units::{Bytes, Nanos, parse};
 
@@ -347,6 +347,10 @@ fn translation(keys: &Keys<'_, '_>, config: &mut Config) {
     keys.count("gc_choices", &mut ftl.gc.choices);
     keys.count("gc_start", &mut ftl.gc.start);
     keys.count("gc_hard", &mut ftl.gc.hard);
+    if ftl.gc.mode == GcMode::Preemptive && !keys.has("gc_start") {
+        // Between the two it goes on in pieces; at the same block every collection would be a forced one.
+        ftl.gc.start = ftl.gc.start.max(ftl.gc.hard + 1);
+    }
     keys.put("streams", &mut ftl.streams, |v| Ok(integer(1..=16)(v)? as u8));
     keys.put("separation", &mut ftl.separation, named);
     keys.put("wear", &mut ftl.wear.policy, named);

@@ -37,6 +37,19 @@ fn a_drive_is_flash_by_its_kind_its_profile_or_its_table() {
 }
 
 #[test]
+fn preemptive_collection_has_room_to_go_on_in_pieces() {
+    for (keys, thresholds) in [
+        ("", (1, 1)),
+        ("gc = \"preemptive\"", (2, 1)),
+        ("gc = \"preemptive\"\ngc_hard = 2", (3, 2)),
+        ("gc = \"preemptive\"\ngc_start = 1", (1, 1)),
+    ] {
+        let gc = flash(&format!("[[device]]\nkind = \"flash\"\n{keys}\n")).config.ftl.gc;
+        assert_eq!((gc.start, gc.hard), thresholds, "{keys}");
+    }
+}
+
+#[test]
 fn keys_stand_in_the_table_or_in_the_device() {
     let table = "[[device]]\n[device.flash]\ncell = \"mlc\"\nvictim = \"d-choice\"\nread = [\"50us\", \"60us\"]\nbuffer = \"1MiB\"\n";
     let inside = flash(table);
