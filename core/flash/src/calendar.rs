@@ -11,8 +11,8 @@
 //!   |--###----#####---##------##########        intervals: disjoint, sorted, merged where they touch
 //!                    ^ the first hole after `at` that is long enough
 //! ```
-//! A booking after all others, the usual case, costs O(1). Otherwise it is a walk back over the intervals that end after
-//! `at`; a saturated bus merges into a few of them. There are at most [`Calendar::INTERVALS`]: beyond that the oldest
+//! A booking after all others costs O(1). Otherwise it is looked for among the newest intervals, a window at a time, back over
+//! those that end after `at`; a saturated bus merges into a few of them. There are at most [`Calendar::INTERVALS`]: beyond that the oldest
 //! are forgotten if they are over (and nothing may be booked before their end any more, `floor`), else the smallest hole
 //! is closed. Either way a booking may come later than it could, but two never overlap, and none later than the end of all.
 //! Holes shorter than the `grain`, the shortest booking that is usual, are closed at once: they only lengthen the walk.
