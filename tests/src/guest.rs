@@ -6,6 +6,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use crate::harness::{Context, Env};
+use crate::node::NQN;
 use crate::process::{Process, until};
 
 /// How to boot.
@@ -133,6 +134,18 @@ dd if=/dev/urandom of=/tmp/a bs=1M count=4 2>/dev/null
 dd if=/tmp/a of={device} bs=1M seek=100 oflag=direct 2>/dev/null
 dd if={device} bs=1M skip=100 count=4 iflag=direct 2>/dev/null | cmp - /tmp/a
 echo "grown and verified"
+"#
+    )
+}
+
+/// Connects to the drive that a node serves on this port of the machine outside, and waits for its namespace, `/dev/nvme0n1`.
+pub fn connect_script(port: u16, options: &str) -> String {
+    format!(
+        r#"
+nvme connect -t tcp -a 10.0.2.2 -s {port} -n {NQN} {options}
+i=0; while ! [ -b /dev/nvme0n1 ]; do
+  i=$((i + 1)); [ $i -lt 100 ] || {{ echo "no namespace appears"; dmesg | tail; exit 1; }}; sleep 0.1
+done
 "#
     )
 }

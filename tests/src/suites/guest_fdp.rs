@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::test;
-use crate::guest::{Guest, json, section};
+use crate::guest::{Guest, connect_script, json, section};
 use crate::harness::{Env, Outcome, Test, ensure};
 use crate::node::{NQN, Setup, with_node};
 
@@ -46,15 +46,7 @@ dmesg | grep -iE 'nvme.*(timeout|reset)' || true
 
 fn handles(env: &Env) -> Outcome {
     with_node(env, &Setup::default().device(FLASH), |node| {
-        let connect = format!(
-            r#"
-nvme connect -t tcp -a 10.0.2.2 -s {port} -n {NQN} -i 1
-i=0; while ! [ -b /dev/nvme0n1 ]; do
-  i=$((i + 1)); [ $i -lt 100 ] || {{ echo "no namespace appears"; dmesg | tail; exit 1; }}; sleep 0.1
-done
-"#,
-            port = node.port
-        );
+        let connect = connect_script(node.port, "-i 1");
         let script = connect + SCRIPT + "\nnvme disconnect -n " + NQN + "\nsection end\n";
         let guest = Guest { cpus: 2, net: true, qemu: &[], limit: if env.full { 400 } else { 240 } };
         let out = guest.run(env, &script)?;

@@ -1,7 +1,7 @@
 //! A stock Linux host with nvme-cli and a drive that shows its flash by physical addresses, over NVMe/TCP.
 
 use super::test;
-use crate::guest::{Guest, section};
+use crate::guest::{Guest, connect_script, section};
 use crate::harness::{Env, Outcome, Test, ensure};
 use crate::node::{NQN, Node, Setup, with_node};
 
@@ -77,15 +77,7 @@ fn open_channel(env: &Env) -> Outcome {
 }
 
 fn boot(env: &Env, node: &Node) -> Result<String, String> {
-    let connect = format!(
-        r#"
-nvme connect -t tcp -a 10.0.2.2 -s {port} -n {NQN} -i 2
-i=0; while ! [ -b /dev/nvme0n1 ]; do
-  i=$((i + 1)); [ $i -lt 100 ] || {{ echo "no namespace appears"; dmesg | tail; exit 1; }}; sleep 0.1
-done
-"#,
-        port = node.port
-    );
+    let connect = connect_script(node.port, "-i 2");
     let script = connect + SCRIPT + "\nnvme disconnect -n " + NQN + "\nsection end\n";
     Guest { cpus: 2, net: true, qemu: &[], limit: 240 }.run(env, &script)
 }

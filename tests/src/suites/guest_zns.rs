@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::{long, test};
-use crate::guest::{Guest, json, section};
+use crate::guest::{Guest, connect_script, json, section};
 use crate::harness::{Env, Outcome, Test, ensure};
 use crate::node::{NQN, Node, Setup, with_node};
 
@@ -21,23 +21,18 @@ pub fn tests() -> Vec<Test> {
 const ZONED: &str = "zone_size = \"16MiB\", zone_capacity = \"12MiB\", max_open = 4, max_active = 6, zrwa = \"64KiB\", \
                      descriptor_extension = 64";
 
-fn boot(env: &Env, node: &Node, script: &str) -> Result<String, String> {
-    let connect = format!(
-        r#"
-nvme connect -t tcp -a 10.0.2.2 -s {port} -n {NQN} -i 2
-i=0; while ! [ -b /dev/nvme0n1 ]; do
-  i=$((i + 1)); [ $i -lt 100 ] || {{ echo "no namespace appears"; dmesg | tail; exit 1; }}; sleep 0.1
-done
+const PRELUDE: &str = r#"
 N=/dev/nvme0n1; Q=/sys/block/nvme0n1/queue
-refused() {{ # refused WHAT COMMAND...: it must fail, and say so
+refused() { # refused WHAT COMMAND...: it must fail, and say so
   what=$1; shift
   if "$@" >/tmp/refused 2>&1; then echo "$* succeeds"; exit 1; fi
-  grep -qi "$what" /tmp/refused || {{ echo "$*: not $what:"; cat /tmp/refused; exit 1; }}
-}}
-"#,
-        port = node.port
-    );
-    let script = connect + script + "\nnvme disconnect -n " + NQN + "\nsection end\n";
+  grep -qi "$what" /tmp/refused || { echo "$*: not $what:"; cat /tmp/refused; exit 1; }
+}
+"#;
+
+fn boot(env: &Env, node: &Node, script: &str) -> Result<String, String> {
+    let connect = connect_script(node.port, "-i 2");
+    let script = connect + PRELUDE + script + "\nnvme disconnect -n " + NQN + "\nsection end\n";
     Guest { cpus: 2, net: true, qemu: &[], limit: if env.full { 400 } else { 240 } }.run(env, &script)
 }
 

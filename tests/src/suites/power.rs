@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use super::{long, test};
 use crate::bench::bench;
-use crate::guest::Guest;
+use crate::guest::{Guest, connect_script};
 use crate::harness::{Context, Env, Outcome, Test, ensure};
-use crate::node::{NQN, Node, Setup, host_nqn, with_node};
+use crate::node::{Node, Setup, host_nqn, with_node};
 use crate::process::until;
 use crate::raw::nvme_tcp::{Data, Host, capsule, io, kind, sqe};
 
@@ -206,15 +206,7 @@ fn cut(env: &Env) -> Outcome {
 /// Files that were synced, and others, are written while the power goes; then the host is another one.
 fn ext4(env: &Env) -> Outcome {
     with_node(env, &Setup::default().device(FLASH), |node| {
-        let connect = format!(
-            r#"
-nvme connect -t tcp -a 10.0.2.2 -s {} -n {NQN} -i 2 -c 60
-i=0; while ! [ -b /dev/nvme0n1 ]; do
-  i=$((i + 1)); [ $i -lt 100 ] || {{ echo "no namespace appears"; dmesg | tail; exit 1; }}; sleep 0.1
-done
-"#,
-            node.port
-        );
+        let connect = connect_script(node.port, "-i 2 -c 60");
         let guest = Guest { cpus: 2, net: true, qemu: &[], limit: 150 };
         let dir = env.folder()?;
         let mut first = guest.start(env, &dir, &(connect.clone() + WORKLOAD))?;
