@@ -23,7 +23,7 @@ extern crate std;
 mod generator;
 mod histogram;
 mod job;
-mod math;
+pub mod math;
 mod pace;
 mod report;
 mod rng;

@@ -1,0 +1,88 @@
+//! The model against what is known.
+
+use crate::equations::{Round, of_rate, of_share};
+use crate::{Demand, Drive, Setting, Tenant, forecast, shares};
+use alloc::vec::Vec;
+use weir_arbiter::Mechanism;
+use weir_units::{Class, Nanos};
+use weir_workload::Job;
+
+fn tenant(text: &str) -> Tenant {
+    let job = Job::parse(text, &Job::default()).expect("a job");
+    Tenant::new(&job.name, job.class.unwrap_or(Class::Medium), Demand::of(&job))
+}
+
+fn tenants(texts: &[&str]) -> Vec<Tenant> {
+    texts.iter().map(|t| tenant(t)).collect()
+}
+
+fn drive() -> Drive {
+    Drive::fixed(Nanos::from_micros(100), 64, 4 << 20)
+}
+
+fn near(got: f64, want: f64, within: f64) {
+    assert!((got / want - 1.0).abs() <= within, "{got} instead of {want}");
+}
+
+#[test]
+fn the_two_readings_of_utilisation() {
+    let weights = [128.0, 64.0, 32.0];
+    let (mut first, mut second): (f64, f64) = (0.0, 0.0);
+    for step in 0..=100 {
+        let low = f64::from(step) / 100.0 / 7.0;
+        // High and medium never run out and share what low leaves by their weights.
+        let truth = (1.0 - low) * 128.0 / 192.0;
+        let high = |rho| Round { weights, utilisation: [1.0, 1.0, rho] }.throughput(Class::High, 1.0, f64::INFINITY);
+        first = first.max((high(of_rate(low, 1.0)) / truth - 1.0).abs());
+        second = second.max((high(of_share(low, 1.0, weights, Class::Low)) / truth - 1.0).abs());
+    }
+    assert!((0.139..0.141).contains(&first), "λ/γ: {first}");
+    assert!((0.005..0.006).contains(&second), "of its own share: {second}");
+}
+
+#[test]
+fn the_paper_s_constants_do_not_belong_together() {
+    // Figure 7: γ = 240 k, a/p = 81 µs.
+    near(240e3 * 81e-6, 19.44, 1e-9);
+}
+
+#[test]
+fn equation_3_is_little_s_law() {
+    let round = Round { weights: [32.0, 16.0, 8.0], utilisation: [1.0; 3] };
+    let rate = round.throughput(Class::High, 640e3, f64::INFINITY);
+    near(round.latency(Class::High, 128.0, 64.0, 100e-6), 128.0 / rate, 1e-12);
+}
+
+#[test]
+fn backlogged_classes_share_by_their_weights() {
+    let jobs = tenants(&["name=h,class=high,qd=128", "name=m,class=medium,qd=128", "name=l,class=low,qd=128"]);
+    for mechanism in [Mechanism::Wrr, Mechanism::Drr] {
+        let flow = shares(&drive(), &Setting::new(mechanism), &jobs);
+        for (rate, weight) in flow.rates.iter().zip([32.0, 16.0, 8.0]) {
+            near(*rate, 640e3 * weight / 56.0, 1e-6);
+        }
+    }
+    let flow = shares(&drive(), &Setting::new(Mechanism::Rr), &jobs);
+    near(flow.rates[0], flow.rates[2], 1e-9);
+}
+
+#[test]
+fn what_one_leaves_the_others_get() {
+    let jobs = tenants(&["name=h,class=high,qd=128", "name=m,class=medium,qd=128", "name=l,class=low,rate=40k,qd=64"]);
+    let forecast = forecast(&drive(), &Setting::new(Mechanism::Wrr), &jobs);
+    let got: Vec<f64> = forecast.tenants.iter().map(|t| t.iops).collect();
+    near(got[0], 400e3, 1e-6);
+    near(got[1], 200e3, 1e-6);
+    near(got[2], 40e3, 1e-6);
+    assert_eq!([0, 1, 2].map(|i: usize| forecast.tenants[i].limited), [true, true, false]);
+    near(forecast.tenants[2].guaranteed, 640e3 / 7.0, 1e-6);
+}
+
+#[test]
+fn bytes_are_shared_whatever_the_sizes() {
+    let jobs = tenants(&["name=h,class=high,bs=4KiB,qd=256", "name=l,class=low,bs=64KiB,qd=128"]);
+    let flow = shares(&drive(), &Setting::new(Mechanism::Drr), &jobs);
+    near(flow.rates[0] * 4096.0 / (flow.rates[1] * 65536.0), 4.0, 1e-6);
+    let flow = shares(&drive(), &Setting::new(Mechanism::Wrr), &jobs);
+    near(flow.rates[0] / flow.rates[1], 4.0, 1e-6);
+}
