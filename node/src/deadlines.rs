@@ -2,7 +2,8 @@
 //! to its host is measured.
 //!
 //! Moving many bytes takes time: 128 KiB are 10 to 25 µs. So the machine emits large commands early by what that takes
-//! ([`Subsystem::set_lead`]), and their completions are held until they are due.
+//! ([`Subsystem::set_lead`]), and their completions are held until they are due. Media that take a time of their own get every
+//! command when it begins ([`Subsystem::set_early`]): it completes when it is due and its I/O is done.
 
 use crate::lateness::{Lateness, Summary};
 use std::cmp::Reverse;
@@ -62,16 +63,13 @@ impl Deadlines {
         }
     }
 
-    /// Completes what was held until `now`; true if there was anything.
+    /// The next of what was held until `now`, to be [completed](Self::complete).
     #[inline]
-    pub fn release<H: Host>(&mut self, now: Nanos, machine: &mut Subsystem, host: &mut H, none: &mut Effects) -> bool {
-        let mut any = false;
-        while self.next().is_some_and(|due| due <= now) {
-            let Some(Reverse((_, slot, status))) = self.held.pop() else { break };
-            self.complete((now, SlotId(slot), Status::from_field(status)), machine, host, none);
-            any = true;
+    pub fn release(&mut self, now: Nanos) -> Option<(SlotId, Status)> {
+        if self.next().is_none_or(|due| due > now) {
+            return None;
         }
-        any
+        self.held.pop().map(|Reverse((_, slot, status))| (SlotId(slot), Status::from_field(status)))
     }
 
     /// When something that is held is due.

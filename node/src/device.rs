@@ -2,6 +2,7 @@
 
 mod drives;
 mod power;
+mod store;
 
 pub use drives::Drives;
 pub use power::{PowerCut, PowerReply};
@@ -13,15 +14,15 @@ use crate::flash::FlashService;
 use crate::lateness::LATE;
 use crate::remote::Remote;
 use crate::target;
-use crate::transfer;
 use crate::undo::Undo;
 use power::Down;
 use std::collections::VecDeque;
 use std::fmt;
 use std::path::Path;
+use store::serve;
 use weir_controller::{
-    Config as MachineConfig, Data, Effect, Effects, Event, Host, Io, NamespaceConfig, Op, OpenChannelSet, Owner,
-    SlotId, Subsystem,
+    Config as MachineConfig, Effect, Effects, Event, Host, Io, NamespaceConfig, Op, OpenChannelSet, Owner, SlotId,
+    Subsystem,
 };
 use weir_driver::TransportError;
 use weir_flash::OpenChannelConfig;
@@ -143,6 +144,7 @@ impl Device {
         let buffered = config.flash.as_ref().is_some_and(FlashConfig::is_volatile);
         machine.volatile_write_cache = buffered || !matches!(backend, Backend::Store(_));
         let mut machine = Subsystem::new(machine, now)?;
+        machine.set_early(!matches!(backend, Backend::Store(_)));
         let mut state = None;
         if let (Some(flash), Some(path)) = (&config.flash, beside) {
             let opened = FlashService::beside(path, flash, now).inspect_err(|_| {
@@ -295,7 +297,7 @@ impl Device {
             return busy;
         }
         busy |= self.dirty;
-        busy |= self.deadlines.release(now, &mut self.machine, host, &mut self.none);
+        busy |= self.release(now, host, reactor, until);
         self.dirty = false;
         let mut event = if now >= self.due { Event::Tick } else { Event::Run };
         let runs = if self.deferred.is_empty() || self.catch_up(now, host, reactor, until) { RUNS } else { 0 };
@@ -315,6 +317,25 @@ impl Device {
         let held = self.deadlines.next().unwrap_or(Nanos::NEVER);
         self.due = self.machine.next_deadline().unwrap_or(Nanos::NEVER).min(held);
         busy
+    }
+
+    /// Completes what was done before its time, until `until`; true if there was anything.
+    #[inline]
+    fn release<H: Host>(&mut self, now: Nanos, host: &mut H, reactor: &Reactor, until: Nanos) -> bool {
+        let mut any = false;
+        while let Some((slot, status)) = self.deadlines.release(now) {
+            let delivered = match &mut self.backend {
+                Backend::Direct(direct) => direct.deliver(slot, &self.machine, host),
+                _ => None,
+            };
+            let status = delivered.unwrap_or(status);
+            self.deadlines.complete((now, slot, status), &mut self.machine, host, &mut self.none);
+            any = true;
+            if until != Nanos::NEVER && reactor.now() >= until {
+                break;
+            }
+        }
+        any
     }
 
     #[inline]
@@ -377,7 +398,7 @@ impl Device {
     pub fn file_done<H: Host>(&mut self, done: FileDone, now: Nanos, host: &mut H, reactor: &mut Reactor) {
         let Backend::Direct(direct) = &mut self.backend else { return };
         self.dirty = true;
-        let step = direct.finished(done, &self.machine, host, reactor);
+        let step = direct.finished((done, now), &self.machine, host, reactor);
         if direct.fault().is_some() {
             self.machine.note_media_fault(true);
         }
@@ -543,39 +564,6 @@ fn uuid_of(name: &str) -> [u8; 16] {
     uuid[6] = uuid[6] & 0x0f | 0x80;
     uuid[8] = uuid[8] & 0x3f | 0x80;
     uuid
-}
-
-/// One I/O on a medium that answers at once.
-#[inline]
-fn serve<H: Host>(store: &mut Store, io: &Io, host: &mut H) -> Status {
-    let result = match io.op {
-        Op::Read if matches!(store, Store::Null(_)) => host.write_nothing(io.owner, &io.data, io.len),
-        Op::Read => store.read(io.offset, io.len, |at, bytes| host.write_data(io.owner, &io.data, io.skip + at, bytes)),
-        Op::Write => {
-            store.write(io.offset, io.len, |at, bytes| host.read_data(io.owner, &io.data, io.skip + at, bytes))
-        }
-        Op::Compare => store.read(io.offset, io.len, |at, bytes| transfer::compare(io, at, bytes, host)),
-        Op::WriteZeroes { deallocate: false } => store.zero(io.offset, io.len),
-        Op::WriteZeroes { deallocate: true } | Op::Deallocate => store.deallocate(io.offset, io.len),
-        Op::Flush => Ok(()),
-        Op::Copy => copy(store, io),
-    };
-    result.err().unwrap_or(Status::SUCCESS)
-}
-
-/// Bytes of the media to another place of it.
-#[cold]
-fn copy(store: &mut Store, io: &Io) -> Result<(), Status> {
-    let Data::Media(from) = io.data.get() else { return Err(Status::INTERNAL_ERROR) };
-    let mut bytes = vec![0; io.len as usize];
-    store.read(from, io.len, |at, part| {
-        bytes[at as usize..][..part.len()].copy_from_slice(part);
-        Ok(())
-    })?;
-    store.write(io.offset, io.len, |at, part| {
-        part.copy_from_slice(&bytes[at as usize..][..part.len()]);
-        Ok(())
-    })
 }
 
 #[cfg(test)]

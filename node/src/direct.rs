@@ -1,15 +1,17 @@
 //! A drive's media in a file or on a block device: buffers go to the kernel and come back through the reactor.
 
+use crate::deadlines::Deadlines;
 use crate::door::{Kind, token};
 use crate::transfer::Transfer;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use weir_controller::{Host, Io, Op, Subsystem};
+use weir_controller::{Host, Io, Op, SlotId, Subsystem};
 use weir_driver::IoKind;
 use weir_flash::UNIT;
 use weir_spec::nvme::Status;
 use weir_sys::media::{Fault, FileMedia, FileOpKind, Finished, Request};
 use weir_sys::reactor::{FileDone, IoBuf, Reactor};
+use weir_units::Nanos;
 
 /// Bytes of the longest single request to the kernel, and so of the largest buffer.
 const CHUNK: u32 = 1 << 20;
@@ -36,12 +38,14 @@ pub struct Direct {
     active: Vec<Option<Transfer>>,
     /// By slot: commands whose old bytes are being read.
     saving: Vec<Option<Io>>,
+    /// By slot: reads that are done before their time, with the bytes that their hosts get when it has come.
+    kept: Vec<Option<(Transfer, IoBuf)>>,
 }
 
 impl Direct {
     /// Over an open medium.
     pub fn new(media: FileMedia) -> Self {
-        Self { media, active: Vec::new(), saving: Vec::new() }
+        Self { media, active: Vec::new(), saving: Vec::new(), kept: Vec::new() }
     }
 
     /// Tells the medium which drive of the shard it is, so that its completions find the way back.
@@ -133,11 +137,15 @@ impl Direct {
     }
 
     fn remember(&mut self, transfer: Transfer) {
-        let place = transfer.io.slot.index();
-        if self.active.len() <= place {
-            self.active.resize(place + 1, None);
-        }
-        self.active[place] = Some(transfer);
+        put(&mut self.active, transfer.io.slot, transfer);
+    }
+
+    /// The time of a command has come that was done before it: its host gets what was read. `None` where nothing was kept.
+    pub fn deliver<H: Host>(&mut self, slot: SlotId, machine: &Subsystem, host: &mut H) -> Option<Status> {
+        let (mut transfer, buf) = self.kept.get_mut(slot.index())?.take()?;
+        let status = transfer.finish(Status::SUCCESS, &buf, machine.is_live(slot), host);
+        self.recycle(Some(buf));
+        status
     }
 
     /// Takes a buffer back.
@@ -162,11 +170,7 @@ impl Direct {
         let request = Request { op: FileOpKind::Read, offset: first, len, buf, token };
         match self.media.start(reactor, request) {
             Ok(()) => {
-                let place = io.slot.index();
-                if self.saving.len() <= place {
-                    self.saving.resize(place + 1, None);
-                }
-                self.saving[place] = Some(io);
+                put(&mut self.saving, io.slot, io);
                 true
             }
             Err(finished) => {
@@ -191,10 +195,11 @@ impl Direct {
         written
     }
 
-    /// A file operation ended.
+    /// A file operation ended. What is read before `now` has come to its command's time is kept until
+    /// [`deliver`](Self::deliver), unless it is so much that moving it takes time as well.
     pub fn finished<H: Host>(
         &mut self,
-        done: FileDone,
+        (done, now): (FileDone, Nanos),
         machine: &Subsystem,
         host: &mut H,
         reactor: &mut Reactor,
@@ -206,6 +211,14 @@ impl Direct {
         let Some(mut transfer) = self.active.get_mut(token as usize).and_then(Option::take) else { return Step::Goes };
         let (io, slot) = (transfer.io, transfer.io.slot);
         let live = machine.is_live(slot);
+        let early = live && machine.due(slot).is_some_and(|due| now < due) && !Deadlines::is_large(io.len);
+        let buf = match buf {
+            Some(buf) if early && transfer.ends_a_read(status) => {
+                put(&mut self.kept, slot, (transfer, buf));
+                return Step::Ended(io, status);
+            }
+            buf => buf,
+        };
         if let Some(status) = transfer.finish(status, buf.as_deref().unwrap_or_default(), live, host) {
             self.recycle(buf);
             return Step::Ended(io, status);
@@ -227,4 +240,11 @@ impl Direct {
             (None, _) => Step::Goes,
         }
     }
+}
+
+fn put<T>(list: &mut Vec<Option<T>>, slot: SlotId, what: T) {
+    if list.len() <= slot.index() {
+        list.resize_with(slot.index() + 1, || None);
+    }
+    list[slot.index()] = Some(what);
 }

@@ -87,6 +87,11 @@ impl Transfer {
         Some(Status::SUCCESS)
     }
 
+    /// Whether this end of a chunk is the end of a read that went well.
+    pub fn ends_a_read(&self, status: Status) -> bool {
+        self.io.op == Op::Read && !self.flush_after && status.is_success() && self.at + self.chunk == self.io.len
+    }
+
     fn moved(&self) -> usize {
         if self.kind() == IoKind::Read { self.chunk as usize } else { 0 }
     }

@@ -109,21 +109,30 @@ impl Subsystem {
         if !self.admin_ready.is_empty() || !self.admin_held.is_empty() {
             self.serve_admin(now, host);
         }
-        while effects.room() > 0 {
-            match self.slots.emit(now) {
-                Some(io) => effects.push(Effect::Io(io)),
-                None => break,
-            }
-        }
+        self.emit(now, effects);
         if !self.zoned.is_empty() || self.vendor.0.is_some() {
             self.elapse(now, host);
         }
         self.serve_io(now, host, effects);
+        if self.slots.early && self.slots.has_ready() {
+            self.emit(now, effects);
+        }
         if self.slots.used > 0 && self.busy_since.is_none() {
             self.busy_since = Some(now);
         }
         if !self.condemned.is_empty() {
             self.announce(effects);
+        }
+    }
+
+    /// Effects for what may be emitted, as many as fit.
+    #[inline]
+    fn emit(&mut self, now: Nanos, effects: &mut Effects) {
+        while effects.room() > 0 {
+            match self.slots.emit(now) {
+                Some(io) => effects.push(Effect::Io(io)),
+                None => break,
+            }
         }
     }
 
@@ -511,7 +520,7 @@ impl Subsystem {
         self.drained(c);
     }
 
-    /// Aborts an I/O command that has not reached the media; `false` if it has, or is not there.
+    /// Aborts an I/O command that has not reached the media, or only reads it; `false` if it has, or is not there.
     pub(crate) fn abort_io<H: Host>(&mut self, q: u32, cid: u16, host: &mut H) -> bool {
         if let Some(at) = self.fetched.iter().position(|f| f.queue == q && f.command.cid == cid) {
             let tag = self.fetched.remove(at).map_or(0, |f| f.command.tag);
@@ -520,7 +529,9 @@ impl Subsystem {
         }
         if let Some(id) = self.slots.find(q, cid) {
             let slot = self.slots.slots[id as usize];
-            if slot.state != SlotState::Timed || slot.ranges != NONE && self.slots.work(slot.ranges).is_begun() {
+            let waits =
+                slot.state == SlotState::Timed && (slot.ranges == NONE || !self.slots.work(slot.ranges).is_begun());
+            if !waits && !self.slots.can_let_go(id) {
                 return false;
             }
             let slot = &mut self.slots.slots[id as usize];

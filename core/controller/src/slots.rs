@@ -7,6 +7,7 @@ use crate::zoned::ZonedOp;
 use alloc::collections::{BinaryHeap, VecDeque};
 use alloc::vec::Vec;
 use core::cmp::Reverse;
+use weir_spec::nvme::IoOpcode;
 use weir_spec::nvme::nvm::DSM_RANGES_MAX;
 use weir_units::Nanos;
 
@@ -137,6 +138,8 @@ pub(crate) struct Slots {
     sequence: u64,
     /// How much earlier than it is to complete a command is emitted, in nanoseconds a MiB.
     pub lead: u32,
+    /// Emits a command when it begins, whenever it is to complete.
+    pub early: bool,
     ready: VecDeque<u32>,
     work: Vec<Ranges>,
     free_work: Vec<u32>,
@@ -164,6 +167,7 @@ impl Slots {
             timers: BinaryHeap::with_capacity(n),
             sequence: 0,
             lead: 0,
+            early: false,
             ready: VecDeque::with_capacity(n),
             work: Vec::new(),
             free_work: Vec::new(),
@@ -230,8 +234,12 @@ impl Slots {
         self.free.push(id);
     }
 
-    /// Emits `io` at `due`, or before it by what moving its bytes takes.
+    /// Emits `io` at `due`, before it by what moving its bytes takes, or at once where the medium takes its own time.
     pub fn delay(&mut self, id: u32, io: Io, due: Nanos) {
+        if self.early {
+            self.slots[id as usize].due = due;
+            return self.make_ready(id, io);
+        }
         let moves = matches!(io.op, Op::Read | Op::Write | Op::Compare);
         let lead = if moves { (u64::from(io.len) * u64::from(self.lead)) >> 20 } else { 0 };
         self.ios[id as usize] = Some(io);
@@ -299,6 +307,12 @@ impl Slots {
     /// What the command in this slot owes.
     pub fn owed(&self, id: u32) -> Option<&ZonedOp> {
         self.work.get(self.slots[id as usize].ranges as usize)?.zoned.as_ref()
+    }
+
+    /// Whether a command that was emitted can be let go of: nobody else sees what a read does.
+    pub fn can_let_go(&self, id: u32) -> bool {
+        let slot = &self.slots[id as usize];
+        self.early && slot.state == SlotState::Issued && slot.opcode == IoOpcode::READ.0 && slot.ranges == NONE
     }
 
     pub fn next_due(&self) -> Option<Nanos> {

@@ -993,3 +993,32 @@ fn the_error_log_names_the_command() {
     assert!(Status::from_field(entry.status_field.get() >> 1).same_code(Status::UNRECOVERED_READ_ERROR));
     let _ = weir_spec::nvme::log::ErrorEntry::read_from_bytes(entry.as_bytes()).unwrap();
 }
+
+#[test]
+fn a_medium_with_a_time_of_its_own_gets_commands_when_they_begin() {
+    let mut world = drive(|c| (c.latency, c.slots) = (Nanos(80_000), 2));
+    let mut host = fabric_with_queues(&mut world, "nqn.gold", 100, 1);
+    world.drive.set_early(true);
+    let tags: Vec<u32> =
+        [READ, WRITE, READ].into_iter().zip(0..).map(|(op, cid)| host.send(&mut world, 1, io(op, cid, 0, 1))).collect();
+    world.run();
+    assert_eq!(world.issued.len(), 2, "as many as there are slots, in the turn that began them");
+    let slots: Vec<_> = world.issued.iter().map(|io| io.slot).collect();
+    assert_eq!(slots.iter().map(|s| world.drive.due(*s)).collect::<Vec<_>>(), [Some(Nanos(80_000)); 2]);
+    // A read can be aborted on its way, a write cannot.
+    for (cid, aborted) in [(0u32, true), (1, false), (0, false)] {
+        let cqe = host.admin(&mut world, admin(AdminOpcode::ABORT, 9, cid << 16 | 1, 0));
+        assert_eq!(cqe.dw0.get(), u32::from(!aborted), "{cid}");
+    }
+    assert_eq!(host.answer(&mut world, 1, tags[0]).map(|c| c.status()), Some(Status::ABORT_REQUESTED));
+    assert!(!world.drive.is_live(slots[0]) && world.drive.is_live(slots[1]));
+    assert_eq!(world.issued.len(), 2, "the slot is taken until the medium is done");
+    world.drive.check();
+    world.done(0, Status::SUCCESS);
+    world.run();
+    assert_eq!(world.issued.last().map(|io| io.op), Some(Op::Read), "and free then");
+    world.settle();
+    assert!(host.answer(&mut world, 1, tags[1]).is_some_and(|c| c.status().is_success()));
+    assert!(host.answer(&mut world, 1, tags[2]).is_some_and(|c| c.status().is_success()));
+    assert_eq!(world.drive.stats().slots_used, 0);
+}

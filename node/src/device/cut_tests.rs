@@ -3,6 +3,7 @@
 use super::*;
 use proptest::prelude::*;
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::mpsc;
 use weir_controller::{Attach, ControllerHandle, DataPointer, Model, Request, SqHandle, Tag};
 use weir_spec::nvme::Cqe;
@@ -63,6 +64,8 @@ struct Rig {
     oracle: Oracle,
     tag: u32,
     now: Nanos,
+    /// Of a drive in a file.
+    file: Option<PathBuf>,
 }
 
 fn attach(device: &mut Device, now: Nanos) -> (ControllerHandle, SqHandle) {
@@ -76,13 +79,17 @@ impl Rig {
     fn new(keys: &str, media: MediaConfig) -> Rig {
         let keys = format!("capacity=64MiB&power_cut=true&{keys}");
         let mut config = DeviceConfig::from_query("femu-bbssd", &keys).unwrap_or_else(|e| panic!("{e}"));
+        let file = match &media {
+            MediaConfig::File(path) => Some(path.clone()),
+            _ => None,
+        };
         config.media = media;
         let mut device = Device::open(&config, MachineConfig::new("nqn.2026-01.test.weir:ssd0"), Nanos(0)).unwrap();
         let front = attach(&mut device, Nanos(0));
         let n = SECTORS as usize;
         let oracle = Oracle { values: vec![vec![0]; n], acked: vec![0; n], certain: vec![0; n] };
         let (host, reactor) = (Values::default(), Reactor::new().unwrap());
-        Rig { device, host, reactor, front, pending: HashMap::new(), oracle, tag: 0, now: Nanos(1) }
+        Rig { device, host, reactor, front, pending: HashMap::new(), oracle, tag: 0, now: Nanos(1), file }
     }
 
     /// Submits, unless a command for one of the sectors is under way: their order would be anybody's.
@@ -165,7 +172,15 @@ impl Rig {
                     found.push(sector[0]);
                 }
             }
-            _ => panic!("no store"),
+            _ => {
+                let mut bytes = vec![0; SECTORS as usize * SECTOR as usize];
+                let file = std::fs::File::open(self.file.as_ref().unwrap()).unwrap();
+                std::os::unix::fs::FileExt::read_exact_at(&file, &mut bytes, 0).unwrap();
+                for sector in bytes.chunks(SECTOR as usize) {
+                    assert!(sector.iter().all(|b| *b == sector[0]), "a sector is torn: {sector:?}");
+                    found.push(sector[0]);
+                }
+            }
         }
         found
     }
@@ -200,6 +215,8 @@ impl Rig {
 enum Step {
     Submit(Op, u32, u32, bool),
     Pass(u64),
+    /// Files answer.
+    Settle,
     Cut,
 }
 
@@ -214,6 +231,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         2 => place().prop_map(at(Op::Deallocate)),
         2 => Just(Step::Submit(Op::Flush, 0, 0, false)),
         6 => prop_oneof![0..30_000u64, 0..3_000_000u64].prop_map(Step::Pass),
+        3 => Just(Step::Settle),
         1 => Just(Step::Cut),
     ];
     proptest::collection::vec(step, 1..200)
@@ -224,6 +242,7 @@ fn run(rig: &mut Rig, steps: Vec<Step>) {
         match step {
             Step::Submit(op, first, len, fua) => rig.submit(op, first..(first + len).min(SECTORS).max(first), fua),
             Step::Pass(nanos) => rig.pass(nanos),
+            Step::Settle => rig.settle(),
             Step::Cut => {
                 rig.cut();
                 let found = rig.sectors();
@@ -242,6 +261,26 @@ proptest! {
     ) {
         let keys = format!("buffer={buffer}&early_completion=true&flush={flush}&buffer_latency=1us");
         run(&mut Rig::new(&keys, MediaConfig::Ram), steps);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+    /// The same where I/O begins before its time: a cut meets commands whose bytes are in the file and whose time has not come.
+    #[test]
+    fn a_file_keeps_the_same_promises(
+        flush in prop_oneof![Just("eager"), Just("watermark")],
+        latency in prop_oneof![Just("1us"), Just("500us")],
+        steps in steps(),
+    ) {
+        let file = std::env::temp_dir().join(format!("weir-cuts-{}", std::process::id()));
+        let beside = std::env::temp_dir().join(format!("weir-cuts-{}.flash", std::process::id()));
+        let keys = format!("buffer=64KiB&early_completion=true&flush={flush}&buffer_latency={latency}");
+        let mut rig = Rig::new(&keys, MediaConfig::File(file.clone()));
+        run(&mut rig, steps);
+        drop(rig);
+        std::fs::remove_file(file).unwrap();
+        std::fs::remove_file(beside).unwrap();
     }
 }
 

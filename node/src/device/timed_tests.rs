@@ -55,7 +55,19 @@ struct Bench {
 
 impl Bench {
     fn new(query: &str) -> Bench {
-        let (device, controller, queue) = drive(query);
+        Self::around(drive(query))
+    }
+
+    /// A drive in a file that is gone with the drive.
+    fn in_a_file(name: &str, query: &str) -> Bench {
+        let path = std::env::temp_dir().join(format!("weir-timed-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        let bench = Self::around(drive_on(Some(MediaConfig::File(path.clone())), query));
+        std::fs::remove_file(&path).unwrap();
+        bench
+    }
+
+    fn around((device, controller, queue): (Device, ControllerHandle, SqHandle)) -> Bench {
         Bench { device, hosts: Hosts::default(), reactor: Reactor::new().unwrap(), controller, queue }
     }
 
@@ -73,6 +85,20 @@ impl Bench {
         self.device.run(now, &mut self.hosts, &mut self.reactor, until)
     }
 
+    /// Waits until the medium has done all that it was given, and tells the drive at `now`.
+    fn files_end(&mut self, now: Nanos) {
+        let mut ready = Vec::new();
+        while self.device.backend.in_flight() > 0 {
+            self.reactor.wait(None, &mut ready);
+            for event in ready.drain(..) {
+                if let weir_sys::reactor::Ready::File(done) = event {
+                    self.device.file_done(done, now, &mut self.hosts, &mut self.reactor);
+                }
+            }
+        }
+        self.run(now, Nanos::NEVER);
+    }
+
     /// Whether this request has been answered, and well.
     fn answered(&self, tag: u32) -> bool {
         let found = self.hosts.answers.iter().find(|(t, _)| *t == tag);
@@ -81,7 +107,12 @@ impl Bench {
 }
 
 fn drive(query: &str) -> (Device, ControllerHandle, SqHandle) {
-    let config = DeviceConfig::from_query("ram", query).unwrap();
+    drive_on(None, query)
+}
+
+fn drive_on(media: Option<MediaConfig>, query: &str) -> (Device, ControllerHandle, SqHandle) {
+    let mut config = DeviceConfig::from_query("ram", query).unwrap();
+    config.media = media.unwrap_or(config.media);
     let mut machine = crate::node::machine_config(&config);
     machine.tenants = vec![TenantConfig { hosts: Vec::new(), ..TenantConfig::new("all", Class::High) }];
     let mut device = Device::open(&config, machine, Nanos(0)).unwrap();
@@ -118,6 +149,77 @@ fn data_is_copied_when_the_command_completes() {
     assert!(bench.answered(after));
     assert_eq!(bench.hosts.buffers[&before], vec![1; 4 * KIB]);
     assert_eq!(bench.hosts.buffers[&after], vec![2; 4 * KIB]);
+}
+
+/// A file's own time passes within the modelled time, not after it.
+#[test]
+fn io_of_a_file_begins_with_its_command() {
+    let mut bench = Bench::in_a_file("begins", "capacity=16MiB&latency=100us&slots=4");
+    let at = |us| Nanos(us * US);
+    let write = bench.submit(at(0), Op::Write, 0, vec![1; 4 * KIB]);
+    bench.run(at(0), Nanos::NEVER);
+    assert_eq!(bench.device.backend.in_flight(), 1, "begun in the turn in which it came");
+    bench.files_end(at(30));
+    assert!(!bench.answered(write) && bench.device.due() == at(100));
+    bench.run(at(99), Nanos::NEVER);
+    assert!(!bench.answered(write));
+    bench.run(at(100), Nanos::NEVER);
+    assert!(bench.answered(write));
+    // The host gets its bytes when the command completes.
+    let read = bench.submit(at(200), Op::Read, 0, vec![0; 4 * KIB]);
+    bench.run(at(200), Nanos::NEVER);
+    bench.files_end(at(250));
+    bench.run(at(299), Nanos::NEVER);
+    assert_eq!((bench.answered(read), bench.hosts.buffers[&read][0]), (false, 0));
+    bench.run(at(300), Nanos::NEVER);
+    assert_eq!((bench.answered(read), &bench.hosts.buffers[&read]), (true, &vec![1; 4 * KIB]));
+    // A file that takes longer than the model: complete when it is done.
+    let late = bench.submit(at(400), Op::Read, 0, vec![0; 64 * KIB]);
+    bench.run(at(400), Nanos::NEVER);
+    bench.run(at(600), Nanos::NEVER);
+    assert!(!bench.answered(late));
+    bench.files_end(at(700));
+    assert!(bench.answered(late) && bench.device.is_quiet());
+    bench.device.machine().check();
+}
+
+/// What has completed is seen by every read that comes afterwards, and a read on its way has what was there or what came.
+#[test]
+fn a_completed_write_is_seen_by_the_reads_after_it() {
+    let mut bench = Bench::in_a_file("order", "capacity=16MiB&latency=100us&slots=8");
+    let at = |us| Nanos(us * US);
+    for value in 0..20 {
+        let begin = u64::from(value) * 1000;
+        let before = bench.submit(at(begin), Op::Read, 4096, vec![255; 16 * KIB]);
+        bench.run(at(begin), Nanos::NEVER);
+        let write = bench.submit(at(begin + 10), Op::Write, 4096, vec![value + 1; 16 * KIB]);
+        bench.run(at(begin + 10), Nanos::NEVER);
+        bench.files_end(at(begin + 60));
+        bench.run(at(begin + 110), Nanos::NEVER);
+        assert!(bench.answered(before) && bench.answered(write));
+        let found = &bench.hosts.buffers[&before];
+        assert!(found.iter().all(|b| *b == value || *b == value + 1), "{value}: {found:?}");
+        let after = bench.submit(at(begin + 111), Op::Read, 4096, vec![255; 16 * KIB]);
+        bench.run(at(begin + 111), Nanos::NEVER);
+        bench.files_end(at(begin + 120));
+        bench.run(at(begin + 211), Nanos::NEVER);
+        assert!(bench.answered(after) && bench.hosts.buffers[&after].iter().all(|b| *b == value + 1));
+    }
+}
+
+/// Its host goes while its bytes wait for their time.
+#[test]
+fn what_was_read_early_is_not_given_to_a_host_that_is_gone() {
+    let mut bench = Bench::in_a_file("gone", "capacity=16MiB&latency=100us");
+    bench.submit(Nanos(0), Op::Read, 0, vec![0; 4 * KIB]);
+    bench.run(Nanos(0), Nanos::NEVER);
+    bench.files_end(Nanos(10 * US));
+    let controller = bench.controller;
+    bench.device.machine_mut().detach(Nanos(20 * US), controller);
+    bench.run(Nanos(100 * US), Nanos::NEVER);
+    assert!(bench.hosts.touched.is_empty() && bench.hosts.answers.is_empty());
+    assert!(bench.device.is_quiet());
+    bench.device.machine().check();
 }
 
 /// Large ones are moved before they are due and completed when they are.
