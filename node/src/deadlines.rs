@@ -10,7 +10,6 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use weir_controller::{Effects, Event, Host, SlotId, Subsystem};
 use weir_spec::nvme::Status;
-use weir_sys::sched::Waits;
 use weir_units::Nanos;
 
 /// From so many bytes on a command is emitted early; what is smaller is moved in less than a microsecond or two.
@@ -91,19 +90,30 @@ impl Deadlines {
         (self.cost + self.cost / 4) as u32
     }
 
-    /// Whether the doors have got completions that are not measured yet.
+    /// When the first was due of the completions that the doors have got and that are not measured yet.
     #[inline]
-    pub fn has_handed(&self) -> bool {
-        !self.handed.is_empty()
+    pub fn handed(&self) -> Option<Nanos> {
+        self.handed.iter().min().copied()
     }
 
-    /// Measures them: their hosts can see them since `at`, the thread's last look at the clock; `busy` as for
-    /// [`Lateness::record`].
-    pub fn measure(&mut self, (at, busy): (Nanos, Nanos), waits: &mut Waits) {
+    /// Takes them, to be [`record`](Self::record)ed one by one.
+    pub fn take_handed(&mut self) -> impl Iterator<Item = Nanos> + '_ {
+        self.handed.drain(..)
+    }
+
+    /// Measures them: their hosts can see them since `at`, the thread's last look at the clock, and they are as late as they
+    /// are; `busy` as for [`Lateness::record`].
+    pub fn measure(&mut self, (at, busy): (Nanos, Nanos)) {
         let lateness = self.lateness.get_or_insert_with(|| Box::new(Lateness::new(at)));
         for due in self.handed.drain(..) {
-            lateness.record(due, (at, busy), waits);
+            lateness.record((due, at.saturating_sub(due)), (at, busy));
         }
+    }
+
+    /// Measures one; see [`Lateness::record`].
+    pub fn record(&mut self, (due, net): (Nanos, Nanos), (at, busy): (Nanos, Nanos)) {
+        let lateness = self.lateness.get_or_insert_with(|| Box::new(Lateness::new(at)));
+        lateness.record((due, net), (at, busy));
     }
 
     /// Forgets them, where nobody reads the real clock.

@@ -1,9 +1,9 @@
 //! How well a drive keeps its modelled times: the difference between the moment at which a completion is handed to the host's
 //! side and the moment at which the model says the command is done.
 //!
-//! *Raw* is that difference. *Net* is without the time in which the thread was ready to run and had no core, because that is
-//! the machine's doing: on a shared core a bare spinning loop is late as well. Up to [`LATE`] both are the same; only what is
-//! later is looked up in [`Waits`].
+//! *Raw* is that difference. *Net* is what it would have been had the thread had its core whenever it was ready to run, because
+//! the rest is the machine's doing: on a shared core a bare spinning loop is late as well. Up to [`LATE`] both are the same; what
+//! is later is judged by [`Taken`](crate::taken::Taken).
 //!
 //! ```text
 //!   of a window's completions                          its core was busy      so the drive is
@@ -16,7 +16,6 @@
 //! has nothing to do. Commands that are due together make each other late without any lack of a core, which is why being late
 //! alone is no overload. A window is a quarter of a second, longer where less than [`LEAST`] commands complete in it.
 
-use weir_sys::sched::{Delay, Waits};
 use weir_units::Nanos;
 use weir_workload::Histogram;
 
@@ -140,12 +139,12 @@ impl Lateness {
         }
     }
 
-    /// A command that was due at `due` was handed to its host at `at`, which is the thread's last look at the clock; `busy` is
-    /// for how long the thread has had something to do until then since it began.
+    /// A command that was due at `due` was handed to its host at `at`, which is the thread's last look at the clock, and it would
+    /// have been so much late had nobody taken the core; `busy` is for how long the thread has had something to do until
+    /// then since it began.
     #[inline]
-    pub fn record<D: Delay>(&mut self, due: Nanos, (at, busy): (Nanos, Nanos), waits: &mut Waits<D>) {
+    pub fn record(&mut self, (due, net): (Nanos, Nanos), (at, busy): (Nanos, Nanos)) {
         let raw = at.saturating_sub(due);
-        let net = if raw > LATE { raw.saturating_sub(waits.since(due)) } else { raw };
         self.raw.record(raw.get());
         self.net.record(net.get());
         self.total.count(raw, net);

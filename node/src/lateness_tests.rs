@@ -3,11 +3,6 @@ use proptest::prelude::*;
 
 const MS: u64 = 1_000_000;
 
-/// A thread that never waits.
-fn running() -> Waits {
-    Waits::new(None, Nanos(0))
-}
-
 /// So many completions from `from` on, one a millisecond, each late by so much, on a full core; the time after them.
 fn complete(lateness: &mut Lateness, from: u64, n: u64, late: impl Fn(u64) -> u64) -> u64 {
     complete_at(lateness, (100, &mut from.clone()), from, n, late)
@@ -21,11 +16,9 @@ fn complete_at(
     n: u64,
     late: impl Fn(u64) -> u64,
 ) -> u64 {
-    let mut waits = running();
     for i in 0..n {
         let at = from + i * MS;
-        waits.look(Nanos(at));
-        lateness.record(Nanos(at - late(i)), (Nanos(at), Nanos(*busy)), &mut waits);
+        lateness.record((Nanos(at - late(i)), Nanos(late(i))), (Nanos(at), Nanos(*busy)));
         *busy += MS * load / 100;
     }
     from + n * MS
@@ -128,52 +121,28 @@ fn who_has_nothing_to_do_is_on_time() {
     }
 }
 
-/// Waits half of every gap.
-struct Half(u64);
-
-impl Delay for Half {
-    fn total(&mut self) -> Option<Nanos> {
-        self.0 += 500_000;
-        Some(Nanos(self.0))
+/// Completions a millisecond apart, each late by 990 us, of which so many are the drive's own; what the drive is then.
+fn net_of(own: u64) -> (Lateness, Summary) {
+    let mut lateness = Lateness::new(Nanos(0));
+    for i in 1..1000 {
+        let at = Nanos(i * MS);
+        lateness.record((Nanos((i - 1) * MS + 10_000), Nanos(own)), (at, at));
     }
+    let summary = lateness.summary(Nanos(1000 * MS));
+    (lateness, summary)
 }
 
 #[test]
 fn waiting_for_the_core_is_not_the_drives_doing() {
-    let mut lateness = Lateness::new(Nanos(0));
-    let mut waits = Waits::new(Half(0), Nanos(0));
-    for i in 1..1000 {
-        let at = Nanos(i * MS);
-        waits.look(at);
-        // Due a little after the gap began: of 990 us it waited 490 for certain.
-        lateness.record(Nanos((i - 1) * MS + 10_000), (at, at), &mut waits);
-    }
-    let summary = lateness.summary(Nanos(1000 * MS));
+    let (lateness, summary) = net_of(490_000);
     assert_eq!(summary.standing, Standing::Overloaded, "half of it was work");
     let [raw, net] = [lateness.raw(), lateness.net()].map(|h| h.percentile(50.0).div_ceil(10_000));
     assert!((98..=100).contains(&raw) && (49..=51).contains(&net), "{raw} {net}");
 }
 
-/// Waits all of every gap.
-struct All(u64);
-
-impl Delay for All {
-    fn total(&mut self) -> Option<Nanos> {
-        self.0 += MS;
-        Some(Nanos(self.0))
-    }
-}
-
 #[test]
 fn a_drive_whose_core_is_taken_is_starved() {
-    let mut lateness = Lateness::new(Nanos(0));
-    let mut waits = Waits::new(All(0), Nanos(0));
-    for i in 1..1000 {
-        let at = Nanos(i * MS);
-        waits.look(at);
-        lateness.record(Nanos((i - 1) * MS + 10_000), (at, at), &mut waits);
-    }
-    let summary = lateness.summary(Nanos(1000 * MS));
+    let (_, summary) = net_of(0);
     assert_eq!((summary.standing, summary.overloads), (Standing::Starved, 0));
     assert_eq!(summary.recent, (100.0, 0.0));
 }
@@ -183,7 +152,7 @@ proptest! {
     #[test]
     fn sums_hold(steps in prop::collection::vec((1..400u64, 0..60_000u64, 0..4u8, 70..100u64), 1..200)) {
         let mut lateness = Lateness::new(Nanos(0));
-        let (mut now, mut busy, mut waits, mut n) = (MS, 0, running(), 0);
+        let (mut now, mut busy, mut n) = (MS, 0, 0);
         for (span, late, what, load) in steps {
             match what {
                 0 => now += span * 10 * MS,
@@ -194,7 +163,6 @@ proptest! {
                 }
             }
             let s = lateness.summary(Nanos(now));
-            waits.look(Nanos(now));
             prop_assert_eq!((s.total.completions, lateness.raw().count(), lateness.net().count()), (n, n, n));
             prop_assert!(s.total.very_late <= s.total.late && s.total.late <= n);
             prop_assert!(s.overloaded <= lateness.span(Nanos(now)), "{:?}", s);

@@ -24,6 +24,7 @@ pub mod local;
 mod node;
 mod remote;
 mod shard;
+mod taken;
 pub mod target;
 mod transfer;
 mod undo;

@@ -10,7 +10,6 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
-use weir_sys::sched::Waits;
 use weir_units::Nanos;
 
 /// A node of one drive and two tenants that does what it is told.
@@ -139,9 +138,9 @@ impl Control for Fake {
             return Err(Refusal::NotFound(format!("there is no device \"{name}\"")));
         }
         self.resets.fetch_add(u32::from(reset), Ordering::SeqCst);
-        let (mut lateness, mut waits) = (Lateness::new(Nanos(0)), Waits::new(None, Nanos(0)));
+        let mut lateness = Lateness::new(Nanos(0));
         for late in [0, 249, 300, 4_999, 5_001, 30_000, 99_000_000] {
-            lateness.record(Nanos(100), (Nanos(100 + late), Nanos(0)), &mut waits);
+            lateness.record((Nanos(100), Nanos(late)), (Nanos(100 + late), Nanos(0)));
         }
         Ok(DeviceStats {
             device: name.into(),

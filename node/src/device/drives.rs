@@ -1,6 +1,7 @@
 //! The drives of a shard: they take turns by their deadlines.
 
 use super::{Backend, Device, Direct, PowerReply};
+use crate::taken::{Shown, Taken};
 use weir_controller::{Event, Host, Owner, Subsystem};
 use weir_sys::reactor::{Reactor, Ready};
 use weir_sys::sched::Waits;
@@ -47,6 +48,9 @@ impl Earliest {
 #[derive(Default)]
 pub struct Drives {
     list: Vec<Device>,
+    taken: Taken,
+    /// What is being judged.
+    shown: Vec<Shown>,
 }
 
 impl Drives {
@@ -118,14 +122,27 @@ impl Drives {
     /// thread has had something to do until a time.
     #[inline]
     pub fn measure(&mut self, reactor: &Reactor, waits: &mut Waits, busy: impl FnOnce(Nanos) -> Nanos) {
-        if !self.list.iter().any(|d| d.deadlines.has_handed()) {
-            return;
-        }
+        let Some(first) = self.list.iter().filter_map(|d| d.deadlines.handed()).min() else { return };
         let now = reactor.now();
         waits.look(now);
         let busy = busy(now);
-        for device in self.list.iter_mut().filter(|d| d.deadlines.has_handed()) {
-            device.deadlines.measure((now, busy), waits);
+        if self.taken.matters(first, now) {
+            return self.judge((now, busy), waits);
+        }
+        self.list.iter_mut().filter(|d| d.deadlines.handed().is_some()).for_each(|d| d.deadlines.measure((now, busy)));
+    }
+
+    /// The same where some are late, and the core may have been taken.
+    #[cold]
+    fn judge(&mut self, (now, busy): (Nanos, Nanos), waits: &mut Waits) {
+        for (device, drive) in self.list.iter_mut().zip(0..) {
+            let shown = |due| Shown { due, drive, net: Nanos(0) };
+            self.shown.extend(device.deadlines.take_handed().map(shown));
+        }
+        self.shown.sort_unstable();
+        self.taken.net(now, &mut self.shown, waits);
+        for Shown { due, drive, net } in self.shown.drain(..) {
+            self.list[drive as usize].deadlines.record((due, net), (now, busy));
         }
     }
 
