@@ -13,6 +13,7 @@
 //!
 //! What is not here yet: volumes and several drives.
 
+pub mod accuracy;
 mod client;
 mod host;
 mod job;

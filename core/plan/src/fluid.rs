@@ -7,18 +7,20 @@
 //!
 //! **The drive's side.** A command that is carried out beside `n` others takes l(n) = a·(1 + (n−1)/p), the mean of a drive of p
 //! parts that commands hit at random (for a fixed latency p is infinite and l = a). By Little's law the commands in flight are
-//! Σ xᵢ·lᵢ(n) = n. The drive is full when n is what slots and bytes in flight admit ([`pack`](crate::pack)).
+//! Σ xᵢ·lᵢ(n) = n. The drive is full when n is what slots and bytes in flight admit (where sizes differ, `windows.rs` counts it).
 //!
 //! **A closed loop** of depth q has q/l(n) at the most, and where it has to wait for its turn q a round, or less: who comes back
 //! after its turn has ended waits for the next.
 
 use crate::drive::Drive;
-use crate::pack::{self, Stream};
+use crate::latency::Wait;
 use crate::tenant::{Setting, Tenant};
+use crate::windows::{self, Question, Windows};
 use alloc::vec::Vec;
 use weir_arbiter::{CHILD_QUANTUM, Mechanism};
 use weir_controller::Cost;
 use weir_units::Class;
+use weir_workload::Arrival;
 use weir_workload::math::exp;
 
 /// Who gets how much.
@@ -49,21 +51,11 @@ impl Flow {
 
 /// What everybody gets.
 pub fn shares(drive: &Drive, setting: &Setting, tenants: &[Tenant]) -> Flow {
-    let mut model = Fluid::new(drive, setting, tenants);
-    model.places = f64::from(drive.slots());
-    // What fits at once depends on who gets how much, and that on what fits.
-    let mut flow = model.solve();
-    for _ in 0..4 {
-        let places = model.pack(&flow);
-        let settled = (places / model.places - 1.0).abs() < 1e-4;
-        model.places = places;
-        if settled {
-            break;
-        }
-        flow = model.solve();
-    }
-    flow
+    Fluid::new(drive, setting, tenants).shares()
 }
+
+/// Windows that are counted where rates follow from them, and where only what fits at once does.
+const WINDOWS: [u64; 2] = [2048, 512];
 
 /// One tenant in the model's terms.
 #[derive(Clone, Copy, Debug)]
@@ -127,6 +119,11 @@ impl Asker {
         self.service * (1.0 + (n - 1.0).max(0.0) / self.parts)
     }
 
+    /// Whether its requests come in a closed loop.
+    fn is_closed(&self) -> bool {
+        self.offered.is_infinite()
+    }
+
     /// Commands a second if it never waits for its turn.
     fn alone(&self, n: f64) -> f64 {
         self.offered.min(self.depth / self.time(n))
@@ -140,32 +137,89 @@ fn data_cost(tenant: &Tenant, moving: f64) -> f64 {
     (moved * moving + least * (100.0 - moving)) / 100.0
 }
 
-struct Fluid<'a> {
+pub(crate) struct Fluid<'a> {
     drive: &'a Drive,
+    setting: &'a Setting,
     tenants: &'a [Tenant],
     askers: Vec<Asker>,
-    mechanism: Mechanism,
     credits: [f64; 3],
     places: f64,
 }
 
 impl<'a> Fluid<'a> {
-    fn new(drive: &'a Drive, setting: &Setting, tenants: &'a [Tenant]) -> Fluid<'a> {
+    pub fn new(drive: &'a Drive, setting: &'a Setting, tenants: &'a [Tenant]) -> Fluid<'a> {
         let askers = tenants.iter().map(|t| Asker::new(drive, setting, t)).collect();
-        let mechanism = setting.arbiter.mechanism;
-        Fluid { drive, tenants, askers, mechanism, credits: setting.credits(), places: 1.0 }
+        let places = f64::from(drive.slots());
+        Fluid { drive, setting, tenants, askers, credits: setting.credits(), places }
     }
 
-    /// Commands in flight at once, for what these rates hand out a round.
-    fn pack(&self, flow: &Flow) -> f64 {
-        let rounds = if flow.is_full() { flow.rounds } else { f64::INFINITY };
-        let stream =
-            |(tenant, rate): (&'a Tenant, &f64)| Stream { demand: &tenant.demand, rate: *rate, run: *rate / rounds };
-        let mut streams: Vec<(Class, Stream<'_>)> =
-            self.tenants.iter().zip(&flow.rates).map(|pair| (pair.0.class, stream(pair))).collect();
-        streams.sort_by_key(|(class, _)| *class);
-        let streams: Vec<Stream<'_>> = streams.into_iter().map(|(_, stream)| stream).collect();
-        pack::in_flight(self.drive.slots(), self.drive.slot_bytes(), &streams)
+    /// Commands a second that a tenant offers, its ceiling included.
+    pub fn offered(&self, tenant: usize) -> f64 {
+        self.askers[tenant].offered
+    }
+
+    pub fn shares(&mut self) -> Flow {
+        let sizes = || self.tenants.iter().flat_map(|t| t.demand.sizes.parts()).map(|(size, _)| *size);
+        let (least, most) = (sizes().min().unwrap_or(1), sizes().max().unwrap_or(1));
+        let bytes_bind = u64::from(most) * u64::from(self.drive.slots()) > self.drive.slot_bytes();
+        if bytes_bind && least == most {
+            self.places = self.drive.in_flight(f64::from(most));
+        }
+        let flow = self.solve();
+        let mixed = bytes_bind && least < most;
+        let shallow = flow.in_step && self.askers.iter().any(|a| a.offered.is_infinite() && a.depth <= self.places);
+        let none = self.setting.arbiter.mechanism == Mechanism::None;
+        let needed = mixed || shallow && flow.is_full();
+        if none || !needed {
+            return flow;
+        }
+        let (greedy, windows) = self.hand_out(&flow, WINDOWS[usize::from(!shallow)]);
+        if windows.full < 0.5 {
+            return flow;
+        }
+        self.places = windows.in_flight;
+        let mut flow = self.solve();
+        if shallow {
+            let window = self.window(&flow);
+            for (i, rate) in flow.rates.iter_mut().enumerate().filter(|(i, _)| greedy[*i]) {
+                *rate = windows.served[i] / window;
+            }
+        }
+        flow
+    }
+
+    /// Mean seconds that a command takes in the drive.
+    fn window(&self, flow: &Flow) -> f64 {
+        self.held(&flow.rates, flow.in_flight) / flow.rates.iter().sum::<f64>()
+    }
+
+    /// Lets the arbiter hand out commands; also says who of the tenants never runs out of them.
+    pub fn hand_out(&self, flow: &Flow, windows: u64) -> (Vec<bool>, Windows) {
+        let offered: Vec<f64> = self.askers.iter().map(|a| a.offered).collect();
+        let less = |(rate, offered): (&f64, &f64)| *rate < offered * (1.0 - 1e-9);
+        let mut greedy: Vec<bool> = flow.rates.iter().zip(&offered).map(less).collect();
+        let window = self.window(flow);
+        loop {
+            let question = Question {
+                setting: self.setting,
+                tenants: self.tenants,
+                offered: &offered,
+                greedy: &greedy,
+                slots: self.drive.slots(),
+                bytes: self.drive.slot_bytes(),
+                window,
+                windows,
+            };
+            let answer = windows::run(&question);
+            // Who asks for more than fits has a backlog as well.
+            let late =
+                |i: &usize| !greedy[*i] && answer.waiting[*i] > 32.0 + 0.02 * offered[*i] * window * windows as f64;
+            let late: Vec<usize> = (0..offered.len()).filter(late).collect();
+            if late.is_empty() {
+                return (greedy, answer);
+            }
+            late.into_iter().for_each(|i| greedy[i] = true);
+        }
     }
 
     /// The commands in flight at these rates, if each took as long as beside `n`.
@@ -183,12 +237,12 @@ impl<'a> Fluid<'a> {
         let full = self.places;
         let free = |n: f64| -> Vec<f64> { self.askers.iter().map(|a| a.alone(n)).collect() };
         if self.held(&free(full), full) <= full {
-            let n = bisect(0.0, full, |n| self.held(&free(n), n) - n);
+            let n = bisect((0.0, full), 64, |n| self.held(&free(n), n) - n);
             return self.flow(free(n), f64::INFINITY, n);
         }
         let wanted = |log: f64| self.held(&self.rates(exp(log)), full) - full;
         // From a round in a thousand years to one in a tenth of a nanosecond.
-        let rounds = exp(-bisect(-24.0, 24.0, |log| wanted(-log)));
+        let rounds = exp(-bisect((-24.0, 24.0), 64, |log| wanted(-log)));
         self.flow(self.rates(rounds), rounds, full)
     }
 
@@ -201,7 +255,7 @@ impl<'a> Fluid<'a> {
     /// Everybody's commands a second at θ rounds a second on a full drive.
     fn rates(&self, rounds: f64) -> Vec<f64> {
         let mut rates = alloc::vec![0.0; self.askers.len()];
-        match self.mechanism {
+        match self.setting.arbiter.mechanism {
             Mechanism::None => {
                 // First come, first served: everybody waits equally long.
                 for (rate, a) in rates.iter_mut().zip(&self.askers) {
@@ -230,7 +284,7 @@ impl<'a> Fluid<'a> {
         at(f64::INFINITY, rates);
         if held(rates) > 0.0 {
             let mut some = alloc::vec![0.0; rates.len()];
-            let log = bisect(-24.0, 24.0, |log| {
+            let log = bisect((-24.0, 24.0), 64, |log| {
                 at(exp(-log), &mut some);
                 held(&some)
             });
@@ -266,29 +320,109 @@ impl<'a> Fluid<'a> {
         }
     }
 
-    /// Commands of a round that a tenant is there to be served with.
-    fn turns(&self, asker: &Asker, credit: f64) -> f64 {
-        let spends = credit / asker.unit;
-        let (depth, places) = (asker.depth, self.places);
-        if !self.in_step() || depth >= places || depth >= spends || asker.offered.is_finite() {
-            return depth;
+    /// How long each tenant's commands wait for a slot, where the drive's commands do not begin and end together.
+    pub fn waits(&self, flow: &Flow) -> Vec<Wait> {
+        if flow.is_full() { self.turn_waits(flow) } else { self.slot_waits(flow) }
+    }
+
+    /// On a drive that is not full: closed loops hold their slots, and what open loops send finds one of the others free or
+    /// waits, as in a queue of several servers (Erlang's C). Regular arrivals and service times wait less, by half the sum of
+    /// the squared coefficients of variation (Allen and Cunneen). Who asks for much of what is guaranteed to him waits longer.
+    fn slot_waits(&self, flow: &Flow) -> Vec<Wait> {
+        let held = |a: &Asker, rate: &f64| rate * a.time(flow.in_flight);
+        let pairs = || self.askers.iter().zip(&flow.rates);
+        let closed: f64 = pairs().filter(|(a, _)| a.is_closed()).map(|(a, rate)| held(a, rate)).sum();
+        let open: f64 = pairs().filter(|(a, _)| !a.is_closed()).map(|(a, rate)| held(a, rate)).sum();
+        let none = alloc::vec![Wait::default(); self.askers.len()];
+        let servers = (self.places - closed).max(1.0);
+        if open <= 0.0 || open >= servers {
+            return none;
         }
-        // Its turn may begin in the middle of a window: what was served then is there again in the next.
-        let again = |more: f64| spends.min(depth + more);
-        let mean = if 2.0 * depth <= spends {
-            1.5 * depth
-        } else {
-            let room = spends - depth;
-            (again(room / 2.0) * room + spends * (depth - room)) / depth
+        let often = erlang_c(servers as u32, open);
+        let random: f64 = self
+            .askers
+            .iter()
+            .zip(self.tenants)
+            .zip(&flow.rates)
+            .filter(|((a, t), _)| !a.is_closed() && t.demand.arrival != Arrival::Fixed)
+            .map(|((a, _), rate)| held(a, rate))
+            .sum();
+        // Times inside a measured drive vary about as much as their mean.
+        let varies = if self.drive.is_fixed() { 0.0 } else { 1.0 };
+        let spread = 0.5 * (random / open + varies);
+        let service = self.window(flow);
+        let behind = service / (servers - open) * spread;
+        let demand: Vec<f64> =
+            self.askers.iter().zip(&flow.rates).map(|(a, rate)| self.part_of_share(a, *rate)).collect();
+        let mean_demand =
+            demand.iter().zip(&flow.rates).map(|(d, rate)| d * rate).sum::<f64>() / flow.rates.iter().sum::<f64>();
+        let wait = |part: &f64| {
+            let behind = behind * 1e9 * (part / mean_demand.max(f64::MIN_POSITIVE));
+            Wait { mean: often * behind, turn: 0.0, behind: (often, behind) }
         };
-        let part = depth / places;
-        depth * (1.0 - part) + mean * part
+        demand.iter().map(wait).collect()
+    }
+
+    /// The part of what it has for certain that a tenant asks for, roughly: by its class's credit, and its part in it.
+    fn part_of_share(&self, asker: &Asker, rate: f64) -> f64 {
+        if matches!(self.setting.arbiter.mechanism, Mechanism::Rr | Mechanism::None) {
+            return 1.0;
+        }
+        let Some(class) = (asker.class as usize).checked_sub(1) else { return 0.1 };
+        let siblings = self.askers.iter().filter(|a| a.class == asker.class).map(|a| a.turn * a.unit).sum::<f64>();
+        let share = self.credits[class] * asker.turn * asker.unit / siblings;
+        rate * asker.unit / share
+    }
+
+    /// On a full drive who asks for less than his share waits for his turn, any part of the round in which the others are served,
+    /// and behind what his own queue holds: arrivals of a round over what he may be served in one.
+    fn turn_waits(&self, flow: &Flow) -> Vec<Wait> {
+        let slot = self.window(flow) / self.places;
+        let held: f64 = self.held(&flow.rates, flow.in_flight);
+        let wait = |(asker, rate): (&Asker, &f64)| {
+            if asker.class == Class::Urgent {
+                return Wait { mean: slot * 0.5e9, turn: slot * 1e9, behind: (0.0, 0.0) };
+            }
+            let own: f64 = self
+                .askers
+                .iter()
+                .zip(&flow.rates)
+                .filter(|(a, _)| a.class == asker.class)
+                .map(|(a, r)| r * a.time(flow.in_flight))
+                .sum();
+            let turn = (1.0 - own / held).max(0.0) / flow.rounds + slot;
+            let part = (rate * asker.unit
+                / (self.part_of_share(asker, *rate).recip() * rate * asker.unit * flow.rounds))
+                .min(0.99);
+            let behind = part * part / (2.0 * (1.0 - part)) / flow.rounds / (1.0 + rate / flow.rounds);
+            Wait { mean: (turn / 2.0 + behind) * 1e9, turn: turn * 1e9, behind: (part, behind / part.max(1e-9) * 1e9) }
+        };
+        self.askers.iter().zip(&flow.rates).map(wait).collect()
+    }
+
+    /// Commands of a round that a tenant is there to be served with: its depth, and what is back before the turn has ended.
+    fn turns(&self, asker: &Asker, credit: f64) -> f64 {
+        let (depth, places) = (asker.depth, self.places);
+        if depth > places || asker.offered.is_finite() {
+            return f64::INFINITY;
+        }
+        // Its class's turn lasts so many windows; what was served in one is there again in the next.
+        let own: f64 = self.askers.iter().filter(|a| a.class == asker.class).map(|a| a.depth).sum();
+        let spends = (credit / asker.unit).min(own);
+        depth * (1.0 + spends / places)
     }
 }
 
-/// The zero of a function that falls from `low` to `high`, to the last bits.
-pub(crate) fn bisect(mut low: f64, mut high: f64, mut falling: impl FnMut(f64) -> f64) -> f64 {
-    for _ in 0..64 {
+/// Erlang's C: the part of the arrivals that wait where `load` of so many servers are busy on average; below 1 a server.
+fn erlang_c(servers: u32, load: f64) -> f64 {
+    let blocked = (1..=servers).fold(1.0, |b, k| load * b / (f64::from(k) + load * b));
+    let busy = load / f64::from(servers);
+    if busy >= 1.0 { 1.0 } else { blocked / (1.0 - busy * (1.0 - blocked)) }
+}
+
+/// The zero of a function that falls from `low` to `high`.
+pub(crate) fn bisect((mut low, mut high): (f64, f64), steps: u32, mut falling: impl FnMut(f64) -> f64) -> f64 {
+    for _ in 0..steps {
         let middle = 0.5 * (low + high);
         if falling(middle) > 0.0 { low = middle } else { high = middle }
     }

@@ -1,10 +1,12 @@
 //! How long commands take, by tenant.
 
-use crate::drive::Drive;
-use crate::fluid::{Flow, shares};
+use crate::drive::{Drive, reads};
+use crate::fluid::{Flow, Fluid, shares};
 use crate::tenant::{Setting, Tenant};
 use alloc::vec::Vec;
-use weir_workload::Latency;
+use weir_units::Class;
+use weir_workload::math::{ln, sqrt};
+use weir_workload::{Histogram, Latency};
 
 /// What one tenant is to expect.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -35,27 +37,123 @@ pub struct Forecast {
 
 /// What everybody gets, and how long it takes.
 pub fn forecast(drive: &Drive, setting: &Setting, tenants: &[Tenant]) -> Forecast {
-    let flow = shares(drive, setting, tenants);
-    let expected = |i: usize| {
-        let tenant = &tenants[i];
-        let iops = flow.rates[i];
-        let limited = flow.is_full()
-            && iops < tenant.demand.offered().min(tenant.ceiling.ceiling(tenant.demand.size())) * (1.0 - 1e-9);
-        Expected {
-            iops,
-            bandwidth: iops * tenant.demand.size(),
-            latency: None,
-            limited,
-            guaranteed: guaranteed(drive, setting, tenants, i),
-        }
+    let mut model = Fluid::new(drive, setting, tenants);
+    let flow = model.shares();
+    let limited: Vec<bool> =
+        (0..tenants.len()).map(|i| flow.is_full() && flow.rates[i] < model.offered(i) * (1.0 - 1e-9)).collect();
+    let latency = latencies(&model, drive, &flow, tenants, &limited);
+    let expected = |i: usize| Expected {
+        iops: flow.rates[i],
+        bandwidth: flow.rates[i] * tenants[i].demand.size(),
+        latency: latency[i],
+        limited: limited[i],
+        guaranteed: guaranteed(drive, setting, tenants, i),
     };
     Forecast { tenants: (0..tenants.len()).map(expected).collect(), load: flow.load, flow }
 }
 
-/// What a tenant gets when everybody asks for as much as he can.
+/// Windows from which latencies are taken.
+const WINDOWS: u64 = 4096;
+
+fn latencies(
+    model: &Fluid<'_>,
+    drive: &Drive,
+    flow: &Flow,
+    tenants: &[Tenant],
+    limited: &[bool],
+) -> Vec<Option<Latency>> {
+    let bounded = |i: usize| tenants[i].demand.rate.is_none() || !limited[i];
+    if flow.in_step && flow.is_full() {
+        let (_, windows) = model.hand_out(flow, WINDOWS);
+        return (0..tenants.len()).map(|i| bounded(i).then(|| of(&windows.latency[i]))).collect();
+    }
+    let wait = model.waits(flow);
+    let one = |i: usize| {
+        let tenant = &tenants[i];
+        let closed = tenant.demand.rate.is_none();
+        let inside = inside(drive, tenant, flow.service[i] * 1e9);
+        if flow.is_full() && closed && limited[i] {
+            // Little's law; a round more or less is what it varies by.
+            let mean = (tenant.demand.outstanding() / flow.rates[i].max(f64::MIN_POSITIVE)) * 1e9;
+            let queued = Wait { mean: (mean - inside.mean).max(0.0), turn: wait[i].turn, ..Wait::default() };
+            return queued.before(&inside);
+        }
+        wait[i].before(&inside)
+    };
+    (0..tenants.len()).map(|i| bounded(i).then(|| one(i))).collect()
+}
+
+/// Latency in the drive of a tenant's commands whose mean is so many nanoseconds under load.
+fn inside(drive: &Drive, tenant: &Tenant, mean: f64) -> Latency {
+    let reads = reads(&tenant.demand);
+    let mut all = Latency::default();
+    // Of sizes that differ the slowest have the percentiles.
+    for (size, part) in tenant.demand.parts() {
+        let one = drive.idle(size, reads);
+        all.mean += part * one.mean;
+        all.p50 += (part * one.p50 as f64) as u64;
+        all.p99 = all.p99.max(one.p99);
+        all.p999 = all.p999.max(one.p999);
+        all.max = all.max.max(one.max);
+    }
+    let longer = mean / all.mean;
+    let scale = |ns: u64| (ns as f64 * longer) as u64;
+    Latency { mean, p50: scale(all.p50), p99: scale(all.p99), p999: scale(all.p999), max: scale(all.max) }
+}
+
+/// How long commands wait before the drive takes them, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Wait {
+    /// Of all commands, whatever the reason.
+    pub mean: f64,
+    /// Longest time until the tenant has its turn, of which a command waits any part.
+    pub turn: f64,
+    /// The part of the commands that wait behind others, and how long these do on average; exponentially distributed.
+    pub behind: (f64, f64),
+}
+
+impl Wait {
+    /// That only `1 − part` of the commands exceed.
+    fn percentile(&self, part: f64) -> f64 {
+        let (often, mean) = self.behind;
+        let behind = if often > 1.0 - part { mean * ln(often / (1.0 - part)) } else { 0.0 };
+        let rest = self.mean - self.turn / 2.0 - often * mean;
+        (rest + self.turn * part + behind).max(0.0)
+    }
+
+    /// And then in the drive.
+    fn before(&self, inside: &Latency) -> Latency {
+        let mean = self.mean + inside.mean;
+        let one = |part: f64, ns: u64| {
+            // Deviations of independent times add up by their squares.
+            let (queued, served) = (self.percentile(part) - self.mean, ns as f64 - inside.mean);
+            let sum = match queued > 0.0 && served > 0.0 {
+                true => sqrt(queued * queued + served * served),
+                false => queued + served,
+            };
+            (mean + sum).max(0.0) as u64
+        };
+        Latency {
+            mean,
+            p50: one(0.5, inside.p50),
+            p99: one(0.99, inside.p99),
+            p999: one(0.999, inside.p999),
+            max: one(0.99999, inside.max),
+        }
+    }
+}
+
+fn of(h: &Histogram) -> Latency {
+    Latency { mean: h.mean(), p50: h.percentile(50.0), p99: h.percentile(99.0), p999: h.percentile(99.9), max: h.max() }
+}
+
+/// What a tenant gets when everybody asks for as much as he can; urgent ones, who are the operator's own, for what they say.
 fn guaranteed(drive: &Drive, setting: &Setting, tenants: &[Tenant], own: usize) -> f64 {
     let greedy = |tenant: &Tenant| {
         let mut tenant = tenant.clone();
+        if tenant.class == Class::Urgent && tenant.demand.rate.is_some() {
+            return tenant;
+        }
         tenant.demand.rate = None;
         tenant.demand.depth = tenant.demand.depth.max(GREEDY);
         tenant

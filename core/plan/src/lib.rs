@@ -23,10 +23,10 @@ mod drive;
 pub mod equations;
 mod fluid;
 mod latency;
-mod pack;
 mod tenant;
 #[cfg(test)]
 mod tests;
+mod windows;
 
 pub use drive::{Drive, DriveError, Measured};
 pub use fluid::{Flow, shares};

@@ -41,6 +41,16 @@ pub fn exp(x: f64) -> f64 {
     series * f64::from_bits(((k + 1023) as u64) << 52)
 }
 
+/// The square root of a number that is not negative, to the last bits.
+pub fn sqrt(x: f64) -> f64 {
+    if x <= 0.0 {
+        return 0.0;
+    }
+    // Newton's iteration from the exponential's guess is exact after one step.
+    let guess = exp(0.5 * ln(x));
+    0.5 * (guess + x / guess)
+}
+
 /// `x` to the power `y`, for positive `x`.
 pub fn pow(x: f64, y: f64) -> f64 {
     exp(y * ln(x))
@@ -63,5 +73,8 @@ mod tests {
             assert!((pow(x, -0.99) / x.powf(-0.99) - 1.0).abs() < 1e-13, "{x}");
         }
         assert_eq!((ln(1.0), exp(0.0)), (0.0, 1.0));
+        for x in [0.0, 1.0, 2.0, 1e-9, 4e20] {
+            assert!(near(sqrt(x), x.sqrt()), "sqrt {x}: {}", sqrt(x));
+        }
     }
 }

@@ -1,0 +1,131 @@
+//! The cases: drives, settings and tenants drawn from a seed.
+
+use weir_arbiter::{Burst, Mechanism, Quanta, Settings, Weights};
+use weir_controller::Cost;
+use weir_plan::{Demand, Drive, Setting, Tenant, forecast};
+use weir_units::{Class, Nanos};
+use weir_workload::{Arrival, Mix, Pattern, Rate, Rng};
+
+/// A drive of fixed latency, how it arbitrates, and who shares it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Case {
+    /// Of every command.
+    pub latency: Nanos,
+    /// Commands in flight.
+    pub slots: u32,
+    /// Bytes in flight.
+    pub slot_bytes: u64,
+    /// How it arbitrates.
+    pub setting: Setting,
+    /// Who shares it.
+    pub tenants: Vec<Tenant>,
+    /// Of the simulation.
+    pub seed: u64,
+}
+
+/// Which loads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loads {
+    /// Closed loops that never run out, beside open loops that ask for a part of their share, or for more than it.
+    Deep,
+    /// Closed loops of 1 to 64 commands, of which some run out.
+    Shallow,
+    /// Nothing but open loops, which leave some of the drive unused.
+    Open,
+}
+
+/// So many cases of them.
+pub fn cases(seed: u64, count: usize, loads: Loads) -> impl Iterator<Item = Case> {
+    let mut rng = Rng::new(seed);
+    (0..count).map(move |_| case(&mut rng, loads))
+}
+
+fn one<T: Copy>(rng: &mut Rng, of: &[T]) -> T {
+    of[rng.below(of.len() as u64) as usize]
+}
+
+fn case(rng: &mut Rng, loads: Loads) -> Case {
+    let mechanism = one(rng, &[Mechanism::Wrr, Mechanism::Wrr, Mechanism::Drr, Mechanism::Drr, Mechanism::Rr]);
+    let mut weight = |of: &[u16]| one(rng, of);
+    let weights =
+        Weights { high: weight(&[16, 32, 64, 100]), medium: weight(&[8, 16, 24, 32]), low: weight(&[2, 4, 8, 16]) };
+    let mut quantum = |of: &[u32]| one(rng, of) << 10;
+    let quanta = Quanta {
+        high: quantum(&[64, 128, 256, 384]),
+        medium: quantum(&[32, 64, 96, 128]),
+        low: quantum(&[8, 16, 32, 64]),
+    };
+    let burst = one(rng, &[Burst::NoLimit, Burst::NoLimit, Burst::Log2(0), Burst::Log2(2)]);
+    let setting = Setting { arbiter: Settings { mechanism, weights, quanta, burst }, cost: Cost::Bytes };
+    let latency = Nanos::from_micros(one(rng, &[20, 50, 100]));
+    let (slots, slot_bytes) = (one(rng, &[16, 32, 64, 64, 128]), one(rng, &[1u64, 2, 4, 4]) << 20);
+    let drive = Drive::fixed(latency, slots, slot_bytes);
+    let count = 2 + rng.below(4);
+    let mut tenants: Vec<Tenant> = (0..count).map(|i| tenant(rng, i, loads)).collect();
+    for tenant in tenants.iter_mut().filter(|t| t.class == Class::Urgent) {
+        // Of the whole drive: urgent has no share.
+        let part = 0.02 + rng.below(20) as f64 / 100.0;
+        let rate = drive.capacity(&tenant.demand) * part;
+        tenant.demand = open(&tenant.demand, rate, rng);
+    }
+    // What each asks for in an open loop is a part of what it has for certain.
+    let certain = forecast(&drive, &setting, &tenants);
+    let all: f64 = certain.tenants.iter().map(|t| t.iops).sum();
+    for (tenant, certain) in tenants.iter_mut().zip(&certain.tenants) {
+        if tenant.class != Class::Urgent && (loads == Loads::Open || rng.below(100) < 40) {
+            // Away from 1, where a queue needs longer to settle than anybody would simulate.
+            let parts: &[f64] = match loads {
+                Loads::Open => &[0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95],
+                _ => &[0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.1, 1.3],
+            };
+            let part = one(rng, parts);
+            let rate = certain.guaranteed * part;
+            tenant.demand = open(&tenant.demand, rate, rng);
+            if rate < all / 50.0 {
+                // So few that chance alone would move them by more than the model may be off.
+                tenant.demand.arrival = Arrival::Fixed;
+            }
+        }
+    }
+    Case { latency, slots, slot_bytes, setting, tenants, seed: rng.next_u64() }
+}
+
+fn tenant(rng: &mut Rng, at: u64, loads: Loads) -> Tenant {
+    let class = match rng.below(100) {
+        0..5 => Class::Urgent,
+        5..40 => Class::High,
+        40..70 => Class::Medium,
+        _ => Class::Low,
+    };
+    let sizes: &[&str] = &[
+        "4KiB",
+        "4KiB",
+        "4KiB",
+        "8KiB",
+        "16KiB",
+        "32KiB",
+        "64KiB",
+        "128KiB",
+        "4KiB:50/8KiB:50",
+        "4KiB:70/64KiB:30",
+        "8KiB:90/128KiB:10",
+    ];
+    let sizes: Mix = one(rng, sizes).parse().expect("a mix");
+    let demand = Demand {
+        pattern: Pattern { read_percent: one(rng, &[100, 70, 0]), random: true, trim: false },
+        sizes,
+        queues: one(rng, &[1, 1, 1, 2, 4]),
+        depth: if loads == Loads::Shallow { one(rng, &[1, 2, 4, 8, 16, 32, 64]) } else { one(rng, &[128, 128, 256]) },
+        rate: None,
+        arrival: Arrival::Fixed,
+    };
+    let mut tenant = Tenant::new(&format!("t{at}"), class, demand);
+    tenant.weight = one(rng, &[1, 1, 1, 2, 3]);
+    tenant
+}
+
+fn open(demand: &Demand, rate: f64, rng: &mut Rng) -> Demand {
+    let rate = Some(Rate::Iops(rate.max(1.0) as u64));
+    let arrival = one(rng, &[Arrival::Fixed, Arrival::Poisson, Arrival::Poisson]);
+    Demand { rate, depth: 1024, queues: 1, arrival, ..demand.clone() }
+}

@@ -1,0 +1,111 @@
+//! A part of the grid in every run; all of it, with what is worst, by `-- --ignored --nocapture`.
+
+use super::*;
+use std::fmt::Write;
+
+/// Commands of the tenant with the fewest, and of all, in a short run and in a long one.
+const SHORT: (f64, f64) = (20_000.0, 600_000.0);
+const LONG: (f64, f64) = (20_000.0, 1_500_000.0);
+
+fn describe(case: &Case, got: &Compared) -> String {
+    let flow = &got.forecast.flow;
+    let mut text = format!(
+        "{:?} {:?} {:?}, {} slots, {} KiB, {}: load {:.3}, {:.1} places{}\n",
+        case.setting.arbiter.mechanism,
+        case.setting.credits(),
+        case.setting.arbiter.burst,
+        case.slots,
+        case.slot_bytes >> 10,
+        case.latency,
+        got.forecast.load,
+        flow.places,
+        if flow.in_step { ", in step" } else { "" }
+    );
+    for (tenant, pair) in case.tenants.iter().zip(&got.pairs) {
+        let demand = &tenant.demand;
+        let latency = pair.latency_pct().map_or("none".into(), |l| l.map(|x| format!("{x:+.1}")).join(" "));
+        let _ = writeln!(
+            text,
+            "    {:<6} x{} {:>12} {}x{:<4} {:?} {:?}: {:.0}, simulated {:.0} ({:+.2} %); p99 {:.1} us; latencies {latency}",
+            tenant.class.name(),
+            tenant.weight,
+            demand.sizes.to_string(),
+            demand.queues,
+            demand.depth,
+            demand.rate,
+            demand.arrival,
+            pair.expected.iops,
+            pair.simulated.iops,
+            pair.throughput_pct(),
+            pair.simulated.latency.p99 as f64 / 1e3,
+        );
+    }
+    text
+}
+
+/// The largest error in throughput of each case, worst first, with the case.
+fn errors(seed: u64, count: usize, loads: Loads, (commands, most): (f64, f64)) -> Vec<(f64, String)> {
+    let mut all: Vec<(f64, String)> = cases(seed, count, loads)
+        .map(|case| {
+            let got = compare(&case, commands, most).unwrap();
+            (got.worst_pct(), describe(&case, &got))
+        })
+        .collect();
+    all.sort_by(|a, b| b.0.total_cmp(&a.0));
+    all
+}
+
+#[test]
+fn throughput_is_within_two_percent() {
+    let all = errors(7, 30, Loads::Deep, SHORT);
+    assert!(all[0].0 <= 2.0, "{:.2} %: {}", all[0].0, all[0].1);
+    assert!(all[all.len() / 2].0 <= 0.6, "the median is {:.2} %", all[all.len() / 2].0);
+}
+
+#[test]
+fn nobody_waits_for_others_on_a_drive_with_room() {
+    let all = errors(7, 10, Loads::Open, SHORT);
+    assert!(all[0].0 <= 2.0, "{:.2} %: {}", all[0].0, all[0].1);
+}
+
+#[test]
+fn a_seed_decides_the_cases() {
+    let list = |seed| cases(seed, 5, Loads::Deep).collect::<Vec<_>>();
+    assert_eq!(list(3), list(3));
+    assert_ne!(list(3), list(4));
+}
+
+/// `LOADS=open N=150 SEED=2 cargo test -p weir-sim --lib the_whole_grid -- --ignored --nocapture`
+#[test]
+#[ignore = "minutes"]
+fn the_whole_grid() {
+    let number = |name: &str, or: u64| std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(or);
+    let loads = match std::env::var("LOADS").as_deref() {
+        Ok("shallow") => Loads::Shallow,
+        Ok("open") => Loads::Open,
+        _ => Loads::Deep,
+    };
+    let (seed, count) = (number("SEED", 1), number("N", 200) as usize);
+    let mut by_latency: Vec<(f64, [f64; 4], String)> = Vec::new();
+    let mut by_throughput = Vec::new();
+    for case in cases(seed, count, loads) {
+        let got = compare(&case, LONG.0, LONG.1).unwrap();
+        let text = describe(&case, &got);
+        by_latency.extend(got.pairs.iter().filter_map(Pair::latency_pct).map(|l| (l[2], l, text.clone())));
+        by_throughput.push((got.worst_pct(), text));
+    }
+    by_throughput.sort_by(|a, b| b.0.total_cmp(&a.0));
+    by_latency.sort_by(|a, b| a.0.total_cmp(&b.0));
+    by_latency.iter().take(10).for_each(|(.., text)| println!("{text}"));
+    by_throughput.iter().take(10).for_each(|(error, text)| println!("{error:.2} %: {text}"));
+    for (at, name) in ["mean", "p50", "p99", "p999"].into_iter().enumerate() {
+        let mut all: Vec<f64> = by_latency.iter().map(|(_, l, _)| l[at]).collect();
+        all.sort_by(f64::total_cmp);
+        let quantile = |part: f64| all.get(((all.len().max(1) - 1) as f64 * part) as usize).copied().unwrap_or(0.0);
+        let [min, p5, p25, p50, p75, p95, max] = [0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0].map(quantile);
+        println!("{name}: {min:.0} | {p5:.1} {p25:.1} {p50:.1} {p75:.1} {p95:.1} | {max:.0} %");
+    }
+    let bad = by_throughput.iter().filter(|(error, _)| *error > 2.0).count();
+    println!("throughput: {bad} of {count} above 2 %, median {:.2} %", by_throughput[count / 2].0);
+    assert!(bad == 0 || loads == Loads::Shallow);
+}
