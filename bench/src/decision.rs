@@ -1,6 +1,8 @@
 //! What one decision of the flash model takes in real time: when a command will be complete, map, collection and timing included.
-//! Commands come by the real clock, and between two of them 4 KiB are copied from a random place to a random place, as a drive
-//! does, so that the model's tables are as cold as they are there.
+//! Commands come by the real clock, and for each 4 KiB are copied from a random place to a random place, as a drive does, so that
+//! the model's tables are as cold as they are there. As in a node the flash hears of a command when it arrives
+//! (`Service::soon`), and decides when its turn has come: after another command's bytes were moved, or, on a drive with nothing else
+//! to do, at once.
 
 use crate::figure::{Report, Series, Target};
 use crate::{BenchError, Setup, failed, flash};
@@ -21,9 +23,20 @@ const GAP: u64 = 5_000;
 pub fn method(setup: &Setup) -> String {
     let (gib, spare) = DRIVE;
     format!(
-        "flash decision: in this process on core {}, {gib} GiB at {spare} % from the steady state, random 4 KiB, half reads, 200 k/s",
+        "flash decision: in this process on core {}, {gib} GiB at {spare} % from the steady state, random 4 KiB, half reads, 200 k/s; \
+         between a command's arrival and the decision 4 KiB are copied for another one, or nothing happens (alone)",
         setup.server_core
     )
+}
+
+/// Measures nothing else.
+///
+/// # Errors
+/// As [`measure`].
+pub fn alone(setup: &Setup) -> Result<Report, BenchError> {
+    let mut report = Report::new("decision", vec![method(setup)]);
+    measure(setup, &mut report)?;
+    Ok(report)
 }
 
 /// Adds its figures to a report.
@@ -47,26 +60,31 @@ fn on_the_core(setup: &Setup, report: &mut Report) -> Result<(), BenchError> {
     model.precondition(Precondition::Steady);
     let mut memory = vec![1u8; MEMORY];
     let mut rng = Rng::new(11);
-    let [mut mean, mut p50, mut p99, mut amplification] = [const { Series::EMPTY }; 4];
+    let mut found = [const { [const { Series::EMPTY }; 3] }; 2];
+    let mut amplification = Series::EMPTY;
     for _ in 0..setup.rounds {
-        let clock = clock_cost();
         model.reset_stats();
-        let found = round(&mut model, &mut memory, &mut rng, setup.time);
-        let net = |ns: f64| (ns - clock).max(0.0);
-        mean.push(net(found.mean()));
-        p50.push(net(found.percentile(50.0) as f64));
-        p99.push(net(found.percentile(99.0) as f64));
+        for (between, found) in [true, false].into_iter().zip(&mut found) {
+            let clock = clock_cost();
+            let times = round(&mut model, &mut memory, &mut rng, (setup.time, between));
+            let net = |ns: f64| (ns - clock).max(0.0);
+            let told = [times.percentile(50.0) as f64, times.mean(), times.percentile(99.0) as f64];
+            found.iter_mut().zip(told).for_each(|(series, ns)| series.push(net(ns)));
+        }
         amplification.push(model.write_amplification());
     }
-    report.judged("flash decision, p50", "ns", &p50, Target::AtMost(150.0));
-    report.figure("flash decision, mean", "ns", &mean);
-    report.figure("flash decision, p99", "ns", &p99);
+    let [[p50, mean, p99], [alone, ..]] = &found;
+    report.judged("flash decision, p50", "ns", p50, Target::AtMost(150.0));
+    report.figure("flash decision, mean", "ns", mean);
+    report.figure("flash decision, p99", "ns", p99);
+    report.figure("flash decision, alone, p50", "ns", alone);
     report.figure("flash decision, write amplification", "x", &amplification);
     Ok(())
 }
 
-/// Nanoseconds of each decision, two readings of the clock included.
-fn round(model: &mut Flash, memory: &mut [u8], rng: &mut Rng, time: Nanos) -> Histogram {
+/// Nanoseconds of each decision, two readings of the clock included; `between`: another command's bytes are moved after a
+/// command has arrived, and not before.
+fn round(model: &mut Flash, memory: &mut [u8], rng: &mut Rng, (time, between): (Nanos, bool)) -> Histogram {
     let mut found = Histogram::new();
     let units = u64::from(model.units());
     let start = reactor::now();
@@ -74,13 +92,17 @@ fn round(model: &mut Flash, memory: &mut [u8], rng: &mut Rng, time: Nanos) -> Hi
     let mut due = start;
     while due < end {
         let (word, place) = (rng.next_u64(), rng.next_u64());
-        copy(memory, place);
+        if !between {
+            copy(memory, place);
+        }
         let lpn = (((word >> 32) * units) >> 32) as u32;
         let op = if word & 1 == 0 { FlashOp::Read } else { FlashOp::Write { fua: false } };
-        let mut now = reactor::now();
-        while now < due {
-            now = reactor::now();
+        while reactor::now() < due {}
+        model.prefetch(lpn);
+        if between {
+            copy(memory, place);
         }
+        let now = reactor::now();
         std::hint::black_box(model.submit(now, op, lpn, 1));
         found.record(reactor::now().saturating_sub(now).get());
         due = due.saturating_add(Nanos(GAP));
@@ -115,9 +137,11 @@ mod tests {
         config.seed = 3;
         let mut model = Flash::new(&config, Nanos(0)).unwrap();
         let mut memory = vec![1u8; 4 * BLOCK];
-        let found = round(&mut model, &mut memory, &mut Rng::new(1), Nanos(100 * GAP));
-        let stats = model.stats();
-        assert_eq!((found.count(), stats.host_reads + stats.host_writes), (100, 100));
+        for (between, n) in [(true, 100), (false, 200)] {
+            let found = round(&mut model, &mut memory, &mut Rng::new(1), (Nanos(100 * GAP), between));
+            let stats = model.stats();
+            assert_eq!((found.count(), stats.host_reads + stats.host_writes), (100, n));
+        }
         model.check();
     }
 }

@@ -6,6 +6,7 @@
 //!   vhost  weir up + weir bench          ⇄  qemu-storage-daemon + weir bench               core 0 serves, core 1 asks
 //!   flash  core/flash, a closed loop in virtual time       ⇄  an event-queue simulator of the same drive (naive.rs)
 //!   realtime  weir up with a modelled service time  ⇄  a bare spinning loop with such deadlines  completion-time error
+//!   decision  the flash model's decision for one command, in real time                     a part of realtime
 //! ```
 //! Contestants run in turn, round after round, so that what changes on the machine meets all of them; figures are medians
 //! over the rounds with the lowest and the highest. Who does not run is stopped (SIGSTOP): a spinning server would take
@@ -57,6 +58,8 @@ enum What {
     Flash,
     /// How exactly modelled times are kept, against a bare spinning loop
     Realtime,
+    /// What one decision of the flash model takes; a part of realtime
+    Decision,
     /// All of them
     All,
 }
@@ -153,14 +156,15 @@ fn main() -> ExitCode {
 
 fn run(cli: &Cli) -> Result<Vec<Report>, BenchError> {
     let mut reports = Vec::new();
-    let wanted = |w| cli.what == w || cli.what == What::All;
+    let wanted = |w| cli.what == w || cli.what == What::All && w != What::Decision;
     type Measure = fn(&Setup) -> Result<Report, BenchError>;
-    let all: [(What, Measure); 5] = [
+    let all: [(What, Measure); 6] = [
         (What::Core, core::measure),
         (What::Tcp, tcp::measure),
         (What::Vhost, vhost::measure),
         (What::Flash, flash::measure),
         (What::Realtime, realtime::measure),
+        (What::Decision, decision::alone),
     ];
     for (_, measure) in all.into_iter().filter(|(w, _)| wanted(*w)) {
         let report = measure(&cli.setup)?;

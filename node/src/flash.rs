@@ -286,6 +286,11 @@ impl Service for FlashService {
         done
     }
 
+    #[inline]
+    fn soon(&self, offset: u64) {
+        self.flash.prefetch((offset / u64::from(UNIT)) as u32);
+    }
+
     fn cost(&self, operation: Operation) -> u32 {
         let Units { op, count, parts, .. } = Units::of(operation);
         let cost = |op, count| self.flash.cost(op, count, self.collection.rate).0;

@@ -63,6 +63,7 @@
 
 extern crate alloc;
 
+mod abort;
 mod admin;
 mod aer;
 mod chaos;

@@ -13,6 +13,11 @@ pub trait Service: Debug + Send + Any {
     /// A command begins at `now`; when it is complete, not before `now`. A deallocation of several ranges is told range by
     /// range.
     fn begin(&mut self, now: Nanos, operation: Operation) -> Nanos;
+    /// A command for these bytes has arrived and waits for its turn: whatever deciding about it will need can be brought nearer.
+    /// A hint, which may be wrong or missing.
+    fn soon(&self, offset: u64) {
+        let _ = offset;
+    }
     /// Flash with placement handles, where this is some (FDP): [`Operation::placement`] is then a hint for it.
     fn placement(&self) -> Option<&Flash> {
         None

@@ -1022,3 +1022,35 @@ fn a_medium_with_a_time_of_its_own_gets_commands_when_they_begin() {
     assert!(host.answer(&mut world, 1, tags[2]).is_some_and(|c| c.status().is_success()));
     assert_eq!(world.drive.stats().slots_used, 0);
 }
+
+/// An inside that takes no time and notes where commands that arrive will go.
+#[derive(Debug)]
+struct Listens(std::sync::Arc<std::sync::Mutex<Vec<u64>>>);
+
+impl Service for Listens {
+    fn begin(&mut self, now: Nanos, _: Operation) -> Nanos {
+        now
+    }
+    fn soon(&self, offset: u64) {
+        self.0.lock().unwrap().push(offset);
+    }
+    fn as_any(&self) -> &dyn std::any::Any {
+        self
+    }
+    fn as_any_mut(&mut self) -> &mut dyn std::any::Any {
+        self
+    }
+}
+
+#[test]
+fn the_inside_hears_of_commands_when_they_arrive() {
+    let mut world = drive(|c| c.slots = 1);
+    let heard = std::sync::Arc::default();
+    world.drive.set_service(Box::new(Listens(std::sync::Arc::clone(&heard))));
+    let mut host = fabric_with_queues(&mut world, "nqn.gold", 100, 1);
+    for (cid, lba) in (0..).zip([0, 24, 7, u64::MAX]) {
+        host.send(&mut world, 1, io(READ, cid, lba, 1));
+    }
+    // Before the drive has served anything; a place that is none is not told.
+    assert_eq!(*heard.lock().unwrap(), [0, 24 * 512, 7 * 512]);
+}
