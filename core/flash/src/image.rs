@@ -13,6 +13,8 @@ use crate::Flash;
 use crate::config::{Config, ConfigError, FtlConfig, Mapping, Plan};
 use crate::geometry::UNIT;
 use alloc::format;
+use alloc::sync::Arc;
+use core::fmt;
 use weir_units::Nanos;
 
 /// A block that is erased and not open; also what was never used.
@@ -139,6 +141,51 @@ pub struct Image {
     pub erased_at: &'static mut [u64],
     /// By block: what it is used for.
     pub state: &'static mut [u32],
+    /// Whose they are.
+    pub lender: Lender,
+}
+
+/// Whoever lends an [`Image`], to be told when much of it was looked at: the arrays of a large drive are larger than the memory
+/// that it may have, and their lender can take the memory back where the contents lie elsewhere as well.
+#[derive(Clone, Default)]
+pub struct Lender {
+    take_back: Option<Arc<dyn Fn() + Send + Sync>>,
+    /// Bytes since then, about.
+    touched: u64,
+}
+
+/// So much of an image is touched between two times at which its lender is told.
+const STRIDE: u64 = 16 << 20;
+
+impl Lender {
+    /// Told by a call, which must leave the arrays as they are.
+    pub fn new(take_back: impl Fn() + Send + Sync + 'static) -> Lender {
+        Lender { take_back: Some(Arc::new(take_back)), touched: 0 }
+    }
+
+    /// Work through an image as a whole has touched so many bytes more.
+    #[inline]
+    pub(crate) fn touched(&mut self, bytes: u64) {
+        self.touched += bytes;
+        if self.touched >= STRIDE {
+            self.tell();
+        }
+    }
+
+    /// Such work has ended.
+    #[cold]
+    pub(crate) fn tell(&mut self) {
+        self.touched = 0;
+        if let Some(take_back) = &self.take_back {
+            take_back();
+        }
+    }
+}
+
+impl fmt::Debug for Lender {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lender").field("told", &self.take_back.is_some()).finish_non_exhaustive()
+    }
 }
 
 impl Image {

@@ -180,6 +180,7 @@ fn a_drive_comes_back_on_its_image() {
         erases: vec![0; size.blocks as usize].leak(),
         erased_at: vec![0; size.blocks as usize].leak(),
         state: vec![0; size.blocks as usize].leak(),
+        lender: Lender::default(),
     };
     let mut flash = Flash::create(&config, Nanos(0), lend()).unwrap();
     let mut model = Model::adopt(&mut flash);
@@ -210,4 +211,35 @@ fn a_drive_comes_back_on_its_image() {
         model.submit(&mut again, Nanos(i * 1000), FlashOp::Write { fua: false }, lpn, 1);
     }
     model.check(&again);
+}
+
+/// Who lends arrays of 25 MB hears of it while they are gone through, and at the end.
+#[test]
+fn a_lender_can_take_memory_back() {
+    use core::sync::atomic::{AtomicU32, Ordering};
+    let mut config = small(geometry(4, 4, 256, 256, 1), 0.07);
+    config.ftl.spare = false;
+    let size = ImageSize::of(&config).unwrap();
+    let heard: &'static AtomicU32 = Box::leak(Box::new(AtomicU32::new(0)));
+    let lender = Lender::new(|| {
+        heard.fetch_add(1, Ordering::Relaxed);
+    });
+    let image = Image {
+        p2l: vec![0; size.units as usize].leak(),
+        sequence: vec![0; size.pages as usize].leak(),
+        trimmed: vec![0; size.mapped as usize].leak(),
+        erases: vec![0; size.blocks as usize].leak(),
+        erased_at: vec![0; size.blocks as usize].leak(),
+        state: vec![0; size.blocks as usize].leak(),
+        lender,
+    };
+    let times = || heard.swap(0, Ordering::Relaxed);
+    let mut flash = Flash::create(&config, Nanos(0), image).unwrap();
+    assert_eq!(times(), 0, "nothing was looked at");
+    flash.precondition(crate::Precondition::Sequential);
+    assert!(times() >= 2);
+    flash.power_cut(Nanos(0), 1).unwrap();
+    assert!(times() >= 2);
+    flash.submit(Nanos(0), FlashOp::Write { fua: false }, 0, 1);
+    assert_eq!(times(), 0, "commands are none of its business");
 }

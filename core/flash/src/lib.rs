@@ -85,7 +85,7 @@ pub use ftl::{
 };
 pub use geometry::{Divisor, Geometry, GeometryError, Lpn, Place, Shape, UNIT, Unit};
 pub use host::{Firmware, Host, HostOp, HostTiming};
-pub use image::{IMAGE_KEYS, Image, ImageKeys, ImageSize};
+pub use image::{IMAGE_KEYS, Image, ImageKeys, ImageSize, Lender};
 pub use lun::{OpenEnd, Promise};
 pub use name::UnknownName;
 pub use oc::{

@@ -3,10 +3,10 @@
 use crate::Flash;
 use crate::array::Array;
 use crate::config::Mapping;
-use crate::ftl::{GcMode, HELD, PageFtl};
+use crate::ftl::{GcMode, HELD, Map, PageFtl};
 use crate::geometry::UNIT;
 use crate::host::Host;
-use crate::image::FREE;
+use crate::image::{FREE, Lender};
 use crate::name::names;
 use crate::rng::{Rng, Shuffle};
 use alloc::vec::Vec;
@@ -47,6 +47,7 @@ impl Flash {
             Precondition::Steady if self.config.ftl.mapping == Mapping::Hybrid => self.fill(),
             Precondition::Steady => self.ftl.place_steady(self.config.seed, self.origin),
         }
+        self.ftl.map.lender.tell();
         self.reset_stats();
         if let Some(fdp) = &mut self.ftl.fdp {
             fdp.begin();
@@ -73,9 +74,20 @@ impl Flash {
                 if done.is_none() {
                     return;
                 }
+                self.ftl.map.lender.touched(u64::from(page) * 4 + 8);
             }
         }
         self.ftl.pay_debts();
+    }
+}
+
+/// All zero. What is zero already is left alone, which costs its memory less.
+fn clear(cells: &mut [u64], lender: &mut Lender) {
+    for part in cells.chunks_mut(4096) {
+        if part.iter().any(|c| *c != 0) {
+            part.fill(0);
+        }
+        lender.touched(size_of_val(part) as u64);
     }
 }
 
@@ -223,6 +235,7 @@ impl PageFtl {
         }
         let pages = self.shape().pages_per_block();
         self.map.stamp_pages(first, pages);
+        self.map.lender.touched(u64::from(units) * 4 + u64::from(pages) * 8);
         self.map.valid[block as usize] = valid as u16;
         self.map.written[block as usize] = units as u16;
         self.map.stamp[block as usize] = self.map.clock;
@@ -237,8 +250,9 @@ impl PageFtl {
         self.map.written.fill(0);
         self.map.erases.fill(0);
         self.map.stamp.fill(0);
-        self.map.sequence.fill(0);
-        self.map.trimmed.fill(0);
+        let Map { sequence, trimmed, lender, .. } = &mut self.map;
+        clear(sequence, lender);
+        clear(trimmed, lender);
         self.map.erased_at.fill(0);
         self.map.state.fill(FREE);
         self.map.clock = 1;

@@ -94,6 +94,20 @@ impl Mapping {
         unsafe { AtomicU64::from_ptr(self.at.as_ptr().add(offset).cast()) }
     }
 
+    /// See [`super::Arena::lend`].
+    pub(super) fn lend(&'static mut self) -> (&'static mut [u8], impl Fn() + Send + Sync + 'static) {
+        let (at, len, hugetlb) = (self.at.as_ptr().expose_provenance(), self.len, self.hugetlb);
+        let call = move || {
+            if hugetlb {
+                return;
+            }
+            // SAFETY: all of a shared mapping of a file that is never unmapped: it was leaked. Its pages lose their place in
+            // this process's tables, not their contents, so that nobody who borrows them sees a difference.
+            unsafe { libc::madvise(ptr::with_exposed_provenance_mut(at), len, libc::MADV_DONTNEED) };
+        };
+        (self.payload_mut(), call)
+    }
+
     fn advise(&mut self, range: &Range<usize>, advice: i32) -> Result<(), Errno> {
         assert!(range.start <= range.end && range.end <= self.len.next_multiple_of(4096));
         // SAFETY: a range of this mapping; the advices used here keep its content.

@@ -241,6 +241,13 @@ impl Arena {
         self.map.payload_mut()
     }
 
+    /// The payload for as long as the process lives, and a call that gives the memory of its pages back: what they hold stays in
+    /// the file's pages in the page cache, and a page that is touched again is mapped again. Nothing is given back of huge
+    /// pages of their own pool.
+    pub fn lend(self) -> (&'static mut [u8], impl Fn() + Send + Sync + 'static) {
+        Box::leak(Box::new(self)).map.lend()
+    }
+
     /// Whether the region is of huge pages from the system's reserve.
     pub fn is_hugetlb(&self) -> bool {
         self.map.is_hugetlb()

@@ -243,3 +243,33 @@ fn an_arena_that_is_refused_takes_nobody_elses_memory() {
         stop.store(true, Ordering::Relaxed);
     });
 }
+
+/// Kilobytes of a mapping that count as this process's memory.
+fn resident(at: *const u8) -> u64 {
+    let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+    let mut inside = false;
+    for line in maps.lines() {
+        if let Some((from, to)) = line.split(' ').next().and_then(|range| range.split_once('-')) {
+            let edge = |text: &str| usize::from_str_radix(text, 16).unwrap();
+            inside = (edge(from)..edge(to)).contains(&at.addr());
+        } else if inside && line.starts_with("Rss:") {
+            return line.split_ascii_whitespace().nth(1).unwrap().parse().unwrap();
+        }
+    }
+    panic!("not mapped");
+}
+
+#[test]
+fn lent_memory_is_given_back_and_keeps_what_it_holds() {
+    let path = std::env::temp_dir().join(format!("weir-lent-{}", std::process::id()));
+    let _ = std::fs::remove_file(&path);
+    let arena = Arena::create_file(&path, SCHEMA, 4 << 20).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    let (payload, give_back) = arena.lend();
+    payload.iter_mut().zip(0u32..).for_each(|(byte, i)| *byte = (i / 4096) as u8);
+    assert!(resident(payload.as_ptr()) >= 4096);
+    give_back();
+    assert_eq!(resident(payload.as_ptr()), 0);
+    assert!(payload.iter().zip(0u32..).all(|(byte, i)| *byte == (i / 4096) as u8));
+    assert!(resident(payload.as_ptr()) > 0);
+}

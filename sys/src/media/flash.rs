@@ -2,7 +2,8 @@
 //!
 //! The drive changes the mapped file as it works, so a process that is killed leaves it whole in the page cache. [`sync`]
 //! after the media's own flush makes it outlive the machine. All of its space is taken when it is made: a full disk is an
-//! error then and never a signal later.
+//! error then and never a signal later. Its pages count as the process's memory while they are mapped; where all of it is gone
+//! through (a start, a power cut, preconditioning) they are given back on the way ([`Lender`]), and lie in the page cache.
 //!
 //! [`sync`]: FlashState::file
 
@@ -15,7 +16,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use weir_flash::{Config, IMAGE_KEYS, Image, ImageKeys, ImageSize};
+use weir_flash::{Config, IMAGE_KEYS, Image, ImageKeys, ImageSize, Lender};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// The arena's schema.
@@ -232,7 +233,8 @@ fn fill(draft: &Path, keys: ImageKeys, size: &ImageSize) -> Result<(), ArenaErro
 
 /// Hands the arena out in pieces. It is never unmapped: they live as long as the process.
 fn lend(arena: Arena, layout: &Layout, size: &ImageSize) -> Option<(&'static mut Layout, Image)> {
-    let payload = Box::leak(Box::new(arena)).payload_mut();
+    let (payload, give_back) = arena.lend();
+    let lender = Lender::new(give_back);
     let mut at = 0u64;
     let mut rest = payload;
     let mut piece = |from: u64, bytes: u64| -> Option<&'static mut [u8]> {
@@ -249,6 +251,7 @@ fn lend(arena: Arena, layout: &Layout, size: &ImageSize) -> Option<(&'static mut
         erases: <[u32]>::mut_from_bytes(piece(layout.erases_at, size.blocks * 4)?).ok()?,
         erased_at: <[u64]>::mut_from_bytes(piece(layout.erased_at_at, size.blocks * 8)?).ok()?,
         state: <[u32]>::mut_from_bytes(piece(layout.state_at, size.blocks * 4)?).ok()?,
+        lender,
     };
     Some((head, image))
 }

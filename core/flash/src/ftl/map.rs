@@ -2,7 +2,7 @@
 
 use crate::cells::Cells;
 use crate::geometry::{Shape, Unit};
-use crate::image::{BAD, FREE, Image};
+use crate::image::{BAD, FREE, Image, Lender};
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -66,6 +66,8 @@ pub struct Map {
     pub behind: Vec<u32>,
     /// Brings words of `l2p` nearer.
     pub prefetch: Prefetch,
+    /// Who lent the cells.
+    pub lender: Lender,
     /// The sequence number of the next program.
     pub clock: u64,
     /// What happened, in order.
@@ -114,7 +116,7 @@ impl Map {
         let mut l2p = vec![NONE; logical as usize + 1];
         l2p[logical as usize] = UNITS_MAX;
         let blocks = shape.blocks() as usize;
-        let Image { p2l, sequence, trimmed, erases, erased_at, state } = image;
+        let Image { p2l, sequence, trimmed, erases, erased_at, state, lender } = image;
         Map {
             shape,
             l2p,
@@ -129,6 +131,7 @@ impl Map {
             state: Cells::Lent(state),
             behind: vec![NONE; slots as usize],
             prefetch: |_, _| {},
+            lender,
             clock: 1,
             #[cfg(test)]
             trace: Vec::new(),
