@@ -190,6 +190,9 @@ pub(crate) fn subsystem_config(config: &Config, device: &DeviceConfig) -> contro
             class_from: class_of(class_from),
             weight: t.weight,
             placement: t.placement,
+            floor: t.floor,
+            ceiling: t.ceiling,
+            sla: t.sla,
             hosts,
         }
     });

@@ -163,6 +163,9 @@ fn tenants(root: &Section<'_>) -> Vec<TenantConfig> {
         class_from: ClassFrom::Peer,
         weight: t.weight,
         placement: t.placement,
+        floor: t.floor,
+        ceiling: t.ceiling,
+        sla: t.sla,
         hosts: Vec::new(),
     };
     config::tenants(root).into_iter().map(machine).collect()

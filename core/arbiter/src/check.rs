@@ -28,6 +28,7 @@ impl Arbiter {
                 self.check_classes(classes);
             }
         }
+        self.check_limits();
         self.check_classes(&self.classes[ROOT as usize]);
         self.check_rings();
         let live = (0..self.queues.len() as u32).filter(|&q| self.queues[q as usize].is_some());

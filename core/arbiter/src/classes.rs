@@ -118,7 +118,6 @@ impl Classes {
     }
 
     /// Finds whose turn it is. True when that has changed.
-    // The seam for floors: a tenant below its floor goes between urgent and the round.
     fn choose(&mut self) -> bool {
         let before = self.current;
         self.current = if self.active == 0 {

@@ -3,8 +3,8 @@
 //! Who is next: the arbiter of one drive.
 //!
 //! Commands wait in submission queues. Whenever the drive has a slot free, [`Arbiter::pick`] names the queue whose
-//! head is fetched, and [`Arbiter::charge`] accounts for what was fetched. Depends on `weir-units` only; knows neither
-//! commands nor time. Source: NVMe base 2.0, section 3.4.4 (round robin, weighted round robin with urgent priority
+//! head is fetched, and [`Arbiter::charge`] accounts for what was fetched. Depends on `weir-units` only; knows no
+//! commands, and no time but what [`Arbiter::pick_at`] and [`Arbiter::charge_at`] are told. Source: NVMe base 2.0, section 3.4.4 (round robin, weighted round robin with urgent priority
 //! class); Shreedhar and Varghese, "Efficient Fair Queuing using Deficit Round Robin" (1996), here in the surplus form.
 //!
 //! ```text
@@ -25,10 +25,18 @@
 //! which it has had its turn waits for the next. Any two backlogged peers are within a quantum and two of the largest
 //! commands of their ideal (`tests.rs` holds that). Weighted round robin is the same with every command costing one.
 //!
+//! **Floors and ceilings** ([`Arbiter::set_limits`], `limits.rs`) are rates of a tenant, over all its classes, and need the
+//! `_at` calls. Who has reached its ceiling is out of the tree until it may go on. Who is behind its floor and has a head
+//! goes after urgent and before the round, the one who is owed for longest first. What it gets that way is charged
+//! among its own controllers and queues, and not to it or its class, while whatever it gets counts towards its floor: so a
+//! tenant gets its share or its floor, whichever is more, and the others share what is left as they would share the drive.
+//! `None` knows ceilings only.
+//!
 //! **Cost.** `pick` and `charge` visit a constant number of nodes, whatever the number of queues, idle or busy, and
 //! whatever the size of a command up to 127 times a child's quantum (2 MiB); beyond that a child is looked at once more per
 //! 127 rounds of its debt. Neither they nor `backlog` and `withdraw` allocate. `hold` and `release` are O(1) too, except
-//! under `None`. The rest is configuration and may cost a pass over everything.
+//! under `None`. A floor or a ceiling costs its tenant's commands some divisions and a place in a heap of the tenants that
+//! have a floor and something to serve, or are held; who has neither costs and pays nothing. The rest is configuration and may cost a pass over everything.
 //!
 //! **Limits.** Tenant weights count where bytes are counted; a turn in commands is what the burst says for everybody.
 //! Changing the mechanism starts the accounts anew. `model.rs` is the slow oracle; `check` states the invariants.
@@ -37,6 +45,8 @@ extern crate alloc;
 
 mod check;
 mod classes;
+mod limited;
+mod limits;
 #[cfg(test)]
 mod model;
 mod ring;
@@ -47,10 +57,12 @@ mod tree;
 
 pub use settings::{Burst, CHILD_QUANTUM, Mechanism, Quanta, Settings, Weights};
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use classes::Classes;
+use limits::Limits;
 use ring::{NONE, PLAIN, Rings, State};
-use weir_units::Class;
+use weir_units::{Class, Nanos};
 
 macro_rules! key {
     ($(#[$m:meta])* $name:ident) => {
@@ -117,6 +129,10 @@ pub struct Arbiter {
     lingers: u32,
     /// Queues with a head, held or not.
     ready: u32,
+    /// The queue that was picked because its tenant is behind its floor; `NONE` if it was picked in the round.
+    by_floor: u32,
+    /// While anybody has a floor or a ceiling.
+    limits: Option<Box<Limits>>,
     rings: Rings,
     /// Entry `ROOT`, then one per group and class of the drive.
     classes: Vec<Classes>,
@@ -137,6 +153,8 @@ impl Arbiter {
             next: NONE,
             lingers: NONE,
             ready: 0,
+            by_floor: NONE,
+            limits: None,
             rings: Rings::default(),
             classes: alloc::vec![Classes::new(NONE, &settings)],
             free_classes: Vec::new(),
@@ -156,6 +174,9 @@ impl Arbiter {
     /// The queue has a head now. Idempotent.
     #[inline]
     pub fn backlog(&mut self, queue: QueueKey) {
+        if self.limits.is_some() {
+            self.wake(queue.0);
+        }
         if self.lingers == queue.0 {
             (self.lingers, self.ready) = (NONE, 1);
             return;
@@ -197,6 +218,37 @@ impl Arbiter {
         Some(QueueKey(self.next))
     }
 
+    /// [`pick`](Self::pick), with floors and ceilings as they are at `now`; later the answer may be another. To be
+    /// followed by [`charge_at`](Self::charge_at) if the queue is served.
+    #[inline]
+    pub fn pick_at(&mut self, now: Nanos) -> Option<QueueKey> {
+        if self.limits.is_some() { self.pick_limited(now) } else { self.pick() }
+    }
+
+    /// [`charge`](Self::charge) of a command that moves `bytes`, for floors and ceilings.
+    #[inline]
+    pub fn charge_at(&mut self, now: Nanos, queue: QueueKey, cost: u32, bytes: u32, still_backlogged: bool) {
+        if self.limits.is_some() {
+            self.charge_limited(now, queue, (cost, bytes), still_backlogged);
+        } else {
+            self.charge(queue, cost, still_backlogged);
+        }
+    }
+
+    /// Lets the tenants go on whom their ceilings held until now; [`pick_at`](Self::pick_at) does so too.
+    #[inline]
+    pub fn release_due(&mut self, now: Nanos) {
+        if self.limits.is_some() {
+            self.release_held(now);
+        }
+    }
+
+    /// When the next tenant that its ceiling holds back may go on.
+    #[inline]
+    pub fn next_release(&self) -> Option<Nanos> {
+        self.limits.as_ref()?.held.peek().map(|(time, _)| Nanos(time))
+    }
+
     /// The queue that lingers leaves.
     #[inline]
     fn let_go(&mut self) {
@@ -218,9 +270,15 @@ impl Arbiter {
             if inner == NONE {
                 return Some(n);
             }
-            let group = self.rings.rings[inner as usize].current;
-            classes = &self.classes[self.rings.nodes[group as usize].inner as usize];
+            classes = self.classes_of_turn(inner);
         }
+    }
+
+    /// The scheduler of the controller whose turn it is in a tenant's ring.
+    #[inline]
+    fn classes_of_turn(&self, ring: u32) -> &Classes {
+        let group = self.rings.rings[ring as usize].current;
+        &self.classes[self.rings.nodes[group as usize].inner as usize]
     }
 
     /// One command of the queue (the one picked, usually) was served; `cost` is in bytes, at least 1. Says whether
@@ -280,8 +338,8 @@ impl Arbiter {
         }
     }
 
-    /// Takes the tenant's backlog out of arbitration, until `release`: the seam for ceilings. What is left of its turn
-    /// is lost, its debt stays. Idempotent.
+    /// Takes the tenant's backlog out of arbitration, until `release`, as a ceiling does it; not for a tenant that has
+    /// one. What is left of its turn is lost, its debt stays. Idempotent.
     pub fn hold(&mut self, tenant: TenantKey) {
         self.let_go();
         let held = &mut self.tenant_mut(tenant.0).held;
@@ -306,6 +364,11 @@ impl Arbiter {
                 self.rings.nodes[n as usize].state = State::Held;
             }
         }
+    }
+
+    /// Whether the tenant is held back, by its ceiling or by `hold`.
+    pub fn is_held(&self, tenant: TenantKey) -> bool {
+        self.tenant(tenant.0).held
     }
 
     /// Undoes `hold`. Idempotent.

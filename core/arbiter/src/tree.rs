@@ -33,6 +33,9 @@ impl Arbiter {
                 self.remove_group(GroupKey(g));
             }
         }
+        if let Some(limits) = &mut self.limits {
+            limits.forget(tenant.0);
+        }
         self.drop_tenant_nodes(tenant.0);
         self.tenants[tenant.index()] = None;
         self.free_tenants.push(tenant.0);

@@ -12,7 +12,7 @@ use weir_arbiter::{Mechanism, Settings};
 use weir_flash::Preset;
 use weir_spec::nvme::log::{DiscoveryEntry, adrfam, subtype};
 use weir_spec::nvme::{AdminOpcode, Sqe, Status, register};
-use weir_units::{Class, Nanos};
+use weir_units::{Bytes, Ceiling, Class, Floor, Nanos, Rates, Sla};
 use zerocopy::FromBytes;
 use zerocopy::little_endian::{U32, U64};
 
@@ -472,9 +472,24 @@ impl Actors {
     }
 }
 
+/// A floor, a ceiling and a promise, or none; what waits for a ceiling gets through before the end.
+fn limit(world: &mut World, input: &mut Input<'_>, tenant: u16) {
+    let mut some = |least: u64| {
+        let n = input.byte();
+        (n % 3 > 0).then(|| least + u64::from(n) * 1_000)
+    };
+    let mut rates = || Rates { iops: some(20_000), bandwidth: some(64_000_000).map(Bytes) };
+    let (floor, ceiling) = (Floor::new(rates()), Ceiling { burst: Some(2), ..Ceiling::new(rates()) });
+    let sla = Sla { rates: rates(), p99: some(1).map(Nanos), ..Sla::default() };
+    let _ = world.drive.set_limits(world.now, tenant, floor, ceiling, sla);
+    if let Some(attained) = world.drive.attainment(world.now, tenant) {
+        assert!(attained.missed <= attained.periods);
+    }
+}
+
 fn manage(world: &mut World, input: &mut Input<'_>) {
     let tenant = input.below(3) as u16;
-    match input.byte() % 8 {
+    match input.byte() % 9 {
         0 => {
             let class = Class::from_bits(input.byte());
             let _ = world.drive.set_tenant(tenant, class, input.byte() > 128, 1 + u16::from(input.byte() % 4));
@@ -494,6 +509,7 @@ fn manage(world: &mut World, input: &mut Input<'_>) {
         6 => {
             let _ = world.drive.degrade_zone(4, u32::from(input.byte() % 9), input.byte() % 2 == 0);
         }
+        7 => limit(world, input, tenant),
         _ => {
             let entry = DiscoveryEntry::tcp(subtype::NVM, "nqn.x", adrfam::IPV4, "::", input.byte().into());
             let listen = [None, Some(([0, 0, 0, 0], 4420).into())][input.below(2)];

@@ -11,6 +11,8 @@ impl Subsystem {
     /// Panics unless the invariants hold.
     pub fn check(&self) {
         self.slots.check();
+        let judged = self.tenants.iter().any(|t| t.judge.is_some());
+        assert_eq!(self.stamps.len(), if judged { self.slots.limit as usize } else { 0 });
         self.arbiter.check();
         for (q, sq) in self.queues.iter().enumerate() {
             if let Some(sq) = sq {
@@ -48,7 +50,10 @@ impl Subsystem {
         if sq.qid == 0 && !sq.ring {
             assert_eq!(ctrl.admin.len(), sq.waiting as usize, "every waiting admin command is there");
         }
-        let tenant = &self.tenants[usize::from(sq.tenant)].config;
+        let tenant = &self.tenants[usize::from(sq.tenant)];
+        let room = if tenant.judge.is_some() { sq.size as usize } else { 0 };
+        assert_eq!(sq.arrived.len(), room, "queue {q}: arrivals are kept where they are judged");
+        let tenant = &tenant.config;
         assert!(sq.class >= tenant.class || tenant.urgent, "nobody rises above the tenant's class");
     }
 

@@ -7,7 +7,7 @@ use weir_arbiter::{Mechanism, Settings};
 use weir_flash::{ZoneConfig, ZonedConfig};
 use weir_spec::nvme::fabrics::DISCOVERY_NQN;
 use weir_spec::nvme::log::DiscoveryEntry;
-use weir_units::{Class, Nanos};
+use weir_units::{Ceiling, Class, Floor, Nanos, Sla};
 
 /// What a subsystem is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +58,12 @@ pub struct TenantConfig {
     pub weight: u16,
     /// The placement handle of its writes that name none (FDP); `None`: 0.
     pub placement: Option<u8>,
+    /// What it gets at least, while it asks for so much.
+    pub floor: Floor,
+    /// What it gets at the most.
+    pub ceiling: Ceiling,
+    /// What it was promised.
+    pub sla: Sla,
     /// Host NQNs; `*` is any host that no tenant names.
     pub hosts: Vec<String>,
 }
@@ -73,6 +79,9 @@ impl TenantConfig {
             class_from: ClassFrom::Tenant,
             weight: 1,
             placement: None,
+            floor: Floor::default(),
+            ceiling: Ceiling::default(),
+            sla: Sla::default(),
             hosts,
         }
     }

@@ -14,7 +14,7 @@ use crate::queue::{Command, NONE, SqState, check_pointer, data_pointer, flag};
 use crate::service::Operation;
 use crate::slots::SlotState;
 use crate::stats::Work;
-use crate::subsystem::Subsystem;
+use crate::subsystem::{NO_STAMP, Subsystem};
 use crate::vendor::FIRST_OPCODE;
 use crate::zoned::ZonedOp;
 use weir_spec::nvme::nvm::DsmRange;
@@ -32,6 +32,8 @@ pub(crate) struct Fetched {
     pub data: DataPointer,
     /// CDW12 to CDW15 of a vendor's command.
     pub words: [u64; 2],
+    /// Its stamp.
+    pub arrived: Nanos,
 }
 
 /// A list of ranges, and the offset and length of the first piece of work.
@@ -102,13 +104,18 @@ impl Subsystem {
 
     #[inline]
     fn enqueue(&mut self, q: u32, command: Command) {
+        let clock = self.clock;
         let sq = self.sq_mut(q);
         if sq.state == SqState::Condemned {
             return;
         }
+        let at = sq.tail() as usize;
         if !sq.push(command) {
             // The host sent more than its queue holds.
             return self.condemn(q);
+        }
+        if let Some(arrived) = sq.arrived.get_mut(at) {
+            *arrived = clock;
         }
         if sq.waiting == 1 {
             self.refresh(q);
@@ -118,6 +125,7 @@ impl Subsystem {
     /// Serves: connections to close, admin, what is due, then I/O.
     pub(crate) fn run<H: Host>(&mut self, now: Nanos, host: &mut H, effects: &mut Effects) {
         self.more = false;
+        self.arbiter.release_due(now);
         if !self.condemned.is_empty() {
             self.announce(effects);
         }
@@ -168,8 +176,8 @@ impl Subsystem {
                 if !self.slots.fits(first.plan.transfer) || instant && effects.room() == 0 {
                     break;
                 }
-                if let Some(Fetched { queue, command, plan, data, words }) = self.fetched.pop_front() {
-                    self.words = words;
+                if let Some(Fetched { queue, command, plan, data, words, arrived }) = self.fetched.pop_front() {
+                    (self.words, self.stamp) = (words, arrived);
                     self.start(now, (queue, &command, &plan, data), host, effects);
                 }
             }
@@ -181,7 +189,7 @@ impl Subsystem {
                     break;
                 }
             }
-            let Some(key) = self.arbiter.pick() else { return };
+            let Some(key) = self.arbiter.pick_at(now) else { return };
             self.fetch(now, key.index() as u32, host, effects);
         }
         self.more = true;
@@ -228,8 +236,11 @@ impl Subsystem {
             }
             (command, DataPointer::tag(Tag(command.tag)))
         };
-        sq.advance();
+        let at = sq.advance();
         sq.in_flight += 1;
+        if !self.stamps.is_empty() {
+            self.stamp = sq.arrived.get(at as usize).copied().unwrap_or(NO_STAMP);
+        }
         let (key, more, cq) = (sq.key, sq.waiting > 0, sq.cq);
         let mdts = sq.mdts;
         let plan = match command.is(flag::HOLE | flag::PLACED) {
@@ -243,7 +254,11 @@ impl Subsystem {
         });
         let cost = self.cost(&plan, &command);
         let more = more && (cq == NONE || self.has_credit(q, cq));
-        self.arbiter.charge(key, cost, more);
+        let bytes = plan.as_ref().map_or(0, |plan| plan.transfer);
+        self.arbiter.charge_at(now, key, cost, bytes, more);
+        if !self.stamps.is_empty() {
+            self.judge_start(now, q, bytes);
+        }
         match plan {
             Ok(plan) if plan.empty => self.finish(q, command.cid, command.tag, Status::SUCCESS, 0, host),
             Ok(plan) => {
@@ -252,7 +267,8 @@ impl Subsystem {
                     self.start(now, (q, &command, &plan, data), host, effects);
                 } else {
                     let words = self.words;
-                    self.fetched.push_back(Fetched { queue: q, command, plan, data, words });
+                    let arrived = self.stamp;
+                    self.fetched.push_back(Fetched { queue: q, command, plan, data, words, arrived });
                 }
             }
             Err(_) if command.is(flag::HOLE) => self.sq_mut(q).in_flight -= 1,
@@ -331,6 +347,9 @@ impl Subsystem {
         let owner = self.sq(queue).owner;
         let (id, slot) = self.slots.occupy(plan.transfer);
         slot.assign(queue, command, ranges, SlotState::Issued);
+        if let Some(stamp) = self.stamps.get_mut(id as usize) {
+            *stamp = self.stamp;
+        }
         let (op, nsid, fua) = (plan.op, command.nsid, command.is(flag::FUA));
         // Built where it goes: one that is also passed on by reference would be built on the stack and copied.
         let io = || Io { slot: SlotId(id), owner, data, op, nsid, offset, len, fua, skip: 0 };
@@ -389,7 +408,28 @@ impl Subsystem {
         self.release(now, id);
         let tenant = usize::from(self.sq(queue).tenant);
         count(&mut self.tenants[tenant].work, opcode, bytes);
+        if !self.stamps.is_empty() {
+            self.judge_done(now, id, tenant);
+        }
         self.finish(queue, cid, tag, status, 0, host);
+    }
+
+    /// A command of a tenant leaves its queue: on time?
+    #[inline(never)]
+    fn judge_start(&mut self, now: Nanos, q: u32, bytes: u32) {
+        let tenant = usize::from(self.sq(q).tenant);
+        if let Some(judge) = self.tenants[tenant].judge.as_mut().filter(|_| self.stamp != NO_STAMP) {
+            judge.started(self.stamp, now, bytes);
+        }
+    }
+
+    /// A command of a tenant is complete: how long did it take?
+    #[inline(never)]
+    fn judge_done(&mut self, now: Nanos, id: u32, tenant: usize) {
+        let stamp = self.stamps.get_mut(id as usize).map_or(NO_STAMP, |s| core::mem::replace(s, NO_STAMP));
+        if let Some(judge) = self.tenants[tenant].judge.as_mut().filter(|_| stamp != NO_STAMP) {
+            judge.completed(stamp, now);
+        }
     }
 
     /// Gives a slot back.
@@ -437,6 +477,7 @@ impl Subsystem {
             return;
         }
         let tenant = usize::from(self.sq(slot.queue).tenant);
+        self.judge_done(now, id, tenant);
         if status.is_success() {
             count(&mut self.tenants[tenant].work, slot.opcode, slot.bytes);
         } else {

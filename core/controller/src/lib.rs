@@ -66,6 +66,7 @@ extern crate alloc;
 mod abort;
 mod admin;
 mod aer;
+mod attainment;
 mod chaos;
 mod check;
 mod config;
@@ -89,6 +90,7 @@ mod tenant;
 mod vendor;
 mod zoned;
 
+pub use attainment::{Attainment, Judge, PERIOD, PeriodFigures, TOLERANCE};
 pub use config::{ClassFrom, Config, Cost, DiscoveryRecord, Kind, NamespaceConfig, TenantConfig, ZonedNamespace};
 pub use event::{ControllerHandle, Effect, Effects, Event, Io, Op, Request, SlotId, SqHandle};
 pub use fabrics::{ConnectError, ConnectRequest, Connected};

@@ -8,7 +8,7 @@ use weir_arbiter::QueueKey;
 use weir_spec::nvme::entry::SglDescriptor;
 use weir_spec::nvme::zns::ZonedOpcode;
 use weir_spec::nvme::{IoOpcode, Status, nvm};
-use weir_units::Class;
+use weir_units::{Class, Nanos};
 
 /// No such queue.
 pub(crate) const NONE: u32 = u32::MAX;
@@ -238,6 +238,8 @@ pub(crate) struct Sq {
     pub pending: Box<[Command]>,
     /// CDW12 to CDW15 of those of a vendor's own, by the same place; empty while none came.
     pub words: Vec<[u64; 2]>,
+    /// When they arrived, by the same place; empty while the tenant was promised nothing.
+    pub arrived: Box<[Nanos]>,
     pub qid: u16,
     pub tenant: u16,
     pub generation: u8,
@@ -296,6 +298,15 @@ impl Sq {
         self.pending[at] = command;
         self.waiting += 1;
         true
+    }
+
+    /// Everything that waits arrives now, as far as promises go.
+    #[cold]
+    pub fn arrive_again(&mut self, now: Nanos) {
+        for n in 0..self.waiting {
+            let at = self.nth(n) as usize;
+            self.arrived[at] = now;
+        }
     }
 
     /// SQHD of a completion now.

@@ -276,12 +276,19 @@ impl Subsystem {
         if q == NONE || !self.sq(q).ring {
             return self.raise(c, AsyncEvent::INVALID_DOORBELL_REGISTER, host);
         }
+        let clock = self.clock;
         let sq = self.sq_mut(q);
         let waiting = if tail >= sq.head { tail.wrapping_sub(sq.head) } else { tail + sq.size - sq.head };
         if tail >= sq.size || waiting < sq.waiting {
             return self.raise(c, AsyncEvent::INVALID_DOORBELL_VALUE, host);
         }
-        sq.waiting = waiting;
+        let before = core::mem::replace(&mut sq.waiting, waiting);
+        if !sq.arrived.is_empty() {
+            for n in before..waiting {
+                let at = sq.nth(n) as usize;
+                sq.arrived[at] = clock;
+            }
+        }
         if qid == 0 {
             self.list_admin(c);
         } else {

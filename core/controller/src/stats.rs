@@ -2,7 +2,7 @@
 
 use alloc::string::String;
 use alloc::vec::Vec;
-use weir_units::Class;
+use weir_units::{Ceiling, Class, Floor, Sla};
 
 /// Work done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,6 +37,14 @@ pub struct TenantStats {
     pub class: Class,
     /// Its weight.
     pub weight: u16,
+    /// What it gets at least.
+    pub floor: Floor,
+    /// What it gets at the most.
+    pub ceiling: Ceiling,
+    /// What it was promised.
+    pub sla: Sla,
+    /// It has reached its ceiling.
+    pub held: bool,
     /// What it got.
     pub work: Work,
     /// Controllers it has.

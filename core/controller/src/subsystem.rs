@@ -108,6 +108,12 @@ pub struct Subsystem {
     /// The zones of those that have some.
     pub(crate) zoned: Vec<Space>,
     pub(crate) tenants: Vec<Tenant>,
+    /// When the commands in flight arrived, by slot, where their tenants' promises are judged; empty while nobody's are.
+    pub(crate) stamps: Vec<Nanos>,
+    /// That of the command that is being started.
+    pub(crate) stamp: Nanos,
+    /// The time of the newest event, while anybody is judged.
+    pub(crate) clock: Nanos,
     pub(crate) controllers: Vec<Option<Box<Controller>>>,
     /// Where the search for a free controller begins, so that identifiers are not reused at once.
     pub(crate) next_controller: usize,
@@ -169,7 +175,13 @@ impl Subsystem {
             config.tenants.push(crate::config::TenantConfig::new("default", Class::Medium));
         }
         let mut arbiter = Arbiter::new(config.arbitration);
-        let tenants = config.tenants.iter().map(|t| Tenant::new(arbiter.add_tenant(t.weight), t.clone())).collect();
+        let mut tenants = Vec::new();
+        for t in &config.tenants {
+            let key = arbiter.add_tenant(t.weight);
+            arbiter.set_limits(key, &t.floor, &t.ceiling);
+            tenants.push(Tenant::new(key, t.clone(), now));
+        }
+        let stamps = if tenants.iter().any(|t| t.judge.is_some()) { config.slots } else { 0 };
         let mut namespaces = build_namespaces(&config)?;
         let zoned = build_zones(&config, &mut namespaces)?;
         Ok(Self {
@@ -180,6 +192,9 @@ impl Subsystem {
             namespaces,
             zoned,
             tenants,
+            stamps: alloc::vec![NO_STAMP; stamps as usize],
+            stamp: NO_STAMP,
+            clock: now,
             controllers: Vec::new(),
             next_controller: 0,
             generation: 0,
@@ -216,6 +231,9 @@ impl Subsystem {
     /// Takes one event to its end.
     #[inline]
     pub fn apply<H: Host>(&mut self, now: Nanos, event: Event, host: &mut H, effects: &mut Effects) {
+        if !self.stamps.is_empty() {
+            self.clock = now;
+        }
         match event {
             Event::Run => self.run(now, host, effects),
             Event::Done { slot, status } => self.done(now, slot.0, status, host),
@@ -249,13 +267,16 @@ impl Subsystem {
         }
     }
 
-    /// When `Tick` is due: a latency, keep-alive or admin-rate deadline.
+    /// When `Tick` is due: a latency, keep-alive or admin-rate deadline, or a tenant that its ceiling holds may go on.
     #[inline]
     pub fn next_deadline(&self) -> Option<Nanos> {
         let mut due = self.slots.next_due().map_or(self.keep_alive_next, |due| due.min(self.keep_alive_next));
         if !self.admin_held.is_empty() {
             let held = self.admin_held.iter().filter_map(|c| self.ctrl(*c)).map(|ctrl| self.admin_due(ctrl));
             due = held.fold(due, Nanos::min);
+        }
+        if let Some(release) = self.arbiter.next_release() {
+            due = due.min(release);
         }
         Some(due).filter(|due| *due != Nanos::NEVER)
     }
@@ -369,6 +390,9 @@ impl Subsystem {
 
 /// Queues of a front controller. How many of them its door offers is the door's affair: `max_io_queues` is for NVMe hosts.
 const FRONT_QUEUES: u16 = 1024;
+
+/// The arrival of a command whose tenant was promised nothing.
+pub(crate) const NO_STAMP: Nanos = Nanos::NEVER;
 
 /// Slots fit into the timers' words.
 const MAX_SLOTS: u32 = 1 << 20;

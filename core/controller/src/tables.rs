@@ -4,7 +4,7 @@ use crate::controller::{Controller, Features, Shutdown, Transport};
 use crate::event::{ControllerHandle, Effect, Effects, SqHandle};
 use crate::host::Owner;
 use crate::queue::{Cq, NONE, Sq, SqState};
-use crate::subsystem::Subsystem;
+use crate::subsystem::{NO_STAMP, Subsystem};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::string::String;
@@ -117,6 +117,9 @@ impl Subsystem {
         let mdts = if front { u64::MAX } else { self.mdts };
         // Its class from the start: a class that was used once is one the arbiter keeps accounts for.
         let class = self.tenants[usize::from(tenant)].class(ctrl.counts(tenant_from), wish);
+        let arrived =
+            self.tenants[usize::from(tenant)].judge.as_ref().map(|_| alloc::vec![NO_STAMP; size as usize].into());
+        let arrived = arrived.unwrap_or_default();
         let key = self.arbiter.add_queue(group, class, local);
         let q = key.index() as u32;
         if self.queues.len() <= key.index() {
@@ -137,6 +140,7 @@ impl Subsystem {
             front,
             pending: Box::default(),
             words: Vec::new(),
+            arrived,
             qid,
             tenant,
             generation: self.queue_generation,
@@ -325,6 +329,11 @@ impl Subsystem {
         for at in 1..ctrl.sqs.len() {
             let q = self.ctrl(c).map_or(NONE, |ctrl| ctrl.sqs[at]);
             if q != NONE && self.sq(q).cq == index && core::mem::take(&mut self.sq_mut(q).starved) {
+                // That it waited so far was its host's doing.
+                let now = self.clock;
+                if !self.sq(q).arrived.is_empty() {
+                    self.sq_mut(q).arrive_again(now);
+                }
                 self.refresh(q);
             }
         }

@@ -1,7 +1,9 @@
 //! Tenants of a drive: who belongs to one, which class its queues get, and how often it may be administrated.
 
+use crate::attainment::Judge;
 use crate::config::TenantConfig;
 use crate::stats::Work;
+use alloc::boxed::Box;
 use alloc::string::String;
 use weir_arbiter::TenantKey;
 use weir_units::{Class, Nanos};
@@ -15,13 +17,16 @@ pub(crate) struct Tenant {
     pub key: TenantKey,
     pub config: TenantConfig,
     pub work: Work,
+    /// Of what it was promised, if anything was.
+    pub judge: Option<Box<Judge>>,
     /// When the admin commands so far are paid for (generic cell rate).
     admin_paid: u64,
 }
 
 impl Tenant {
-    pub fn new(key: TenantKey, config: TenantConfig) -> Self {
-        Self { key, config, work: Work::default(), admin_paid: 0 }
+    pub fn new(key: TenantKey, config: TenantConfig, now: Nanos) -> Self {
+        let judge = Judge::new(config.floor.rates, &config.sla, now).map(Box::new);
+        Self { key, config, work: Work::default(), judge, admin_paid: 0 }
     }
 
     /// The class of a queue whose host or peer wishes `wish`; `counts`: it came from where wishes are taken.
@@ -72,7 +77,7 @@ mod tests {
 
     fn tenant(class: Class, urgent: bool) -> Tenant {
         let key = Arbiter::new(Settings::default()).add_tenant(1);
-        Tenant::new(key, TenantConfig { urgent, ..TenantConfig::new("t", class) })
+        Tenant::new(key, TenantConfig { urgent, ..TenantConfig::new("t", class) }, Nanos(0))
     }
 
     /// Every combination of tenant, permission, source and wish.

@@ -9,8 +9,10 @@ extern crate alloc;
 
 mod class;
 pub mod parse;
+mod promise;
 
 pub use class::{Class, PerClass};
+pub use promise::{Ceiling, Floor, PerSecond, Rates, Sla};
 
 use core::fmt;
 

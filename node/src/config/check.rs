@@ -10,7 +10,7 @@ use super::types::{
 };
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use weir_units::Class;
+use weir_units::{Ceiling, Class, Floor, Sla};
 
 /// Virtqueues that a vhost-user device offers unless the export says otherwise.
 const VHOST_QUEUES: u16 = 16;
@@ -54,6 +54,9 @@ fn everybody() -> TenantConfig {
         urgent: false,
         weight: 1,
         placement: None,
+        floor: Floor::default(),
+        ceiling: Ceiling::default(),
+        sla: Sla::default(),
         hosts,
         any_host: true,
     }

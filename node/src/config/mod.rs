@@ -23,6 +23,7 @@ mod node;
 mod open_channel;
 mod print;
 pub mod profile;
+mod promise;
 pub mod read;
 mod runtime;
 mod tenant;
@@ -40,6 +41,7 @@ pub use error::{ConfigError, Problem};
 pub use node::address;
 pub use open_channel::OpenChannelKeys;
 pub use profile::Profile;
+pub use promise::{floors, within};
 pub use runtime::{create_runtime_dir, runtime_dir};
 pub use types::{
     Address, Arbitration, ClassFrom, Config, Cost, DeviceConfig, DoorConfig, ExportConfig, FlashConfig, Mechanism,

@@ -2,6 +2,7 @@
 
 use super::fdp;
 use super::flash::written;
+use super::promise;
 use super::types::{Arbitration, Config, DeviceConfig, DoorConfig, ExportConfig, FlashConfig, TenantConfig};
 use std::fmt::Write;
 use weir_units::Bytes;
@@ -19,7 +20,7 @@ pub(super) fn escaped(text: &str) -> String {
     out
 }
 
-fn string(text: impl ToString) -> String {
+pub(super) fn string(text: impl ToString) -> String {
     format!("\"{}\"", escaped(&text.to_string()))
 }
 
@@ -182,6 +183,7 @@ fn write_tenant(out: &mut String, tenant: &TenantConfig) -> std::fmt::Result {
     if let Some(handle) = tenant.placement {
         writeln!(out, "placement = {handle}")?;
     }
+    out.write_str(&promise::print(tenant))?;
     let any = tenant.any_host.then_some("*");
     writeln!(out, "hosts = {}", strings(tenant.hosts.iter().map(String::as_str).chain(any)))
 }

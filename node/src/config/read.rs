@@ -315,7 +315,7 @@ pub fn integer(range: RangeInclusive<u64>) -> impl Fn(&Value) -> Read<u64> {
 }
 
 /// As the user wrote it, where that is short.
-fn shown(value: &Value) -> String {
+pub(super) fn shown(value: &Value) -> String {
     match value {
         Value::Integer(Some(n)) => n.to_string(),
         Value::Text(text) | Value::Bare(text) => quoted(text),

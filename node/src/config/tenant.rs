@@ -1,6 +1,7 @@
 //! `[[tenant]]`.
 
 use super::node::element_name;
+use super::promise::{self, Promises};
 use super::read::{Placed, Read, Section, flag, integer, one_or_list, quoted, text, word};
 use super::types::TenantConfig;
 use super::value::Value;
@@ -41,9 +42,7 @@ fn read(section: &Section<'_>) -> TenantRead {
     let mut hosts = section.placed("hosts", one_or_list(host));
     let any_host = hosts.as_ref().is_some_and(|h| h.value.iter().any(|n| n == "*"));
     let named = hosts.as_mut().map(|h| h.value.iter().filter(|n| *n != "*").cloned().collect());
-    section.not_yet("floor", "shares come from class and weight");
-    section.not_yet("ceiling", "shares come from class and weight");
-    section.not_yet("sla", "shares come from class and weight");
+    let Promises { floor, ceiling, sla } = promise::read(section);
     section.finish();
     let tenant = TenantConfig {
         name: name.as_ref().map(|n| n.value.clone()).unwrap_or_default(),
@@ -51,6 +50,9 @@ fn read(section: &Section<'_>) -> TenantRead {
         urgent,
         weight,
         placement,
+        floor,
+        ceiling,
+        sla,
         hosts: named.unwrap_or_default(),
         any_host,
     };

@@ -2,7 +2,7 @@
 
 use super::*;
 use proptest::prelude::*;
-use weir_units::{Bytes, Class, Nanos};
+use weir_units::{Bytes, Ceiling, Class, Floor, Nanos, Rates, Sla};
 
 fn base() -> &'static Path {
     Path::new("/etc/weir")
@@ -210,15 +210,6 @@ fn what_comes_later_is_refused_not_ignored() {
             "weir.toml:2: device.ssd0.cost: device-time is what flash spends on a command, and this drive has none inside; \
              give it a profile, or use bytes or commands",
         ),
-        (
-            "[[tenant]]\nname = \"t\"\nfloor = { bandwidth = \"500MB/s\" }",
-            "weir.toml:3: tenant.t.floor: not supported yet; shares come from class and weight",
-        ),
-        (
-            "[[tenant]]\nname = \"t\"\nceiling = { iops = 1 }\nsla = {}",
-            "weir.toml:3: tenant.t.ceiling: not supported yet; shares come from class and weight\n\
-             weir.toml:4: tenant.t.sla: not supported yet; shares come from class and weight",
-        ),
         ("[[volume]]\nname = \"v\"", "weir.toml:1: volume: not supported yet; export whole devices with [[export]]"),
         (
             "[[export]]\ndoor = \"vfio-user:x.sock\"",
@@ -226,6 +217,58 @@ fn what_comes_later_is_refused_not_ignored() {
         ),
         ("[door.vfio-user]", "weir.toml:1: door.vfio-user: not supported yet; use nvme-tcp or vhost-user"),
     ]);
+}
+
+#[test]
+fn promises_of_tenants() {
+    let tenant = |keys: &str| format!("[[tenant]]\nname = \"t\"\n{keys}");
+    let config = good(&tenant(
+        "floor = { bandwidth = \"500MB/s\", iops = 100, catch_up = \"20ms\" }\n\
+         ceiling = { iops = \"200k\", burst = 1000, bandwidth = \"1GiB/s\", burst_bytes = \"1MiB\" }\n\
+         sla = { p50 = \"80us\", p99 = \"2ms\", iops = 100 }",
+    ));
+    let t = &config.tenants[0];
+    let floor = Rates { iops: Some(100), bandwidth: Some(Bytes(500_000_000)) };
+    assert_eq!(t.floor, Floor { rates: floor, catch_up: Nanos::from_millis(20) });
+    let most = Rates { iops: Some(200_000), bandwidth: Some(Bytes(Bytes::GIB)) };
+    assert_eq!(t.ceiling, Ceiling { rates: most, burst: Some(1000), burst_bytes: Some(Bytes(Bytes::MIB)) });
+    let rates = Rates { iops: Some(100), bandwidth: None };
+    let (p50, p99) = (Some(Nanos::from_micros(80)), Some(Nanos::from_millis(2)));
+    assert_eq!(t.sla, Sla { rates, p50, p99, p999: None });
+    assert_eq!(good(&config.to_toml()).tenants, config.tenants);
+    assert_eq!(floors(&[t.clone(), t.clone()]), floor.sum(floor));
+
+    let wrong = |keys: &str, what: &str| refused(&[(tenant(keys).as_str(), what)]);
+    wrong("floor = {}", "weir.toml:3: tenant.t.floor: says no rate; write iops, bandwidth or both");
+    wrong("ceiling = { burst = 3 }", "weir.toml:3: tenant.t.ceiling: says no rate; write iops, bandwidth or both");
+    wrong("sla = {}", "weir.toml:3: tenant.t.sla: says nothing; write iops, bandwidth, p50, p99 or p999");
+    wrong("floor = { iops = 0 }", "weir.toml:3: tenant.t.floor.iops: 0 is out of range; 1 to 1000000000 is allowed");
+    wrong(
+        "floor = { bandwith = \"1MB/s\" }",
+        "weir.toml:3: tenant.t.floor: says no rate; write iops, bandwidth or both\n\
+         weir.toml:3: tenant.t.floor.bandwith: unknown key; did you mean bandwidth?",
+    );
+    wrong(
+        "floor = { bandwidth = \"1MB\" }",
+        "weir.toml:3: tenant.t.floor.bandwidth: \"1MB\" is not a bandwidth like 500MB/s or 1GiB/s",
+    );
+    wrong(
+        "floor = { iops = 5, catch_up = \"1us\" }",
+        "weir.toml:3: tenant.t.floor.catch_up: 1us is too short; at least 1ms is needed",
+    );
+    wrong(
+        "ceiling = { bandwidth = \"1MB/s\", burst = 3 }",
+        "weir.toml:3: tenant.t.ceiling.burst: counts commands, and the ceiling says no iops; write iops, or burst_bytes",
+    );
+    wrong(
+        "floor = { iops = 300 }\nceiling = { iops = 200 }",
+        "weir.toml:3: tenant.t.floor: iops = 300 is more than the ceiling allows (200); lower it, or raise the ceiling",
+    );
+    wrong(
+        "sla = { p50 = \"2ms\", p99 = \"1ms\" }",
+        "weir.toml:3: tenant.t.sla.p99: is below p50, which is never above it; raise it",
+    );
+    wrong("floor = 3", "weir.toml:3: tenant.t.floor: a number where a table is wanted; write [tenant.t.floor]");
 }
 
 #[test]
@@ -673,6 +716,12 @@ prop_compose! {
     }
 }
 
+/// Rates from a number.
+fn rates(n: u16) -> Rates {
+    let bandwidth = (n % 3 != 0).then(|| Bytes(u64::from(n) * if n % 2 == 0 { 1_000_000 } else { 1 << 20 }));
+    Rates { iops: (n % 2 == 0 && n > 0).then_some(u64::from(n)), bandwidth }
+}
+
 prop_compose! {
     fn any_tenant(index: usize)(
         class in 0_usize..4, urgent in any::<bool>(), weight in 1_u16..=256,
@@ -680,7 +729,7 @@ prop_compose! {
     ) -> TenantConfig {
         let class = Class::ALL[class];
         let hosts = hosts.iter().enumerate().map(|(i, h)| format!("nqn.{index}.{i}.{h}")).collect();
-        TenantConfig { name: format!("t{index}"), class, urgent: urgent || class == Class::Urgent, weight, placement: (weight % 3 == 0).then_some(weight as u8 % 32), hosts, any_host: index == 0 }
+        TenantConfig { name: format!("t{index}"), class, urgent: urgent || class == Class::Urgent, weight, placement: (weight % 3 == 0).then_some(weight as u8 % 32), floor: Floor::new(rates(weight)), ceiling: Ceiling { burst: (weight % 5 == 0 && rates(weight).iops.is_some()).then_some(7), ..Ceiling::new(rates(weight)) }, sla: Sla { rates: rates(weight / 2), p99: (weight % 7 == 0).then_some(Nanos::from_micros(90)), ..Sla::default() }, hosts, any_host: index == 0 }
     }
 }
 

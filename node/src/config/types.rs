@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use weir_units::{Bytes, Class, Nanos};
+use weir_units::{Bytes, Ceiling, Class, Floor, Nanos, Sla};
 
 /// A whole node. Devices, tenants and exports keep the order of the file; exports refer to the others by index.
 #[derive(Clone, Debug, PartialEq)]
@@ -291,6 +291,12 @@ pub struct TenantConfig {
     pub weight: u16,
     /// The placement handle of its writes that name none, on drives that have handles.
     pub placement: Option<u8>,
+    /// What it gets of each drive at least, while it asks for so much.
+    pub floor: Floor,
+    /// What it gets of each drive at the most.
+    pub ceiling: Ceiling,
+    /// What it was promised of each drive.
+    pub sla: Sla,
     /// Host NQNs that are this tenant's.
     pub hosts: Vec<String>,
     /// Hosts that are nobody else's are this tenant's (`"*"`).

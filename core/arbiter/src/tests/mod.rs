@@ -2,6 +2,7 @@
 
 extern crate std;
 
+mod limits;
 mod oracle;
 mod shares;
 mod steps;

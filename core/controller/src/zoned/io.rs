@@ -83,6 +83,9 @@ impl Subsystem {
     pub(crate) fn occupy_for(&mut self, queue: u32, command: &Command, transfer: u32) -> u32 {
         let (id, slot) = self.slots.occupy(transfer);
         slot.assign(queue, command, NONE, SlotState::Held);
+        if let Some(stamp) = self.stamps.get_mut(id as usize) {
+            *stamp = self.stamp;
+        }
         if ZonedOpcode(command.opcode) == ZonedOpcode::ZONE_APPEND {
             // An append is a write for the statistics.
             slot.opcode = IoOpcode::WRITE.0;
