@@ -14,9 +14,10 @@ use crate::queue::{Command, NONE, SqState, check_pointer, data_pointer, flag};
 use crate::service::Operation;
 use crate::slots::SlotState;
 use crate::stats::Work;
-use crate::subsystem::{NO_STAMP, Subsystem};
+use crate::subsystem::Subsystem;
 use crate::vendor::FIRST_OPCODE;
 use crate::zoned::ZonedOp;
+use weir_arbiter::QueueKey;
 use weir_spec::nvme::nvm::DsmRange;
 use weir_spec::nvme::{Cqe, IoOpcode, Sqe, Status};
 use weir_units::Nanos;
@@ -238,9 +239,6 @@ impl Subsystem {
         };
         let at = sq.advance();
         sq.in_flight += 1;
-        if !self.stamps.is_empty() {
-            self.stamp = sq.arrived.get(at as usize).copied().unwrap_or(NO_STAMP);
-        }
         let (key, more, cq) = (sq.key, sq.waiting > 0, sq.cq);
         let mdts = sq.mdts;
         let plan = match command.is(flag::HOLE | flag::PLACED) {
@@ -252,13 +250,8 @@ impl Subsystem {
             _ if command.is(flag::BAD_POINTER) => Err(Status::INVALID_FIELD.dnr()),
             len => check_pointer(&data, len.into()).map(|()| plan),
         });
-        let cost = self.cost(&plan, &command);
         let more = more && (cq == NONE || self.has_credit(q, cq));
-        let bytes = plan.as_ref().map_or(0, |plan| plan.transfer);
-        self.arbiter.charge_at(now, key, cost, bytes, more);
-        if !self.stamps.is_empty() {
-            self.judge_start(now, q, bytes);
-        }
+        self.account(now, (key, at), (&plan, &command), more);
         match plan {
             Ok(plan) if plan.empty => self.finish(q, command.cid, command.tag, Status::SUCCESS, 0, host),
             Ok(plan) => {
@@ -300,6 +293,23 @@ impl Subsystem {
             cq.starved += 1;
         }
         false
+    }
+
+    /// Charges a command that was fetched from that place of its queue.
+    #[inline(always)]
+    fn account(
+        &mut self,
+        now: Nanos,
+        (key, at): (QueueKey, u32),
+        (plan, command): (&Result<Plan, Status>, &Command),
+        more: bool,
+    ) {
+        let cost = self.cost(plan, command);
+        let bytes = plan.as_ref().map_or(0, |plan| plan.transfer);
+        self.arbiter.charge_at(now, key, cost, bytes, more);
+        if !self.stamps.is_empty() {
+            self.judge_start(now, (key, at), bytes);
+        }
     }
 
     #[inline]
@@ -412,24 +422,6 @@ impl Subsystem {
             self.judge_done(now, id, tenant);
         }
         self.finish(queue, cid, tag, status, 0, host);
-    }
-
-    /// A command of a tenant leaves its queue: on time?
-    #[inline(never)]
-    fn judge_start(&mut self, now: Nanos, q: u32, bytes: u32) {
-        let tenant = usize::from(self.sq(q).tenant);
-        if let Some(judge) = self.tenants[tenant].judge.as_mut().filter(|_| self.stamp != NO_STAMP) {
-            judge.started(self.stamp, now, bytes);
-        }
-    }
-
-    /// A command of a tenant is complete: how long did it take?
-    #[inline(never)]
-    fn judge_done(&mut self, now: Nanos, id: u32, tenant: usize) {
-        let stamp = self.stamps.get_mut(id as usize).map_or(NO_STAMP, |s| core::mem::replace(s, NO_STAMP));
-        if let Some(judge) = self.tenants[tenant].judge.as_mut().filter(|_| stamp != NO_STAMP) {
-            judge.completed(stamp, now);
-        }
     }
 
     /// Gives a slot back.

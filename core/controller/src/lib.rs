@@ -75,6 +75,7 @@ mod event;
 mod fabrics;
 mod host;
 mod io;
+mod judging;
 mod manage;
 pub mod model;
 mod namespace;

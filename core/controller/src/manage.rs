@@ -1,6 +1,5 @@
 //! What the operator asks and changes while the drive runs.
 
-use crate::attainment::{Attainment, Judge};
 use crate::config::{ClassFrom, Config, Cost, DiscoveryRecord};
 use crate::event::ControllerHandle;
 use crate::namespace::Namespace;
@@ -8,7 +7,7 @@ use crate::placement::Placement;
 use crate::queue::{NONE, Sq};
 use crate::service::{Inside, Operation, Service};
 use crate::stats::{ControllerInfo, DriveStats, QueueInfo, TenantStats, Work};
-use crate::subsystem::{Error, NO_STAMP, Subsystem};
+use crate::subsystem::{Error, Subsystem};
 use crate::zoned::Space;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -16,7 +15,7 @@ use weir_arbiter::{Mechanism, Settings};
 use weir_flash::{Flash, Zones};
 use weir_spec::nvme::log::{AsyncEvent, critical_warning};
 use weir_spec::nvme::zns::CHANGED_ZONES_MAX;
-use weir_units::{Ceiling, Class, Floor, Nanos, Sla};
+use weir_units::{Class, Nanos};
 
 /// Changed namespaces a list can hold (base 2.0, 5.16.1.5).
 const CHANGED_MAX: usize = 1024;
@@ -104,56 +103,6 @@ impl Subsystem {
         self.arbiter.set_tenant(key, weight);
         self.classify_tenant(tenant);
         Ok(())
-    }
-
-    /// Changes what a tenant gets at least and at the most, and what it was promised. A promise that is another than before
-    /// is judged from now on.
-    pub fn set_limits(
-        &mut self,
-        now: Nanos,
-        tenant: u16,
-        floor: Floor,
-        ceiling: Ceiling,
-        sla: Sla,
-    ) -> Result<(), Error> {
-        let t = self.tenants.get_mut(usize::from(tenant)).ok_or(Error::NoTenant)?;
-        let before = (t.config.floor.rates, t.config.sla);
-        (t.config.floor, t.config.ceiling, t.config.sla) = (floor, ceiling, sla);
-        self.arbiter.set_limits(t.key, &floor, &ceiling);
-        if before != (floor.rates, sla) {
-            t.judge = Judge::new(floor.rates, &sla, now).map(Box::new);
-        }
-        self.config.tenants[usize::from(tenant)] = t.config.clone();
-        self.clock = now;
-        self.prepare_judging(tenant);
-        self.more = true;
-        Ok(())
-    }
-
-    /// Makes or drops the room for arrivals that judging needs.
-    fn prepare_judging(&mut self, tenant: u16) {
-        let (any, judged) =
-            (self.tenants.iter().any(|t| t.judge.is_some()), self.tenants[usize::from(tenant)].judge.is_some());
-        let stamps = if any { self.slots.limit as usize } else { 0 };
-        self.stamps.resize(stamps, NO_STAMP);
-        for sq in self.queues.iter_mut().flatten().filter(|sq| sq.tenant == tenant) {
-            if judged != sq.arrived.is_empty() {
-                continue;
-            }
-            let room = if judged { sq.size as usize } else { 0 };
-            sq.arrived = alloc::vec![NO_STAMP; room].into();
-            if judged {
-                sq.arrive_again(self.clock);
-            }
-        }
-    }
-
-    /// How a tenant's promise was kept, up to the last period that has ended by `now`; `None` where nothing was promised.
-    pub fn attainment(&mut self, now: Nanos, tenant: u16) -> Option<Attainment> {
-        let waits = |sq: &&Sq| sq.tenant == tenant && !sq.arrived.is_empty() && self.arbiter.is_backlogged(sq.key);
-        let waiting = self.queues.iter().flatten().filter(waits).map(|sq| sq.arrived[sq.head as usize]).min();
-        let judge = self.tenants.get_mut(usize::from(tenant))?.judge.as_mut()?;
-        Some(judge.so_far(now, waiting))
     }
 
     /// Changes who may wish for a class among a tenant's queues.
