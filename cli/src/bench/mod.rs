@@ -102,6 +102,7 @@ mod tests {
             digests: (false, false),
             hostnqn: None,
             queues: 1,
+            arbitrate: None,
             packed: false,
             cores: Vec::new(),
         }
