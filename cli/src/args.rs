@@ -28,6 +28,7 @@ Examples:
   weir status                            what the running node does
   weir tenant set silver --class high    change a share while I/O runs
   weir bench 'local:ram?latency=80us'    measure a drive in this process, no node needed
+  weir calibrate local:p3700 -o p3700.toml   measure what a drive can do, for plans
   weir sim exp.toml --json               simulate one in virtual time
   weir reproduce femu-fig4               make a paper's figure again";
 
@@ -49,6 +50,8 @@ pub enum Command {
     Config(Config),
     /// Measure a drive
     Bench(crate::bench::Args),
+    /// Measure what a drive can do, for `weir plan` and for admission
+    Calibrate(crate::calibrate::Args),
     /// Simulate a drive and its tenants in virtual time
     Sim(crate::sim::Args),
     /// Make the figures of published papers again

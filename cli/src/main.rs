@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! args ──▶ up ──▶ weir-node in this process            bench ──▶ a target, no node needed
-//!      └─▶ ask ─▶ client (HTTP) ─▶ a running node      sim ──▶ weir-sim, no clock needed
+//!      └─▶ ask ─▶ client (HTTP) ─▶ a running node      calibrate ──▶ bench, many times
+//!                                                      sim ──▶ weir-sim, no clock needed
 //!                                                      reproduce ─▶ weir-sim and bench; config, completions: neither
 //! ```
 //!
@@ -11,6 +12,7 @@
 mod args;
 mod ask;
 mod bench;
+mod calibrate;
 mod client;
 mod config;
 mod connect;
@@ -47,6 +49,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Command::Up(args) => up::run(&args, api.as_deref(), json),
         Command::Config(args) => config::run(&args, json),
         Command::Bench(args) => bench::run(args, json),
+        Command::Calibrate(args) => calibrate::run(&args, json),
         Command::Sim(args) => sim::run(&args, json),
         Command::Reproduce(args) => reproduce::run(&args, json),
         Command::Completions { shell } => {

@@ -3,6 +3,7 @@
 use crate::failure::Failure;
 use serde::Serialize;
 use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
 
 /// Writes bytes as they are.
 pub fn raw(bytes: &[u8]) -> Result<(), Failure> {
@@ -23,6 +24,34 @@ pub fn json(value: &impl Serialize) -> Result<(), Failure> {
     let mut text = serde_json::to_string_pretty(value).map_err(Failure::new)?;
     text.push('\n');
     raw(text.as_bytes())
+}
+
+/// Writes a file whole or not at all: what was there stays until all of it is on disk.
+pub fn file(path: &Path, contents: &str) -> std::io::Result<()> {
+    let half = half(path);
+    let written = std::fs::File::create(&half).and_then(|mut file| {
+        file.write_all(contents.as_bytes())?;
+        file.sync_all()
+    });
+    written.and_then(|()| std::fs::rename(&half, path)).inspect_err(|_| {
+        // It may never have been made; the first error is the one to tell.
+        let _ = std::fs::remove_file(&half);
+    })
+}
+
+/// Whether a file can be written there, for whoever works long before it is.
+pub fn can_write(path: &Path) -> std::io::Result<()> {
+    if path.is_dir() {
+        return Err(ErrorKind::IsADirectory.into());
+    }
+    let half = half(path);
+    std::fs::File::create(&half).and_then(|_| std::fs::remove_file(&half))
+}
+
+fn half(path: &Path) -> PathBuf {
+    let mut half = path.as_os_str().to_owned();
+    half.push(".tmp");
+    PathBuf::from(half)
 }
 
 /// A table with aligned columns, two blanks apart.

@@ -9,7 +9,6 @@ use crate::bench;
 use crate::failure::Failure;
 use crate::output::{self, Table};
 use serde::Serialize;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 use weir_sim::reproduce::{Figure, Live, Row, Seen, Subject, number};
@@ -78,20 +77,10 @@ fn verdict(figure: &Figure) -> Result<(), Failure> {
     )))
 }
 
-/// Whole or not at all.
+/// Whole or not at all, in a folder that is made where there is none.
 fn write(folder: &Path, path: &Path, contents: &str) -> std::io::Result<()> {
     std::fs::create_dir_all(folder)?;
-    let mut half = path.as_os_str().to_owned();
-    half.push(".tmp");
-    let half = PathBuf::from(half);
-    let written = std::fs::File::create(&half).and_then(|mut file| {
-        file.write_all(contents.as_bytes())?;
-        file.sync_all()
-    });
-    written.and_then(|()| std::fs::rename(&half, path)).inspect_err(|_| {
-        // It may never have been made; the first error is the one to tell.
-        let _ = std::fs::remove_file(&half);
-    })
+    output::file(path, contents)
 }
 
 fn list(json: bool) -> Result<(), Failure> {

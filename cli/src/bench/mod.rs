@@ -13,15 +13,15 @@ mod live;
 mod polled;
 mod worker;
 
-pub use args::Args;
+pub use args::{Args, Run};
+pub use lanes::BenchError;
 pub use polled::{bare, polled};
 
 use crate::failure::Failure;
 use crate::output;
 use crate::report::{DeviceReport, Report};
-use args::Run;
 use weir_units::Nanos;
-use weir_workload::{Job, JobResult, Recorder};
+use weir_workload::{Job, JobResult, Recorder, Summary};
 use worker::Schedule;
 
 /// Measures.
@@ -44,6 +44,18 @@ pub fn run(args: Args, json: bool) -> Result<(), Failure> {
             let (n, name) = (report.total.summary.errors, &run.jobs[job].name);
             Err(Failure::new(format_args!("bench {target}: {n} failed; the first: job {name}: {text}")))
         }
+    }
+}
+
+/// Measures for whoever wants all jobs' figures together.
+///
+/// # Errors
+/// As [`run`].
+pub fn figures(run: &Run) -> Result<Summary, BenchError> {
+    let outcome = lanes::execute(run)?;
+    match &outcome.trouble {
+        None => Ok(summarize(run, &outcome).total.summary),
+        Some((_, text)) => Err(BenchError::Machine(text.clone())),
     }
 }
 
@@ -102,7 +114,6 @@ mod tests {
             digests: (false, false),
             hostnqn: None,
             queues: 1,
-            arbitrate: None,
             packed: false,
             cores: Vec::new(),
         }

@@ -19,6 +19,7 @@
 
 extern crate alloc;
 
+pub mod calibrate;
 mod drive;
 pub mod equations;
 mod fluid;

@@ -7,7 +7,7 @@ use super::read::{Placed, Read, Section, Sink, integer, per_class, quoted, size,
 use super::tenant::nqn;
 use super::types::{Arbitration, ClassFrom, Cost, DeviceConfig, FlashConfig, Mechanism, MediaConfig};
 use super::value::{Entry, Value};
-use super::{open_channel, zoned};
+use super::{calibration, open_channel, zoned};
 use std::path::Path;
 use weir_units::{Bytes, Nanos};
 
@@ -38,7 +38,8 @@ pub(super) fn read_all(root: &Section<'_>, base: &Path, node: &str) -> Vec<Devic
 fn read(section: &Section<'_>, base: &Path, node: &str, default_name: String) -> DeviceRead {
     let name = element_name(section, "device").map_or(default_name, |n| n.value);
     let media = media_and_kind(section, base);
-    let read = rest(section, &name, node, (media, base), is_flash(section));
+    let mut read = rest(section, &name, node, (media, base), is_flash(section));
+    read.device.calibration = calibration::of_device(section, base);
     section.finish();
     read
 }
@@ -109,6 +110,7 @@ fn rest(
         serial,
         zoned: None,
         open_channel: None,
+        calibration: None,
     };
     let zoned = zoned::read(section, device.capacity, block_size);
     if zoned.is_some() && device.max_capacity.is_some() {

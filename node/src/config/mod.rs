@@ -11,6 +11,7 @@
 //! file except [`Config::load`]; that a medium exists or an address is free shows when the node starts.
 
 mod builtin;
+pub mod calibration;
 mod check;
 mod device;
 mod document;
@@ -36,6 +37,7 @@ mod docs;
 #[cfg(test)]
 mod tests;
 
+pub use calibration::{Calibration, CalibrationFile};
 pub use document::{Document, devices, tenants};
 pub use error::{ConfigError, Problem};
 pub use node::address;

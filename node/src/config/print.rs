@@ -92,6 +92,9 @@ fn write_device(out: &mut String, device: &DeviceConfig) -> std::fmt::Result {
     if let Some(open_channel) = &device.open_channel {
         writeln!(out, "open_channel = {open_channel}")?;
     }
+    if let Some(file) = &device.calibration {
+        writeln!(out, "calibration = {}", string(file.path.display()))?;
+    }
     let Some(flash) = &device.flash else { return Ok(()) };
     write_flash(out, flash)?;
     match &flash.config.ftl.fdp {

@@ -712,6 +712,7 @@ prop_compose! {
             serial: format!("S{index}"),
             zoned: None,
             open_channel: None,
+            calibration: None,
         }
     }
 }

@@ -1,5 +1,6 @@
 //! What a configuration says once it has been checked.
 
+use super::calibration::CalibrationFile;
 use super::open_channel::OpenChannelKeys;
 use super::zoned::Zoned;
 use serde::{Deserialize, Serialize};
@@ -94,6 +95,8 @@ pub struct DeviceConfig {
     pub zoned: Option<Zoned>,
     /// Its namespace is its flash, by physical addresses.
     pub open_channel: Option<OpenChannelKeys>,
+    /// What it was measured to do, for admission.
+    pub calibration: Option<CalibrationFile>,
 }
 
 /// What is inside a flash drive.

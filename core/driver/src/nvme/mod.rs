@@ -16,7 +16,6 @@ mod bring_up;
 mod plan;
 mod port;
 mod queue;
-mod remake;
 mod rings;
 #[cfg(test)]
 mod tests;
@@ -25,7 +24,6 @@ pub use bring_up::{BringUp, Identity, Ready};
 pub use plan::{Plan, QueuePlan};
 pub use port::Port;
 pub use queue::IoQueue;
-pub use remake::Remake;
 pub use rings::Rings;
 
 use crate::TransportError;
