@@ -19,6 +19,7 @@ mod direct;
 pub mod door;
 pub mod flash;
 pub mod holder;
+pub mod host;
 mod lateness;
 pub mod local;
 mod node;

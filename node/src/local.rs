@@ -17,12 +17,13 @@ use crate::flash::FlashFigures;
 use crate::node::machine_config;
 use std::ops::Range;
 use weir_controller::{
-    Attach, ControllerHandle, Data, DataPointer, DriveStats, Event, Host, Model, Owner, Tag, TenantConfig,
+    Attach, ClassFrom, ControllerHandle, ControllerInfo, Data, DataPointer, DriveStats, Event, Host, Model, Owner, Tag,
+    TenantConfig,
 };
-use weir_driver::nvme::{BringUp, IoQueue, Plan, Port};
+use weir_driver::nvme::{BringUp, IoQueue, Plan, Port, QueuePlan, Remake, Rings};
 use weir_driver::{Done, Io, QueuePair, TransportError};
 use weir_spec::nvme::entry::SglDescriptor;
-use weir_spec::nvme::register::Doorbell;
+use weir_spec::nvme::register::{Doorbell, ams};
 use weir_spec::nvme::{Cqe, Sqe, Status};
 use weir_sys::reactor::{Reactor, ReactorError, Ready};
 use weir_units::{Class, Nanos};
@@ -36,7 +37,7 @@ const BASE: u64 = 4096;
 pub struct LocalTenant {
     /// For messages and statistics.
     pub name: String,
-    /// Class of its queues.
+    /// Class of its queues, and the highest that one may ask for ([`Local::connect_in`]).
     pub class: Class,
 }
 
@@ -71,7 +72,10 @@ pub struct Local {
 
 struct Client {
     controller: ControllerHandle,
+    admin: Rings,
     queue: IoQueue,
+    /// The queue is being made anew.
+    remake: Option<Remake>,
     /// Its buffers' place in its memory.
     max_io: u32,
 }
@@ -90,6 +94,7 @@ impl Local {
         // An urgent tenant is what the operator asked for: here they are the same person.
         let tenant = |t: &LocalTenant| TenantConfig {
             urgent: t.class == Class::Urgent,
+            class_from: ClassFrom::Qprio,
             hosts: Vec::new(),
             ..TenantConfig::new(&t.name, t.class)
         };
@@ -112,11 +117,31 @@ impl Local {
         buffer: u32,
         now: Nanos,
     ) -> Result<usize, TransportError> {
+        self.connect_with(tenant, name, Plan::new(BASE, depth, buffer), now)
+    }
+
+    /// The same, with a submission queue that asks for a class by its QPRIO: weighted round robin is selected at the controller,
+    /// without which QPRIO does not count.
+    ///
+    /// # Errors
+    /// As [`Local::connect`].
+    pub fn connect_in(
+        &mut self,
+        tenant: u16,
+        name: &str,
+        (depth, buffer): (u32, u32),
+        priority: Class,
+        now: Nanos,
+    ) -> Result<usize, TransportError> {
+        let queues = vec![QueuePlan { depth, priority }];
+        self.connect_with(tenant, name, Plan { ams: ams::WRR, queues, ..Plan::new(BASE, depth, buffer) }, now)
+    }
+
+    fn connect_with(&mut self, tenant: u16, name: &str, plan: Plan, now: Nanos) -> Result<usize, TransportError> {
         let owner = Owner(self.clients.len() as u32);
         let attach = Attach { tenant, owner, model: Model::Rings, host: name.into() };
         let machine = self.device.machine_mut();
         let controller = machine.attach(now, attach).map_err(|e| TransportError::Refused(e.to_string()))?;
-        let plan = Plan::new(BASE, depth, buffer);
         self.hosts.0.push(vec![0; plan.memory() as usize].into_boxed_slice());
         let mut bring_up = BringUp::new(plan);
         let mut later = now;
@@ -132,8 +157,31 @@ impl Local {
         };
         let queue = ready.queues.remove(0);
         let max_io = queue.max_io();
-        self.clients.push(Client { controller, queue, max_io });
+        self.clients.push(Client { controller, admin: ready.admin, queue, remake: None, max_io });
         Ok(self.clients.len() - 1)
+    }
+
+    /// Makes the submission queue of a client of [`Local::connect_in`] anew, with another QPRIO. Nothing may be in flight on
+    /// it. To be called again until it says true; meanwhile nothing may be submitted.
+    ///
+    /// # Errors
+    /// Something is in flight, or the controller refuses.
+    pub fn set_priority(&mut self, client: usize, priority: Class, now: Nanos) -> Result<bool, TransportError> {
+        let Local { device, hosts, clients, .. } = self;
+        let Client { controller, admin, queue, remake, .. } = &mut clients[client];
+        let mut port = LocalPort { device, hosts, controller: *controller, owner: Owner(client as u32), now };
+        let made = remake.get_or_insert_with(|| Remake::new(priority)).poll(now, admin, queue, &mut port)?;
+        if made {
+            *remake = None;
+        } else {
+            self.run(now);
+        }
+        Ok(made)
+    }
+
+    /// The clients' controllers, with their queues' classes.
+    pub fn controllers(&self) -> Vec<ControllerInfo> {
+        self.device.machine().controllers()
     }
 
     /// Runs the drive: serves what may be served now.
@@ -200,6 +248,13 @@ impl LocalQueuePair<'_> {
     pub fn reap(&mut self, done: &mut Vec<Done>) -> Result<(), TransportError> {
         let (client, mut port) = parts!(self);
         client.queue.reap(&mut port, done)
+    }
+}
+
+impl LocalQueuePair<'_> {
+    /// Requests submitted and not reaped.
+    pub fn in_flight(&self) -> u32 {
+        self.local.clients[self.client].queue.rings().in_flight()
     }
 }
 

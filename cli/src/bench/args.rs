@@ -2,6 +2,8 @@
 
 use crate::failure::Failure;
 use std::fmt::Display;
+use weir_arbiter::{Mechanism, Quanta, Settings, Weights};
+use weir_driver::front::FrontConfig;
 use weir_node::config::DeviceConfig;
 use weir_node::target::Target;
 use weir_units::{Class, Nanos, parse};
@@ -16,11 +18,20 @@ Examples:
       --job name=gold,class=high,qd=128 --job name=bronze,class=low,bs=8KiB,qd=128,start=2s --series 1s
   weir bench 'nvme-tcp://127.0.0.1:4420/nqn.2026-11.io.weir:n1:ssd0?ns=1' --rw randrw:70 --qd 32
   weir bench vhost-user:/run/weir/gold.sock --rw randwrite --verify crc32c --size 64MiB
+  ionice -c3 weir bench 'nvme-tcp://127.0.0.1:4420/nqn.2026-11.io.weir:n1:ssd0?ns=1'
+  weir bench 'local:ram?latency=80us&slots=16&arbitration=none' --arbitrate drr --slots 16 \\
+      --job name=gold,class=high,qd=64 --job name=bronze,class=low,qd=64
 
 Keys of --job: name, class, rw, bs, qd, rate (20k requests or 500MB/s), arrival (fixed, poisson, or poisson-drop:
 what a late client missed is left out, not caught up), zipf (0.99) or hot (80/20: 80 % of the requests to the first 20 %),
 start, time, jobs, region (SIZE or OFFSET+SIZE), host (NQN), target; what a job leaves out is as the options say. All jobs
 run side by side.
+
+A job without a class takes it from the I/O priority of this process (ionice -c1 high, -c2 medium, -c3 low), and follows it
+while it changes: by QPRIO on a local drive, by CATTR over NVMe/TCP; a vhost-user server looks by itself.
+
+--arbitrate puts Weir's arbiter in front of the drive, in this process: all jobs' requests wait there and go by class,
+as many as --slots at once, whatever the drive does with what it gets.
 
 A rate makes a job open-loop: latencies then count from when a request was due. At a depth above 1 a latency ends
 with the batch in which its request was found done.")]
@@ -42,7 +53,7 @@ pub struct Args {
     /// Requests a second (20k) or bandwidth (500MB/s) of each copy, instead of as much as the drive gives
     #[arg(long, value_parser = job_value::<Rate>)]
     rate: Option<Rate>,
-    /// Class of the tenant: urgent, high, medium, low
+    /// Class of the tenant: urgent, high, medium, low (default: by this process' I/O priority)
     #[arg(long, value_parser = class)]
     class: Option<Class>,
     /// How long to measure
@@ -75,6 +86,12 @@ pub struct Args {
     /// Queues of one connection at most; further copies of a job connect again
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=1024))]
     queues: u16,
+    /// Arbitrate in front of the drive: drr[:128KiB:64KiB:32KiB], wrr[:32:16:8] or rr (high, medium, low in a round)
+    #[arg(long, value_name = "MECHANISM", value_parser = arbitration)]
+    arbitrate: Option<Settings>,
+    /// Requests at the drive at once with --arbitrate: its internal parallelism, p of weir calibrate
+    #[arg(long, default_value_t = 64, requires = "arbitrate", value_parser = clap::value_parser!(u32).range(1..=65_535))]
+    slots: u32,
     /// vhost-user: the ring's layout
     #[arg(long, default_value = "split", value_parser = ["split", "packed"])]
     ring: String,
@@ -106,6 +123,8 @@ pub struct Run {
     pub hostnqn: Option<String>,
     /// Queues of one connection at most.
     pub queues: u16,
+    /// Arbitration in front of the drive.
+    pub arbitrate: Option<FrontConfig>,
     /// vhost-user: packed rings.
     pub packed: bool,
     /// Cores to run on; none: wherever the system likes.
@@ -122,6 +141,41 @@ fn job_value<T: std::str::FromStr<Err = weir_workload::JobError>>(text: &str) ->
 
 fn class(text: &str) -> Result<Class, String> {
     text.parse().map_err(|()| "a class is urgent, high, medium or low".to_string())
+}
+
+/// `drr`, `drr:A:B:C` in bytes, `wrr`, `wrr:A:B:C` in commands, `rr`.
+fn arbitration(text: &str) -> Result<Settings, String> {
+    let (name, shares) = text.split_once(':').map_or((text, None), |(name, shares)| (name, Some(shares)));
+    let three = |each: fn(&str) -> Option<u32>, what: &str| match shares {
+        None => Ok(None),
+        Some(shares) => {
+            let numbers: Option<Vec<u32>> = shares.split(':').map(each).collect();
+            let three = numbers.and_then(|n| <[u32; 3]>::try_from(n).ok());
+            three.map(Some).ok_or_else(|| format!("\"{shares}\" is not {what} of high, medium and low"))
+        }
+    };
+    let size =
+        |s: &str| parse::bytes(s).ok().map(|b| b.get()).filter(|b| (4096..=1 << 30).contains(b)).map(|b| b as u32);
+    let weight = |s: &str| s.parse().ok().filter(|w| (1..=256).contains(w));
+    match name {
+        "drr" => {
+            let mut settings = Settings::new(Mechanism::Drr);
+            if let Some([high, medium, low]) = three(size, "three sizes from 4KiB to 1GiB,")? {
+                settings.quanta = Quanta { high, medium, low };
+            }
+            Ok(settings)
+        }
+        "wrr" => {
+            let mut settings = Settings::new(Mechanism::Wrr);
+            if let Some(weights) = three(weight, "three weights from 1 to 256,")? {
+                let [high, medium, low] = weights.map(|w| w as u16);
+                settings.weights = Weights { high, medium, low };
+            }
+            Ok(settings)
+        }
+        "rr" if shares.is_none() => Ok(Settings::new(Mechanism::Rr)),
+        _ => Err("arbitration is drr[:128KiB:64KiB:32KiB], wrr[:32:16:8] or rr".to_string()),
+    }
 }
 
 fn time(text: &str) -> Result<Nanos, String> {
@@ -183,6 +237,9 @@ impl Args {
             digests: (self.digests.iter().any(|d| d == "hdr"), self.digests.iter().any(|d| d == "data")),
             hostnqn: self.hostnqn,
             queues: self.queues,
+            arbitrate: self
+                .arbitrate
+                .map(|arbitration| FrontConfig { slots: self.slots, ..FrontConfig::new(arbitration) }),
             packed: self.ring == "packed",
             cores: self.cores,
         };
@@ -274,6 +331,17 @@ mod tests {
     }
 
     #[test]
+    fn arbitration_in_front() {
+        let front = |line: &str| run(line).unwrap().arbitrate.unwrap();
+        let f = front("local:null --arbitrate drr:256KiB:64KiB:4KiB --slots 16");
+        assert_eq!((f.slots, f.arbitration.quanta), (16, Quanta { high: 262_144, medium: 65_536, low: 4096 }));
+        let f = front("local:null --arbitrate wrr:9:3:1");
+        assert_eq!((f.slots, f.arbitration.weights), (64, Weights { high: 9, medium: 3, low: 1 }));
+        assert_eq!(front("local:null --arbitrate rr").arbitration.mechanism, Mechanism::Rr);
+        assert_eq!(run("local:null").unwrap().arbitrate, None);
+    }
+
+    #[test]
     fn wrong_usage_says_what() {
         for (line, says) in [
             ("nowhere:x", "unknown transport"),
@@ -286,6 +354,10 @@ mod tests {
             ("local:null --series 10us", "1ms or more"),
             ("local:null --verify md5", "invalid value 'md5'"),
             ("local:null --digests crc", "invalid value 'crc'"),
+            ("local:null --arbitrate none", "arbitration is drr"),
+            ("local:null --arbitrate drr:1:2", "three sizes"),
+            ("local:null --arbitrate wrr:1:2:300", "three weights"),
+            ("local:null --slots 4", "--arbitrate"),
             ("local:null --class gold", "urgent, high, medium or low"),
             ("local:null --job qd", "--job \"qd\": \"qd\" is not key=value"),
             ("local:null --time 1s --job start=2s", "starts at 2s, but the run lasts 1s"),

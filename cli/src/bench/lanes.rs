@@ -5,20 +5,18 @@ use super::live::Live;
 use super::schedule;
 use super::worker::{Progress, Worker};
 use std::fmt;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use weir_controller::DriveStats;
-use weir_driver::nvme_tcp::Options as TcpOptions;
-use weir_driver::vhost_user::Options as VhostOptions;
 use weir_driver::{QueuePair, TransportError};
 use weir_node::config::{ConfigError, DeviceConfig};
 use weir_node::flash::FlashFigures;
+use weir_node::host::{Controller, Gate, HostQueue, LocalDrive, Options, QueueClass};
 use weir_node::local::{Local, LocalError, LocalTenant};
 use weir_node::target::Target;
 use weir_sys::reactor::now;
-use weir_sys::transport::{nvme_tcp, vhost_user};
+use weir_sys::sched::ClassWatch;
 use weir_units::{Class, Nanos};
 use weir_workload::verify::Verifier;
 use weir_workload::{Device, Generator, Job, Recorder, Region, WorkloadError};
@@ -80,7 +78,7 @@ impl From<WorkloadError> for BenchError {
 }
 
 /// A queue pair of another process with its worker.
-type Lane = (Box<dyn QueuePair + Send>, Worker);
+type Lane = (HostQueue, Worker);
 
 /// What a thread hands back.
 type Finished = Result<(Vec<Worker>, Option<DriveFigures>), BenchError>;
@@ -98,8 +96,11 @@ pub fn execute(run: &Run) -> Result<Outcome, BenchError> {
     let threads = match &run.targets[0] {
         Target::Local { kind, query } => {
             let config = DeviceConfig::from_query(kind, query).map_err(BenchError::Config)?;
-            let (run, progress) = (run.clone(), progress.clone());
-            vec![spawn(move || serve_local(&run, &config, &progress))?]
+            let (run, progress, stop) = (run.clone(), progress.clone(), stop.clone());
+            vec![spawn(move || match &run.arbitrate {
+                None => serve_local(&run, &config, &progress),
+                Some(_) => arbitrate_local(&run, &config, &progress, &stop),
+            })?]
         }
         _ => spread(run, &progress, &stop)?,
     };
@@ -207,15 +208,24 @@ fn pin(cores: &[usize], thread: usize) -> Result<(), BenchError> {
     }
 }
 
+/// A job's tenant of a local drive. Where the thread decides the class of its queues, it may decide for any.
+fn local_tenant(job: &Job) -> LocalTenant {
+    LocalTenant { name: job.name.clone(), class: job.class.unwrap_or(Class::High) }
+}
+
 /// A drive in this thread and all jobs on it.
 fn serve_local(run: &Run, config: &DeviceConfig, progress: &[Arc<Progress>]) -> Finished {
     pin(&run.cores, 0)?;
-    let tenant = |j: &Job| LocalTenant { name: j.name.clone(), class: j.class.unwrap_or(Class::Medium) };
-    let tenants: Vec<LocalTenant> = run.jobs.iter().map(tenant).collect();
+    let watch = ClassWatch::of_this_thread(now());
+    let tenants: Vec<LocalTenant> = run.jobs.iter().map(local_tenant).collect();
     let mut local = Local::open(config, &tenants, now()).map_err(BenchError::Local)?;
     for (index, _) in copies(run) {
-        let job = &run.jobs[index];
-        local.connect(index as u16, &job.name, job.depth, job.sizes.max(), now())?;
+        let (job, tenant) = (&run.jobs[index], index as u16);
+        let (depth, buffer) = (job.depth, job.sizes.max());
+        match job.class {
+            Some(_) => local.connect(tenant, &job.name, depth, buffer, now())?,
+            None => local.connect_in(tenant, &job.name, (depth, buffer), thread_class(&watch), now())?,
+        };
     }
     let origin = now();
     let mut workers = Vec::new();
@@ -223,19 +233,42 @@ fn serve_local(run: &Run, config: &DeviceConfig, progress: &[Arc<Progress>]) -> 
         let mut pair = local.queue(client, origin);
         workers.push(worker(run, place, &mut pair, origin, progress[client].clone())?);
     }
-    turn_local(&mut local, &mut workers)?;
+    turn_local(run, &mut local, &mut workers, watch)?;
     Ok((workers, Some((local.stats(), local.flash(now())))))
 }
 
+/// What a job without a class is on a local drive.
+fn thread_class(watch: &ClassWatch) -> Class {
+    watch.class().unwrap_or(Class::Medium)
+}
+
 /// The loop of a local drive: all fill, the drive runs once, all reap.
-fn turn_local(local: &mut Local, workers: &mut [Worker]) -> Result<(), TransportError> {
+fn turn_local(
+    run: &Run,
+    local: &mut Local,
+    workers: &mut [Worker],
+    mut watch: ClassWatch,
+) -> Result<(), TransportError> {
     let mut time = now();
     let mut quiet = 0u32;
+    let mut changing: Vec<bool> = vec![false; workers.len()];
     loop {
+        if watch.look(time) {
+            for (change, worker) in changing.iter_mut().zip(&*workers) {
+                *change = run.jobs[worker.job].class.is_none();
+            }
+        }
         let mut alive = false;
         for (client, worker) in workers.iter_mut().enumerate() {
+            // A queue in another class is another queue: what is in flight ends first.
+            if changing[client] {
+                let idle = local.queue(client, time).in_flight() == 0;
+                changing[client] = !(idle && local.set_priority(client, thread_class(&watch), time)?);
+            }
             let mut pair = local.queue(client, time);
-            worker.fill(&mut pair, time)?;
+            if !changing[client] {
+                worker.fill(&mut pair, time)?;
+            }
             pair.flush();
             alive |= !worker.is_finished();
         }
@@ -260,35 +293,94 @@ fn turn_local(local: &mut Local, workers: &mut [Worker]) -> Result<(), Transport
     }
 }
 
-/// Connects everything and spreads it over threads.
-fn spread(
+/// A drive in this thread, and arbitration between it and all jobs on it.
+fn arbitrate_local(run: &Run, config: &DeviceConfig, progress: &[Arc<Progress>], stop: &AtomicBool) -> Finished {
+    pin(&run.cores, 0)?;
+    let tenants: Vec<LocalTenant> = run.jobs.iter().map(local_tenant).collect();
+    let drive = LocalDrive::open(config, &tenants)?;
+    let gate = run.arbitrate.map(Gate::new);
+    let open = |index: usize, options: Options| Ok(Controller::on(&drive, index as u16, options));
+    let mut pairs = Vec::new();
+    for index in 0..run.jobs.len() {
+        pairs.extend(queue_pairs(run, index, gate.as_ref(), open)?);
+    }
+    let lanes = lanes(run, pairs, progress, 1)?;
+    let (workers, _) = turn_lanes(lanes.into_iter().flatten().collect(), stop)?;
+    let local = drive.lock();
+    Ok((workers, Some((local.stats(), local.flash(now())))))
+}
+
+/// Every copy of a job gets a queue pair, of as many controllers as it takes.
+fn queue_pairs(
     run: &Run,
-    progress: &[Arc<Progress>],
-    stop: &Arc<AtomicBool>,
-) -> Result<Vec<JoinHandle<Finished>>, BenchError> {
-    let mut pairs: Vec<Box<dyn QueuePair + Send>> = Vec::new();
-    let mut shared = Vec::new();
-    for (i, (job, target)) in run.jobs.iter().zip(&run.targets).enumerate() {
-        match target {
-            // One vhost-user socket takes one front end: jobs with the same target share it.
-            Target::VhostUser { path } => {
-                if !shared.iter().any(|(p, _)| *p == path) {
-                    shared.push((path, open_vhost(run, path)?.into_iter()));
-                }
-                let queues = shared.iter_mut().find(|(p, _)| *p == path).map(|(_, queues)| queues);
-                let mine = queues.into_iter().flatten().take(job.copies as usize);
-                pairs.extend(mine.map(|q| Box::new(q) as Box<dyn QueuePair + Send>));
-            }
-            _ => open_tcp(run, i, target, &mut pairs)?,
+    index: usize,
+    gate: Option<&Gate>,
+    open: impl Fn(usize, Options) -> Result<Controller, TransportError>,
+) -> Result<Vec<HostQueue>, TransportError> {
+    let job = &run.jobs[index];
+    let seat = gate.map(|gate| (gate.clone(), gate.tenant()));
+    let mut pairs = Vec::new();
+    while (pairs.len() as u32) < job.copies {
+        let queues = (job.copies - pairs.len() as u32).min(u32::from(run.queues)) as u16;
+        let options =
+            Options { queues, depth: job.depth, max_io: job.sizes.max(), gate: seat.clone(), ..options(run, job) };
+        let mut controller = open(index, options)?;
+        for _ in 0..queues {
+            pairs.push(controller.queue_pair(queue_class(job))?);
         }
     }
-    let threads = thread_count(run, pairs.len());
+    Ok(pairs)
+}
+
+fn options(run: &Run, job: &Job) -> Options {
+    Options { hostnqn: host_nqn(run, job), digests: run.digests, packed: run.packed, ..Options::default() }
+}
+
+fn queue_class(job: &Job) -> QueueClass {
+    job.class.map_or(QueueClass::Thread, QueueClass::Fixed)
+}
+
+/// Workers on queue pairs, spread over threads.
+fn lanes(
+    run: &Run,
+    pairs: Vec<HostQueue>,
+    progress: &[Arc<Progress>],
+    threads: usize,
+) -> Result<Vec<Vec<Lane>>, BenchError> {
     let mut lanes: Vec<Vec<Lane>> = (0..threads).map(|_| Vec::new()).collect();
     let origin = now();
     for (n, ((place, mut pair), progress)) in copies(run).zip(pairs).zip(progress).enumerate() {
         let worker = worker(run, place, &mut pair, origin, progress.clone())?;
         lanes[n % threads].push((pair, worker));
     }
+    Ok(lanes)
+}
+
+/// Connects everything and spreads it over threads.
+fn spread(
+    run: &Run,
+    progress: &[Arc<Progress>],
+    stop: &Arc<AtomicBool>,
+) -> Result<Vec<JoinHandle<Finished>>, BenchError> {
+    let gate = run.arbitrate.map(Gate::new);
+    let mut pairs: Vec<HostQueue> = Vec::new();
+    let mut shared: Vec<(&Target, Vec<HostQueue>)> = Vec::new();
+    for (i, target) in run.targets.iter().enumerate() {
+        match target {
+            // One vhost-user socket takes one front end: jobs with the same target share it.
+            Target::VhostUser { .. } => {
+                if !shared.iter().any(|(t, _)| *t == target) {
+                    shared.push((target, open_vhost(run, target, gate.as_ref())?));
+                }
+                let queues = shared.iter_mut().find(|(t, _)| *t == target).map(|(_, queues)| queues);
+                let mine = run.jobs[i].copies as usize;
+                pairs.extend(queues.into_iter().flat_map(|q| q.drain(..mine.min(q.len())).collect::<Vec<_>>()));
+            }
+            _ => pairs
+                .extend(queue_pairs(run, i, gate.as_ref(), |i, options| Controller::open(&run.targets[i], options))?),
+        }
+    }
+    let threads = thread_count(run, pairs.len());
     let start = |(i, lanes)| {
         let (stop, cores) = (stop.clone(), run.cores.clone());
         spawn(move || {
@@ -299,7 +391,7 @@ fn spread(
             ended
         })
     };
-    lanes.into_iter().enumerate().map(start).collect()
+    lanes(run, pairs, progress, threads)?.into_iter().enumerate().map(start).collect()
 }
 
 /// A core for the target, the others for us: threads that spin on one core only take turns.
@@ -311,43 +403,25 @@ fn thread_count(run: &Run, pairs: usize) -> usize {
     cores.clamp(1, pairs.max(1))
 }
 
-fn open_vhost(run: &Run, path: &Path) -> Result<Vec<vhost_user::VhostUserQueue>, TransportError> {
-    let here = |t: &Target| matches!(t, Target::VhostUser { path: p } if p == path);
-    let jobs: Vec<&Job> = run.jobs.iter().zip(&run.targets).filter(|(_, t)| here(t)).map(|(j, _)| j).collect();
-    let queues = jobs.iter().map(|j| j.copies).sum::<u32>().min(u32::from(u16::MAX)) as u16;
-    let depth = jobs.iter().map(|j| j.depth).max().unwrap_or(1);
-    let max_io = jobs.iter().map(|j| j.sizes.max()).max().unwrap_or(4096);
-    let options = VhostOptions { queues, packed: run.packed, ..VhostOptions::default() };
-    vhost_user::connect(path, options, depth, max_io)
-}
-
-fn open_tcp(
-    run: &Run,
-    index: usize,
-    target: &Target,
-    pairs: &mut Vec<Box<dyn QueuePair + Send>>,
-) -> Result<(), TransportError> {
-    let Target::NvmeTcp { host, port, nqn, nsid } = target else {
-        return Err(TransportError::Usage("a local drive is one drive".to_string()));
+/// The queue pairs of all jobs at a vhost-user socket, in their order.
+fn open_vhost(run: &Run, target: &Target, gate: Option<&Gate>) -> Result<Vec<HostQueue>, TransportError> {
+    let jobs: Vec<&Job> = run.jobs.iter().zip(&run.targets).filter(|(_, t)| *t == target).map(|(j, _)| j).collect();
+    let copies: u32 = jobs.iter().map(|j| j.copies).sum();
+    let wanted = Options {
+        queues: copies.min(u32::from(u16::MAX)) as u16,
+        depth: jobs.iter().map(|j| j.depth).max().unwrap_or(1),
+        max_io: jobs.iter().map(|j| j.sizes.max()).max().unwrap_or(4096),
+        ..options(run, jobs[0])
     };
-    let job = &run.jobs[index];
-    let mut left = job.copies;
-    while left > 0 {
-        let queues = left.min(u32::from(run.queues));
-        let options = TcpOptions {
-            nsid: *nsid,
-            queues: queues as u16,
-            depth: job.depth as u16,
-            class: job.class,
-            header_digest: run.digests.0,
-            data_digest: run.digests.1,
-            ..TcpOptions::new(nqn, &host_nqn(run, job))
-        };
-        let open = nvme_tcp::open(host, *port, &options, job.sizes.max())?;
-        pairs.extend(open.into_iter().map(|q| Box::new(q) as Box<dyn QueuePair + Send>));
-        left -= queues;
+    let mut controller = Controller::open(target, wanted)?;
+    let mut pairs = Vec::new();
+    for job in jobs {
+        let seat = gate.map(|gate| (gate.clone(), gate.tenant()));
+        for _ in 0..job.copies {
+            pairs.push(controller.queue_pair_of(queue_class(job), seat.clone())?);
+        }
     }
-    Ok(())
+    Ok(pairs)
 }
 
 /// Who connects: what the job says, what the command line says, or the built-in tenant of the job's class.

@@ -114,6 +114,7 @@ mod tests {
             digests: (false, false),
             hostnqn: None,
             queues: 1,
+            arbitrate: None,
             packed: false,
             cores: Vec::new(),
         }

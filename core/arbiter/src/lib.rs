@@ -55,7 +55,7 @@ mod settings;
 mod tests;
 mod tree;
 
-pub use settings::{Burst, CHILD_QUANTUM, Mechanism, Quanta, Settings, Weights};
+pub use settings::{Burst, CHILD_QUANTUM, LEAST_COST, Mechanism, Quanta, Settings, Weights};
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;

@@ -6,6 +6,9 @@ use weir_units::Class;
 /// Bytes a tenant, a controller or a queue may spend a round under [`Mechanism::Drr`], times its weight.
 pub const CHILD_QUANTUM: u32 = 16 << 10;
 
+/// Bytes that a command counts for at the least where bytes are shared; one without data counts for so much.
+pub const LEAST_COST: u32 = 4 << 10;
+
 /// How the next queue is found (CC.AMS; NVMe base 2.0, section 3.4.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mechanism {

@@ -17,7 +17,7 @@ use crate::stats::Work;
 use crate::subsystem::Subsystem;
 use crate::vendor::FIRST_OPCODE;
 use crate::zoned::ZonedOp;
-use weir_arbiter::QueueKey;
+use weir_arbiter::{LEAST_COST, QueueKey};
 use weir_spec::nvme::nvm::DsmRange;
 use weir_spec::nvme::{Cqe, IoOpcode, Sqe, Status};
 use weir_units::Nanos;
@@ -42,8 +42,6 @@ type Gathered = (u32, (u64, u32));
 
 /// Commands fetched in one `Run` at the most; it says `has_work` if there are more.
 const BUDGET: u32 = 1024;
-/// The least that a command costs, in bytes; also what one without data costs.
-const LEAST_COST: u32 = 4096;
 
 impl Subsystem {
     /// A command capsule: an admin or fabrics command, or one that waits for the arbiter.

@@ -11,7 +11,10 @@
 //!                              └─ sys::transport::vhost_user  vhost_user (front end)      a ring in shared memory
 //! ```
 //!
-//! May depend on `weir-spec`, `weir-units` and `weir-session` (its `Memory` port) only: no clock, no thread, no socket.
+//! Where a drive has no arbitration that tells its clients apart, [`front`] stands before their queue pairs.
+//!
+//! May depend on `weir-spec`, `weir-units`, `weir-arbiter` and `weir-session` (its `Memory` port) only: no clock, no thread, no
+//! socket.
 //!
 //! Left out: interrupts (every caller polls), metadata, fused commands, more than one namespace a queue pair.
 
@@ -20,6 +23,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod front;
 pub mod nvme;
 pub mod nvme_tcp;
 pub mod vhost_user;

@@ -1,8 +1,10 @@
 //! What the scheduler knows: cores, time spent waiting for one, and the priority of who is at the other end of a socket.
 
+mod priority;
 mod spin;
 mod waits;
 
+pub use priority::{ClassWatch, io_class};
 pub use spin::spin;
 pub use waits::{Delay, Waits};
 
@@ -10,7 +12,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::thread::CpuSet;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use weir_units::{Class, Nanos};
+use weir_units::Nanos;
 
 /// Pins the calling thread to one core.
 ///
@@ -99,28 +101,6 @@ pub fn peer(socket: impl AsFd) -> io::Result<Peer> {
     Ok(Peer { pid: (peer.pid > 0).then_some(peer.pid), uid: peer.uid, gid: peer.gid })
 }
 
-/// The class that a process wishes for by its I/O priority (`ionice`): 1 → high, 2 → medium, 3 → low, 0 (nobody niced it) →
-/// `None`.
-///
-/// # Errors
-/// There is no such process.
-pub fn io_class(pid: i32) -> io::Result<Option<Class>> {
-    const IOPRIO_WHO_PROCESS: libc::c_int = 1;
-    // SAFETY: a system call on two integers.
-    let r = unsafe { libc::syscall(libc::SYS_ioprio_get, IOPRIO_WHO_PROCESS, pid) };
-    if r < 0 { Err(io::Error::last_os_error()) } else { Ok(class_of(r as u32)) }
-}
-
-/// An I/O priority has its class in bits 15:13.
-fn class_of(ioprio: u32) -> Option<Class> {
-    match ioprio >> 13 & 7 {
-        1 => Some(Class::High),
-        2 => Some(Class::Medium),
-        3 => Some(Class::Low),
-        _ => None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -166,25 +146,5 @@ mod tests {
         assert_eq!(peer.uid, rustix::process::getuid().as_raw());
         let tcp = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         assert!(super::peer(&tcp).is_err());
-    }
-
-    #[test]
-    fn ionice_becomes_a_class() {
-        let set = |class: i64| {
-            // SAFETY: a system call on integers; 0 is the calling thread.
-            assert_eq!(unsafe { libc::syscall(libc::SYS_ioprio_set, 1, 0, class << 13 | 4) }, 0);
-        };
-        std::thread::spawn(move || {
-            let tid = rustix::thread::gettid().as_raw_nonzero().get();
-            assert_eq!(io_class(tid).unwrap(), None);
-            for (class, wish) in [(2, Class::Medium), (3, Class::Low)] {
-                set(class);
-                assert_eq!(io_class(tid).unwrap(), Some(wish));
-            }
-        })
-        .join()
-        .unwrap();
-        assert_eq!(class_of(1 << 13 | 7), Some(Class::High));
-        assert!(io_class(i32::MAX).is_err());
     }
 }

@@ -13,6 +13,7 @@ use crate::reactor::{IoBuf, now};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendFlags, recvmsg, sendmsg};
+use std::collections::VecDeque;
 use std::io::{IoSlice, IoSliceMut};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -27,7 +28,7 @@ use weir_spec::nvme::identify::IDENTIFY_LEN;
 use weir_spec::nvme::log::DiscoveryEntry;
 use weir_spec::nvme::nvm::DsmRange;
 use weir_spec::nvme::tcp::ADMIN_IN_CAPSULE;
-use weir_units::Nanos;
+use weir_units::{Class, Nanos};
 use zerocopy::IntoBytes;
 
 /// How long an address may take to accept.
@@ -257,6 +258,8 @@ struct Admin {
     due: Nanos,
     pending: bool,
     broken: Option<TransportError>,
+    /// I/O queues that were granted and that nobody uses, the one that has rested longest first.
+    spares: VecDeque<u16>,
 }
 
 impl Admin {
@@ -277,6 +280,7 @@ impl Admin {
             due: now().saturating_add(interval),
             pending: false,
             broken: None,
+            spares: VecDeque::new(),
         })
     }
 
@@ -339,14 +343,50 @@ impl Admin {
     }
 }
 
-/// A controller that was connected to and enabled. Its association lives as long as it or one of its queue pairs.
+/// What it takes to connect an I/O queue.
 #[derive(Debug)]
-pub struct Controller {
-    admin: Arc<Mutex<Admin>>,
+struct Dial {
     host: String,
     port: u16,
     options: Options,
     ready: Ready,
+}
+
+impl Dial {
+    /// Entries of an I/O queue: a queue of n holds n - 1 commands (base 2.0, 3.3.1.5).
+    fn entries(&self) -> u16 {
+        (u32::from(self.options.depth.max(1)) + 1).min(self.ready.max_depth).min(u32::from(u16::MAX)) as u16
+    }
+
+    fn connect(&self, qid: u16, class: Option<Class>) -> Result<Link, TransportError> {
+        let (o, entries) = (&self.options, self.entries());
+        let settings = Settings {
+            header_digest: o.header_digest,
+            data_digest: o.data_digest,
+            hpda: 0,
+            depth: entries - 1,
+            in_capsule: ADMIN_IN_CAPSULE,
+        };
+        let mut link = Link::open(&self.host, self.port, settings)?;
+        let data = o.connect_data(self.ready.cntlid);
+        let mut connect = Slots::new(1, size_of::<ConnectData>() as u32);
+        connect.buffer(0).copy_from_slice(data.as_bytes());
+        let sqe = command::connect(qid, entries, command::cattr(class, o.sq_flow_control), 0);
+        let cqe = link.run(&mut connect, sqe, Transfer::ToController(size_of::<ConnectData>() as u32))?;
+        if !cqe.status().is_success() {
+            let text = format!("{} refused I/O queue {qid}: {}", o.subnqn, cqe.status());
+            return Err(TransportError::Refused(text));
+        }
+        link.connection.set_in_capsule(self.ready.in_capsule);
+        Ok(link)
+    }
+}
+
+/// A controller that was connected to and enabled. Its association lives as long as it or one of its queue pairs.
+#[derive(Debug)]
+pub struct Controller {
+    admin: Arc<Mutex<Admin>>,
+    dial: Arc<Dial>,
     next_qid: u16,
 }
 
@@ -358,57 +398,52 @@ impl Controller {
     pub fn connect(host: &str, port: u16, options: Options) -> Result<Self, TransportError> {
         let mut admin = Admin::open(host, port, &options)?;
         let ready = admin.bring_up(&options)?;
+        if options.spare {
+            admin.spares = (options.queues.max(1) + 1..=ready.queues).collect();
+        }
         let admin = Arc::new(Mutex::new(admin));
-        Ok(Self { admin, host: host.into(), port, options, ready, next_qid: 1 })
+        Ok(Self { admin, dial: Arc::new(Dial { host: host.into(), port, options, ready }), next_qid: 1 })
     }
 
     /// What was found out about controller and namespace.
     pub fn ready(&self) -> Ready {
-        self.ready
+        self.dial.ready
     }
 
-    /// Connects the next I/O queue. `max_io` is cut to what the controller takes, the depth to its queues'.
+    /// Connects the next I/O queue, in the options' class. `max_io` is cut to what the controller takes, the depth to its
+    /// queues'.
     ///
     /// # Errors
     /// No more queues were granted, or Connect was refused.
     pub fn queue_pair(&mut self, max_io: u32) -> Result<NvmeTcpQueue, TransportError> {
-        let (o, ready) = (&self.options, self.ready);
-        if self.next_qid > ready.queues {
-            let text = format!("{}: the controller grants {} I/O queues", o.subnqn, ready.queues);
+        self.queue_pair_in(self.dial.options.class, max_io)
+    }
+
+    /// The same, asking for a class (CATTR).
+    ///
+    /// # Errors
+    /// As [`Controller::queue_pair`].
+    pub fn queue_pair_in(&mut self, class: Option<Class>, max_io: u32) -> Result<NvmeTcpQueue, TransportError> {
+        let Dial { options: o, ready, .. } = &*self.dial;
+        let most = ready.queues.min(o.queues.max(1));
+        if self.next_qid > most {
+            let text = format!("{}: the controller grants {most} I/O queues", o.subnqn);
             return Err(TransportError::Refused(text));
         }
-        // A queue of n entries holds n - 1 commands (base 2.0, 3.3.1.5).
-        let entries = (u32::from(o.depth.max(1)) + 1).min(ready.max_depth).min(u32::from(u16::MAX)) as u16;
-        let depth = entries - 1;
         let limit = ready.max_transfer.min(ready.block_size.saturating_mul(1 << 16));
         let max_io = max_io.min(limit).max(ready.block_size) / ready.block_size * ready.block_size;
-        let settings = Settings {
-            header_digest: o.header_digest,
-            data_digest: o.data_digest,
-            hpda: 0,
-            depth,
-            in_capsule: ADMIN_IN_CAPSULE,
-        };
-        let mut link = Link::open(&self.host, self.port, settings)?;
-        let data = o.connect_data(ready.cntlid);
-        let mut connect = Slots::new(1, size_of::<ConnectData>() as u32);
-        connect.buffer(0).copy_from_slice(data.as_bytes());
-        let sqe = command::connect(self.next_qid, entries, o.cattr(), 0);
-        let cqe = link.run(&mut connect, sqe, Transfer::ToController(size_of::<ConnectData>() as u32))?;
-        if !cqe.status().is_success() {
-            let text = format!("{} refused I/O queue {}: {}", o.subnqn, self.next_qid, cqe.status());
-            return Err(TransportError::Refused(text));
-        }
-        link.connection.set_in_capsule(ready.in_capsule);
+        let link = self.dial.connect(self.next_qid, class)?;
+        let (qid, depth) = (self.next_qid, u32::from(self.dial.entries() - 1));
         self.next_qid += 1;
         Ok(NvmeTcpQueue {
             link,
-            slots: Slots::new(depth.into(), max_io),
+            slots: Slots::new(depth, max_io),
             admin: self.admin.clone(),
-            ready,
-            depth: depth.into(),
+            dial: self.dial.clone(),
+            qid,
+            depth,
             max_io,
-            completions: Vec::with_capacity(depth.into()),
+            completions: Vec::with_capacity(depth as usize),
             polls: 0,
         })
     }
@@ -442,7 +477,8 @@ pub struct NvmeTcpQueue {
     link: Link,
     slots: Slots,
     admin: Arc<Mutex<Admin>>,
-    ready: Ready,
+    dial: Arc<Dial>,
+    qid: u16,
     depth: u32,
     max_io: u32,
     completions: Vec<Completion>,
@@ -452,7 +488,38 @@ pub struct NvmeTcpQueue {
 impl NvmeTcpQueue {
     /// What was found out about controller and namespace.
     pub fn ready(&self) -> Ready {
-        self.ready
+        self.dial.ready
+    }
+
+    /// Makes the queue anew, asking for another class: CATTR is fixed for a queue's life. Nothing may be in flight. The new
+    /// queue is connected, which waits for the network, before the old one ends; with an error the old one stays.
+    /// False where there is no spare queue ([`Options::spare`]).
+    ///
+    /// # Errors
+    /// The controller cannot be reached, or refuses.
+    pub fn set_class(&mut self, class: Option<Class>) -> Result<bool, TransportError> {
+        let spares = |admin: &Mutex<Admin>, put: Option<u16>| {
+            let mut admin = admin.lock().unwrap_or_else(PoisonError::into_inner);
+            match put {
+                Some(qid) => {
+                    admin.spares.push_back(qid);
+                    None
+                }
+                None => admin.spares.pop_front(),
+            }
+        };
+        let Some(qid) = spares(&self.admin, None) else { return Ok(false) };
+        match self.dial.connect(qid, class) {
+            Ok(link) => {
+                self.link = link;
+                spares(&self.admin, Some(std::mem::replace(&mut self.qid, qid)));
+                Ok(true)
+            }
+            Err(e) => {
+                spares(&self.admin, Some(qid));
+                Err(e)
+            }
+        }
     }
 
     #[cold]
@@ -474,11 +541,11 @@ impl QueuePair for NvmeTcpQueue {
     }
 
     fn block_size(&self) -> u32 {
-        self.ready.block_size
+        self.dial.ready.block_size
     }
 
     fn capacity(&self) -> u64 {
-        self.ready.capacity
+        self.dial.ready.capacity
     }
 
     fn max_io(&self) -> u32 {
@@ -492,7 +559,7 @@ impl QueuePair for NvmeTcpQueue {
     #[inline]
     fn submit(&mut self, io: Io) -> Result<(), TransportError> {
         io.check(self)?;
-        let block = self.ready.block_size;
+        let block = self.dial.ready.block_size;
         let (lba, blocks) = (io.offset / u64::from(block), io.len / block);
         let cid = io.slot as u16;
         let transfer = match io.kind {
@@ -504,7 +571,7 @@ impl QueuePair for NvmeTcpQueue {
             }
             IoKind::WriteZeroes | IoKind::Flush => Transfer::None,
         };
-        let sqe = command::io(io.kind, self.ready.nsid, lba, blocks);
+        let sqe = command::io(io.kind, self.dial.ready.nsid, lba, blocks);
         self.link.connection.submit(cid, sqe, transfer, &mut self.slots)
     }
 

@@ -237,16 +237,11 @@ impl BringUp {
     fn create(&self, opcode: AdminOpcode, index: u16) -> Sqe {
         let at = self.plan.queue(usize::from(index));
         let queue = self.plan.queues[usize::from(index)];
-        let qid = u32::from(index) + 1;
-        let (address, cdw11) = match opcode {
-            AdminOpcode::CREATE_IO_CQ => (at.cq, 1),
-            _ => (at.sq, qid << 16 | priority(queue.priority) << 1 | 1),
-        };
-        let mut sqe = Sqe { opcode: opcode.0, ..Sqe::default() };
-        sqe.dptr[0] = U64::new(address);
-        sqe.cdw10 = U32::new(queue.depth << 16 | qid);
-        sqe.cdw11 = U32::new(cdw11);
-        sqe
+        let rings = Rings::new(index + 1, queue.depth + 1, at.sq, at.cq);
+        match opcode {
+            AdminOpcode::CREATE_IO_CQ => create(opcode, index + 1, &rings, at.cq, 1),
+            _ => create_sq(index + 1, &rings, queue.priority),
+        }
     }
 
     fn answer<P: Port>(&mut self, now: Nanos, port: &mut P) -> Result<Option<Cqe>, TransportError> {
@@ -327,9 +322,18 @@ impl BringUp {
     }
 }
 
-/// QPRIO (base 2.0, Figure 160).
-fn priority(class: Class) -> u32 {
-    u32::from(class.bits())
+fn create(opcode: AdminOpcode, qid: u16, rings: &Rings, address: u64, cdw11: u32) -> Sqe {
+    let mut sqe = Sqe { opcode: opcode.0, ..Sqe::default() };
+    sqe.dptr[0] = U64::new(address);
+    sqe.cdw10 = U32::new((rings.entries() - 1) << 16 | u32::from(qid));
+    sqe.cdw11 = U32::new(cdw11);
+    sqe
+}
+
+/// Create I/O Submission Queue, with the completion queue of the same number and QPRIO (base 2.0, Figure 160).
+pub(super) fn create_sq(qid: u16, rings: &Rings, priority: Class) -> Sqe {
+    let cdw11 = u32::from(qid) << 16 | u32::from(priority.bits()) << 1 | 1;
+    create(AdminOpcode::CREATE_IO_SQ, qid, rings, rings.addresses().0, cdw11)
 }
 
 fn set_feature(fid: u8, values: [u32; 3]) -> Sqe {

@@ -16,6 +16,7 @@ mod bring_up;
 mod plan;
 mod port;
 mod queue;
+mod remake;
 mod rings;
 #[cfg(test)]
 mod tests;
@@ -24,6 +25,7 @@ pub use bring_up::{BringUp, Identity, Ready};
 pub use plan::{Plan, QueuePlan};
 pub use port::Port;
 pub use queue::IoQueue;
+pub use remake::Remake;
 pub use rings::Rings;
 
 use crate::TransportError;

@@ -96,6 +96,11 @@ impl IoQueue {
         &self.rings
     }
 
+    /// The submission queue was deleted and created again.
+    pub(super) fn restart(&mut self) {
+        self.rings.restart();
+    }
+
     /// Puts a request, which [`Io::check`] has seen, on the ring.
     ///
     /// # Errors

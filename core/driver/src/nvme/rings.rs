@@ -47,6 +47,11 @@ impl Rings {
         self.in_flight
     }
 
+    /// The submission ring begins anew; the completion ring goes on. Nothing is in flight.
+    pub(super) fn restart(&mut self) {
+        (self.tail, self.rung_tail) = (0, 0);
+    }
+
     /// Puts a command ([`Sqe::words`]) into the submission ring; false while it is full.
     #[inline]
     pub fn push<P: Port>(&mut self, port: &mut P, entry: &[u64; 8]) -> bool {

@@ -42,6 +42,10 @@ pub struct Options {
     pub kato: Nanos,
     /// CC.AMS ([`ams`]).
     pub ams: u32,
+    /// CC.AMS instead, where the controller offers it.
+    pub preferred_ams: Option<u32>,
+    /// Asks for one I/O queue more than `queues`, so that a queue can be made anew in another class before the old one ends.
+    pub spare: bool,
 }
 
 impl Options {
@@ -60,12 +64,19 @@ impl Options {
             data_digest: false,
             kato: Nanos::from_secs(15),
             ams: ams::RR,
+            preferred_ams: None,
+            spare: false,
         }
     }
 
     /// The data of Connect, for the admin queue (`cntlid` is then [`CNTLID_DYNAMIC`]) and the I/O queues of a controller.
     pub fn connect_data(&self, cntlid: u16) -> ConnectData {
         ConnectData::new(&self.subnqn, &self.hostnqn, self.hostid, cntlid)
+    }
+
+    /// I/O queues to ask for.
+    fn wanted(&self) -> u16 {
+        self.queues.max(1).saturating_add(u16::from(self.spare))
     }
 
     /// CATTR for an I/O queue.
@@ -107,7 +118,7 @@ pub enum Ask {
 pub struct Ready {
     /// CNTLID.
     pub cntlid: u16,
-    /// I/O queue pairs granted.
+    /// I/O queue pairs granted, the spare one among them.
     pub queues: u16,
     /// Entries that a queue may have at most.
     pub max_depth: u32,
@@ -191,7 +202,7 @@ impl BringUp {
                 Ask::Wait(POLL)
             }
             Phase::IdentifyController => read(command::identify(cns::CONTROLLER, 0), IDENTIFY_LEN as u32),
-            Phase::Queues => bare(command::set_queues(self.options.queues.max(1))),
+            Phase::Queues => bare(command::set_queues(self.options.wanted())),
             Phase::Namespaces => read(command::identify(cns::ACTIVE_NAMESPACES, 0), IDENTIFY_LEN as u32),
             Phase::IdentifyNamespace => read(command::identify(cns::NAMESPACE, self.ready.nsid), IDENTIFY_LEN as u32),
             Phase::Done => Ask::Nothing,
@@ -215,6 +226,9 @@ impl BringUp {
                 self.cap = Cap(u64::from(cqe.dw0.get()) | u64::from(cqe.dw1.get()) << 32);
                 self.ready.max_depth = self.cap.mqes() as u32 + 1;
                 self.polls_left = (self.cap.to() as u32).max(1).saturating_mul(500);
+                if let Some(preferred) = self.options.preferred_ams.filter(|ams| self.offers(*ams)) {
+                    self.options.ams = preferred;
+                }
                 self.check_ams()?;
                 Phase::Enable
             }
@@ -223,7 +237,7 @@ impl BringUp {
             Phase::IdentifyController => self.controller(data)?,
             Phase::Queues => {
                 let granted = (cqe.dw0.get() & 0xffff).min(cqe.dw0.get() >> 16) + 1;
-                self.ready.queues = granted.min(u32::from(self.options.queues.max(1))) as u16;
+                self.ready.queues = granted.min(u32::from(self.options.wanted())) as u16;
                 self.ready.nsid = self.options.nsid;
                 if self.options.nsid == 0 { Phase::Namespaces } else { Phase::IdentifyNamespace }
             }
@@ -240,13 +254,20 @@ impl BringUp {
         Ok(())
     }
 
-    fn check_ams(&self) -> Result<(), TransportError> {
-        let supported = match self.options.ams {
+    fn offers(&self, mechanism: u32) -> bool {
+        match mechanism {
             ams::RR => true,
             ams::WRR => self.cap.ams() & register::ams_supported::WRR != 0,
             _ => self.cap.ams() & register::ams_supported::VENDOR != 0,
-        };
-        if supported { Ok(()) } else { Err(self.refused("it does not support the arbitration mechanism asked for")) }
+        }
+    }
+
+    fn check_ams(&self) -> Result<(), TransportError> {
+        if self.offers(self.options.ams) {
+            Ok(())
+        } else {
+            Err(self.refused("it does not support the arbitration mechanism asked for"))
+        }
     }
 
     fn status(&mut self, csts: Csts) -> Result<Phase, TransportError> {

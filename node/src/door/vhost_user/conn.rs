@@ -18,8 +18,6 @@ use weir_units::{Class, Nanos};
 
 /// Messages handled in one turn: a front end that floods its socket does not keep the others waiting.
 const MESSAGES: usize = 64;
-/// How often the front end's I/O priority is looked up while it is active: a change counts within a second.
-const LOOK_AGAIN: Nanos = Nanos::from_millis(500);
 
 /// A queue's descriptors and its place at the drive.
 #[derive(Default)]
@@ -50,7 +48,6 @@ pub(super) struct Conn {
     /// Whose I/O priority counts.
     pid: Option<i32>,
     wish: Option<Class>,
-    look_at: Nanos,
 }
 
 /// What [`Conn::act`] leaves to the door.
@@ -85,7 +82,6 @@ impl Conn {
             dirty: 0,
             pid,
             wish: None,
-            look_at: Nanos(0),
         })
     }
 
@@ -246,10 +242,14 @@ impl Conn {
         }
     }
 
-    /// The class that the front end's process wishes for, looked up now and then; its queues follow.
-    fn follow_peer(&mut self, drive: u32, cx: &mut Cx) {
-        let Some(pid) = self.pid.filter(|_| cx.now >= self.look_at) else { return };
-        self.look_at = cx.now.saturating_add(LOOK_AGAIN);
+    /// Whether somebody has to look now and then what class its process wishes for.
+    pub(super) fn has_wishes(&self) -> bool {
+        self.pid.is_some()
+    }
+
+    /// Looks up the class that the front end's process wishes for; its queues follow, and what waits in them.
+    pub(super) fn follow_peer(&mut self, drive: u32, cx: &mut Cx) {
+        let Some(pid) = self.pid else { return };
         let wish = sched::io_class(pid).ok().flatten();
         if std::mem::replace(&mut self.wish, wish) != wish {
             for handle in self.vrings.iter().filter_map(|v| v.handle) {
@@ -312,17 +312,13 @@ impl Conn {
         let Some(handle) = self.vrings[usize::from(queue)].handle else { return false };
         let (drive, arrivals) = (config.drive, &mut *cx.arrivals);
         let mut push = |taken: Taken| arrivals.push(Arrival { drive, event: submit(handle, &taken) });
-        let any = match self.device.take(&self.memory, queue, BATCH, &mut push) {
+        match self.device.take(&self.memory, queue, BATCH, &mut push) {
             Ok(any) => any,
             Err(violation) => {
                 self.broken(queue, violation, config);
                 true
             }
-        };
-        if any && self.pid.is_some() {
-            self.follow_peer(drive, cx);
         }
-        any
     }
 
     /// True if no queue of this front end was marked before.

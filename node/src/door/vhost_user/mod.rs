@@ -8,6 +8,9 @@
 //! A queue that was active in the last [`HOT`] is polled and its driver is asked not to kick; after that the driver is
 //! asked to kick, the ring is looked at once more, and the kick's eventfd wakes the shard.
 //!
+//! Where the front end's I/O priority chooses its class, it is looked up every [`LOOK_AGAIN`], whatever the front end does: one
+//! that waits for its completions, because its class gets little, must rise as well.
+//!
 //! The front end goes, its requests die: the drive's queues are disconnected, and the socket accepts the next one, which
 //! may have been waiting in the backlog. An eventfd that the front end hands over is never read or written in a way that
 //! could block the shard.
@@ -33,6 +36,8 @@ use weir_units::Nanos;
 const HOT: Nanos = Nanos::from_micros(100);
 /// Requests taken from a queue in one turn.
 const BATCH: usize = 32;
+/// How long a front end's I/O priority counts as what it was.
+const LOOK_AGAIN: Nanos = Nanos::from_millis(500);
 /// Permissions of a socket: the owner and the group, which is how a virtual machine monitor of another user is let in.
 const MODE: u32 = 0o660;
 /// Longest command a request is cut into: large enough for no cost a byte, small enough for a fair share.
@@ -81,6 +86,8 @@ pub struct Door {
     talking: Vec<u16>,
     /// Exports whose front end is to be disconnected.
     doomed: Vec<u16>,
+    /// When the front ends' I/O priorities are looked up, if any counts.
+    look_at: Option<Nanos>,
 }
 
 /// What a token of this door is about.
@@ -208,6 +215,9 @@ impl Door {
                     export.generation = export.generation.wrapping_add(1);
                     match connect(export, at, socket, cx) {
                         Ok(conn) => {
+                            if conn.has_wishes() {
+                                self.look_at.get_or_insert(cx.now.saturating_add(LOOK_AGAIN));
+                            }
                             export.conn = Some(Box::new(conn));
                             self.listen_to(at, cx);
                         }
@@ -303,6 +313,9 @@ impl Door {
             }
             i += 1;
         }
+        if self.look_at.is_some_and(|at| cx.now >= at) {
+            self.follow_peers(cx);
+        }
         if !self.talking.is_empty() {
             busy = true;
             for at in std::mem::take(&mut self.talking) {
@@ -310,6 +323,18 @@ impl Door {
             }
         }
         busy
+    }
+
+    /// Looks up every front end's I/O priority that counts.
+    #[cold]
+    fn follow_peers(&mut self, cx: &mut Cx) {
+        self.look_at = None;
+        for Export { config, conn, .. } in &mut self.exports {
+            if let Some(conn) = conn.as_mut().filter(|c| c.has_wishes()) {
+                conn.follow_peer(config.drive, cx);
+                self.look_at = Some(cx.now.saturating_add(LOOK_AGAIN));
+            }
+        }
     }
 
     /// Publishes completions and disconnects who must be; true if anything was done.
@@ -346,7 +371,7 @@ impl Door {
 
     /// When it must be polled although nothing comes.
     pub fn next_deadline(&self) -> Nanos {
-        Nanos::NEVER
+        self.look_at.unwrap_or(Nanos::NEVER)
     }
 
     #[inline]

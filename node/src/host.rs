@@ -1,0 +1,528 @@
+//! Drives as an application uses them: a controller at a [`Target`], queue pairs on it, and the class that each asks for.
+//!
+//! ```text
+//!   Controller::open(Target, Options) ─► queue_pair(QueueClass) ─► HostQueue ──┬─ NVMe/TCP     class: CATTR of Connect
+//!                                              │                              ├─ vhost-user   class: the server asks the kernel
+//!                  Gate (one Front for many) ──┘                              └─ local        class: QPRIO
+//! ```
+//! **Classes.** A queue pair's class is by default that of the thread that uses it: its I/O priority (`ionice`), looked up again
+//! by [`poll`](QueuePair::poll) every 100 ms. CATTR and QPRIO are fixed for a queue's life, so a queue pair follows a change by
+//! letting what is in flight end, holding back what is submitted meanwhile, and making its queue anew; that poll waits for the network. Behind a
+//! [`Gate`] a change counts at once. Over vhost-user the server follows by itself, where it may.
+//!
+//! **Arbitration in front.** A drive that tells classes apart needs none. Before any other, a [`Gate`] holds the requests of
+//! all queue pairs that were given it, in this process, and lets them go by class (`weir_driver::front`).
+//!
+//! **Limits.** A local drive is run by whoever polls a queue pair on it; its data is copied once more than by
+//! [`Local`] itself. Arbitration in front reaches as far as the process: clients of several processes want a node before
+//! the drive (`media = "nvme:TARGET"`).
+
+use crate::config::DeviceConfig;
+use crate::local::{Local, LocalTenant};
+use crate::target::{HOST_NQN, Target};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use weir_driver::front::{Front, FrontClient, FrontConfig, FrontTenant};
+use weir_driver::{Done, Io, IoKind, QueuePair, TransportError, nvme_tcp, vhost_user};
+use weir_spec::nvme::register::ams;
+use weir_sys::reactor::now;
+use weir_sys::sched::ClassWatch;
+use weir_sys::transport::{nvme_tcp as tcp, vhost_user as vhost};
+use weir_units::Class;
+
+/// Polls between looks at the clock, for the thread's priority.
+const LOOK: u32 = 16;
+/// Polls of a blocked queue pair between looks for others that do not poll.
+const SWEEP: u32 = 64;
+
+/// How a controller is opened.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// NVMe/TCP: who connects.
+    pub hostnqn: String,
+    /// Queue pairs, at most; over vhost-user exactly.
+    pub queues: u16,
+    /// Requests in flight of each.
+    pub depth: u32,
+    /// Bytes of the longest request, and of each buffer.
+    pub max_io: u32,
+    /// NVMe/TCP: header and data digests.
+    pub digests: (bool, bool),
+    /// vhost-user: packed rings.
+    pub packed: bool,
+    /// The class of a thread that nobody niced, where this process decides: behind a gate, and on a local drive. Elsewhere it is
+    /// the tenant's class.
+    pub unniced: Class,
+    /// Arbitration in front, and whose queue pairs these are there.
+    pub gate: Option<(Gate, FrontTenant)>,
+}
+
+impl Default for Options {
+    /// One queue pair of 128 requests of at most 128 KiB, a thread that nobody niced is of class medium.
+    fn default() -> Self {
+        Options {
+            hostnqn: HOST_NQN.into(),
+            queues: 1,
+            depth: 128,
+            max_io: 128 << 10,
+            digests: (false, false),
+            packed: false,
+            unniced: Class::Medium,
+            gate: None,
+        }
+    }
+}
+
+/// Who decides what class a queue pair asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QueueClass {
+    /// The thread that polls it, by its I/O priority.
+    Thread,
+    /// The caller. Urgent is granted where the operator allows it.
+    Fixed(Class),
+    /// Nobody: it is the tenant's.
+    Tenant,
+}
+
+/// Arbitration in front of drives, shared by the queue pairs that are to share.
+#[derive(Clone, Debug)]
+pub struct Gate(Arc<Mutex<Front>>);
+
+impl Gate {
+    /// A gate that nobody is behind yet.
+    pub fn new(config: FrontConfig) -> Self {
+        Gate(Arc::new(Mutex::new(Front::new(config))))
+    }
+
+    /// One whose queue pairs share what it gets.
+    pub fn tenant(&self) -> FrontTenant {
+        self.front().add_tenant(1)
+    }
+
+    fn front(&self) -> MutexGuard<'_, Front> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A drive of this process that several controllers may be opened on.
+#[derive(Clone)]
+pub struct LocalDrive(Arc<Mutex<Local>>);
+
+impl LocalDrive {
+    /// Opens it for these tenants; each is of the class that its queue pairs may ask for at most.
+    ///
+    /// # Errors
+    /// Says what cannot be had.
+    pub fn open(config: &DeviceConfig, tenants: &[LocalTenant]) -> Result<Self, TransportError> {
+        let local = Local::open(config, tenants, now()).map_err(|e| TransportError::Unreachable(e.to_string()))?;
+        Ok(LocalDrive(Arc::new(Mutex::new(local))))
+    }
+
+    /// The drive, between two polls.
+    pub fn lock(&self) -> MutexGuard<'_, Local> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+enum Way {
+    Tcp(tcp::Controller),
+    VhostUser(std::vec::IntoIter<vhost::VhostUserQueue>),
+    Local(LocalDrive, u16),
+}
+
+/// See the [module](self).
+pub struct Controller {
+    way: Way,
+    options: Options,
+    left: u16,
+}
+
+impl Controller {
+    /// Connects to the drive at a target.
+    ///
+    /// # Errors
+    /// The text says what cannot be had, reached or done there, and why.
+    pub fn open(target: &Target, options: Options) -> Result<Self, TransportError> {
+        let way = match target {
+            Target::Local { kind, query } => {
+                let config = DeviceConfig::from_query(kind, query).map_err(|e| TransportError::Usage(e.to_string()))?;
+                // Whoever opens a drive of its own is its operator: its queues may ask for any class.
+                let tenant = LocalTenant { name: "host".into(), class: Class::Urgent };
+                Way::Local(LocalDrive::open(&config, &[tenant])?, 0)
+            }
+            Target::NvmeTcp { host, port, nqn, nsid } => {
+                let wanted = nvme_tcp::Options {
+                    nsid: *nsid,
+                    queues: options.queues.max(1),
+                    depth: options.depth.clamp(1, u32::from(u16::MAX)) as u16,
+                    header_digest: options.digests.0,
+                    data_digest: options.digests.1,
+                    preferred_ams: Some(ams::WRR),
+                    spare: true,
+                    ..nvme_tcp::Options::new(nqn, &options.hostnqn)
+                };
+                Way::Tcp(tcp::Controller::connect(host, *port, wanted)?)
+            }
+            Target::VhostUser { path } => {
+                let queues = options.queues.max(1);
+                let wanted = vhost_user::Options { queues, packed: options.packed, ..vhost_user::Options::default() };
+                Way::VhostUser(vhost::connect(path, wanted, options.depth, options.max_io)?.into_iter())
+            }
+        };
+        Ok(Self { left: options.queues.max(1), way, options })
+    }
+
+    /// On a local drive, as one of its tenants.
+    pub fn on(drive: &LocalDrive, tenant: u16, options: Options) -> Self {
+        Self { left: options.queues.max(1), way: Way::Local(drive.clone(), tenant), options }
+    }
+
+    /// The next queue pair.
+    ///
+    /// # Errors
+    /// There are no more, or the drive refuses.
+    pub fn queue_pair(&mut self, class: QueueClass) -> Result<HostQueue, TransportError> {
+        self.queue_pair_of(class, self.options.gate.clone())
+    }
+
+    /// The same, of another tenant of a gate than the options say, or of none.
+    ///
+    /// # Errors
+    /// As [`Controller::queue_pair`].
+    pub fn queue_pair_of(
+        &mut self,
+        class: QueueClass,
+        seat: Option<(Gate, FrontTenant)>,
+    ) -> Result<HostQueue, TransportError> {
+        let o = &self.options;
+        let none = || TransportError::Refused(format!("{} queue pairs were asked for, and all are in use", o.queues));
+        self.left = self.left.checked_sub(1).ok_or_else(none)?;
+        let watch = ClassWatch::of_this_thread(now());
+        let wish = match class {
+            QueueClass::Thread => watch.class(),
+            QueueClass::Fixed(class) => Some(class),
+            QueueClass::Tenant => None,
+        };
+        let way = match &mut self.way {
+            Way::Tcp(controller) => QueueWay::Tcp(Box::new(controller.queue_pair_in(wish, o.max_io)?)),
+            Way::VhostUser(queues) => QueueWay::VhostUser(Box::new(queues.next().ok_or_else(none)?)),
+            Way::Local(drive, tenant) => {
+                let priority = wish.unwrap_or(o.unniced);
+                QueueWay::Local(LocalQueue::connect(drive, *tenant, (o.depth, o.max_io), priority)?)
+            }
+        };
+        let seat = seat.map(|(gate, tenant)| {
+            let client = gate.front().add_client(tenant, wish.unwrap_or(o.unniced), way.pair().depth());
+            Seat { gate, client, taken: Vec::new(), blocked: false }
+        });
+        let watch = (class == QueueClass::Thread).then_some(watch);
+        Ok(HostQueue {
+            way,
+            seat,
+            watch,
+            class: wish,
+            unniced: o.unniced,
+            changing: false,
+            held: Vec::new(),
+            in_flight: 0,
+            polls: 0,
+        })
+    }
+}
+
+enum QueueWay {
+    Tcp(Box<tcp::NvmeTcpQueue>),
+    VhostUser(Box<vhost::VhostUserQueue>),
+    Local(LocalQueue),
+}
+
+impl QueueWay {
+    #[inline]
+    fn pair(&self) -> &dyn QueuePair {
+        match self {
+            QueueWay::Tcp(q) => &**q,
+            QueueWay::VhostUser(q) => &**q,
+            QueueWay::Local(q) => q,
+        }
+    }
+
+    #[inline]
+    fn submit(&mut self, io: Io) -> Result<(), TransportError> {
+        match self {
+            QueueWay::Tcp(q) => q.submit(io),
+            QueueWay::VhostUser(q) => q.submit(io),
+            QueueWay::Local(q) => q.submit(io),
+        }
+    }
+
+    #[inline]
+    fn poll(&mut self, done: &mut Vec<Done>) -> Result<(), TransportError> {
+        match self {
+            QueueWay::Tcp(q) => q.poll(done),
+            QueueWay::VhostUser(q) => q.poll(done),
+            QueueWay::Local(q) => q.poll(done),
+        }
+    }
+}
+
+/// A queue pair's place at a gate.
+struct Seat {
+    gate: Gate,
+    client: FrontClient,
+    taken: Vec<Io>,
+    blocked: bool,
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.gate.front().remove_client(self.client);
+    }
+}
+
+/// A queue pair of an application; see the [module](self). It may move from thread to thread.
+pub struct HostQueue {
+    way: QueueWay,
+    seat: Option<Seat>,
+    /// Whose class it is, where it is the thread's.
+    watch: Option<ClassWatch>,
+    /// The class that it asks for.
+    class: Option<Class>,
+    unniced: Class,
+    /// Its queue is to be made anew in that class.
+    changing: bool,
+    /// Submitted, and not handed on.
+    held: Vec<Io>,
+    in_flight: u32,
+    polls: u32,
+}
+
+impl HostQueue {
+    /// The class that it asks for; `None`: nobody said. What it has is the server's to say.
+    pub fn class(&self) -> Option<Class> {
+        self.class
+    }
+
+    /// Asks for another class from now on, and no more for the thread's.
+    pub fn set_class(&mut self, class: Option<Class>) {
+        self.watch = None;
+        self.ask_for(class);
+    }
+
+    fn ask_for(&mut self, class: Option<Class>) {
+        self.class = class;
+        match &self.seat {
+            // What the drive makes of the class is of no weight behind a gate.
+            Some(seat) => seat.gate.front().set_class(seat.client, class.unwrap_or(self.unniced)),
+            None => self.changing = !matches!(self.way, QueueWay::VhostUser(_)),
+        }
+    }
+
+    #[cold]
+    fn look(&mut self) {
+        let Some(watch) = &mut self.watch else { return };
+        if watch.look(now()) {
+            let class = watch.class();
+            self.ask_for(class);
+        }
+    }
+
+    /// Makes the queue anew once nothing is in flight, and hands on what was held back.
+    #[cold]
+    fn change(&mut self) -> Result<(), TransportError> {
+        if self.in_flight > 0 {
+            return Ok(());
+        }
+        let made = match &mut self.way {
+            QueueWay::Tcp(q) => {
+                // The old queue stays where there can be no new one.
+                if let Err(e) = q.set_class(self.class) {
+                    tracing::warn!("the class of a queue stays as it was: {e}");
+                }
+                true
+            }
+            QueueWay::Local(q) => q.drive.lock().set_priority(q.client, self.class.unwrap_or(self.unniced), now())?,
+            QueueWay::VhostUser(_) => true,
+        };
+        if made {
+            self.changing = false;
+            for io in std::mem::take(&mut self.held) {
+                self.in_flight += 1;
+                self.way.submit(io)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn poll_behind_gate(&mut self, done: &mut Vec<Done>) -> Result<(), TransportError> {
+        let Some(seat) = &mut self.seat else { return Ok(()) };
+        // Nothing to hand in and nothing to get: seldom enough to leave the lock to the others, often enough to be seen.
+        if !self.held.is_empty() || seat.blocked || self.polls % LOOK == 0 {
+            let mut front = seat.gate.front();
+            for io in self.held.drain(..) {
+                front.submit(seat.client, io)?;
+            }
+            front.take(seat.client, &mut seat.taken);
+            seat.blocked = front.is_blocked(seat.client);
+        }
+        for io in seat.taken.drain(..) {
+            self.in_flight += 1;
+            self.way.submit(io)?;
+        }
+        let before = done.len();
+        self.way.poll(done)?;
+        if done.len() > before {
+            self.in_flight -= (done.len() - before) as u32;
+            let mut front = seat.gate.front();
+            done[before..].iter().for_each(|d| front.done(seat.client, d.slot));
+        } else if seat.blocked && self.polls % SWEEP == 0 {
+            seat.gate.front().sweep(now());
+        }
+        Ok(())
+    }
+}
+
+impl QueuePair for HostQueue {
+    #[inline]
+    fn depth(&self) -> u32 {
+        self.way.pair().depth()
+    }
+
+    #[inline]
+    fn block_size(&self) -> u32 {
+        self.way.pair().block_size()
+    }
+
+    #[inline]
+    fn capacity(&self) -> u64 {
+        self.way.pair().capacity()
+    }
+
+    #[inline]
+    fn max_io(&self) -> u32 {
+        self.way.pair().max_io()
+    }
+
+    #[inline]
+    fn buffer(&mut self, slot: u32) -> &mut [u8] {
+        match &mut self.way {
+            QueueWay::Tcp(q) => q.buffer(slot),
+            QueueWay::VhostUser(q) => q.buffer(slot),
+            QueueWay::Local(q) => q.buffer(slot),
+        }
+    }
+
+    #[inline]
+    fn submit(&mut self, io: Io) -> Result<(), TransportError> {
+        if self.seat.is_some() || self.changing {
+            io.check(self)?;
+            self.held.push(io);
+            return Ok(());
+        }
+        self.way.submit(io)?;
+        self.in_flight += 1;
+        Ok(())
+    }
+
+    #[inline]
+    fn poll(&mut self, done: &mut Vec<Done>) -> Result<(), TransportError> {
+        self.polls = self.polls.wrapping_add(1);
+        if self.watch.is_some() && self.polls % LOOK == 0 {
+            self.look();
+        }
+        if self.seat.is_some() {
+            return self.poll_behind_gate(done);
+        }
+        if self.changing {
+            self.change()?;
+        }
+        let before = done.len();
+        self.way.poll(done)?;
+        self.in_flight -= (done.len() - before) as u32;
+        Ok(())
+    }
+}
+
+/// A queue pair on a drive of this process.
+struct LocalQueue {
+    drive: LocalDrive,
+    client: usize,
+    depth: u32,
+    block_size: u32,
+    capacity: u64,
+    max_io: u32,
+    memory: Vec<u8>,
+    /// Bytes that a finished request brings, by slot.
+    reads: Vec<u32>,
+}
+
+impl LocalQueue {
+    fn connect(
+        drive: &LocalDrive,
+        tenant: u16,
+        (depth, max_io): (u32, u32),
+        priority: Class,
+    ) -> Result<Self, TransportError> {
+        let mut local = drive.lock();
+        let at = now();
+        let client = local.connect_in(tenant, "host", (depth, max_io), priority, at)?;
+        let pair = local.queue(client, at);
+        let (block_size, capacity, max_io) = (pair.block_size(), pair.capacity(), pair.max_io());
+        let memory = vec![0; depth as usize * max_io as usize];
+        let reads = vec![0; depth as usize];
+        Ok(LocalQueue { drive: drive.clone(), client, depth, block_size, capacity, max_io, memory, reads })
+    }
+}
+
+impl QueuePair for LocalQueue {
+    fn depth(&self) -> u32 {
+        self.depth
+    }
+
+    fn block_size(&self) -> u32 {
+        self.block_size
+    }
+
+    fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
+    fn max_io(&self) -> u32 {
+        self.max_io
+    }
+
+    fn buffer(&mut self, slot: u32) -> &mut [u8] {
+        &mut self.memory[slot as usize * self.max_io as usize..][..self.max_io as usize]
+    }
+
+    fn submit(&mut self, io: Io) -> Result<(), TransportError> {
+        io.check(self)?;
+        let mut local = self.drive.lock();
+        let mut pair = local.queue(self.client, now());
+        let bytes = &self.memory[io.slot as usize * self.max_io as usize..][..io.len as usize];
+        self.reads[io.slot as usize] = match io.kind {
+            IoKind::Read => io.len,
+            IoKind::Write => {
+                pair.buffer(io.slot)[..bytes.len()].copy_from_slice(bytes);
+                0
+            }
+            IoKind::WriteZeroes | IoKind::Trim | IoKind::Flush => 0,
+        };
+        pair.submit(io)
+    }
+
+    fn poll(&mut self, done: &mut Vec<Done>) -> Result<(), TransportError> {
+        let mut local = self.drive.lock();
+        let mut pair = local.queue(self.client, now());
+        let before = done.len();
+        pair.poll(done)?;
+        for d in &done[before..] {
+            let len = self.reads[d.slot as usize] as usize;
+            let at = d.slot as usize * self.max_io as usize;
+            self.memory[at..at + len].copy_from_slice(&pair.buffer(d.slot)[..len]);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+#[path = "host_tests.rs"]
+mod tests;
