@@ -264,6 +264,7 @@ impl Run {
             queues: 64,
             packed: false,
             cores: Vec::new(),
+            arbitrate: None,
         }
     }
 
