@@ -2,14 +2,14 @@
 
 use crate::scenario::capacity;
 use crate::trace::{self, Fit, Format, Timing, Trace};
-use std::fmt::Display;
 use std::path::Path;
 use std::str::FromStr;
 use weir_flash::FdpConfig;
 use weir_node::config::DeviceConfig;
+use weir_node::config::demand::{key_value, mix, rate};
 use weir_node::config::read::{Read, Section, Value, element_name, integer, name, number, size, text, time, word};
 use weir_units::{Bytes, Class, Nanos};
-use weir_workload::{Arrival, Job, Mix, Pattern, Rate, Region, Skew, Theta, Zones};
+use weir_workload::{Arrival, Job, Pattern, Region, Skew, Theta, Zones};
 
 /// A job as it was read.
 pub(crate) struct JobRead {
@@ -195,35 +195,9 @@ fn some_time(value: &Value) -> Read<Nanos> {
     }
 }
 
-/// `4096`, `"4KiB"` or `"4KiB:50/8KiB:50"`.
-fn mix(value: &Value) -> Read<Mix> {
-    match value {
-        Value::Integer(Some(n)) => key_value::<Mix>("bs")(&Value::Text(n.to_string())),
-        other => key_value::<Mix>("bs")(other),
-    }
-}
-
-/// `20000`, `"20k"` or `"500MB/s"`.
-fn rate(value: &Value) -> Read<Rate> {
-    match value {
-        Value::Integer(Some(n)) => key_value::<Rate>("rate")(&Value::Text(n.to_string())),
-        other => key_value::<Rate>("rate")(other),
-    }
-}
-
 fn theta(value: &Value) -> Read<Theta> {
     let theta = number(0.01..=5.0)(value)?;
     Theta::new(theta).ok_or_else(|| format!("{theta} is not from 0.01 to 5").into())
-}
-
-/// Text that a type of the workload reads; its message begins with the key, which is said already.
-fn key_value<T: FromStr<Err: Display>>(key: &'static str) -> impl Fn(&Value) -> Read<T> {
-    move |value| {
-        text(value)?.parse().map_err(|e: T::Err| {
-            let what = e.to_string();
-            what.strip_prefix(key).and_then(|rest| rest.strip_prefix(": ")).unwrap_or(&what).to_string().into()
-        })
-    }
 }
 
 fn parsed_as<T: FromStr<Err = String>>(value: &Value) -> Read<T> {

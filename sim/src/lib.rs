@@ -11,6 +11,8 @@
 //! drive's own (`latency` and `slots` of its [`Config`](weir_controller::Config)); between two of them nothing happens, so the
 //! clock jumps. [`Scenario`] is the file of `weir sim`, read with the configuration's reader of `node`; [`trace`] replays files.
 //!
+//! [`plan`] answers `weir plan`.
+//!
 //! What is not here yet: volumes and several drives.
 
 pub mod accuracy;
@@ -18,6 +20,7 @@ mod client;
 mod host;
 mod job;
 mod open_channel;
+pub mod plan;
 pub mod reproduce;
 mod run;
 mod scenario;

@@ -13,6 +13,12 @@ use weir_workload::JobResult;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunError(String);
 
+impl RunError {
+    pub(crate) fn new(what: impl fmt::Display) -> Self {
+        RunError(what.to_string())
+    }
+}
+
 impl fmt::Display for RunError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
@@ -81,18 +87,23 @@ impl Scenario {
     /// # Errors
     /// A job that the drive cannot serve, or a trace that cannot be read.
     pub fn world(&self) -> Result<World, RunError> {
+        let inside: Option<Box<dyn Service>> = match &self.device.flash {
+            Some(flash) => Some(Box::new(
+                FlashService::new(&flash.config, flash.precondition, Nanos(0)).map_err(|e| RunError(e.to_string()))?,
+            )),
+            None => None,
+        };
+        self.world_with(inside)
+    }
+
+    /// The same, around another inside of the drive.
+    pub(crate) fn world_with(&self, inside: Option<Box<dyn Service>>) -> Result<World, RunError> {
         let setup = Setup {
             block: self.device.block_size,
             ramp: self.ramp,
             series: self.series,
             requests: self.requests,
             ..Setup::new(capacity(&self.device), self.clients.clone(), self.seed)
-        };
-        let inside: Option<Box<dyn Service>> = match &self.device.flash {
-            Some(flash) => Some(Box::new(
-                FlashService::new(&flash.config, flash.precondition, Nanos(0)).map_err(|e| RunError(e.to_string()))?,
-            )),
-            None => None,
         };
         World::with(self.machine(), inside, setup).map_err(|e| RunError(e.to_string()))
     }

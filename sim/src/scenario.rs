@@ -36,7 +36,7 @@ pub struct Scenario {
 }
 
 /// A day and a bit of virtual time: longer runs are mistakes.
-const MAX_TIME: Nanos = Nanos::from_secs(100_000);
+pub(crate) const MAX_TIME: Nanos = Nanos::from_secs(100_000);
 /// Points of a series; its histograms take memory.
 const MAX_POINTS: u64 = 2_000;
 
@@ -104,7 +104,7 @@ fn power_cuts(root: &Section<'_>, device: Option<&DeviceConfig>, length: Option<
 }
 
 /// `precondition` goes before what the drive's own table says.
-fn precondition(root: &Section<'_>, device: Option<DeviceConfig>) -> Option<DeviceConfig> {
+pub(crate) fn precondition(root: &Section<'_>, device: Option<DeviceConfig>) -> Option<DeviceConfig> {
     let words: Vec<(&str, Precondition)> = Precondition::ALL.iter().map(|p| (p.name(), *p)).collect();
     let state = root.get("precondition", word(&words));
     let mut device = device?;
@@ -119,7 +119,7 @@ fn precondition(root: &Section<'_>, device: Option<DeviceConfig>) -> Option<Devi
 }
 
 /// The one drive.
-fn device(root: &Section<'_>, document: &Document) -> Option<DeviceConfig> {
+pub(crate) fn device(root: &Section<'_>, document: &Document) -> Option<DeviceConfig> {
     let mut devices = config::devices(root, document.base(), "sim");
     match devices.len() {
         0 => root.fault("device", "missing; add a [[device]] with capacity and latency"),
@@ -155,20 +155,24 @@ fn device(root: &Section<'_>, document: &Document) -> Option<DeviceConfig> {
 }
 
 fn tenants(root: &Section<'_>) -> Vec<TenantConfig> {
-    let machine = |t: config::TenantConfig| TenantConfig {
-        name: t.name,
-        class: t.class,
-        urgent: t.urgent,
+    config::tenants(root).into_iter().map(tenant).collect()
+}
+
+/// A tenant of a file, as the drive has it.
+pub(crate) fn tenant(from: config::TenantConfig) -> TenantConfig {
+    TenantConfig {
+        name: from.name,
+        class: from.class,
+        urgent: from.urgent,
         // A job may ask for less than its tenant has.
         class_from: ClassFrom::Peer,
-        weight: t.weight,
-        placement: t.placement,
-        floor: t.floor,
-        ceiling: t.ceiling,
-        sla: t.sla,
+        weight: from.weight,
+        placement: from.placement,
+        floor: from.floor,
+        ceiling: from.ceiling,
+        sla: from.sla,
         hosts: Vec::new(),
-    };
-    config::tenants(root).into_iter().map(machine).collect()
+    }
 }
 
 fn series(root: &Section<'_>, length: Option<Nanos>) -> Option<Nanos> {

@@ -29,6 +29,9 @@ fn refuse(text: impl std::fmt::Display) -> WorldError {
     WorldError(text.to_string())
 }
 
+/// Commands that may wait without being a backlog.
+const NEXT_TO_NOTHING: u64 = 8;
+
 /// The one namespace.
 const NSID: u32 = 1;
 
@@ -385,6 +388,19 @@ impl World {
     /// Requests of a job answered so far, with and without success.
     pub fn answered_so_far(&self, job: usize) -> (u64, u64) {
         self.accounts[job].recorder.so_far()
+    }
+
+    /// Whether a job's rate is served: its queues are not full, and hold next to nothing beside what was answered. `None` for a
+    /// closed loop, which asks as fast as it is answered.
+    pub fn keeps_up(&self, job: usize) -> Option<bool> {
+        let lanes = || self.lanes.iter().filter(|lane| lane.job == job);
+        if lanes().any(|lane| !lane.source.counts_from_due()) {
+            return None;
+        }
+        let waiting: u64 = lanes().map(|lane| u64::from(lane.outstanding)).sum();
+        let (answered, failed) = self.answered_so_far(job);
+        let late = lanes().any(|lane| lane.source.due() < self.now && lane.outstanding >= lane.depth);
+        Some(!late && waiting <= NEXT_TO_NOTHING.max((answered + failed) / 100))
     }
 
     /// The most bytes that were ever in flight.

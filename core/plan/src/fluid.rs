@@ -233,7 +233,8 @@ impl<'a> Fluid<'a> {
         self.drive.is_fixed() && closed.map(|a| a.depth).sum::<f64>() >= self.places
     }
 
-    fn solve(&self) -> Flow {
+    /// By the equations alone: what slots and bytes that differ in size do to it is left out.
+    pub fn solve(&self) -> Flow {
         let full = self.places;
         let free = |n: f64| -> Vec<f64> { self.askers.iter().map(|a| a.alone(n)).collect() };
         if self.held(&free(full), full) <= full {

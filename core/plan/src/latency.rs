@@ -39,8 +39,7 @@ pub struct Forecast {
 pub fn forecast(drive: &Drive, setting: &Setting, tenants: &[Tenant]) -> Forecast {
     let mut model = Fluid::new(drive, setting, tenants);
     let flow = model.shares();
-    let limited: Vec<bool> =
-        (0..tenants.len()).map(|i| flow.is_full() && flow.rates[i] < model.offered(i) * (1.0 - 1e-9)).collect();
+    let limited = limited(&model, &flow);
     let latency = latencies(&model, drive, &flow, tenants, &limited);
     let expected = |i: usize| Expected {
         iops: flow.rates[i],
@@ -50,6 +49,29 @@ pub fn forecast(drive: &Drive, setting: &Setting, tenants: &[Tenant]) -> Forecas
         guaranteed: guaranteed(drive, setting, tenants, i),
     };
     Forecast { tenants: (0..tenants.len()).map(expected).collect(), load: flow.load, flow }
+}
+
+/// The same in microseconds rather than milliseconds: no windows are handed out, so that loops which keep in step are taken for
+/// such that do not. `guaranteed` is left out.
+pub(crate) fn sketch(drive: &Drive, setting: &Setting, tenants: &[Tenant]) -> Vec<Expected> {
+    let model = Fluid::new(drive, setting, tenants);
+    let flow = Flow { in_step: false, ..model.solve() };
+    let limited = limited(&model, &flow);
+    let latency = latencies(&model, drive, &flow, tenants, &limited);
+    let expected = |i: usize| Expected {
+        iops: flow.rates[i],
+        bandwidth: flow.rates[i] * tenants[i].demand.size(),
+        latency: latency[i],
+        limited: limited[i],
+        guaranteed: 0.0,
+    };
+    (0..tenants.len()).map(expected).collect()
+}
+
+/// Who gets less than he asks for.
+fn limited(model: &Fluid<'_>, flow: &Flow) -> Vec<bool> {
+    let less = |(i, rate): (usize, &f64)| flow.is_full() && *rate < model.offered(i) * (1.0 - 1e-9);
+    flow.rates.iter().enumerate().map(less).collect()
 }
 
 /// Windows from which latencies are taken.

@@ -24,6 +24,7 @@ mod drive;
 pub mod equations;
 mod fluid;
 mod latency;
+pub mod planner;
 mod tenant;
 #[cfg(test)]
 mod tests;

@@ -70,7 +70,7 @@ impl Limit {
 }
 
 /// What a tenant asks for.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Demand {
     /// Reads and writes.
     pub pattern: Pattern,

@@ -57,6 +57,7 @@ fn everybody() -> TenantConfig {
         floor: Floor::default(),
         ceiling: Ceiling::default(),
         sla: Sla::default(),
+        demand: None,
         hosts,
         any_host: true,
     }

@@ -13,6 +13,7 @@
 mod builtin;
 pub mod calibration;
 mod check;
+pub mod demand;
 mod device;
 mod document;
 mod door;

@@ -1,5 +1,6 @@
 //! A configuration as TOML again, every key spelled out: what `weir config` shows, and what a parse of it gives back.
 
+use super::demand;
 use super::fdp;
 use super::flash::written;
 use super::promise;
@@ -187,6 +188,9 @@ fn write_tenant(out: &mut String, tenant: &TenantConfig) -> std::fmt::Result {
         writeln!(out, "placement = {handle}")?;
     }
     out.write_str(&promise::print(tenant))?;
+    if let Some(demand) = &tenant.demand {
+        writeln!(out, "demand = {}", demand::Printed(demand))?;
+    }
     let any = tenant.any_host.then_some("*");
     writeln!(out, "hosts = {}", strings(tenant.hosts.iter().map(String::as_str).chain(any)))
 }

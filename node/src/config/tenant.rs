@@ -1,5 +1,6 @@
 //! `[[tenant]]`.
 
+use super::demand;
 use super::node::element_name;
 use super::promise::{self, Promises};
 use super::read::{Placed, Read, Section, flag, integer, one_or_list, quoted, text, word};
@@ -43,6 +44,7 @@ fn read(section: &Section<'_>) -> TenantRead {
     let any_host = hosts.as_ref().is_some_and(|h| h.value.iter().any(|n| n == "*"));
     let named = hosts.as_mut().map(|h| h.value.iter().filter(|n| *n != "*").cloned().collect());
     let Promises { floor, ceiling, sla } = promise::read(section);
+    let demand = demand::read(section);
     section.finish();
     let tenant = TenantConfig {
         name: name.as_ref().map(|n| n.value.clone()).unwrap_or_default(),
@@ -53,6 +55,7 @@ fn read(section: &Section<'_>) -> TenantRead {
         floor,
         ceiling,
         sla,
+        demand,
         hosts: named.unwrap_or_default(),
         any_host,
     };

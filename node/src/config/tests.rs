@@ -723,6 +723,17 @@ fn rates(n: u16) -> Rates {
     Rates { iops: (n % 2 == 0 && n > 0).then_some(u64::from(n)), bandwidth }
 }
 
+/// Closed loops, open ones of both kinds, or none.
+fn any_demand(index: usize, weight: u16) -> Option<weir_plan::Demand> {
+    let job = match (index + usize::from(weight)) % 4 {
+        0 => return None,
+        1 => format!("rw=randrw:{},bs=4KiB:50/8KiB:50,qd={weight}", weight % 101),
+        2 => format!("rw=read,qd=1024,rate={weight},arrival=poisson"),
+        _ => format!("rw=trim,qd=1024,jobs={weight},rate={weight}KB/s"),
+    };
+    Some(weir_plan::Demand::of(&weir_workload::Job::parse(&job, &weir_workload::Job::default()).unwrap()))
+}
+
 prop_compose! {
     fn any_tenant(index: usize)(
         class in 0_usize..4, urgent in any::<bool>(), weight in 1_u16..=256,
@@ -730,7 +741,7 @@ prop_compose! {
     ) -> TenantConfig {
         let class = Class::ALL[class];
         let hosts = hosts.iter().enumerate().map(|(i, h)| format!("nqn.{index}.{i}.{h}")).collect();
-        TenantConfig { name: format!("t{index}"), class, urgent: urgent || class == Class::Urgent, weight, placement: (weight % 3 == 0).then_some(weight as u8 % 32), floor: Floor::new(rates(weight)), ceiling: Ceiling { burst: (weight % 5 == 0 && rates(weight).iops.is_some()).then_some(7), ..Ceiling::new(rates(weight)) }, sla: Sla { rates: rates(weight / 2), p99: (weight % 7 == 0).then_some(Nanos::from_micros(90)), ..Sla::default() }, hosts, any_host: index == 0 }
+        TenantConfig { name: format!("t{index}"), class, urgent: urgent || class == Class::Urgent, weight, placement: (weight % 3 == 0).then_some(weight as u8 % 32), floor: Floor::new(rates(weight)), ceiling: Ceiling { burst: (weight % 5 == 0 && rates(weight).iops.is_some()).then_some(7), ..Ceiling::new(rates(weight)) }, sla: Sla { rates: rates(weight / 2), p99: (weight % 7 == 0).then_some(Nanos::from_micros(90)), ..Sla::default() }, demand: any_demand(index, weight), hosts, any_host: index == 0 }
     }
 }
 

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use weir_plan::Demand;
 use weir_units::{Bytes, Ceiling, Class, Floor, Nanos, Sla};
 
 /// A whole node. Devices, tenants and exports keep the order of the file; exports refer to the others by index.
@@ -300,6 +301,8 @@ pub struct TenantConfig {
     pub ceiling: Ceiling,
     /// What it was promised of each drive.
     pub sla: Sla,
+    /// What it is expected to ask for; `None`: nobody said.
+    pub demand: Option<Demand>,
     /// Host NQNs that are this tenant's.
     pub hosts: Vec<String>,
     /// Hosts that are nobody else's are this tenant's (`"*"`).

@@ -1,0 +1,336 @@
+//! Which weights keep every tenant's promise, and whether any do.
+//!
+//! ```text
+//!  TenantPlan[] ─▶ balance by the model ─▶ smallest shares ─▶ simulation ─ kept, with a margin, by every seed ─▶ Answer
+//!                        ▲                                       │ missed
+//!                        └───── what the model was off by ◀──────┘        at last: balance by simulation itself
+//! ```
+//! The model proposes, a [`Judge`] decides: nothing is called feasible that the judge has not confirmed. The model alone
+//! ([`check`]) serves admission, where an answer is due at once; it asks for a larger margin then.
+//!
+//! Source: section IV.C of "Providing QoS on NVMe" ("Equations 2 and 3 can be used to calculate the weights"); the fluid
+//! model takes the place of the equations.
+
+mod bound;
+mod search;
+mod shares;
+#[cfg(test)]
+mod tests;
+
+pub use bound::{Bound, Got, Unmet, room, unmet};
+pub use shares::{QUANTUM, Shares};
+
+use crate::latency::sketch;
+use crate::{Drive, Expected, Setting, Tenant, forecast};
+use alloc::vec;
+use alloc::vec::Vec;
+use core::convert::Infallible;
+use search::{Search, Tried};
+use shares::Parts;
+use weir_units::Sla;
+use weir_workload::Latency;
+
+/// A tenant and what it was promised.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TenantPlan {
+    /// Its class and what it asks for. The planner chooses its weight.
+    pub tenant: Tenant,
+    /// What it is to get.
+    pub sla: Sla,
+}
+
+/// Says what every tenant gets under some shares: the model, or a simulation.
+pub trait Judge {
+    /// Why it could not say.
+    type Error;
+
+    /// What every tenant gets, in the plan's order.
+    ///
+    /// # Errors
+    /// The judge's own.
+    fn judge(&mut self, shares: &Shares) -> Result<Vec<Got>, Self::Error>;
+
+    /// The same so carefully that a promise can rest on it: no less latency and no more of a rate than whoever looks again will
+    /// see.
+    ///
+    /// # Errors
+    /// The judge's own.
+    fn confirm(&mut self, shares: &Shares) -> Result<Vec<Got>, Self::Error> {
+        self.judge(shares)
+    }
+}
+
+/// The model as a judge.
+#[derive(Clone, Debug)]
+pub struct Model<'a> {
+    drive: &'a Drive,
+    setting: Setting,
+    tenants: Vec<Tenant>,
+}
+
+impl<'a> Model<'a> {
+    /// Of a drive and its tenants; mechanism and cost are the setting's.
+    pub fn new(drive: &'a Drive, setting: &Setting, plans: &[TenantPlan]) -> Self {
+        Model { drive, setting: *setting, tenants: plans.iter().map(|p| p.tenant.clone()).collect() }
+    }
+
+    /// What every tenant gets under these shares.
+    pub fn expect(&mut self, shares: &Shares) -> Vec<Got> {
+        self.ask(shares, |drive, setting, tenants| forecast(drive, setting, tenants).tenants)
+    }
+
+    /// The same roughly and at once: what a search asks a thousand times.
+    fn sketch(&mut self, shares: &Shares) -> Vec<Got> {
+        self.ask(shares, sketch)
+    }
+
+    fn ask(&mut self, shares: &Shares, of: impl FnOnce(&Drive, &Setting, &[Tenant]) -> Vec<Expected>) -> Vec<Got> {
+        let setting = Setting { arbiter: shares.settings(&self.setting.arbiter), ..self.setting };
+        self.tenants.iter_mut().zip(&shares.tenants).for_each(|(tenant, weight)| tenant.weight = *weight);
+        let expected = of(self.drive, &setting, &self.tenants);
+        expected.iter().zip(&self.tenants).map(|(e, tenant)| Got::expected(e, &tenant.demand)).collect()
+    }
+}
+
+impl Judge for Model<'_> {
+    type Error = Infallible;
+
+    fn judge(&mut self, shares: &Shares) -> Result<Vec<Got>, Infallible> {
+        Ok(self.expect(shares))
+    }
+}
+
+/// What the planner found.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Answer {
+    /// The smallest shares that were confirmed; where none were, those under which whoever misses most misses least.
+    pub shares: Shares,
+    /// What the model says that everybody gets.
+    pub predicted: Vec<Got>,
+    /// What the judge says.
+    pub judged: Vec<Got>,
+    /// Every bound that is missed, in the tenants' order; empty where the plan is feasible.
+    pub unmet: Vec<Unmet>,
+    /// How often the judge was asked.
+    pub tries: u32,
+}
+
+impl Answer {
+    /// Whether every promise is kept.
+    pub fn is_feasible(&self) -> bool {
+        self.unmet.is_empty()
+    }
+}
+
+/// The room that the model is asked for before a judge is: less than its error, more than nothing.
+const FIRST: f64 = 1.01;
+/// Corrections of the model.
+const CORRECTIONS: u32 = 7;
+/// Steps of a balance by the model, and by the judge.
+const STEPS: (u32, u32) = (40, 14);
+/// Room at the balance at which the search for it ends: more helps nobody.
+const AMPLE: f64 = 1.5;
+
+/// Plans: the smallest shares under which `judge` confirms every promise, or what is missed under the best there are. The
+/// setting's own shares count only where its mechanism leaves nothing to choose.
+///
+/// # Errors
+/// The judge's own.
+pub fn plan<J: Judge>(
+    drive: &Drive,
+    setting: &Setting,
+    plans: &[TenantPlan],
+    judge: &mut J,
+) -> Result<Answer, J::Error> {
+    let search = Search::new(plans, setting.arbiter.mechanism);
+    let mut model = Model::new(drive, setting, plans);
+    let mut run = Run { search: &search, judge, tries: 0, best: None };
+    let own = Shares::of(&setting.arbiter, vec![1; plans.len()]);
+    let confirmed = if search.has_choice() { run.look(&mut model)? } else { run.confirm(own)? };
+    let Run { tries, best, .. } = run;
+    let (shares, judged) = match (confirmed, best) {
+        (Some(found), _) => found,
+        (None, best) => best.map(|(tried, got)| (tried.shares, got)).expect("the judge was asked"),
+    };
+    let missed = unmet(plans.iter().map(|p| &p.sla), &judged, 1.0);
+    Ok(Answer { predicted: model.expect(&shares), shares, judged, unmet: missed, tries })
+}
+
+/// One search and what it has seen.
+struct Run<'a, J: Judge> {
+    search: &'a Search<'a>,
+    judge: &'a mut J,
+    tries: u32,
+    /// The best that was not confirmed.
+    best: Option<(Tried, Vec<Got>)>,
+}
+
+type Found = Option<(Shares, Vec<Got>)>;
+
+impl<J: Judge> Run<'_, J> {
+    /// The judge's opinion, once; confirmed where it is good.
+    fn confirm(&mut self, shares: Shares) -> Result<Found, J::Error> {
+        let (tried, got) = self.opinion(shares)?;
+        Ok((tried.least() >= 1.0).then_some((tried.shares, got)))
+    }
+
+    fn opinion(&mut self, shares: Shares) -> Result<(Tried, Vec<Got>), J::Error> {
+        self.tries += 1;
+        let mut got = self.judge.judge(&shares)?;
+        let mut tried = Tried { rooms: self.search.rooms(&got), shares };
+        if tried.least() >= 1.0 {
+            got = self.judge.confirm(&tried.shares)?;
+            tried.rooms = self.search.rooms(&got);
+        }
+        if self.best.as_ref().is_none_or(|(best, _)| tried.least() > best.least()) {
+            self.best = Some((tried.clone(), got.clone()));
+        }
+        Ok((tried, got))
+    }
+
+    /// The model proposes and is corrected; at last the judge itself is followed.
+    fn look(&mut self, model: &mut Model<'_>) -> Result<Found, J::Error> {
+        let search = self.search;
+        let mut off = vec![1.0; search.even().tenants.len()];
+        let mut parts = search.even();
+        let mut seen: Vec<Shares> = Vec::new();
+        let mut wanted = FIRST;
+        for _ in 0..CORRECTIONS {
+            let mut corrected = |shares: &Shares| Ok::<_, Infallible>(correct(search, model, shares, &off));
+            let Ok((balance, fine)) = search.balance(parts.clone(), STEPS.0, AMPLE, &mut corrected);
+            let Ok(small) = search.smallest(&balance, wanted.min(fine.least()), &mut corrected);
+            parts = balance;
+            let proposed = small.unwrap_or(fine).shares;
+            if seen.contains(&proposed) {
+                // The same again: only with more room it would be another.
+                wanted *= 1.02;
+                continue;
+            }
+            let raw = correct(search, model, &proposed, &vec![1.0; off.len()]);
+            let (tried, got) = self.opinion(proposed.clone())?;
+            if tried.least() >= 1.0 {
+                return Ok(Some((proposed, got)));
+            }
+            for ((off, real), model) in off.iter_mut().zip(&tried.rooms).zip(&raw) {
+                if let (Some(real), Some(model)) = (real, model) {
+                    *off = (real / model).clamp(0.1, 10.0);
+                }
+            }
+            seen.push(proposed);
+        }
+        self.follow(parts)
+    }
+
+    /// Balances by what the judge says.
+    fn follow(&mut self, parts: Parts) -> Result<Found, J::Error> {
+        let search = self.search;
+        let (balance, tried) =
+            search.balance(parts, STEPS.1, 1.0, |shares| Ok(self.opinion(shares.clone())?.0.rooms))?;
+        if tried.least() < 1.0 {
+            return Ok(None);
+        }
+        let smaller = self.shrink(&balance)?;
+        if smaller.is_some() {
+            return Ok(smaller);
+        }
+        Ok(self.best.clone().filter(|(best, _)| best.least() >= 1.0).map(|(best, got)| (best.shares, got)))
+    }
+
+    /// Tries the smallest roundings of a balance that the judge has confirmed, a few of them.
+    fn shrink(&mut self, balance: &Parts) -> Result<Found, J::Error> {
+        for sum in [6, 12, 24] {
+            let shares = self.search.rounded(balance, sum);
+            let (tried, got) = self.opinion(shares)?;
+            if tried.least() >= 1.0 {
+                return Ok(Some((tried.shares, got)));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// What the model says, times what it was off by when a judge said it too.
+fn correct(search: &Search<'_>, model: &mut Model<'_>, shares: &Shares, off: &[f64]) -> Vec<Option<f64>> {
+    let rooms = search.rooms(&model.sketch(shares));
+    rooms.into_iter().zip(off).map(|(room, off)| room.map(|room| room * off)).collect()
+}
+
+/// How much more than its bounds the model alone has to see before they count as kept.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Margin {
+    /// Of rates: 0.05 is 5 %.
+    pub rate: f64,
+    /// Of latencies.
+    pub latency: f64,
+}
+
+impl Default for Margin {
+    /// 5 % of rates and 25 % of latencies: what the model was off by at the worst where it was compared.
+    fn default() -> Self {
+        Margin { rate: 0.05, latency: 0.25 }
+    }
+}
+
+/// What is missed under the setting's own shares and the tenants' own weights, by the model alone and with a margin: what a node
+/// asks before it admits somebody. Empty: everybody gets what it was promised. Takes a few milliseconds.
+pub fn check(drive: &Drive, setting: &Setting, plans: &[TenantPlan], margin: Margin) -> Vec<Unmet> {
+    let shares = Shares::of(&setting.arbiter, plans.iter().map(|p| p.tenant.weight).collect());
+    let got = Model::new(drive, setting, plans).expect(&shares);
+    with_margin(plans, &got, margin)
+}
+
+/// The smallest shares under which the model alone sees every promise kept with the margin, and what it expects then; or what
+/// is missed under the best there are. Takes tens of milliseconds.
+///
+/// # Errors
+/// Every bound that is missed, in the tenants' order, and the shares under which whoever misses most misses least.
+pub fn propose(
+    drive: &Drive,
+    setting: &Setting,
+    plans: &[TenantPlan],
+    margin: Margin,
+) -> Result<(Shares, Vec<Got>), (Shares, Vec<Unmet>)> {
+    let mut judge = Careful { model: Model::new(drive, setting, plans), margin };
+    let Ok(Answer { shares, predicted, .. }) = plan(drive, setting, plans, &mut judge);
+    let missed = with_margin(plans, &predicted, margin);
+    if missed.is_empty() { Ok((shares, predicted)) } else { Err((shares, missed)) }
+}
+
+/// The model with a margin as a judge.
+struct Careful<'a> {
+    model: Model<'a>,
+    margin: Margin,
+}
+
+impl Judge for Careful<'_> {
+    type Error = Infallible;
+
+    fn judge(&mut self, shares: &Shares) -> Result<Vec<Got>, Infallible> {
+        let (rate, longer) = (1.0 + self.margin.rate, 1.0 + self.margin.latency);
+        let time = |ns: u64| (ns as f64 * longer) as u64;
+        let latency = |l: Latency| Latency {
+            mean: l.mean * longer,
+            p50: time(l.p50),
+            p99: time(l.p99),
+            p999: time(l.p999),
+            max: time(l.max),
+        };
+        let one = |got: Got| Got {
+            iops: got.iops / rate,
+            bandwidth: got.bandwidth / rate,
+            latency: got.latency.map(latency),
+            ..got
+        };
+        Ok(self.model.expect(shares).into_iter().map(one).collect())
+    }
+}
+
+fn margin_of(bound: &Bound, margin: Margin) -> f64 {
+    1.0 + if bound.is_time() { margin.latency } else { margin.rate }
+}
+
+fn with_margin(plans: &[TenantPlan], got: &[Got], margin: Margin) -> Vec<Unmet> {
+    let mut missed = unmet(plans.iter().map(|p| &p.sla), got, f64::INFINITY);
+    missed.retain(|unmet| unmet.bound.room(&got[unmet.tenant]) < margin_of(&unmet.bound, margin));
+    missed
+}

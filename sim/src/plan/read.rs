@@ -1,0 +1,94 @@
+//! The file of `weir plan`.
+
+use super::Member;
+use crate::scenario::{self, MAX_TIME};
+use weir_node::config::read::{Section, integer, time};
+use weir_node::config::{self, ConfigError, DeviceConfig, Document};
+use weir_plan::Drive;
+use weir_units::Nanos;
+
+/// A plan to be made.
+#[derive(Clone, Debug)]
+pub struct PlanFile {
+    /// The drive, and how it arbitrates.
+    pub device: DeviceConfig,
+    /// What was measured of it, and in which file that stands.
+    pub calibration: Option<(String, Drive)>,
+    /// Who is to share it.
+    pub members: Vec<Member>,
+    /// Of the first simulation.
+    pub seed: u64,
+    /// Virtual time of a simulation; as long as the bounds need if absent.
+    pub time: Option<Nanos>,
+}
+
+impl PlanFile {
+    /// Reads a document, and the tenants of others that are added to its own.
+    ///
+    /// # Errors
+    /// Everything that is wrong, with file, line and key.
+    pub fn read(document: &Document, added: &[Document]) -> Result<PlanFile, ConfigError> {
+        let mut file =
+            document.read(|root| read(root, document))?.ok_or_else(|| unreachable!("no fault, so a plan"))?;
+        for more in added {
+            let members = more.read(|root| {
+                let members = members(root);
+                if members.is_empty() && root.sink().is_clean() {
+                    root.fault("tenant", "missing; a file that is added has [[tenant]] and nothing else");
+                }
+                root.finish();
+                members
+            })?;
+            file.members.extend(members);
+        }
+        Ok(file)
+    }
+}
+
+fn read(root: &Section<'_>, document: &Document) -> Option<PlanFile> {
+    let device = scenario::device(root, document);
+    let device = scenario::precondition(root, device);
+    let members = members(root);
+    if members.is_empty() && root.sink().is_clean() {
+        root.fault("tenant", "missing; add a [[tenant]] with class, demand and sla");
+    }
+    let seed = root.or("seed", 1, integer(0..=i64::MAX as u64));
+    let length = root.get("time", time(MAX_TIME));
+    if length.is_some_and(|length| length < SHORTEST) {
+        root.fault("time", format_args!("too short to see anything; at least {SHORTEST}"));
+    }
+    root.finish();
+    Some(PlanFile { device: device?, calibration: None, members, seed, time: length })
+}
+
+/// A simulation lasts so long at the least.
+const SHORTEST: Nanos = Nanos::from_millis(1);
+
+fn members(root: &Section<'_>) -> Vec<Member> {
+    let lines: Vec<u32> = root.tables("tenant").iter().map(|(line, _)| *line).collect();
+    let read = config::tenants(root);
+    if !root.sink().is_clean() {
+        return Vec::new();
+    }
+    let mut members = Vec::new();
+    for (tenant, line) in read.into_iter().zip(lines) {
+        let key = |key: &str| format!("tenant.{}.{key}", tenant.name);
+        let note = |what: &str, text: &str| root.sink().note(line, &key(what), text);
+        let Some(demand) = tenant.demand.clone() else {
+            note(
+                "demand",
+                "missing; say what the tenant asks for, as in { rw = \"randread\", bs = \"4KiB\", qd = 16 }",
+            );
+            continue;
+        };
+        let sla = tenant.sla;
+        let size = demand.size();
+        let wanted = sla.rates.iops.map(|n| n as f64).into_iter();
+        let wanted = wanted.chain(sla.rates.bandwidth.map(|b| b.get() as f64 / size)).fold(0.0, f64::max);
+        if wanted > demand.offered() * (1.0 + 1e-6) {
+            note("sla", "promises a rate that the tenant does not ask for; lower it, or raise the demand");
+        }
+        members.push(Member { demand, sla, tenant: scenario::tenant(tenant) });
+    }
+    members
+}

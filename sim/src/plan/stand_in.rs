@@ -1,0 +1,103 @@
+//! A drive that was measured, as the inside of a simulated one.
+
+use std::any::Any;
+use weir_controller::{Op, Operation, Service};
+use weir_plan::Drive;
+use weir_units::Nanos;
+use weir_workload::{Latency, Rng};
+
+/// Answers as a calibration says: commands pass one after the other at its rate (γ of their size and kind), and each then takes
+/// what an idle drive takes (a), drawn from the percentiles that were measured.
+#[derive(Debug)]
+pub(super) struct StandIn {
+    drive: Drive,
+    /// When the next command may pass, in nanoseconds.
+    free: f64,
+    rng: Rng,
+}
+
+impl StandIn {
+    pub fn new(drive: Drive, seed: u64) -> Self {
+        StandIn { drive, free: 0.0, rng: Rng::new(seed ^ 0x5741_4e44) }
+    }
+}
+
+impl Service for StandIn {
+    fn begin(&mut self, now: Nanos, operation: Operation) -> Nanos {
+        let (size, reads) = seen(operation);
+        let pass = self.drive.seconds_per_command(size, reads) * 1e9;
+        self.free = self.free.max(now.0 as f64) + pass;
+        let part = (self.rng.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
+        let alone = quantile(&self.drive.idle(size, reads), part);
+        // Alone on the drive it takes what was measured alone.
+        Nanos((self.free - pass + alone.max(pass)) as u64)
+    }
+
+    fn cost(&self, operation: Operation) -> u32 {
+        let (size, reads) = seen(operation);
+        let most = self.drive.seconds_per_command(size, reads) / self.drive.seconds_per_command(size, 100.0).max(1e-12);
+        (f64::from(operation.len) * most.max(1.0)) as u32
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn as_any_mut(&mut self) -> &mut dyn Any {
+        self
+    }
+}
+
+/// Size and percent of reads of one command.
+fn seen(operation: Operation) -> (f64, f64) {
+    let reads = matches!(operation.op, Op::Read | Op::Compare);
+    (f64::from(operation.len.max(512)), if reads { 100.0 } else { 0.0 })
+}
+
+/// The latency that this part of the commands does not exceed: straight lines between the percentiles that are known.
+fn quantile(of: &Latency, part: f64) -> f64 {
+    let known = [(0.5, of.p50), (0.99, of.p99), (0.999, of.p999), (1.0, of.max)].map(|(at, ns)| (at, ns as f64));
+    let mut below = (0.0, known[0].1);
+    for here in known {
+        if part <= here.0 {
+            let way = (part - below.0) / (here.0 - below.0);
+            return below.1 + (here.1.max(below.1) - below.1) * way;
+        }
+        below = (here.0, here.1.max(below.1));
+    }
+    below.1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_plan::Measured;
+
+    fn latency(p50: u64, p99: u64) -> Latency {
+        Latency { mean: p50 as f64, p50, p99, p999: 2 * p99, max: 3 * p99 }
+    }
+
+    #[test]
+    fn it_delivers_what_was_measured() {
+        let point = |size, read_percent, iops| Measured {
+            size,
+            read_percent,
+            iops,
+            idle: latency(80_000, 120_000),
+            ..Measured::default()
+        };
+        let drive = Drive::measured(vec![point(4096, 100, 200e3), point(4096, 0, 50e3)], 64, 4 << 20).unwrap();
+        let mut inside = StandIn::new(drive, 1);
+        let read = Operation { op: Op::Read, offset: 0, len: 4096, fua: false, placement: 0 };
+        let alone: Vec<u64> =
+            (0..2000).map(|i| inside.begin(Nanos::from_millis(i), read).0 - Nanos::from_millis(i).0).collect();
+        let mut sorted = alone.clone();
+        sorted.sort_unstable();
+        assert_eq!(sorted[900], 80_000, "half of them take the median");
+        assert!((110_000..125_000).contains(&sorted[1975]), "{}", sorted[1975]);
+        let begun = Nanos::from_secs(10);
+        let last = (0..20_000).map(|_| inside.begin(begun, read)).max().unwrap();
+        let seconds = last.saturating_sub(begun).as_secs_f64();
+        assert!((seconds / 0.1 - 1.0).abs() < 0.01, "20,000 at 200,000 a second took {seconds} s");
+    }
+}
