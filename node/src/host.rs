@@ -27,7 +27,7 @@ use weir_spec::nvme::register::ams;
 use weir_sys::reactor::now;
 use weir_sys::sched::ClassWatch;
 use weir_sys::transport::{nvme_tcp as tcp, vhost_user as vhost};
-use weir_units::Class;
+use weir_units::{Class, Nanos};
 
 /// Polls between looks at the clock, for the thread's priority.
 const LOOK: u32 = 16;
@@ -47,6 +47,8 @@ pub struct Options {
     pub max_io: u32,
     /// NVMe/TCP: header and data digests.
     pub digests: (bool, bool),
+    /// NVMe/TCP: keep alive timeout; some queue pair of the controller is polled at least so often.
+    pub keep_alive: Nanos,
     /// vhost-user: packed rings.
     pub packed: bool,
     /// The class of a thread that nobody niced, where this process decides: behind a gate, and on a local drive. Elsewhere it is
@@ -65,6 +67,7 @@ impl Default for Options {
             depth: 128,
             max_io: 128 << 10,
             digests: (false, false),
+            keep_alive: Nanos::from_secs(15),
             packed: false,
             unniced: Class::Medium,
             gate: None,
@@ -81,6 +84,21 @@ pub enum QueueClass {
     Fixed(Class),
     /// Nobody: it is the tenant's.
     Tenant,
+}
+
+impl QueueClass {
+    /// Whom to follow, and what to ask for now.
+    fn resolve(self) -> (Option<ClassWatch>, Option<Class>) {
+        match self {
+            QueueClass::Thread => {
+                let watch = ClassWatch::of_this_thread(now());
+                let class = watch.class();
+                (Some(watch), class)
+            }
+            QueueClass::Fixed(class) => (None, Some(class)),
+            QueueClass::Tenant => (None, None),
+        }
+    }
 }
 
 /// Arbitration in front of drives, shared by the queue pairs that are to share.
@@ -123,6 +141,17 @@ impl LocalDrive {
     }
 }
 
+/// What a controller's namespace is; over vhost-user it is known as long as queue pairs are left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Namespace {
+    /// NSID; 1 where the transport has no such thing.
+    pub nsid: u32,
+    /// Bytes of a block.
+    pub block_size: u32,
+    /// Bytes.
+    pub capacity: u64,
+}
+
 enum Way {
     Tcp(tcp::Controller),
     VhostUser(std::vec::IntoIter<vhost::VhostUserQueue>),
@@ -156,6 +185,7 @@ impl Controller {
                     depth: options.depth.clamp(1, u32::from(u16::MAX)) as u16,
                     header_digest: options.digests.0,
                     data_digest: options.digests.1,
+                    kato: options.keep_alive,
                     preferred_ams: Some(ams::WRR),
                     spare: true,
                     ..nvme_tcp::Options::new(nqn, &options.hostnqn)
@@ -174,6 +204,25 @@ impl Controller {
     /// On a local drive, as one of its tenants.
     pub fn on(drive: &LocalDrive, tenant: u16, options: Options) -> Self {
         Self { left: options.queues.max(1), way: Way::Local(drive.clone(), tenant), options }
+    }
+
+    /// The namespace.
+    pub fn namespace(&self) -> Namespace {
+        match &self.way {
+            Way::Tcp(controller) => {
+                let ready = controller.ready();
+                Namespace { nsid: ready.nsid, block_size: ready.block_size, capacity: ready.capacity }
+            }
+            Way::VhostUser(queues) => {
+                let (block_size, capacity) =
+                    queues.as_slice().first().map_or((0, 0), |q| (q.block_size(), q.capacity()));
+                Namespace { nsid: 1, block_size, capacity }
+            }
+            Way::Local(drive, _) => {
+                let local = drive.lock();
+                Namespace { nsid: 1, block_size: local.block_size(), capacity: local.capacity() }
+            }
+        }
     }
 
     /// The next queue pair.
@@ -196,12 +245,7 @@ impl Controller {
         let o = &self.options;
         let none = || TransportError::Refused(format!("{} queue pairs were asked for, and all are in use", o.queues));
         self.left = self.left.checked_sub(1).ok_or_else(none)?;
-        let watch = ClassWatch::of_this_thread(now());
-        let wish = match class {
-            QueueClass::Thread => watch.class(),
-            QueueClass::Fixed(class) => Some(class),
-            QueueClass::Tenant => None,
-        };
+        let (watch, wish) = class.resolve();
         let way = match &mut self.way {
             Way::Tcp(controller) => QueueWay::Tcp(Box::new(controller.queue_pair_in(wish, o.max_io)?)),
             Way::VhostUser(queues) => QueueWay::VhostUser(Box::new(queues.next().ok_or_else(none)?)),
@@ -214,7 +258,6 @@ impl Controller {
             let client = gate.front().add_client(tenant, wish.unwrap_or(o.unniced), way.pair().depth());
             Seat { gate, client, taken: Vec::new(), blocked: false }
         });
-        let watch = (class == QueueClass::Thread).then_some(watch);
         Ok(HostQueue {
             way,
             seat,
@@ -305,6 +348,15 @@ impl HostQueue {
     pub fn set_class(&mut self, class: Option<Class>) {
         self.watch = None;
         self.ask_for(class);
+    }
+
+    /// Asks as a new one would: for another user, who takes it over with nothing in flight.
+    pub fn hand_over(&mut self, class: QueueClass) {
+        let (watch, wish) = class.resolve();
+        self.watch = watch;
+        if wish != self.class {
+            self.ask_for(wish);
+        }
     }
 
     fn ask_for(&mut self, class: Option<Class>) {

@@ -204,6 +204,16 @@ impl Local {
         LocalQueuePair { local: self, client, now }
     }
 
+    /// Bytes of the namespace.
+    pub fn capacity(&self) -> u64 {
+        self.device.capacity()
+    }
+
+    /// Bytes of a block.
+    pub fn block_size(&self) -> u32 {
+        self.device.block_size()
+    }
+
     /// What the drive has done so far.
     pub fn stats(&self) -> DriveStats {
         self.device.machine().stats()

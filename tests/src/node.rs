@@ -37,6 +37,8 @@ pub struct Setup {
     pub socket_keys: String,
     /// Keys of `[door.nvme-tcp]` besides listen.
     pub tcp: String,
+    /// Keys of the `[[export]]` over NVMe/TCP.
+    pub export: String,
     /// `cores` of the node.
     pub cores: String,
     /// More arguments of `weir up`.
@@ -54,6 +56,7 @@ impl Default for Setup {
             sockets: Vec::new(),
             socket_keys: String::new(),
             tcp: String::new(),
+            export: String::new(),
             cores: "[0]".into(),
             args: Vec::new(),
         }
@@ -94,7 +97,7 @@ impl Setup {
                 "\n[[tenant]]\nname = \"{name}\"\nclass = \"{class}\"\nhosts = [\"{host}\"{others}]\n{keys}\n"
             );
         }
-        text += "\n[[export]]\ndevice = \"ssd0\"\ndoor = \"nvme-tcp\"\n";
+        text += &format!("\n[[export]]\ndevice = \"ssd0\"\ndoor = \"nvme-tcp\"\n{}\n", self.export);
         for (socket, tenant) in &self.sockets {
             let keys = &self.socket_keys;
             text += &format!(

@@ -1,4 +1,4 @@
-//! Which crate may depend on which: `cli -> sim -> node -> sys -> core -> spec`.
+//! Which crate may depend on which: `cli -> sim -> node -> sys -> core -> spec`, and `bindings -> node`.
 
 use crate::tree::{File, Finding, Tree};
 
@@ -11,9 +11,20 @@ const OBSERVERS: usize = 6;
 /// What spec and core may use from outside: crates that work without `std`.
 const PURE: [&str; 1] = ["zerocopy"];
 
+/// What other languages link: they see node and what lies below it, and nothing depends on them.
+const BINDINGS: &str = "bindings";
+
+fn top(path: &str) -> &str {
+    path.split('/').next().unwrap_or_default()
+}
+
 fn layer(path: &str) -> usize {
-    let top = path.split('/').next().unwrap_or_default();
-    LAYERS.iter().find(|(name, _)| *name == top).map_or(OBSERVERS, |(_, l)| *l)
+    LAYERS.iter().find(|(name, _)| *name == top(path)).map_or(OBSERVERS, |(_, l)| *l)
+}
+
+/// The highest layer that a crate may depend on.
+fn sees(path: &str) -> usize {
+    layer(if top(path) == BINDINGS { "node" } else { path })
 }
 
 /// One line of a dependency table.
@@ -61,7 +72,7 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
     let packages = packages(tree);
     let mut findings = Vec::new();
     for file in tree.files().filter(|f| f.path.ends_with("/Cargo.toml")) {
-        let own = layer(&file.path);
+        let own = sees(&file.path);
         for d in dependencies(file) {
             let ours = packages.iter().find(|(name, _)| *name == d.name);
             let message = match ours {

@@ -46,6 +46,17 @@ fn arrows_point_down() {
     one(arrows::check, &[spec, node, up], "sys/Cargo.toml:4: weir-node lies above");
     let table = ("sys/Cargo.toml", "[package]\nname = \"weir-sys\"\n[dependencies.weir-node]\nworkspace = true\n");
     one(arrows::check, &[spec, node, table], "sys/Cargo.toml:3: weir-node lies above");
+    let capi = "[package]\nname = \"weir-capi\"\n[dependencies]\nweir-node.workspace = true\n";
+    none(arrows::check, &[spec, node, ("bindings/c/Cargo.toml", capi)]);
+    let sim = ("sim/Cargo.toml", "[package]\nname = \"weir-sim\"\n");
+    let above = "[package]\nname = \"weir-capi\"\n[dependencies]\nweir-sim.workspace = true\n";
+    one(arrows::check, &[sim, ("bindings/c/Cargo.toml", above)], "bindings/c/Cargo.toml:4: weir-sim lies above");
+    let cli = "[package]\nname = \"weir-cli\"\n[dependencies]\nweir-capi.workspace = true\n";
+    one(
+        arrows::check,
+        &[node, ("bindings/c/Cargo.toml", capi), ("cli/Cargo.toml", cli)],
+        "cli/Cargo.toml:4: weir-capi lies above",
+    );
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use crate::tree::{File, Finding, Tree};
 
 /// Endings of the files that people write.
-const WRITTEN: [&str; 10] = [".rs", ".toml", ".md", ".sh", ".py", ".yml", ".yaml", ".json", ".txt", ".c"];
+const WRITTEN: [&str; 11] = [".rs", ".toml", ".md", ".sh", ".py", ".yml", ".yaml", ".json", ".txt", ".c", ".h"];
 
 /// Names of servers that packages come from: the machine's own configuration knows them, the project does not.
 const REGISTRIES: [&str; 8] = [

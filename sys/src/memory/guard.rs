@@ -1,9 +1,10 @@
 //! What happens when a guest's memory file is truncated under its mapping: the kernel sends SIGBUS at the next access. A
 //! front end could end the whole node that way, so the handler here puts a private page of zeroes at the address, if it is
-//! in a mapping that was announced, and lets the access continue. Any other SIGBUS ends the process, as it would have.
+//! in a mapping that was announced, and lets the access continue. Any other SIGBUS is whose it was before: in a program that
+//! handles it itself (and uses libweir) that program's, else it ends the process.
 
-use std::sync::Once;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Once, OnceLock};
 
 const SLOTS: usize = 4096;
 
@@ -45,15 +46,20 @@ fn is_watched(address: usize) -> bool {
     })
 }
 
+/// What SIGBUS did before.
+static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
+
 fn install() {
-    // SAFETY: the handler below only uses atomics and system calls that are safe in a signal handler; the structure is
-    // zeroed, which is a valid value of it, and filled before use.
+    // SAFETY: the handler below only uses atomics and system calls that are safe in a signal handler; the structures are
+    // zeroed, which is a valid value of them, and filled before use.
     unsafe {
-        let mut action: libc::sigaction = std::mem::zeroed();
+        let (mut action, mut before): (libc::sigaction, libc::sigaction) = (std::mem::zeroed(), std::mem::zeroed());
         action.sa_sigaction = on_sigbus as *const () as usize;
         action.sa_flags = libc::SA_SIGINFO | libc::SA_NODEFER;
         libc::sigemptyset(&mut action.sa_mask);
-        libc::sigaction(libc::SIGBUS, &action, std::ptr::null_mut());
+        if libc::sigaction(libc::SIGBUS, &action, &mut before) == 0 {
+            let _ = BEFORE.set(before);
+        }
     }
 }
 
@@ -63,9 +69,12 @@ extern "C" fn on_sigbus(signal: libc::c_int, info: *mut libc::siginfo_t, _contex
     if is_watched(address) && plug(address) {
         return;
     }
-    // SAFETY: back to the default action; returning repeats the access, which then ends the process.
+    // SAFETY: back to what there was; returning repeats the access, and then that decides.
     unsafe {
-        libc::signal(signal, libc::SIG_DFL);
+        match BEFORE.get() {
+            Some(before) => libc::sigaction(signal, before, std::ptr::null_mut()),
+            None => libc::signal(signal, libc::SIG_DFL) as libc::c_int,
+        };
     }
 }
 

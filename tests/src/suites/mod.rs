@@ -1,9 +1,11 @@
 //! What is tested, a file for each kind of client.
 
 mod bench_verify;
+mod bindings;
 mod classes;
 mod cli;
 mod faults;
+mod fio;
 mod guest_fdp;
 mod guest_open_channel;
 mod guest_tcp;
@@ -12,9 +14,11 @@ mod guest_zns;
 mod hostile_tcp;
 mod hostile_vhost;
 mod libblkio;
+mod libweir;
 mod power;
 mod realtime;
 mod shares;
+mod spdk_preload;
 mod virtio_driver;
 
 use crate::harness::{Env, Outcome, Test};
@@ -24,6 +28,9 @@ pub fn all() -> Vec<Test> {
     [
         cli::tests(),
         bench_verify::tests(),
+        libweir::tests(),
+        fio::tests(),
+        spdk_preload::tests(),
         virtio_driver::tests(),
         libblkio::tests(),
         hostile_tcp::tests(),
