@@ -73,12 +73,17 @@ impl Guest<'_> {
 
     /// Boots and runs `script` while the test does something else.
     pub fn start(&self, env: &Env, dir: &Path, script: &str) -> Result<Process, String> {
+        self.start_by(env, dir, script, &[])
+    }
+
+    /// The same, started by another program, as `ionice -c3`.
+    pub fn start_by(&self, env: &Env, dir: &Path, script: &str, by: &[&str]) -> Result<Process, String> {
         set_up(env)?;
         let file = dir.join("script.sh");
         std::fs::write(&file, format!("set -e\n{PRELUDE}\n{script}\n")).context(|| file.display().to_string())?;
         // A terminal's signals reach it, and `setpriv` ends it with this process.
         let mut command = Command::new("setpriv");
-        command.args(["--pdeathsig", "TERM", "--"]).arg(env.guests.join("guest.sh"));
+        command.args(["--pdeathsig", "TERM", "--"]).args(by).arg(env.guests.join("guest.sh"));
         command.env("GUEST_DIR", &env.guest_dir).env("GUEST_TMP", dir);
         command.args(["-t", &self.limit.to_string(), "-c", &self.cpus.to_string()]);
         if self.net {

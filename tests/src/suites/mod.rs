@@ -17,6 +17,7 @@ mod libblkio;
 mod libweir;
 mod power;
 mod realtime;
+mod rogue;
 mod shares;
 mod spdk_preload;
 mod virtio_driver;
@@ -44,6 +45,7 @@ pub fn all() -> Vec<Test> {
         guest_open_channel::tests(),
         guest_vhost::tests(),
         shares::tests(),
+        rogue::tests(),
         realtime::tests(),
     ]
     .into_iter()

@@ -23,6 +23,7 @@ pub fn tests() -> Vec<Test> {
         test(S, "changed_while_running", changed_while_running),
         test(S, "a_class_that_arrives", a_class_that_arrives),
         test(S, "stock_host_and_claimed_classes", classes_are_the_tenants),
+        test(S, "arbitrated_in_front", arbitrated_in_front),
         long(S, "five_scenarios_local_long", |env| scenarios_local(env, "15s")),
         long(S, "five_scenarios_nvme_tcp_long", |env| scenarios_tcp(env, "15s")),
     ]
@@ -274,5 +275,48 @@ fn classes_are_the_tenants(env: &Env) -> Outcome {
         let run = || bench(env, &target, &["--job", &a, "--job", &b, "--time", "2s"]);
         let found = ratio(Some(0.5), run)?;
         ensure(row("medium that claims urgent", "drr", Some(0.5), found), || format!("{found:.3}"))
+    })
+}
+
+/// Weir's arbiter before drives that have none: in this process, over NVMe/TCP and over vhost-user. Without it the deep queue takes
+/// what it likes.
+fn arbitrated_in_front(env: &Env) -> Outcome {
+    let keys: String = DRIVE.iter().map(|(k, v)| format!("&{k}={v}")).collect();
+    let local = format!("local:ram?capacity=256MiB&arbitration=none{keys}");
+    let plain = setup().device("latency = \"800us\"\nslots = 8\narbitration = \"none\"").socket("gold.sock");
+    with_node(env, &plain, |node| {
+        let mut bad = Vec::new();
+        println!("    {:<30} {:<4} {:>6} {:>7} {:>8}", "bandwidth of first to second", "", "wanted", "found", "off");
+        let (tcp, vhost) = (node.tcp_target(), node.socket_target("gold.sock"));
+        for (name, target, number, mechanism) in [
+            ("local", &local, 0, "drr"),
+            ("local", &local, 0, "wrr"),
+            ("local", &local, 2, "drr"),
+            ("local", &local, 2, "none"),
+            ("NVMe/TCP", &tcp, 2, "drr"),
+            ("NVMe/TCP", &tcp, 2, "none"),
+            ("vhost-user", &vhost, 2, "drr"),
+            ("vhost-user", &vhost, 2, "none"),
+        ] {
+            let scenario = &SCENARIOS[number];
+            // Two copies of the first job and a deeper one of the second: where nobody arbitrates, depth decides.
+            let a = format!("name=a,class={},rw=randread,bs={},qd=32,jobs=2", scenario.first.0, scenario.first.1);
+            let b = format!("name=b,class={},rw=randread,bs={},qd=128", scenario.second.0, scenario.second.1);
+            let jobs = ["--job", &a, "--job", &b, "--time", "1200ms"];
+            let (front, expected) = match mechanism {
+                "none" => (vec![], None),
+                "wrr" => (vec!["--arbitrate", mechanism, "--slots", "8"], Some(scenario.wrr)),
+                _ => (vec!["--arbitrate", mechanism, "--slots", "8"], Some(scenario.drr)),
+            };
+            let found = ratio(expected, || bench(env, target, &[&jobs[..], &front].concat()))?;
+            let what = format!("{name}, {}", scenario.name);
+            if !row(&what, mechanism, expected, found) {
+                bad.push(format!("{what} {mechanism}: {found:.3}"));
+            }
+            if expected.is_none() && found > scenario.drr * 0.8 {
+                bad.push(format!("{what}: {found:.3} without arbitration"));
+            }
+        }
+        ensure(bad.is_empty(), || format!("not as they should be: {}", bad.join("; ")))
     })
 }
