@@ -8,11 +8,16 @@
 use crate::bench;
 use crate::failure::Failure;
 use crate::output::{self, Table};
+use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
-use weir_sim::reproduce::{Figure, Live, Row, Seen, Subject, number};
+use weir_sim::reproduce::{
+    Access, ClockKind, Design, Figure, Live, Load, Overhead, Row, Seen, SharedDrive, Span, Subject, Usage, number,
+};
 use weir_units::Nanos;
+use weir_workload::{Job, JobResult};
 
 /// What to reproduce.
 #[derive(Debug, Clone, clap::Args)]
@@ -21,9 +26,10 @@ Examples:
   weir reproduce                          list what there is
   weir reproduce femu-fig4                print the table; write femu-fig4.json and femu-fig4.html here
   weir reproduce femu-fig6a --out report  write them into a folder
+  weir reproduce qos-fig8 --live          by the real clock what runs by either
 
-Exit status 1 when a row is not as the paper says. femu-fig2a and femu-fig2b measure this machine in real time: run them
-while nothing else runs. docs/reproduce.md says what is compared with what.")]
+Exit status 1 when a row is not as the paper says. What runs by the real clock measures this machine: run it while nothing
+else runs. docs/reproduce.md says what is compared with what.")]
 pub struct Args {
     /// Which figure; without it, a list
     #[arg(value_name = "NAME")]
@@ -31,6 +37,9 @@ pub struct Args {
     /// Where NAME.json and NAME.html are written; made if it is not there
     #[arg(short, long, value_name = "DIR", default_value = ".")]
     pub out: PathBuf,
+    /// By the real clock on a drive in memory, instead of in virtual time; for those that run by either
+    #[arg(long)]
+    pub live: bool,
 }
 
 /// Makes a figure, or lists them.
@@ -40,7 +49,12 @@ pub struct Args {
 pub fn run(args: &Args, json: bool) -> Result<(), Failure> {
     let Some(name) = &args.name else { return list(json) };
     let subject: Subject = name.parse().map_err(|e| Failure::usage(format_args!("reproduce: {e}")))?;
-    let figure = subject.figure(&mut Clock).map_err(|e| Failure::new(format_args!("reproduce {subject}: {e}")))?;
+    if args.live && subject.clock() == ClockKind::Virtual {
+        return Err(Failure::usage(format_args!("reproduce {subject}: runs in virtual time only; leave --live out")));
+    }
+    let mut clock = Clock::new(args.live);
+    let figure = subject.figure(&mut clock).map_err(|e| Failure::new(format_args!("reproduce {subject}: {e}")))?;
+    drop(clock);
     let report = FigureJson::from(&figure);
     let mut text = serde_json::to_string_pretty(&report).map_err(Failure::new)?;
     text.push('\n');
@@ -90,8 +104,12 @@ fn list(json: bool) -> Result<(), Failure> {
         title: &'static str,
         clock: &'static str,
     }
-    let entry =
-        |s: Subject| Entry { name: s.name(), title: s.title(), clock: if s.is_live() { "real" } else { "virtual" } };
+    let clock = |s: Subject| match s.clock() {
+        ClockKind::Virtual => "virtual",
+        ClockKind::Real => "real",
+        ClockKind::Either => "either",
+    };
+    let entry = |s: Subject| Entry { name: s.name(), title: s.title(), clock: clock(s) };
     let entries = Subject::ALL.map(entry);
     if json {
         return output::json(&entries);
@@ -152,8 +170,36 @@ fn table(figure: &Figure) -> String {
     table.render()
 }
 
-/// The real clock of this machine.
-struct Clock;
+/// The real clock of this machine, and a line that moves where somebody watches.
+#[derive(Default)]
+struct Clock {
+    /// Preferred where there is a choice.
+    live: bool,
+    overheads: bench::Overheads,
+    bar: Option<ProgressBar>,
+}
+
+impl Clock {
+    fn new(live: bool) -> Clock {
+        let bar = std::io::stderr().is_terminal().then(|| {
+            let bar = ProgressBar::new(1000);
+            // The template is a constant and was tried.
+            if let Ok(style) = ProgressStyle::with_template("{bar:30} {percent} % {elapsed}") {
+                bar.set_style(style);
+            }
+            bar
+        });
+        Clock { live, overheads: bench::Overheads::default(), bar }
+    }
+}
+
+impl Drop for Clock {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
 
 /// One measurement.
 const TIME: Nanos = Nanos::from_millis(100);
@@ -179,6 +225,36 @@ impl Live for Clock {
         };
         (0..ROUNDS).map(round).fold(f64::INFINITY, f64::min)
     }
+
+    fn overhead(&mut self, access: Access) -> Result<Overhead, String> {
+        self.overheads.overhead(access)
+    }
+
+    fn usage(&mut self, access: Access, time: Nanos) -> Result<Usage, String> {
+        self.overheads.usage(access, time)
+    }
+
+    fn about_places(&self) -> Vec<String> {
+        self.overheads.about()
+    }
+
+    fn speeds(&mut self, designs: &[Design], load: Load, rounds: usize) -> Result<Vec<Vec<f64>>, String> {
+        bench::speeds(designs, load, rounds)
+    }
+
+    fn is_preferred(&self) -> bool {
+        self.live
+    }
+
+    fn shared(&mut self, drive: &SharedDrive, jobs: &[Job], span: Span) -> Result<Vec<JobResult>, String> {
+        bench::shared(drive, jobs, span)
+    }
+
+    fn progress(&mut self, part: f64) {
+        if let Some(bar) = &self.bar {
+            bar.set_position((part * 1000.0) as u64);
+        }
+    }
 }
 
 #[cfg(test)]
@@ -192,7 +268,7 @@ mod tests {
     #[test]
     fn the_documented_keys_and_both_files() {
         let out = folder("fig3");
-        let args = Args { name: Some("femu-fig3".into()), out: out.clone() };
+        let args = Args { name: Some("femu-fig3".into()), out: out.clone(), live: false };
         run(&args, true).unwrap();
         let text = std::fs::read_to_string(out.join("femu-fig3.json")).unwrap();
         let json: serde_json::Value = serde_json::from_str(&text).unwrap();
@@ -208,15 +284,23 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_told() {
-        let unknown = run(&Args { name: Some("fig3".into()), out: folder("x") }, false).unwrap_err();
+        let unknown = run(&Args { name: Some("fig3".into()), out: folder("x"), live: false }, false).unwrap_err();
         assert!(unknown.text().starts_with("reproduce: there is no reproduction \"fig3\"; there is"), "{unknown:?}");
-        let nowhere = run(&Args { name: Some("femu-fig3".into()), out: "/dev/null/x".into() }, false).unwrap_err();
+        let nowhere =
+            run(&Args { name: Some("femu-fig3".into()), out: "/dev/null/x".into(), live: false }, false).unwrap_err();
         assert!(nowhere.text().starts_with("reproduce femu-fig3: /dev/null/x/femu-fig3.json: "), "{nowhere:?}");
     }
 
     #[test]
+    fn virtual_time_is_not_live() {
+        let args = Args { name: Some("femu-fig3".into()), out: folder("x"), live: true };
+        let refused = run(&args, false).unwrap_err();
+        assert_eq!(refused.text(), "reproduce femu-fig3: runs in virtual time only; leave --live out");
+    }
+
+    #[test]
     fn a_row_that_fails_is_named() {
-        let mut figure = Subject::FemuFig3.figure(&mut Clock).unwrap();
+        let mut figure = Subject::FemuFig3.figure(&mut Clock::default()).unwrap();
         figure.rows.push(Row::relation("the last", 3.0, "us", false, "more than 4"));
         let failure = verdict(&figure).unwrap_err();
         let told = "1 of 9 rows are not as they should be; the first: the last: 3.000 us, held to more than 4";
@@ -225,7 +309,7 @@ mod tests {
 
     #[test]
     fn the_machine_s_clock_measures() {
-        let mut clock = Clock;
+        let mut clock = Clock::default();
         let seen = clock.latency(4, Nanos::from_micros(50)).unwrap();
         assert!(seen.least >= Nanos::from_micros(50), "no answer comes before it is due: {seen:?}");
         let mut steps = 0;

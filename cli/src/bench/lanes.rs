@@ -112,6 +112,20 @@ pub fn execute(run: &Run) -> Result<Outcome, BenchError> {
     collect(run, threads)
 }
 
+/// Runs all jobs of a local drive to their ends, without a line that moves.
+///
+/// # Errors
+/// The drive cannot be had, or does not fit the jobs.
+pub fn alone(run: &Run) -> Result<Outcome, BenchError> {
+    let Target::Local { kind, query } = &run.targets[0] else {
+        return Err(TransportError::Usage("only a local drive runs in this process".to_string()).into());
+    };
+    let config = DeviceConfig::from_query(kind, query).map_err(BenchError::Config)?;
+    let progress: Vec<Arc<Progress>> = (0..run.copies()).map(|_| Arc::default()).collect();
+    let run_of_thread = run.clone();
+    collect(run, vec![spawn(move || serve_local(&run_of_thread, &config, &progress))?])
+}
+
 fn spawn(f: impl FnOnce() -> Finished + Send + 'static) -> Result<JoinHandle<Finished>, BenchError> {
     let named = thread::Builder::new().name("bench".to_string());
     named.spawn(f).map_err(|e| BenchError::Machine(format!("cannot start a thread: {e}")))

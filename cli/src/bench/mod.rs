@@ -8,13 +8,17 @@
 //! as many threads as there are cores beside the first, or over `--cores`; each thread polls all of its queue pairs.
 
 mod args;
+mod emulate;
 mod lanes;
 mod live;
+mod overhead;
 mod polled;
 mod worker;
 
 pub use args::{Args, Run};
+pub use emulate::{shared, speeds};
 pub use lanes::BenchError;
+pub use overhead::Overheads;
 pub use polled::{bare, polled};
 
 use crate::failure::Failure;

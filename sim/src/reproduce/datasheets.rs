@@ -132,7 +132,7 @@ const DRIVES: [Drive; 6] = [
 ];
 
 /// The profile on a drive that fits into memory.
-fn config(profile: &str) -> Config {
+pub(super) fn config(profile: &str) -> Config {
     let device = DeviceConfig::from_query(profile, "capacity=32GiB");
     let flash = device.ok().and_then(|device| device.flash);
     flash.expect("every profile makes a drive of 32 GiB").config

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  Subject ── figure(&mut Machine) ──▶ Figure: rows (label, paper, ours, ok) and curves ──▶ table, JSON, HTML with SVG
-//!                        └ Live: what only a real clock can tell (femu-fig2a, femu-fig2b); everything else is virtual time
+//!                        └ Live: what only a real clock can tell (Subject::clock); everything else is virtual time
 //! ```
 //! A row has a number of the paper only where the paper's text prints it; the sentence is quoted. Everything else is held to
 //! a relation that the text states (an order, a bound, a trend). Points of plots that survive as captions only are not
@@ -17,16 +17,21 @@ mod fig5;
 mod fig6;
 mod html;
 mod move_page;
+mod qos;
 #[cfg(test)]
 mod tests;
 
 pub use closed::{Measured, closed_loop};
 pub use html::number;
+pub use qos::{
+    Access, BURST, CAPACITY, Design, Load, Overhead, PERIOD, Place, QueueTimers, SLOT_BYTES, SharedDrive, Span, Usage,
+    Way,
+};
 
 use std::fmt;
 use std::str::FromStr;
 use weir_units::Nanos;
-use weir_workload::Latency;
+use weir_workload::{Job, JobResult, Latency};
 
 /// What can be reproduced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -47,11 +52,34 @@ pub enum Subject {
     FemuMovePage,
     /// The profiles of drives against their data sheets.
     Datasheets,
+    /// Software overhead of an I/O.
+    QosFig1,
+    /// User and system time of an I/O.
+    QosFig2,
+    /// A device that does not arbitrate.
+    QosFig3,
+    /// The speed of the emulation.
+    QosFig6,
+    /// The model against measurement.
+    QosFig7,
+    /// Five scenarios under WRR, DRR and none.
+    QosFig8,
+}
+
+/// Which clock a reproduction runs by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClockKind {
+    /// The same every time.
+    Virtual,
+    /// This machine's.
+    Real,
+    /// Virtual, or this machine's where that is asked for.
+    Either,
 }
 
 impl Subject {
     /// All of them.
-    pub const ALL: [Subject; 8] = [
+    pub const ALL: [Subject; 14] = [
         Subject::FemuFig2a,
         Subject::FemuFig2b,
         Subject::FemuFig3,
@@ -60,6 +88,12 @@ impl Subject {
         Subject::FemuFig6a,
         Subject::FemuMovePage,
         Subject::Datasheets,
+        Subject::QosFig1,
+        Subject::QosFig2,
+        Subject::QosFig3,
+        Subject::QosFig6,
+        Subject::QosFig7,
+        Subject::QosFig8,
     ];
 
     /// As the command line writes it.
@@ -73,6 +107,12 @@ impl Subject {
             Subject::FemuFig6a => "femu-fig6a",
             Subject::FemuMovePage => "femu-move-page",
             Subject::Datasheets => "datasheets",
+            Subject::QosFig1 => "qos-fig1",
+            Subject::QosFig2 => "qos-fig2",
+            Subject::QosFig3 => "qos-fig3",
+            Subject::QosFig6 => "qos-fig6",
+            Subject::QosFig7 => "qos-fig7",
+            Subject::QosFig8 => "qos-fig8",
         }
     }
 
@@ -87,12 +127,23 @@ impl Subject {
             Subject::FemuFig6a => "read latencies when collection blocks controller, channel or plane",
             Subject::FemuMovePage => "foreground writes while the host collects, with and without move-page",
             Subject::Datasheets => "the drives that have a profile, against their data sheets",
+            Subject::QosFig1 => "software overhead of an I/O, our driver against Linux",
+            Subject::QosFig2 => "user and system time, our driver against Linux",
+            Subject::QosFig3 => "a device without arbitration: throughput over size, and what priorities do there",
+            Subject::QosFig6 => "speed of the emulation, WRR and DRR against a timer for each queue",
+            Subject::QosFig7 => "equations 2 and 3 and the fluid model against measurement",
+            Subject::QosFig8 => "five scenarios of two jobs under WRR, DRR and none",
         }
     }
 
-    /// Whether it needs a real clock, and so a machine that is not busy.
-    pub const fn is_live(self) -> bool {
-        matches!(self, Subject::FemuFig2a | Subject::FemuFig2b)
+    /// Which clock it runs by; a real one needs a machine that is not busy.
+    pub const fn clock(self) -> ClockKind {
+        match self {
+            Subject::FemuFig2a | Subject::FemuFig2b => ClockKind::Real,
+            Subject::QosFig1 | Subject::QosFig2 | Subject::QosFig3 | Subject::QosFig6 => ClockKind::Real,
+            Subject::QosFig7 | Subject::QosFig8 => ClockKind::Either,
+            _ => ClockKind::Virtual,
+        }
     }
 
     /// Makes it.
@@ -109,6 +160,12 @@ impl Subject {
             Subject::FemuFig6a => Ok(fig6::figure()),
             Subject::FemuMovePage => Ok(move_page::figure()),
             Subject::Datasheets => Ok(datasheets::figure()),
+            Subject::QosFig1 => qos::fig1(live),
+            Subject::QosFig2 => qos::fig2(live),
+            Subject::QosFig3 => qos::fig3(live),
+            Subject::QosFig6 => qos::fig6(live),
+            Subject::QosFig7 => qos::fig7(live),
+            Subject::QosFig8 => qos::fig8(live),
         }
     }
 }
@@ -156,6 +213,39 @@ pub trait Live {
 
     /// Nanoseconds of real time that one of `count` steps of `work` takes.
     fn cost(&mut self, count: u32, work: &mut dyn FnMut(u32)) -> f64;
+
+    /// What requests cost whoever asks for them.
+    ///
+    /// # Errors
+    /// They cannot be made.
+    fn overhead(&mut self, access: Access) -> Result<Overhead, String>;
+
+    /// What so long a run of requests takes of the cores.
+    ///
+    /// # Errors
+    /// As [`overhead`](Self::overhead).
+    fn usage(&mut self, access: Access, time: Nanos) -> Result<Usage, String>;
+
+    /// Where [`overhead`](Self::overhead) and [`usage`](Self::usage) find their bytes, and what that means for this run.
+    fn about_places(&self) -> Vec<String>;
+
+    /// Requests a second of each design, in so many rounds of all designs in turn.
+    ///
+    /// # Errors
+    /// The drive cannot be had, or a request failed.
+    fn speeds(&mut self, designs: &[Design], load: Load, rounds: usize) -> Result<Vec<Vec<f64>>, String>;
+
+    /// Whether what runs by either clock is to run by this one.
+    fn is_preferred(&self) -> bool;
+
+    /// Jobs that share a drive in memory, each a tenant of its class.
+    ///
+    /// # Errors
+    /// The drive cannot be had, or a request failed.
+    fn shared(&mut self, drive: &SharedDrive, jobs: &[Job], span: Span) -> Result<Vec<JobResult>, String>;
+
+    /// How far a long reproduction has come, from 0 to 1.
+    fn progress(&mut self, part: f64);
 }
 
 /// What a row is held to.
@@ -169,6 +259,17 @@ pub enum Claim {
         quote: &'static str,
         /// How it bounds ours.
         bound: Bound,
+    },
+    /// The paper prints a number of its own machine, which stands beside ours; ours is held to a relation.
+    Beside {
+        /// The number.
+        value: f64,
+        /// Its sentence.
+        quote: &'static str,
+        /// The relation, in words.
+        text: &'static str,
+        /// Whether ours has it.
+        holds: bool,
     },
     /// The paper states a relation, or it follows from the model that it states.
     Relation {
@@ -216,6 +317,19 @@ impl Row {
         Row { label: label.into(), ours, unit, claim: Claim::Printed { value, quote, bound } }
     }
 
+    /// Beside a number that the paper prints of its own machine, and held to a relation.
+    pub fn beside(
+        label: impl Into<String>,
+        ours: f64,
+        unit: &'static str,
+        value: f64,
+        quote: &'static str,
+        holds: bool,
+        text: &'static str,
+    ) -> Row {
+        Row { label: label.into(), ours, unit, claim: Claim::Beside { value, quote, text, holds } }
+    }
+
     /// Held to a relation.
     pub fn relation(
         label: impl Into<String>,
@@ -230,7 +344,7 @@ impl Row {
     /// The paper's number.
     pub fn paper(&self) -> Option<f64> {
         match &self.claim {
-            Claim::Printed { value, .. } => Some(*value),
+            Claim::Printed { value, .. } | Claim::Beside { value, .. } => Some(*value),
             Claim::Relation { .. } => None,
         }
     }
@@ -256,7 +370,7 @@ impl Row {
             Claim::Printed { bound: Bound::Within(percent), .. } => {
                 self.deviation_pct().is_some_and(|d| d.abs() <= *percent)
             }
-            Claim::Relation { holds, .. } => *holds,
+            Claim::Relation { holds, .. } | Claim::Beside { holds, .. } => *holds,
         }
     }
 
@@ -271,6 +385,7 @@ impl Row {
                 };
                 format!("{held}: \"{quote}\"")
             }
+            Claim::Beside { quote, text, value, .. } => format!("{text}; beside {value}: \"{quote}\""),
             Claim::Relation { text, .. } => text.clone(),
         }
     }

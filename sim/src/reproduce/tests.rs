@@ -18,6 +18,46 @@ impl Live for Fake {
         (0..count.min(100)).for_each(work);
         50.0
     }
+
+    fn overhead(&mut self, access: Access) -> Result<Overhead, String> {
+        let (submit, complete) = match access.way {
+            Way::Driver => (80.0, 40.0),
+            Way::Uring => (2_000.0 + f64::from(access.size) / 50.0, 300.0),
+            Way::Calls => (1_000.0, 0.0),
+        };
+        Ok(Overhead { submit, complete, whole: submit + complete + f64::from(access.size) / 10.0 })
+    }
+
+    fn usage(&mut self, access: Access, time: Nanos) -> Result<Usage, String> {
+        let ours = access.way == Way::Driver;
+        let (user, system) = if ours { (time, Nanos(0)) } else { (Nanos(time.0 / 4), Nanos(time.0 / 4 * 3)) };
+        Ok(Usage { ios: if ours { 1_000_000 } else { 400_000 }, time, user, system })
+    }
+
+    fn about_places(&self) -> Vec<String> {
+        vec!["nowhere".into()]
+    }
+
+    fn speeds(&mut self, designs: &[Design], load: Load, rounds: usize) -> Result<Vec<Vec<f64>>, String> {
+        let one = |design: &Design| match design {
+            Design::Timers if load.size == 8 << 10 => 1.2e6,
+            Design::Timers => 0.9e6,
+            Design::Wrr | Design::Drr => 1e6,
+        };
+        Ok(designs.iter().map(|d| vec![one(d); rounds]).collect())
+    }
+
+    fn is_preferred(&self) -> bool {
+        false
+    }
+
+    fn shared(&mut self, _: &SharedDrive, _: &[Job], _: Span) -> Result<Vec<JobResult>, String> {
+        Err("nobody prefers this clock".into())
+    }
+
+    fn progress(&mut self, part: f64) {
+        assert!((0.0..=1.0).contains(&part), "{part}");
+    }
 }
 
 struct Broken;
@@ -34,6 +74,32 @@ impl Live for Broken {
     fn cost(&mut self, _: u32, _: &mut dyn FnMut(u32)) -> f64 {
         f64::NAN
     }
+
+    fn overhead(&mut self, _: Access) -> Result<Overhead, String> {
+        Err("no clock".into())
+    }
+
+    fn usage(&mut self, _: Access, _: Nanos) -> Result<Usage, String> {
+        Err("no clock".into())
+    }
+
+    fn about_places(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn speeds(&mut self, _: &[Design], _: Load, _: usize) -> Result<Vec<Vec<f64>>, String> {
+        Err("no clock".into())
+    }
+
+    fn is_preferred(&self) -> bool {
+        false
+    }
+
+    fn shared(&mut self, _: &SharedDrive, _: &[Job], _: Span) -> Result<Vec<JobResult>, String> {
+        Err("no clock".into())
+    }
+
+    fn progress(&mut self, _: f64) {}
 }
 
 fn made(subject: Subject) -> Figure {
@@ -83,7 +149,7 @@ fn fig2_holds_the_machine_to_the_printed_bounds() {
         "{:?}",
         figure.notes
     );
-    for subject in Subject::ALL.into_iter().filter(|s| s.is_live()) {
+    for subject in Subject::ALL.into_iter().filter(|s| s.clock() == ClockKind::Real) {
         assert_eq!(subject.figure(&mut Broken), Err("no clock".into()));
     }
 }
@@ -140,16 +206,66 @@ fn every_drive_is_within_a_tenth_of_its_data_sheet() {
 }
 
 #[test]
+fn overheads_stand_beside_the_paper_s() {
+    let figure = made(Subject::QosFig1);
+    let printed: Vec<f64> = figure.rows.iter().filter_map(Row::paper).collect();
+    assert_eq!(printed, [629.1, 6465.9, 10.0, 260.0, 260.0, 260.0, 260.0]);
+    assert_eq!(ours(&figure, "128 KiB read, disk, driver: submit and complete"), 120.0);
+    assert!(figure.rows.iter().all(|r| r.tolerance_pct().is_none()), "they are of another machine");
+    assert_eq!(figure.notes, ["nowhere"]);
+    let figure = made(Subject::QosFig2);
+    assert_eq!(ours(&figure, "4 KiB reads, io_uring: system time of its time"), 75.0);
+    assert_eq!(ours(&figure, "4 KiB reads, processor time of a request over pread's"), 0.4);
+}
+
+#[test]
+fn fig6_says_where_the_old_design_is_faster() {
+    let figure = made(Subject::QosFig6);
+    assert_eq!((ours(&figure, "sizes at which DRR keeps up"), figure.rows.len()), (8.0, 2 * 10 + 2 * 6));
+    let told = "More than 5 % slower than the old design, writes: WRR at 8 KiB writes; DRR at 8 KiB writes.";
+    assert_eq!(figure.notes[0], told);
+}
+
+#[test]
+fn fig3_has_both_parts() {
+    let figure = made(Subject::QosFig3);
+    assert_eq!(figure.rows.len(), 3 + 6);
+    assert_eq!(ours(&figure, "old design: high over low").round(), 1.0);
+}
+
+#[test]
+fn fig7_the_model_is_within_the_paper_s_five_percent() {
+    let figure = made(Subject::QosFig7);
+    assert_eq!(figure.rows.len(), 11 * 4 + 2);
+    assert_eq!(figure.rows.iter().filter(|r| r.paper() == Some(5.0)).count(), 22);
+    let high = |rho: &str| (ours(&figure, &format!("rho_l {rho}: high's part of the drive")) * 10.0).round() / 10.0;
+    assert_eq!((high("0.0"), high("1.0")), (66.7, 57.1));
+    assert!(figure.notes[0].contains("gamma = 234.6 k"), "{:?}", figure.notes);
+}
+
+#[test]
+fn fig8_ratios() {
+    let figure = made(Subject::QosFig8);
+    let ratio = |place: u32, how: &str| {
+        (ours(&figure, &format!("scenario {place}, {how}: job 1 over job 2")) * 100.0).round() / 100.0
+    };
+    let all = |how: &str| [1, 2, 3, 4, 5].map(|place| ratio(place, how));
+    assert_eq!(all("DRR"), [2.0, 1.0, 4.0, 0.25, 1.0]);
+    assert_eq!(all("WRR"), [1.0, 1.0, 2.0, 0.13, 0.5]);
+    assert_eq!(all("none"), [0.5, 1.0, 0.5, 0.5, 0.5]);
+}
+
+#[test]
 fn the_same_every_time() {
     // The data sheets take longest, by the same code.
-    for subject in Subject::ALL.into_iter().filter(|s| !s.is_live() && *s != Subject::Datasheets) {
+    for subject in Subject::ALL.into_iter().filter(|s| s.clock() != ClockKind::Real && *s != Subject::Datasheets) {
         assert_eq!(subject.figure(&mut Fake), subject.figure(&mut Broken), "{subject}");
     }
 }
 
 #[test]
 fn the_report_is_one_well_formed_page() {
-    for subject in [Subject::FemuFig2b, Subject::FemuFig3, Subject::FemuFig4] {
+    for subject in [Subject::FemuFig2b, Subject::FemuFig3, Subject::FemuFig4, Subject::QosFig1, Subject::QosFig6] {
         let page = made(subject).html();
         assert!(page.starts_with("<!DOCTYPE html>") && page.ends_with("</html>\n"));
         for tag in ["table", "tr", "td", "svg", "p", "figure", "body", "text"] {

@@ -19,6 +19,7 @@
 mod bits;
 mod file;
 mod flash;
+mod kernel;
 mod kind;
 mod memory;
 mod null;
@@ -35,6 +36,7 @@ mod ram_tests;
 
 pub use file::{FileMedia, FileOpKind, Finished, Request};
 pub use flash::{FlashState, Found, SCHEMA as FLASH_SCHEMA};
+pub use kernel::KernelFile;
 pub use kind::{MediaError, MediaKind, Spec};
 pub use null::Null;
 pub use ram::Ram;

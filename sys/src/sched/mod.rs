@@ -70,6 +70,42 @@ fn parse_schedstat(text: &[u8]) -> Option<Nanos> {
     std::str::from_utf8(text).ok()?.split_ascii_whitespace().nth(1)?.parse().ok().map(Nanos)
 }
 
+/// What a process has used of the cores.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CpuTime {
+    /// In its own code.
+    pub user: Nanos,
+    /// In the kernel.
+    pub system: Nanos,
+}
+
+impl CpuTime {
+    /// Of this process so far, all of its threads and the kernel's workers for them (getrusage(2)). Many kernels divide the exact
+    /// sum by what they saw at their ticks, so spans of less than a few hundred ticks say little.
+    pub fn of_this_process() -> CpuTime {
+        let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
+        // SAFETY: the structure is writable and of the right type, and all of its fields are integers.
+        let usage = unsafe {
+            libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr());
+            usage.assume_init()
+        };
+        let nanos = |t: libc::timeval| Nanos(t.tv_sec as u64 * 1_000_000_000 + t.tv_usec as u64 * 1_000);
+        CpuTime { user: nanos(usage.ru_utime), system: nanos(usage.ru_stime) }
+    }
+
+    /// What was used after `earlier`.
+    pub fn since(self, earlier: CpuTime) -> CpuTime {
+        let left = |now: Nanos, then| now.saturating_sub(then);
+        CpuTime { user: left(self.user, earlier.user), system: left(self.system, earlier.system) }
+    }
+}
+
+/// How long the calling thread has been on a core, user and system time together and exact; costs a system call.
+pub fn time_on_core() -> Nanos {
+    let t = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Nanos(t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64)
+}
+
 /// Who is at the other end of a Unix socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {

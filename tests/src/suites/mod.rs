@@ -18,6 +18,7 @@ mod libweir;
 mod power;
 mod realtime;
 mod rogue;
+mod reproduce;
 mod shares;
 mod spdk_preload;
 mod virtio_driver;
@@ -47,6 +48,7 @@ pub fn all() -> Vec<Test> {
         shares::tests(),
         rogue::tests(),
         realtime::tests(),
+        reproduce::tests(),
     ]
     .into_iter()
     .flatten()
