@@ -13,7 +13,7 @@ use weir_spec::nvme::Status;
 use weir_units::Nanos;
 
 /// From so many bytes on a command is emitted early; what is smaller is moved in less than a microsecond or two.
-const LARGE: u32 = 32 << 10;
+pub const LARGE: u32 = 32 << 10;
 /// The slowest that bytes are believed to move, in nanoseconds a MiB: what takes longer was interrupted.
 const SLOWEST: u64 = 4_000_000;
 

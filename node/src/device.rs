@@ -8,7 +8,7 @@ pub use drives::Drives;
 pub use power::{PowerCut, PowerReply};
 
 use crate::config::{DeviceConfig, FlashConfig, MediaConfig};
-use crate::deadlines::Deadlines;
+use crate::deadlines::{Deadlines, LARGE};
 use crate::direct::{Direct, Step};
 use crate::flash::FlashService;
 use crate::lateness::LATE;
@@ -419,6 +419,13 @@ impl Device {
         self.machine.service()?.as_any().downcast_ref()
     }
 
+    /// Counts anew what its flash does.
+    pub fn reset_flash(&mut self, now: Nanos) {
+        if let Some(flash) = power::flash_of(&mut self.machine) {
+            flash.reset(now);
+        }
+    }
+
     /// How well it keeps its modelled times.
     pub fn deadlines(&mut self) -> &mut Deadlines {
         &mut self.deadlines
@@ -518,7 +525,7 @@ impl Executor<'_> {
             return self.complete(io.slot, status, host);
         }
         let now = reactor.now();
-        self.machine.set_lead(self.deadlines.learn(io.len, now.saturating_sub(begun)));
+        self.machine.set_lead(self.deadlines.learn(io.len, now.saturating_sub(begun)), LARGE);
         self.deadlines.complete_when_due((now, io.slot, status), self.machine, host, self.none);
     }
 }

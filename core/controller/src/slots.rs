@@ -136,8 +136,9 @@ pub(crate) struct Slots {
     pub ios: Vec<Option<Io>>,
     timers: BinaryHeap<Reverse<(u64, u64)>>,
     sequence: u64,
-    /// How much earlier than it is to complete a command is emitted, in nanoseconds a MiB.
-    pub lead: u32,
+    /// How much earlier than it is to complete a command is emitted, in nanoseconds a MiB, and the least that such a command moves,
+    /// in bytes.
+    pub lead: (u32, u32),
     /// Emits a command when it begins, whenever it is to complete.
     pub early: bool,
     ready: VecDeque<u32>,
@@ -166,7 +167,7 @@ impl Slots {
             ios: alloc::vec![None; n],
             timers: BinaryHeap::with_capacity(n),
             sequence: 0,
-            lead: 0,
+            lead: (0, 0),
             early: false,
             ready: VecDeque::with_capacity(n),
             work: Vec::new(),
@@ -240,8 +241,9 @@ impl Slots {
             self.slots[id as usize].due = due;
             return self.make_ready(id, io);
         }
-        let moves = matches!(io.op, Op::Read | Op::Write | Op::Compare);
-        let lead = if moves { (u64::from(io.len) * u64::from(self.lead)) >> 20 } else { 0 };
+        let (lead, least) = self.lead;
+        let moves = matches!(io.op, Op::Read | Op::Write | Op::Compare) && io.len >= least;
+        let lead = if moves { (u64::from(io.len) * u64::from(lead)) >> 20 } else { 0 };
         self.ios[id as usize] = Some(io);
         let slot = &mut self.slots[id as usize];
         (slot.state, slot.due) = (SlotState::Timed, due);

@@ -303,10 +303,11 @@ impl Subsystem {
         self.slots.get(slot).filter(|s| s.due.0 != 0 && s.queue != NONE).map(|s| s.due)
     }
 
-    /// Emits I/O earlier than [`due`](Self::due) by so many nanoseconds a MiB that it moves, for an executor that takes time
-    /// to move bytes and holds [`Event::Done`] back until the command is due. 0, as at first: not before it is due.
-    pub fn set_lead(&mut self, ns_per_mib: u32) {
-        self.slots.lead = ns_per_mib;
+    /// Emits I/O of at least so many bytes earlier than [`due`](Self::due) by so many nanoseconds a MiB that it moves, for an
+    /// executor that takes time to move bytes and holds [`Event::Done`] back until the command is due. 0, as at first: not
+    /// before it is due.
+    pub fn set_lead(&mut self, ns_per_mib: u32, least: u32) {
+        self.slots.lead = (ns_per_mib, least);
     }
 
     /// Emits I/O when its command begins, for an executor whose media take time of their own and that holds [`Event::Done`]
