@@ -204,9 +204,21 @@ fn burst(log2: Option<u8>) -> String {
     log2.map_or("none".to_string(), |log2| (1_u32 << log2.min(31)).to_string())
 }
 
+/// What a drive is, in a word or two: how hosts see it unless that is by blocks, and its profile.
+fn kind(d: &DeviceStatus) -> String {
+    let interface = Some(d.interface.as_str()).filter(|i| *i != "block");
+    match (interface, &d.profile) {
+        (None, None) => "-".to_string(),
+        (None, Some(profile)) => profile.clone(),
+        (Some(interface), None) => interface.to_string(),
+        (Some(interface), Some(profile)) => format!("{interface} {profile}"),
+    }
+}
+
 fn devices_table(devices: &[DeviceStatus]) -> Table {
     let mut table = Table::new(&[
         "NAME",
+        "KIND",
         "MEDIA",
         ">CAPACITY",
         ">LATENCY",
@@ -223,6 +235,7 @@ fn devices_table(devices: &[DeviceStatus]) -> Table {
         let latency = if d.latency_ns == 0 { "-".to_string() } else { Nanos(d.latency_ns).to_string() };
         table.row([
             d.name.clone(),
+            kind(d),
             d.media.clone(),
             Bytes(d.capacity_bytes).to_string(),
             latency,

@@ -93,6 +93,8 @@ fn status() -> Status {
             nqn: "nqn.x".into(),
             serial: "S".into(),
             media: "ram".into(),
+            interface: "block".into(),
+            profile: Some("p3700".into()),
             capacity_bytes: 1 << 30,
             block_size: 512,
             latency_ns: 80_000,
@@ -140,8 +142,8 @@ node n1  serving for 1 h 2 min  process 4711  weir 0.1.0
 cores 0 12% busy (polling)  api unix:/run/weir/weir.sock
 
 devices
-NAME  MEDIA  CAPACITY  LATENCY  TIMING  SLOTS  ARBITRATION             QUEUES     READ  WRITTEN  ERRORS  NQN
-ssd0  ram        1GiB     80us  -        2/16  drr 128KiB:64KiB:32KiB       4  41.0 KB   2.0 GB       3  nqn.x
+NAME  KIND   MEDIA  CAPACITY  LATENCY  TIMING  SLOTS  ARBITRATION             QUEUES     READ  WRITTEN  ERRORS  NQN
+ssd0  p3700  ram        1GiB     80us  -        2/16  drr 128KiB:64KiB:32KiB       4  41.0 KB   2.0 GB       3  nqn.x
 
 tenants
 NAME  CLASS          WEIGHT  QUEUES  READS  WRITES     READ  WRITTEN  ERRORS  HOSTS
@@ -152,6 +154,13 @@ DEVICE  DOOR      TENANT   CLASS FROM  QUEUES  MODE  CLIENTS  ADDRESS
 ssd0    nvme-tcp  by host  tenant          64  ro          1  127.0.0.1:4420
 ";
     assert_eq!(describe(&status()), wanted);
+    let mut other = status();
+    for (interface, profile, kind) in
+        [("block", None, "-"), ("zoned", None, "zoned"), ("open-channel", Some("femu-oc"), "open-channel femu-oc")]
+    {
+        (other.devices[0].interface, other.devices[0].profile) = (interface.into(), profile.map(Into::into));
+        assert!(describe(&other).contains(&format!("\nssd0  {kind}  ")), "{kind}");
+    }
     let mut broken = status();
     broken.devices[0].fault = Some("file:/x: write failed at byte 0: Input/output error".into());
     broken.devices[0].timing = Some(Timing {

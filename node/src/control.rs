@@ -118,6 +118,8 @@ impl NodeControl {
             nqn: device.nqn.clone(),
             serial: device.serial.clone(),
             media: device.media.to_string(),
+            interface: device.interface().into(),
+            profile: device.profile(),
             capacity_bytes: s.capacity,
             block_size: s.block_size,
             latency_ns: device.latency.get(),
@@ -278,6 +280,7 @@ impl Control for NodeControl {
             let found = (deadlines.summary(now), deadlines.lateness().cloned(), now);
             if reset {
                 deadlines.reset(now);
+                device.reset_flash(now);
             }
             (found, flash, shard.load())
         };

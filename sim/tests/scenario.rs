@@ -338,4 +338,29 @@ fn chips_that_differ_wear_and_forget_are_seen_by_readers() {
     assert!((1.2..1.8).contains(&(slow / alike)), "half of the chips take twice as long: {slow}, {alike}");
     let disturbed = mean("initial_cycles = 3000\nrber_worn = 0.001\nread_disturb = 0.001");
     assert!(disturbed > mean("initial_cycles = 3000\nrber_worn = 0.001"), "reads disturb: {disturbed}");
+    // Two hours pass, a read every second.
+    let aged = |keys: &str| {
+        let worn = "initial_cycles = 3000\nrber_worn = 0.001";
+        let head = format!("time = \"7200s\"\nprecondition = \"sequential\"\n{FLASH}{worn}\n{keys}");
+        let outcome = run(&format!("{head}\n[[job]]\nrate = 1\n"));
+        outcome.jobs[0].summary.latency.mean
+    };
+    let (kept, forgotten) = (aged(""), aged("retention = 0.05"));
+    assert!(forgotten > 1.05 * kept, "cells forget: {forgotten}, {kept} where they do not");
+}
+
+/// Log blocks that take a logical block in order become it; what is written at random is merged.
+#[test]
+fn a_hybrid_map_suits_who_writes_in_order() {
+    let amplification = |mapping: &str, rw: &str| {
+        let keys = "channels = 1\nways = 2\nover_provisioning = 0.25";
+        let head = format!("time = \"4s\"\nprecondition = \"sequential\"\n{FLASH}{keys}\nmapping = \"{mapping}\"");
+        let outcome = run(&format!("{head}\n[[job]]\nqd = 4\nrw = \"{rw}\"\nbs = \"16KiB\"\n"));
+        assert_eq!(outcome.jobs[0].summary.errors, 0);
+        outcome.flash.expect("flash").write_amplification
+    };
+    let [ordered, random] = ["write", "randwrite"].map(|rw| amplification("hybrid", rw));
+    assert_eq!(ordered, 1.0, "nothing moves");
+    let page = amplification("page", "randwrite");
+    assert!(page > 1.5 && random > 3.0 * page, "at random {random}, with a page map {page}");
 }

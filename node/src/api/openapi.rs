@@ -289,6 +289,8 @@ fn device() -> Value {
         ("nqn", text("NVMe qualified name of its subsystem.")),
         ("serial", text("Serial number.")),
         ("media", text("Where the bytes are.")),
+        ("interface", words(&["block", "zoned", "open-channel"])),
+        ("profile?", text("Whose flash it has the times of; absent where it has no flash.")),
         ("capacity_bytes", number("Size.")),
         ("block_size", number("Logical block.")),
         ("latency_ns", number("Fixed service time; 0: none.")),

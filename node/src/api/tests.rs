@@ -47,6 +47,8 @@ impl Fake {
             nqn: "nqn.x".into(),
             serial: "S".into(),
             media: "ram".into(),
+            interface: "block".into(),
+            profile: Some("p3700".into()),
             capacity_bytes: 1 << 30,
             block_size: 512,
             latency_ns: 0,

@@ -126,6 +126,11 @@ pub struct DeviceStatus {
     pub serial: String,
     /// Where the bytes are, as the configuration writes it.
     pub media: String,
+    /// How hosts see it: `block`, `zoned` or `open-channel`.
+    pub interface: String,
+    /// Whose flash it has the times of: a profile's name or file; absent where it has no flash.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profile: Option<String>,
     /// Size.
     pub capacity_bytes: u64,
     /// Logical block.

@@ -80,6 +80,21 @@ fn read_config(root: &Section<'_>, base: &Path) -> Config {
 }
 
 impl DeviceConfig {
+    /// How hosts see it: `block`, `zoned` or `open-channel`.
+    pub fn interface(&self) -> &'static str {
+        match (&self.zoned, &self.open_channel) {
+            (Some(_), _) => "zoned",
+            (None, Some(_)) => "open-channel",
+            (None, None) => "block",
+        }
+    }
+
+    /// Whose flash it has the times of, where it has flash.
+    pub fn profile(&self) -> Option<String> {
+        let zones = self.zoned.as_ref().and_then(|zoned| zoned.flash);
+        self.flash.as_ref().map(|f| f.profile.to_string()).or_else(|| zones.map(|preset| preset.to_string()))
+    }
+
     /// The device part of a bench target, `local:KIND?QUERY`: `kind` is `null`, `ram`, `file:PATH` or `block:PATH`,
     /// `query` has the keys of `[[device]]` as `key=value&key=value`, sizes and times without quotes.
     pub fn from_query(kind: &str, query: &str) -> Result<DeviceConfig, ConfigError> {
