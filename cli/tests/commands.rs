@@ -205,7 +205,7 @@ fn lists_for_people_and_programs() {
     assert!(
         served
             .good(&["device", "ls"])
-            .contains("\nssd0  ram        1GiB        -  -        0/64  drr 128KiB:64KiB:32KiB")
+            .contains("\nssd0  p3700  ram        1GiB        -  -        0/64  drr 128KiB:64KiB:32KiB")
     );
     assert!(served.good(&["tenant", "ls"]).contains("\ngold  high        7"));
     assert!(served.good(&["export", "ls"]).contains("\nssd0    vhost-user  gold    peer"));

@@ -63,6 +63,21 @@ fn a_flash_drive_in_a_file_goes_on_where_it_was() {
 }
 
 #[test]
+fn what_the_flash_did_is_counted_anew_and_what_it_holds_stays() {
+    let dir = folder("anew");
+    let mut device = open(&dir, SMALL).unwrap();
+    (0..100).for_each(|i| write(&mut device, i));
+    let written = |device: &Device| device.flash().unwrap().figures(Nanos(1000)).stats.host_writes;
+    assert_eq!(written(&device), 100);
+    device.reset_flash(Nanos(1000));
+    assert_eq!((written(&device), mapped(&mut device)), (0, 100));
+    write(&mut device, 0);
+    assert_eq!(written(&device), 1);
+    drop(device);
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+#[test]
 fn a_volatile_buffer_is_written_when_a_drive_is_stopped() {
     let dir = folder("buffer");
     let buffered = "capacity=64MiB&buffer=1MiB&early_completion=true&flush=watermark";
