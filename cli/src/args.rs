@@ -4,6 +4,7 @@ use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use weir_node::config::Mechanism;
+use weir_units::{Bytes, Nanos, parse};
 
 /// NVMe drives that tenants share with guarantees.
 ///
@@ -198,16 +199,22 @@ pub struct Tenant {
 pub enum TenantCommand {
     /// List the tenants
     Ls,
-    /// Change a tenant's share, while I/O runs
+    /// Change a tenant's share, floor, ceiling or service level, while I/O runs
     #[command(after_help = "\
 Examples:
   weir tenant set silver --class high
-  weir tenant set bronze --weight 4")]
+  weir tenant set bronze --weight 4
+  weir tenant set gold --floor-bandwidth 500MB/s --sla-p99 2ms
+  weir tenant set bronze --ceiling-iops 20k --ceiling-burst 100
+  weir tenant set bronze --ceiling-iops none")]
     Set(TenantSet),
 }
 
 #[derive(Debug, Args)]
-#[command(group = ArgGroup::new("share").required(true).multiple(true).args(["class", "weight"]))]
+#[command(group = ArgGroup::new("share").required(true).multiple(true).args([
+    "class", "weight", "floor_iops", "floor_bandwidth", "floor_catch_up", "ceiling_iops", "ceiling_bandwidth",
+    "ceiling_burst", "ceiling_burst_bytes", "sla_iops", "sla_bandwidth", "sla_p50", "sla_p99", "sla_p999",
+]))]
 pub struct TenantSet {
     /// The tenant
     pub name: String,
@@ -217,6 +224,52 @@ pub struct TenantSet {
     /// Its share among the tenants of its class, 1 to 256
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub weight: Option<u16>,
+    /// Commands a second that it gets of each drive at least, or none
+    #[arg(long, value_name = "COUNT", value_parser = changed(parse::count))]
+    pub floor_iops: Option<Change<u64>>,
+    /// Bandwidth that it gets of each drive at least, or none
+    #[arg(long, value_name = "RATE", value_parser = changed(parse::bandwidth))]
+    pub floor_bandwidth: Option<Change<Bytes>>,
+    /// How much of a missed floor may be made up for at once
+    #[arg(long, value_name = "TIME", value_parser = |text: &str| parse::nanos(text))]
+    pub floor_catch_up: Option<Nanos>,
+    /// Commands a second that it gets of each drive at the most, or none
+    #[arg(long, value_name = "COUNT", value_parser = changed(parse::count))]
+    pub ceiling_iops: Option<Change<u64>>,
+    /// Bandwidth that it gets of each drive at the most, or none
+    #[arg(long, value_name = "RATE", value_parser = changed(parse::bandwidth))]
+    pub ceiling_bandwidth: Option<Change<Bytes>>,
+    /// Commands at once after a pause; none: those of 10 ms
+    #[arg(long, value_name = "COUNT", value_parser = changed(parse::count))]
+    pub ceiling_burst: Option<Change<u64>>,
+    /// Bytes at once after a pause; none: those of 10 ms
+    #[arg(long, value_name = "SIZE", value_parser = changed(parse::bytes))]
+    pub ceiling_burst_bytes: Option<Change<Bytes>>,
+    /// Commands a second that it was promised, or none
+    #[arg(long, value_name = "COUNT", value_parser = changed(parse::count))]
+    pub sla_iops: Option<Change<u64>>,
+    /// Bandwidth that it was promised, or none
+    #[arg(long, value_name = "RATE", value_parser = changed(parse::bandwidth))]
+    pub sla_bandwidth: Option<Change<Bytes>>,
+    /// Time within which half of its commands are to be complete, or none
+    #[arg(long, value_name = "TIME", value_parser = changed(parse::nanos))]
+    pub sla_p50: Option<Change<Nanos>>,
+    /// Time for 99 of 100 commands, or none
+    #[arg(long, value_name = "TIME", value_parser = changed(parse::nanos))]
+    pub sla_p99: Option<Change<Nanos>>,
+    /// Time for 999 of 1000 commands, or none
+    #[arg(long, value_name = "TIME", value_parser = changed(parse::nanos))]
+    pub sla_p999: Option<Change<Nanos>>,
+}
+
+/// A value, or `none`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Change<T>(pub Option<T>);
+
+fn changed<T>(
+    read: impl Fn(&str) -> Result<T, parse::ParseError> + Clone + Send + Sync + 'static,
+) -> impl Fn(&str) -> Result<Change<T>, parse::ParseError> + Clone + Send + Sync + 'static {
+    move |text| if text == "none" { Ok(Change(None)) } else { read(text).map(|value| Change(Some(value))) }
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]

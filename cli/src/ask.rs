@@ -1,15 +1,15 @@
 //! Commands that ask or change a running node.
 
-use crate::args::{self, DeviceCommand, DeviceSet, ExportCommand, TenantCommand, TenantSet};
+use crate::args::{self, DeviceCommand, DeviceSet, ExportCommand, TenantCommand};
 use crate::client::Client;
 use crate::failure::Failure;
 use crate::output::{self, Table};
+use crate::promises;
 use crate::report::flash_text;
 use crate::timing;
 use std::time::{Duration, Instant};
 use weir_node::api::{
-    DevicePatch, DeviceStats, DeviceStatus, ExportStatus, PowerCutStatus, SharesPatch, State, Status, TenantPatch,
-    TenantStatus,
+    DevicePatch, DeviceStats, DeviceStatus, ExportStatus, PowerCutStatus, SharesPatch, State, Status, TenantStatus,
 };
 use weir_node::config::{Arbitration, Mechanism};
 use weir_units::{Bytes, Nanos, parse};
@@ -143,13 +143,14 @@ pub fn tenant(client: &Client, args: &args::Tenant, json: bool) -> Result<(), Fa
             let tenants: Vec<TenantStatus> = client.get("/v1/tenants")?;
             if json { output::json(&tenants) } else { output::text(&tenants_table(&tenants).render()) }
         }
-        TenantCommand::Set(TenantSet { name, class, weight }) => {
-            let patch = TenantPatch { class: class.map(|c| c.name().to_string()), weight: *weight };
-            let tenant: TenantStatus = client.patch(&format!("/v1/tenants/{}", in_url(name)), &patch)?;
+        TenantCommand::Set(set) => {
+            let tenant: TenantStatus =
+                client.patch(&format!("/v1/tenants/{}", in_url(&set.name)), &promises::patch(set))?;
             if json {
                 return output::json(&tenant);
             }
-            output::text(&format!("{}: class {}, weight {}\n", tenant.name, tenant.class, tenant.weight))
+            let promises = promises::text(&tenant);
+            output::text(&format!("{}: class {}, weight {}{promises}\n", tenant.name, tenant.class, tenant.weight))
         }
     }
 }
@@ -267,15 +268,16 @@ fn indented(name: &str, text: &str) -> String {
 }
 
 fn tenants_table(tenants: &[TenantStatus]) -> Table {
-    let mut table = Table::new(&[
-        "NAME", "CLASS", ">WEIGHT", ">QUEUES", ">READS", ">WRITES", ">READ", ">WRITTEN", ">ERRORS", "HOSTS",
-    ]);
+    let promised = tenants.iter().any(promises::has_any);
+    let mut headings = vec!["NAME", "CLASS", ">WEIGHT"];
+    headings.extend(promised.then_some(["FLOOR", "CEILING", "SLA", "KEPT"]).into_iter().flatten());
+    headings.extend([">QUEUES", ">READS", ">WRITES", ">READ", ">WRITTEN", ">ERRORS", "HOSTS"]);
+    let mut table = Table::new(&headings);
     for t in tenants {
         let class = if t.urgent && t.class != "urgent" { format!("{} (urgent)", t.class) } else { t.class.clone() };
-        table.row([
-            t.name.clone(),
-            class,
-            t.weight.to_string(),
+        let mut row = vec![t.name.clone(), class, t.weight.to_string()];
+        row.extend(promised.then(|| promises::cells(t)).into_iter().flatten());
+        row.extend([
             t.queues.to_string(),
             t.io.reads.to_string(),
             t.io.writes.to_string(),
@@ -284,6 +286,7 @@ fn tenants_table(tenants: &[TenantStatus]) -> Table {
             t.io.errors.to_string(),
             t.hosts.join(" "),
         ]);
+        table.row(row);
     }
     table
 }

@@ -19,6 +19,7 @@ mod connect;
 mod failure;
 mod output;
 mod profiles;
+mod promises;
 mod report;
 mod reproduce;
 mod sim;

@@ -7,9 +7,11 @@ use crate::output::Table;
 use clap::{CommandFactory, Parser};
 use std::path::Path;
 use weir_node::api::{
-    Counters, DeviceStatus, ExportStatus, ShardStatus, State, Status, TenantStatus, Timing, TimingState,
+    AttainmentStatus, Counters, DeviceStatus, ExportStatus, FloorStatus, PeriodStatus, ShardStatus, SlaState,
+    SlaStatus, State, Status, TenantStatus, Timing, TimingState,
 };
 use weir_node::config::{Arbitration, ClassFrom, Config, Cost};
+use weir_units::{Bytes, Floor, Nanos, Rates, Sla};
 
 fn parsed(line: &str) -> Result<Command, clap::error::ErrorKind> {
     Cli::try_parse_from(line.split(' ')).map(|cli| cli.command).map_err(|e| e.kind())
@@ -117,6 +119,10 @@ fn status() -> Status {
             class: "high".into(),
             urgent: true,
             weight: 1,
+            floor: None,
+            ceiling: None,
+            sla: None,
+            attainment: Vec::new(),
             hosts: vec!["nqn.h".into(), "*".into()],
             controllers: 1,
             queues: 4,
@@ -133,6 +139,46 @@ fn status() -> Status {
             clients: 1,
         }],
     }
+}
+
+#[test]
+fn promises_are_sent_and_shown() {
+    let Ok(Command::Tenant(tenant)) = parsed(
+        "weir tenant set t --floor-iops 20k --floor-bandwidth none --ceiling-burst-bytes 1MiB --sla-p99 2ms --sla-p999 none",
+    ) else {
+        panic!("set")
+    };
+    let TenantCommand::Set(set) = tenant.command else { panic!("set") };
+    let patch = crate::promises::patch(&set);
+    let json = serde_json::to_string(&patch).unwrap();
+    let wanted = r#"{"floor":{"iops":20000,"bandwidth_bytes_per_s":null},"ceiling":{"burst_bytes":1048576},"sla":{"p99_ns":2000000,"p999_ns":null}}"#;
+    assert_eq!(json, wanted);
+    let mut t = status().tenants.remove(0);
+    t.floor = FloorStatus::of(&Floor::new(Rates { iops: Some(20_000), bandwidth: Some(Bytes(500_000_000)) }));
+    t.sla = SlaStatus::of(&Sla { p99: Some(Nanos::from_millis(2)), ..Sla::default() });
+    t.attainment = vec![AttainmentStatus {
+        device: "ssd0".into(),
+        state: SlaState::Missed,
+        since_s: 4,
+        periods: 30,
+        missed: 5,
+        missed_rate: 5,
+        missed_latency: 0,
+        last: Some(PeriodStatus {
+            commands: 9,
+            iops: 9,
+            bandwidth_bytes_per_s: 9,
+            p50_ns: 9,
+            p99_ns: 9,
+            p999_ns: 9,
+            max_ns: 9,
+            missed_rate: true,
+            missed_latency: false,
+        }),
+    }];
+    let cells = crate::promises::cells(&t);
+    assert_eq!(cells, ["20000/s 500MB/s", "-", "p99 2ms", "ssd0 MISSED rate 4 s (5 of 30 missed)"]);
+    assert_eq!(crate::promises::text(&t), ", floor 20000/s 500MB/s, sla p99 2ms");
 }
 
 #[test]

@@ -53,6 +53,10 @@ impl Fake {
             class: "high".into(),
             urgent: false,
             weight: 7,
+            floor: None,
+            ceiling: None,
+            sla: None,
+            attainment: Vec::new(),
             hosts: vec!["*".into()],
             controllers: 0,
             queues: 0,
@@ -250,7 +254,7 @@ fn changes_are_sent_as_asked() {
         served.good(&["tenant", "set", "go ld", "--class", "low", "--weight", "9"]),
         "go ld: class high, weight 7\n"
     );
-    let patch = TenantPatch { class: Some("low".into()), weight: Some(9) };
+    let patch = TenantPatch { class: Some("low".into()), weight: Some(9), ..TenantPatch::default() };
     assert_eq!(*served.fake.tenants.lock().unwrap(), [("go ld".to_string(), patch)]);
     let args = "device set ssd0 --arbitration wrr --weights 4::1 --burst none --quanta 8KiB:4096:1MiB";
     let shown = served.good(&args.split(' ').collect::<Vec<_>>());

@@ -4,7 +4,7 @@
 //! serve exactly if somebody who is not held has a head.
 
 use weir_arbiter::{Arbiter, Burst, GroupKey, Mechanism, Quanta, QueueKey, Settings, TenantKey, Weights};
-use weir_units::Class;
+use weir_units::{Bytes, Ceiling, Class, Floor, Nanos, Rates};
 
 /// Enough to have company on every level, few enough that `check` after each operation stays fast.
 const MOST: usize = 24;
@@ -31,8 +31,16 @@ fn cost(how: u8) -> u32 {
     }
 }
 
+/// None, one or both of commands and bytes, of all orders of magnitude.
+fn rates(how: u8) -> Rates {
+    let rate = |shift: u8| (how >> shift & 1 != 0).then(|| 1u64 << (how & 63));
+    Rates { iops: rate(6), bandwidth: rate(7).map(Bytes) }
+}
+
 struct World {
     arbiter: Arbiter,
+    now: Nanos,
+    /// Whether somebody else than a ceiling holds it.
     tenants: Vec<(TenantKey, bool)>,
     groups: Vec<(GroupKey, TenantKey)>,
     queues: Vec<(QueueKey, GroupKey)>,
@@ -107,13 +115,22 @@ impl World {
             12 => {
                 let at = usize::from(whom) % self.tenants.len().max(1);
                 let (tenant, held) = self.tenants.get_mut(at)?;
-                *held = how & 1 != 0;
-                if *held { a.hold(*tenant) } else { a.release(*tenant) }
+                if *held || how & 3 != 0 {
+                    // A tenant that is held otherwise has no ceiling.
+                    *held = how & 1 != 0;
+                    a.set_limits(*tenant, &Floor::new(rates(how)), &Ceiling::default());
+                    if *held { a.hold(*tenant) } else { a.release(*tenant) }
+                } else {
+                    let burst = Some(u32::from(how >> 4));
+                    let ceiling = Ceiling { burst, burst_bytes: None, rates: rates(how.rotate_left(4)) };
+                    a.set_limits(*tenant, &Floor::new(rates(how)), &ceiling);
+                }
             }
+            13 => self.now = Nanos(self.now.0 + (u64::from(how) << (whom & 31))),
             _ => {
-                let queue = a.pick()?;
+                let queue = a.pick_at(self.now)?;
                 assert!(a.is_backlogged(queue));
-                a.charge(queue, cost(how), whom & 3 != 0);
+                a.charge_at(self.now, queue, cost(how), cost(whom), whom & 3 != 0);
             }
         }
         Some(())
@@ -121,11 +138,17 @@ impl World {
 
     fn check(&mut self) {
         self.arbiter.check();
-        let pick = self.arbiter.pick();
+        let pick = self.arbiter.pick_at(self.now);
+        if let Some(release) = self.arbiter.next_release() {
+            assert!(release > self.now, "who may go on is held");
+        }
         let held = |group: GroupKey| {
             let tenant = self.groups.iter().find(|&&(g, _)| g == group).map(|&(_, t)| t);
-            self.tenants.iter().any(|&(t, held)| held && Some(t) == tenant)
+            tenant.is_some_and(|t| self.arbiter.is_held(t))
         };
+        for &(tenant, held) in &self.tenants {
+            assert!(!held || self.arbiter.is_held(tenant), "released by nobody");
+        }
         let mut ready = self.queues.iter().filter(|&&(q, g)| self.arbiter.is_backlogged(q) && !held(g));
         match pick {
             Some(queue) => assert!(ready.any(|&(q, _)| q == queue), "picked who must not be served"),
@@ -139,7 +162,7 @@ impl World {
 pub fn arbiter(data: &[u8]) {
     let (&[first, second], operations) = data.split_at(2.min(data.len())) else { return };
     let arbiter = Arbiter::new(settings(first, second));
-    let mut world = World { arbiter, tenants: Vec::new(), groups: Vec::new(), queues: Vec::new() };
+    let mut world = World { arbiter, now: Nanos(1), tenants: Vec::new(), groups: Vec::new(), queues: Vec::new() };
     for operation in operations.chunks_exact(3) {
         let [what, whom, how] = [operation[0] % 16, operation[1], operation[2]];
         let _nobody = if what < 8 { world.change(what, whom, how) } else { world.work(what, whom, how) };
@@ -154,9 +177,13 @@ pub fn seeds() -> Vec<Vec<u8>> {
         busy.extend([2, i, i * 5, 8, i, 0]);
     }
     for i in 0..32u8 {
-        busy.extend([13, i, i.wrapping_mul(37), 8, i, 0]);
+        busy.extend([14, i, i.wrapping_mul(37), 8, i, 0]);
     }
-    vec![busy]
+    let mut limited = busy.clone();
+    for i in 0..32u8 {
+        limited.extend([12, i, i.wrapping_mul(28), 13, i, i, 14, i, i.wrapping_mul(37), 8, i, 0]);
+    }
+    vec![busy, limited]
 }
 
 #[cfg(test)]

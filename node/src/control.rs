@@ -1,8 +1,9 @@
 //! The node as its API sees it: questions and changes become calls into the shards' mailboxes.
 
 use crate::api::{
-    ClientStatus, CompletionError, Control, Counters, DevicePatch, DeviceStats, DeviceStatus, DoorStatus, ExportStatus,
-    PowerCutStatus, Refusal, ShardStatus, State, Status, TenantPatch, TenantStatus,
+    AttainmentStatus, CeilingStatus, ClientStatus, CompletionError, Control, Counters, DevicePatch, DeviceStats,
+    DeviceStatus, DoorStatus, ExportStatus, FloorStatus, PowerCutStatus, Promises, Refusal, ShardStatus, SlaStatus,
+    State, Status, TenantPatch, TenantStatus,
 };
 use crate::config::{Address, Arbitration, Config, DoorConfig};
 use crate::flash::FlashFigures;
@@ -13,8 +14,8 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Instant;
-use weir_controller::{ControllerInfo, DriveStats, Work};
-use weir_units::Class;
+use weir_controller::{Attainment, ControllerInfo, DriveStats, Work};
+use weir_units::{Class, Nanos};
 
 /// See the [module](self).
 pub struct NodeControl {
@@ -37,6 +38,9 @@ struct Snapshot {
     fault: Option<String>,
     timing: Option<Summary>,
     flash: Option<FlashFigures>,
+    now: Nanos,
+    /// How each tenant's promise is kept, where there is one.
+    attained: Vec<Option<Attainment>>,
 }
 
 /// CPU time of the calling thread.
@@ -92,7 +96,11 @@ impl NodeControl {
         let look = move |shard: &mut crate::shard::Shard| {
             let now = shard.reactor.now();
             let device = shard.drives.device_mut(place.drive);
+            let tenants = device.machine().config().tenants.len() as u16;
+            let attained = (0..tenants).map(|t| device.machine_mut().attainment(now, t)).collect();
             Snapshot {
+                now,
+                attained,
                 timing: device.deadlines().summary(now),
                 flash: device.flash().map(|f| f.figures(now)),
                 stats: device.machine().stats(),
@@ -153,6 +161,21 @@ impl NodeControl {
         }
     }
 
+    /// A tenant's promises with the patch applied; `None` where it changes none. They are alike on all drives.
+    fn promises(&self, index: usize, patch: &TenantPatch) -> Result<Option<Promises>, Refusal> {
+        if patch.floor.is_none() && patch.ceiling.is_none() && patch.sla.is_none() {
+            return Ok(None);
+        }
+        let place = place(0, self.shards.len());
+        let look = move |s: &mut crate::shard::Shard| {
+            let t = &s.drives.get(place.drive).config().tenants[index];
+            Promises { floor: t.floor, ceiling: t.ceiling, sla: t.sla }
+        };
+        let before = self.shards[place.shard as usize].call(look).ok_or_else(gone)?;
+        let after = before.changed(patch.floor.as_ref(), patch.ceiling.as_ref(), patch.sla.as_ref());
+        after.map(Some).map_err(Refusal::Invalid)
+    }
+
     fn tenant_status(&self, index: usize, snapshots: &[Snapshot]) -> TenantStatus {
         let tenant = &self.config.tenants[index];
         let mut status = TenantStatus {
@@ -160,6 +183,10 @@ impl NodeControl {
             class: tenant.class.to_string(),
             urgent: tenant.urgent,
             weight: tenant.weight,
+            floor: FloorStatus::of(&tenant.floor),
+            ceiling: CeilingStatus::of(&tenant.ceiling),
+            sla: SlaStatus::of(&tenant.sla),
+            attainment: Vec::new(),
             hosts: tenant.hosts.clone(),
             controllers: 0,
             queues: 0,
@@ -168,8 +195,13 @@ impl NodeControl {
         if tenant.any_host {
             status.hosts.push("*".into());
         }
-        for s in snapshots {
+        for (device, s) in self.config.devices.iter().zip(snapshots) {
             let Some(t) = s.stats.tenants.get(index) else { continue };
+            status.floor = FloorStatus::of(&t.floor);
+            status.ceiling = CeilingStatus::of(&t.ceiling);
+            status.sla = SlaStatus::of(&t.sla);
+            let attained = s.attained.get(index).and_then(Option::as_ref);
+            status.attainment.extend(attained.map(|a| AttainmentStatus::new(&device.name, a, s.now)));
             status.class = t.class.to_string();
             status.weight = t.weight;
             status.controllers += t.controllers;
@@ -351,17 +383,26 @@ impl Control for NodeControl {
             return Err(Refusal::Conflict(why));
         }
         let weight = patch.weight;
+        // Held over the calls: two patches at once are applied one after the other.
+        let turn = self.arbitration.lock().unwrap_or_else(PoisonError::into_inner);
+        let promises = self.promises(index, patch)?;
         for device in 0..self.config.devices.len() {
             let place = place(device, self.shards.len());
             let change = move |s: &mut crate::shard::Shard| {
+                let at = s.reactor.now();
                 let machine = s.drives.get(place.drive);
                 let now = &machine.config().tenants[index];
                 let (class, weight) = (class.unwrap_or(now.class), weight.unwrap_or(now.weight));
-                machine.set_tenant(index as u16, class, urgent, weight)
+                machine.set_tenant(index as u16, class, urgent, weight)?;
+                match promises {
+                    Some(Promises { floor, ceiling, sla }) => machine.set_limits(at, index as u16, floor, ceiling, sla),
+                    None => Ok(()),
+                }
             };
             let answer = self.shards[place.shard as usize].call(change).ok_or_else(gone)?;
             answer.map_err(|e| Refusal::Invalid(e.to_string()))?;
         }
+        drop(turn);
         Ok(self.tenant_status(index, &self.snapshots()?))
     }
 

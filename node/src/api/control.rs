@@ -50,7 +50,7 @@ pub trait Control: Send + Sync + 'static {
     fn set_device(&self, name: &str, patch: &DevicePatch) -> Result<DeviceStatus, Refusal>;
     /// Cuts a drive's power and brings it back: controllers die, what was written and not flushed may be gone.
     fn power_cut(&self, name: &str) -> Result<PowerCutStatus, Refusal>;
-    /// Changes a tenant's class or weight while I/O runs; the patch is in range (see [`TenantPatch::check`]).
+    /// Changes a tenant's class, weight or promises while I/O runs; the patch is in range (see [`TenantPatch::check`]).
     fn set_tenant(&self, name: &str, patch: &TenantPatch) -> Result<TenantStatus, Refusal>;
     /// Begins to drain and then ends the process; returns at once, and may be called twice.
     fn shutdown(&self);

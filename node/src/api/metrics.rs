@@ -1,5 +1,6 @@
 //! `/metrics`: the Prometheus text format, version 0.0.4.
 
+use super::promise::SlaState;
 use super::timing::TimingState;
 use super::types::{Counters, State, Status};
 use std::fmt::Write;
@@ -49,6 +50,7 @@ pub(super) fn text(status: &Status) -> String {
     gauges(&mut out, status);
     timing(&mut out, status);
     flash(&mut out, status);
+    promises(&mut out, status);
     let names = ["weir_device_commands_total", "weir_device_bytes_total", "weir_device_errors_total"];
     io(&mut out, names, "device", &devices);
     let names = ["weir_tenant_commands_total", "weir_tenant_bytes_total", "weir_tenant_errors_total"];
@@ -143,6 +145,56 @@ fn flash(out: &mut String, status: &Status) {
             for (i, part) in parts.iter().enumerate() {
                 family.sample(&[("device", name), (kind, &i.to_string())], part);
             }
+        }
+    }
+}
+
+/// Of the tenants with a floor, a ceiling or a service level.
+fn promises(out: &mut String, status: &Status) {
+    let help = "What a tenant gets of each drive at least (floor), at the most (ceiling), or was promised (sla).";
+    let mut family = Family::new(out, "weir_tenant_limit", "gauge", help);
+    for t in &status.tenants {
+        let floor = t.floor.as_ref().map(|f| ("floor", f.iops, f.bandwidth_bytes_per_s));
+        let ceiling = t.ceiling.as_ref().map(|c| ("ceiling", c.iops, c.bandwidth_bytes_per_s));
+        let sla = t.sla.as_ref().map(|s| ("sla", s.iops, s.bandwidth_bytes_per_s));
+        for (kind, iops, bandwidth) in [floor, ceiling, sla].into_iter().flatten() {
+            for (unit, value) in [("iops", iops), ("bytes_per_second", bandwidth)] {
+                if let Some(value) = value {
+                    family.sample(&[("tenant", &t.name), ("kind", kind), ("unit", unit)], value);
+                }
+            }
+        }
+    }
+    let all = || status.tenants.iter().flat_map(|t| t.attainment.iter().map(move |a| (t.name.as_str(), a)));
+    let help = "1 where the newest period in which a tenant asked for anything kept its floor and service level.";
+    let mut family = Family::new(out, "weir_tenant_sla_met", "gauge", help);
+    for (tenant, a) in all().filter(|(_, a)| a.state != SlaState::Unjudged) {
+        family.sample(&[("tenant", tenant), ("device", &a.device)], u8::from(a.state == SlaState::Met));
+    }
+    let help = "For how long weir_tenant_sla_met has been what it is.";
+    let mut family = Family::new(out, "weir_tenant_sla_state_seconds", "gauge", help);
+    for (tenant, a) in all() {
+        family.sample(&[("tenant", tenant), ("device", &a.device)], a.since_s);
+    }
+    let help = "Periods of a second in which a tenant with a floor or a service level asked for anything.";
+    let mut family = Family::new(out, "weir_tenant_sla_periods_total", "counter", help);
+    for (tenant, a) in all() {
+        family.sample(&[("tenant", tenant), ("device", &a.device)], a.periods);
+    }
+    let help = "Periods in which a rate, a latency bound, or either was missed.";
+    let mut family = Family::new(out, "weir_tenant_sla_missed_periods_total", "counter", help);
+    for (tenant, a) in all() {
+        for (what, n) in [("rate", a.missed_rate), ("latency", a.missed_latency), ("any", a.missed)] {
+            family.sample(&[("tenant", tenant), ("device", &a.device), ("what", what)], n);
+        }
+    }
+    let help = "Latencies of the newest period, from a command's arrival at the drive to its completion.";
+    let mut family = Family::new(out, "weir_tenant_latency_seconds", "gauge", help);
+    for (tenant, a) in all() {
+        let Some(last) = &a.last else { continue };
+        for (quantile, ns) in [("0.5", last.p50_ns), ("0.99", last.p99_ns), ("0.999", last.p999_ns)] {
+            let labels = [("tenant", tenant), ("device", a.device.as_str()), ("quantile", quantile)];
+            family.sample(&labels, ns as f64 / 1e9);
         }
     }
 }

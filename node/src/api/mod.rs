@@ -13,6 +13,7 @@ mod control;
 mod flash;
 mod metrics;
 pub mod openapi;
+mod promise;
 mod routes;
 mod server;
 mod timing;
@@ -23,6 +24,10 @@ mod tests;
 
 pub use control::{Control, Refusal};
 pub use flash::{FlashStatus, GcStatus, HandleStatus, UtilisationStatus, WearStatus};
+pub use promise::{
+    AttainmentStatus, CeilingPatch, CeilingStatus, FloorPatch, FloorStatus, PeriodStatus, Promises, SlaPatch, SlaState,
+    SlaStatus,
+};
 pub use routes::router;
 pub use server::{Bound, Running};
 pub use timing::{Bucket, CompletionError, DeviceStats, Quantiles, Timing, TimingState};

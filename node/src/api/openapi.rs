@@ -47,7 +47,7 @@ fn paths() -> Value {
             "parameters": [name_parameter()],
             "get": named(operation("tenant", "One tenant.", "Tenant")),
             "patch": patch(
-                "set_tenant", "Change a tenant's class or weight while I/O runs; what is left out stays.", "TenantPatch", "Tenant",
+                "set_tenant", "Change a tenant's class, weight, floor, ceiling or service level while I/O runs; what is left out stays.", "TenantPatch", "Tenant",
             ),
         },
         "/v1/exports": { "get": list("exports", "All exports.", "Export") },
@@ -251,20 +251,39 @@ fn schemas() -> Value {
             ("quanta?", shares_patch(&quantum())),
             ("capacity_bytes?", number("Size: whole blocks, at most the device's max_capacity.")),
         ]),
-        "PowerCut": object(&[
-            ("name", text("The drive.")),
-            ("lost_units", number("Units of 4 KiB whose newest writes are gone.")),
-            ("lost_writes", number("Those writes.")),
-            ("pages_read", number("Flash pages that were read to find the map again.")),
-            ("rebuild_ns", number("How long the drive needs until it serves again.")),
-            ("power_cycles", number("How often it was powered on.")),
-            ("unsafe_shutdowns", number("How often it lost power without being shut down.")),
-        ]),
-        "TenantPatch": object(&[
-            ("class?", words(&["urgent", "high", "medium", "low"])),
-            ("weight?", between(1, 256, "Share among the tenants of its class.")),
-        ]),
+        "PowerCut": power_cut_done(),
+        "TenantPatch": tenant_patch(),
+        "Floor": floor(&number),
+        "Ceiling": ceiling(&number),
+        "Sla": sla(&number),
+        "FloorPatch": floor(&changed),
+        "CeilingPatch": ceiling(&changed),
+        "SlaPatch": sla(&changed),
+        "Attainment": attainment(),
+        "Period": period(),
     })
+}
+
+fn power_cut_done() -> Value {
+    object(&[
+        ("name", text("The drive.")),
+        ("lost_units", number("Units of 4 KiB whose newest writes are gone.")),
+        ("lost_writes", number("Those writes.")),
+        ("pages_read", number("Flash pages that were read to find the map again.")),
+        ("rebuild_ns", number("How long the drive needs until it serves again.")),
+        ("power_cycles", number("How often it was powered on.")),
+        ("unsafe_shutdowns", number("How often it lost power without being shut down.")),
+    ])
+}
+
+fn tenant_patch() -> Value {
+    object(&[
+        ("class?", words(&["urgent", "high", "medium", "low"])),
+        ("weight?", between(1, 256, "Share among the tenants of its class.")),
+        ("floor?", reference("FloorPatch")),
+        ("ceiling?", reference("CeilingPatch")),
+        ("sla?", reference("SlaPatch")),
+    ])
 }
 
 fn status() -> Value {
@@ -428,10 +447,73 @@ fn tenant() -> Value {
         ("class", words(&["urgent", "high", "medium", "low"])),
         ("urgent", flag("Its queues may be urgent.")),
         ("weight", between(1, 256, "Share among the tenants of its class.")),
+        ("floor?", reference("Floor")),
+        ("ceiling?", reference("Ceiling")),
+        ("sla?", reference("Sla")),
+        ("attainment", array("Attainment")),
         ("hosts", texts("Host NQNs; *: every host that is nobody else's.")),
         ("controllers", number("Controllers that exist now.")),
         ("queues", number("I/O queues that exist now.")),
         ("io", reference("Counters")),
+    ])
+}
+
+fn floor(of: &dyn Fn(&str) -> Value) -> Value {
+    object(&[
+        ("iops?", of("Commands a second at least.")),
+        ("bandwidth_bytes_per_s?", of("Bytes a second at least.")),
+        ("catch_up_ns?", between(1_000_000, 10_000_000_000, "How much of what was missed may be made up for at once.")),
+    ])
+}
+
+fn ceiling(of: &dyn Fn(&str) -> Value) -> Value {
+    object(&[
+        ("iops?", of("Commands a second at the most.")),
+        ("bandwidth_bytes_per_s?", of("Bytes a second at the most.")),
+        ("burst?", of("Commands at once; those of 10 ms where it is absent.")),
+        ("burst_bytes?", of("Bytes at once; those of 10 ms where it is absent.")),
+    ])
+}
+
+fn sla(of: &dyn Fn(&str) -> Value) -> Value {
+    object(&[
+        ("iops?", of("Commands a second that were promised.")),
+        ("bandwidth_bytes_per_s?", of("Bytes a second that were promised.")),
+        ("p50_ns?", of("Half of the commands take no longer.")),
+        ("p99_ns?", of("99 of 100 take no longer.")),
+        ("p999_ns?", of("999 of 1000 take no longer.")),
+    ])
+}
+
+/// A number, or `null` to take it away.
+fn changed(description: &str) -> Value {
+    json!({ "type": ["integer", "null"], "minimum": 1, "description": description })
+}
+
+fn attainment() -> Value {
+    object(&[
+        ("device", text("The drive.")),
+        ("state", words(&["met", "missed", "unjudged"])),
+        ("since_s", number("For how many seconds that has been so.")),
+        ("periods", number("Periods of a second in which the tenant asked for anything.")),
+        ("missed", number("Those in which anything was missed.")),
+        ("missed_rate", number("Those in which a rate was missed.")),
+        ("missed_latency", number("Those in which a latency bound was missed.")),
+        ("last?", reference("Period")),
+    ])
+}
+
+fn period() -> Value {
+    object(&[
+        ("commands", number("Commands completed.")),
+        ("iops", number("Commands started a second.")),
+        ("bandwidth_bytes_per_s", number("Bytes started a second.")),
+        ("p50_ns", number("Median from arrival to completion.")),
+        ("p99_ns", number("99 of 100 took no longer.")),
+        ("p999_ns", number("999 of 1000 took no longer.")),
+        ("max_ns", number("The longest.")),
+        ("missed_rate", flag("A rate was missed.")),
+        ("missed_latency", flag("A latency bound was missed.")),
     ])
 }
 

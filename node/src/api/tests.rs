@@ -10,7 +10,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
-use weir_units::Nanos;
+use weir_units::{Ceiling, Nanos, Rates, Sla};
 
 /// A node of one drive and two tenants that does what it is told.
 struct Fake {
@@ -27,6 +27,29 @@ impl Fake {
             class: class.into(),
             urgent: false,
             weight: 1,
+            floor: None,
+            ceiling: CeilingStatus::of(&Ceiling::new(Rates { iops: Some(9), bandwidth: None })),
+            sla: SlaStatus::of(&Sla { p99: Some(Nanos(3)), ..Sla::default() }),
+            attainment: vec![AttainmentStatus {
+                device: "ssd0".into(),
+                state: SlaState::Missed,
+                since_s: 4,
+                periods: 30,
+                missed: 5,
+                missed_rate: 3,
+                missed_latency: 2,
+                last: Some(PeriodStatus {
+                    commands: 1,
+                    iops: 2,
+                    bandwidth_bytes_per_s: 3,
+                    p50_ns: 4,
+                    p99_ns: 5,
+                    p999_ns: 6,
+                    max_ns: 7,
+                    missed_rate: true,
+                    missed_latency: false,
+                }),
+            }],
             hosts: vec!["*".into()],
             controllers: 1,
             queues: 4,
@@ -346,7 +369,7 @@ fn wrong_values_are_refused_in_json() {
         ("/v1/devices/ssd0", r#"{"burst":7}"#, 400, "burst: 0 to 6 (a power of two) or null is allowed"),
         ("/v1/devices/ssd0", r#"{"quanta":{"medium":4095}}"#, 400, "quanta: 4096 to 1073741824 bytes is allowed"),
         ("/v1/devices/x", r#"{"burst":1}"#, 404, "there is no device \"x\""),
-        ("/v1/tenants/gold", "{}", 400, "nothing to change; give class or weight"),
+        ("/v1/tenants/gold", "{}", 400, "nothing to change; give class, weight, floor, ceiling or sla"),
         ("/v1/tenants/gold", r#"{"weight":0}"#, 400, "weight: 1 to 256 is allowed"),
         ("/v1/tenants/gold", r#"{"class":"best"}"#, 400, "class: urgent, high, medium or low is allowed"),
         ("/v1/tenants/gold", r#"{"class":"urgent"}"#, 409, "urgent is not allowed"),
@@ -492,7 +515,13 @@ fn answers_are_as_described() {
     check("Status", serde_json::to_value(fake.status().unwrap()).unwrap());
     check("DeviceStats", serde_json::to_value(fake.device_stats("ssd0", false).unwrap()).unwrap());
     check("Error", serde_json::to_value(ErrorBody { error: "x".into() }).unwrap());
-    check("TenantPatch", json!({ "class": "low", "weight": 3 }));
+    let floor = json!({ "iops": 5, "bandwidth_bytes_per_s": null, "catch_up_ns": 1000000 });
+    let ceiling = json!({ "iops": 5, "bandwidth_bytes_per_s": 7, "burst": 1, "burst_bytes": null });
+    let sla = json!({ "iops": null, "bandwidth_bytes_per_s": 1, "p50_ns": 1, "p99_ns": 2, "p999_ns": null });
+    let patch = json!({ "class": "low", "weight": 3, "floor": floor, "ceiling": ceiling, "sla": sla });
+    check("TenantPatch", patch.clone());
+    let read: TenantPatch = serde_json::from_value(patch.clone()).unwrap();
+    assert_eq!(serde_json::to_value(&read).unwrap(), patch);
     let weights = Some(SharesPatch { high: Some(1), medium: None, low: None });
     let quanta = Some(SharesPatch { high: Some(4096), medium: Some(4096), low: Some(4096) });
     let patch = DevicePatch {

@@ -1,6 +1,7 @@
 //! The JSON of the API.
 
 use super::flash::FlashStatus;
+use super::promise::{AttainmentStatus, CeilingPatch, CeilingStatus, FloorPatch, FloorStatus, SlaPatch, SlaStatus};
 use super::timing::Timing;
 use crate::config::{Arbitration, ClassFrom, Cost, Mechanism, Shares};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -197,6 +198,18 @@ pub struct TenantStatus {
     pub urgent: bool,
     /// Its share among the tenants of its class.
     pub weight: u16,
+    /// What it gets of each drive at least; absent without a floor.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub floor: Option<FloorStatus>,
+    /// What it gets of each drive at the most; absent without a ceiling.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ceiling: Option<CeilingStatus>,
+    /// What it was promised of each drive; absent where that is nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sla: Option<SlaStatus>,
+    /// How its floor and its service level are kept, drive by drive; empty without either.
+    #[serde(default)]
+    pub attainment: Vec<AttainmentStatus>,
     /// Host NQNs; `*`: every host that is nobody else's.
     pub hosts: Vec<String>,
     /// Controllers that exist now, over all drives.
@@ -251,8 +264,8 @@ pub struct DevicePatch {
 }
 
 /// A `null` that was written is a value, unlike a key that was not.
-fn present<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Option<u8>>, D::Error> {
-    Option::<u8>::deserialize(from).map(Some)
+pub(super) fn present<'de, T: Deserialize<'de>, D: Deserializer<'de>>(from: D) -> Result<Option<Option<T>>, D::Error> {
+    Option::<T>::deserialize(from).map(Some)
 }
 
 /// Some of the classes.
@@ -324,13 +337,22 @@ pub struct TenantPatch {
     /// 1 to 256.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weight: Option<u16>,
+    /// What it gets of each drive at least.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub floor: Option<FloorPatch>,
+    /// What it gets of each drive at the most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ceiling: Option<CeilingPatch>,
+    /// What it was promised of each drive.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sla: Option<SlaPatch>,
 }
 
 impl TenantPatch {
     /// The class is one, the weight is in range, and there is something to do.
     pub fn check(&self) -> Result<(), String> {
         if *self == TenantPatch::default() {
-            return Err("nothing to change; give class or weight".into());
+            return Err("nothing to change; give class, weight, floor, ceiling or sla".into());
         }
         if self.weight.is_some_and(|w| !(1..=256).contains(&w)) {
             return Err("weight: 1 to 256 is allowed".into());

@@ -15,6 +15,7 @@ mod hostile_tcp;
 mod hostile_vhost;
 mod libblkio;
 mod libweir;
+mod limits;
 mod power;
 mod realtime;
 mod reproduce;
@@ -47,6 +48,7 @@ pub fn all() -> Vec<Test> {
         guest_vhost::tests(),
         shares::tests(),
         rogue::tests(),
+        limits::tests(),
         realtime::tests(),
         reproduce::tests(),
     ]
