@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   core   arbiter + controller + null medium, in this process; weir bench local:null     rr, wrr, drr compared
+//!   front  the arbiter in front of a drive, in this process; weir bench local:null with and without
 //!   tcp    weir up + weir bench          ⇄  bare sockets of the same sizes (bare.rs)       core 0 serves, core 1 asks
 //!   vhost  weir up + weir bench          ⇄  qemu-storage-daemon + weir bench               core 0 serves, core 1 asks
 //!   flash  core/flash, a closed loop in virtual time       ⇄  an event-queue simulator of the same drive (naive.rs)
@@ -20,6 +21,7 @@ mod core;
 mod decision;
 mod figure;
 mod flash;
+mod front;
 mod naive;
 mod probe;
 mod realtime;
@@ -50,6 +52,8 @@ struct Cli {
 enum What {
     /// Arbiter, controller and driver in one thread
     Core,
+    /// The arbiter in front of a drive: alone, and weir bench with and without it
+    Front,
     /// NVMe/TCP against bare sockets
     Tcp,
     /// vhost-user-blk against qemu-storage-daemon
@@ -158,8 +162,9 @@ fn run(cli: &Cli) -> Result<Vec<Report>, BenchError> {
     let mut reports = Vec::new();
     let wanted = |w| cli.what == w || cli.what == What::All && w != What::Decision;
     type Measure = fn(&Setup) -> Result<Report, BenchError>;
-    let all: [(What, Measure); 6] = [
+    let all: [(What, Measure); 7] = [
         (What::Core, core::measure),
+        (What::Front, front::measure),
         (What::Tcp, tcp::measure),
         (What::Vhost, vhost::measure),
         (What::Flash, flash::measure),

@@ -54,6 +54,10 @@ pub struct Options {
     /// The class of a thread that nobody niced, where this process decides: behind a gate, and on a local drive. Elsewhere it is
     /// the tenant's class.
     pub unniced: Class,
+    /// NVMe/TCP: selects weighted round robin (CC.AMS) where the controller offers it, so that the classes of this controller's
+    /// own queues order them as well. Silence is *urgent* in CATTR, so a queue pair of which nobody says a class then asks
+    /// for `unniced` and does not have the tenant's.
+    pub weighted: bool,
     /// Arbitration in front, and whose queue pairs these are there.
     pub gate: Option<(Gate, FrontTenant)>,
 }
@@ -70,8 +74,16 @@ impl Default for Options {
             keep_alive: Nanos::from_secs(15),
             packed: false,
             unniced: Class::Medium,
+            weighted: false,
             gate: None,
         }
+    }
+}
+
+impl Options {
+    /// What a queue pair says over NVMe/TCP that wishes for that.
+    fn said(&self, wish: Option<Class>) -> Option<Class> {
+        wish.or(self.weighted.then_some(self.unniced))
     }
 }
 
@@ -186,7 +198,7 @@ impl Controller {
                     header_digest: options.digests.0,
                     data_digest: options.digests.1,
                     kato: options.keep_alive,
-                    preferred_ams: Some(ams::WRR),
+                    preferred_ams: options.weighted.then_some(ams::WRR),
                     spare: true,
                     ..nvme_tcp::Options::new(nqn, &options.hostnqn)
                 };
@@ -247,7 +259,7 @@ impl Controller {
         self.left = self.left.checked_sub(1).ok_or_else(none)?;
         let (watch, wish) = class.resolve();
         let way = match &mut self.way {
-            Way::Tcp(controller) => QueueWay::Tcp(Box::new(controller.queue_pair_in(wish, o.max_io)?)),
+            Way::Tcp(controller) => QueueWay::Tcp(Box::new(controller.queue_pair_in(o.said(wish), o.max_io)?)),
             Way::VhostUser(queues) => QueueWay::VhostUser(Box::new(queues.next().ok_or_else(none)?)),
             Way::Local(drive, tenant) => {
                 let priority = wish.unwrap_or(o.unniced);
@@ -264,6 +276,7 @@ impl Controller {
             watch,
             class: wish,
             unniced: o.unniced,
+            weighted: o.weighted,
             changing: false,
             held: Vec::new(),
             in_flight: 0,
@@ -330,6 +343,7 @@ pub struct HostQueue {
     /// The class that it asks for.
     class: Option<Class>,
     unniced: Class,
+    weighted: bool,
     /// Its queue is to be made anew in that class.
     changing: bool,
     /// Submitted, and not handed on.
@@ -386,7 +400,8 @@ impl HostQueue {
         let made = match &mut self.way {
             QueueWay::Tcp(q) => {
                 // The old queue stays where there can be no new one.
-                if let Err(e) = q.set_class(self.class) {
+                let said = self.class.or(self.weighted.then_some(self.unniced));
+                if let Err(e) = q.set_class(said) {
                     tracing::warn!("the class of a queue stays as it was: {e}");
                 }
                 true

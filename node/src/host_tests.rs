@@ -120,6 +120,15 @@ fn over_tcp_a_queue_is_made_anew_with_another_cattr() {
         assert!(load.finished > before);
     }
     drop((load, _other, controller));
+    // Weighted: silence would be urgent among the controller's own queues.
+    let weighted = Options { weighted: true, unniced: Class::Low, ..options(16) };
+    let mut controller = Controller::open(&target, weighted).unwrap();
+    let _said = controller.queue_pair(QueueClass::Tenant).unwrap();
+    let start = Instant::now();
+    while class() != [Class::Low] {
+        assert!(start.elapsed() < Duration::from_secs(20), "{:?}", class());
+    }
+    drop(controller);
     node.stop();
 }
 

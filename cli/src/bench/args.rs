@@ -1,11 +1,14 @@
 //! The options of `weir bench`, and the run they describe.
 
 use crate::failure::Failure;
+use std::cmp::Ordering;
 use std::fmt::Display;
+use std::path::PathBuf;
 use weir_arbiter::{Mechanism, Quanta, Settings, Weights};
 use weir_driver::front::FrontConfig;
-use weir_node::config::DeviceConfig;
+use weir_node::config::{Calibration, DeviceConfig};
 use weir_node::target::Target;
+use weir_plan::calibrate::Point;
 use weir_units::{Class, Nanos, parse};
 use weir_workload::{Job, Mix, Pattern, Rate, Region};
 
@@ -89,9 +92,9 @@ pub struct Args {
     /// Arbitrate in front of the drive: drr[:128KiB:64KiB:32KiB], wrr[:32:16:8] or rr (high, medium, low in a round)
     #[arg(long, value_name = "MECHANISM", value_parser = arbitration)]
     arbitrate: Option<Settings>,
-    /// Requests at the drive at once with --arbitrate: its internal parallelism, p of weir calibrate
-    #[arg(long, default_value_t = 64, requires = "arbitrate", value_parser = clap::value_parser!(u32).range(1..=65_535))]
-    slots: u32,
+    /// Requests at the drive at once with --arbitrate: a number, or the drive's calibration, whose p it is then
+    #[arg(long, value_name = "N|FILE", default_value = "64", requires = "arbitrate", value_parser = slots)]
+    slots: Slots,
     /// vhost-user: the ring's layout
     #[arg(long, default_value = "split", value_parser = ["split", "packed"])]
     ring: String,
@@ -99,6 +102,40 @@ pub struct Args {
     #[arg(long, value_delimiter = ',')]
     cores: Vec<usize>,
 }
+
+/// How many requests are let through to the drive.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Slots {
+    Number(u32),
+    /// The p of the calibration's points that are nearest to the jobs.
+    Calibration(PathBuf),
+}
+
+impl Slots {
+    fn of(&self, jobs: &[Job]) -> Result<u32, Failure> {
+        let file = match self {
+            Slots::Number(n) => return Ok(*n),
+            Slots::Calibration(file) => file,
+        };
+        let calibration = Calibration::load(file).map_err(Failure::usage)?;
+        let p = |job: &Job| {
+            let parts = job.sizes.parts().iter();
+            let mean = parts.map(|(size, percent)| f64::from(*size) * f64::from(*percent) / 100.0).sum::<f64>();
+            // How far a point is off: first by its mix, then by its size.
+            let off = |point: &Point| {
+                let mix = point.read_percent().abs_diff(job.pattern.read_percent);
+                (mix, (f64::from(point.size()) / mean).ln().abs())
+            };
+            let order = |a: &&Point, b: &&Point| off(a).partial_cmp(&off(b)).unwrap_or(Ordering::Equal);
+            calibration.points.iter().min_by(order).map_or(1.0, Point::p)
+        };
+        let most = jobs.iter().map(p).fold(1.0, f64::max);
+        Ok((most.ceil() as u32).clamp(1, MAX_SLOTS))
+    }
+}
+
+/// Requests that may be at a drive at once.
+const MAX_SLOTS: u32 = 65_535;
 
 /// A run, with nothing left to ask.
 #[derive(Clone, Debug)]
@@ -178,6 +215,16 @@ fn arbitration(text: &str) -> Result<Settings, String> {
     }
 }
 
+/// A number, or else the name of a file.
+fn slots(text: &str) -> Result<Slots, String> {
+    match text.parse() {
+        Ok(n) if (1..=MAX_SLOTS).contains(&n) => Ok(Slots::Number(n)),
+        Ok(_) => Err(format!("1 to {MAX_SLOTS} is allowed")),
+        Err(_) if text.starts_with(|c: char| c.is_ascii_digit() || c == '-') => Err("is no number".to_string()),
+        Err(_) => Ok(Slots::Calibration(text.into())),
+    }
+}
+
 fn time(text: &str) -> Result<Nanos, String> {
     parse::nanos(text).map_err(said)
 }
@@ -226,6 +273,8 @@ impl Args {
         };
         let main = parse(&self.target)?;
         let targets = jobs.iter().map(|j| j.target.as_deref().map_or(Ok(main.clone()), parse));
+        let slots = self.slots.of(&jobs)?;
+        let arbitrate = self.arbitrate.map(|arbitration| FrontConfig { slots, ..FrontConfig::new(arbitration) });
         let run = Run {
             targets: targets.collect::<Result<_, _>>()?,
             jobs,
@@ -237,9 +286,7 @@ impl Args {
             digests: (self.digests.iter().any(|d| d == "hdr"), self.digests.iter().any(|d| d == "data")),
             hostnqn: self.hostnqn,
             queues: self.queues,
-            arbitrate: self
-                .arbitrate
-                .map(|arbitration| FrontConfig { slots: self.slots, ..FrontConfig::new(arbitration) }),
+            arbitrate,
             packed: self.ring == "packed",
             cores: self.cores,
         };
@@ -343,6 +390,34 @@ mod tests {
     }
 
     #[test]
+    fn slots_are_the_p_of_the_nearest_point() {
+        let latency = |us: u64| weir_workload::Latency {
+            mean: us as f64 * 1e3,
+            p50: us * 1000,
+            p99: us * 1000,
+            p999: us * 1000,
+            max: us * 1000,
+        };
+        let tests = |iops: f64| {
+            let test = |depth, iops| weir_plan::calibrate::Test { depth, iops, latency: latency(100) };
+            vec![test(1, 10_000.0), test(64, iops)]
+        };
+        let points = [(4096, 100, 153_000.0), (65_536, 100, 40_000.0), (4096, 0, 20_000.0)]
+            .map(|(size, read, iops)| Point::new(size, read, tests(iops)).unwrap());
+        let (weir, target, date) = ("0".to_string(), "local:ram".to_string(), "2026-01-01T00:00:00Z".to_string());
+        let text = Calibration { weir, target, date, points: points.into() }.to_toml();
+        let file = std::env::temp_dir().join(format!("weir-slots-{}.toml", std::process::id()));
+        std::fs::write(&file, text).unwrap();
+        let slots = |jobs: &str| {
+            let line = format!("local:null --arbitrate drr --slots {} {jobs}", file.display());
+            run(&line).unwrap().arbitrate.unwrap().slots
+        };
+        assert_eq!((slots("--bs 4KiB"), slots("--bs 128KiB"), slots("--rw randwrite")), (16, 4, 2));
+        assert_eq!(slots("--job rw=randwrite --job bs=8KiB"), 16, "as many as the one that needs most");
+        std::fs::remove_file(file).unwrap();
+    }
+
+    #[test]
     fn wrong_usage_says_what() {
         for (line, says) in [
             ("nowhere:x", "unknown transport"),
@@ -359,6 +434,9 @@ mod tests {
             ("local:null --arbitrate drr:1:2", "three sizes"),
             ("local:null --arbitrate wrr:1:2:300", "three weights"),
             ("local:null --slots 4", "--arbitrate"),
+            ("local:null --arbitrate drr --slots 0", "1 to 65535"),
+            ("local:null --arbitrate drr --slots 4x", "is no number"),
+            ("local:null --arbitrate drr --slots nowhere.toml", "nowhere.toml"),
             ("local:null --class gold", "urgent, high, medium or low"),
             ("local:null --job qd", "--job \"qd\": \"qd\" is not key=value"),
             ("local:null --time 1s --job start=2s", "starts at 2s, but the run lasts 1s"),

@@ -62,7 +62,9 @@ pub struct FrontClient(u32);
 enum Slot {
     Free,
     Waiting,
-    /// Granted and not done, with its bytes.
+    /// Granted and not taken.
+    Granted,
+    /// Taken and not done, with its bytes.
     Out(u32),
 }
 
@@ -186,7 +188,11 @@ impl Front {
             self.returned(client);
         }
         self.grant();
-        out.extend(self.client_mut(client).granted.drain(..));
+        let c = self.client_mut(client);
+        for io in c.granted.drain(..) {
+            c.slots[io.slot as usize] = Slot::Out(io.bytes());
+            out.push(io);
+        }
     }
 
     /// A request that was taken is done: its slot is free. Call [`Front::take`] for what may follow it.
@@ -216,7 +222,7 @@ impl Front {
                 return;
             }
             let Some(io) = c.waiting.pop_front() else { return };
-            c.slots[io.slot as usize] = Slot::Out(len);
+            c.slots[io.slot as usize] = Slot::Granted;
             c.in_flight += 1;
             c.bytes += u64::from(len);
             c.granted.push_back(io);
@@ -294,11 +300,13 @@ impl Front {
                 !c.waiting.is_empty() && !c.away,
                 "who waits is in the arbiter"
             );
-            let out = |s: &Slot| if let Slot::Out(len) = s { Some(u64::from(*len)) } else { None };
-            let flights = c.slots.iter().filter_map(out);
-            assert_eq!(flights.clone().count() as u32, c.in_flight, "a flight has a slot");
-            assert_eq!(flights.sum::<u64>(), c.bytes, "flights have their bytes");
-            assert!(c.granted.iter().all(|io| out(&c.slots[io.slot as usize]).is_some()), "what is granted has a slot");
+            let taken = |s: &Slot| if let Slot::Out(len) = s { Some(*len) } else { None };
+            let granted = c.granted.iter().inspect(|io| {
+                assert_eq!(c.slots[io.slot as usize], Slot::Granted, "what is granted has a slot");
+            });
+            let flights: Vec<u32> = c.slots.iter().filter_map(taken).chain(granted.map(Io::bytes)).collect();
+            assert_eq!(flights.len() as u32, c.in_flight, "a flight has a slot");
+            assert_eq!(flights.into_iter().map(u64::from).sum::<u64>(), c.bytes, "flights have their bytes");
             let waiting = c.slots.iter().filter(|s| **s == Slot::Waiting).count();
             assert_eq!(waiting, c.waiting.len(), "what waits has a slot");
             if !c.away {

@@ -271,6 +271,73 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
+
+    /// Whatever clients do, in any order: what is submitted is taken once, in its order, within the bounds, and the invariants
+    /// hold after every step.
+    #[test]
+    fn anything_may_happen(slots in 1..=8u32, steps in proptest::collection::vec((0..8u8, 0..4usize, 0..8u32, 0..=64u32), 1..400)) {
+        let config = FrontConfig { slots, slot_bytes: 64 << 10, ..config(Mechanism::Drr, slots) };
+        let mut front = Front::new(config);
+        let tenants = [front.add_tenant(1), front.add_tenant(3)];
+        let mut clients: Vec<(FrontClient, Vec<u32>, Vec<u32>)> = Vec::new();
+        let (mut now, mut taken) = (Nanos(0), Vec::new());
+        for (step, i, slot, blocks) in steps {
+            let class = Class::WEIGHTED[i % 3];
+            let Some((client, waiting, out)) = clients.get_mut(i) else {
+                if clients.len() < 4 {
+                    clients.push((front.add_client(tenants[i % 2], class, 8), Vec::new(), Vec::new()));
+                }
+                continue;
+            };
+            match step {
+                0..=2 => {
+                    let used = waiting.contains(&slot) || out.contains(&slot);
+                    prop_assert_eq!(front.submit(*client, read(slot, blocks * 4096)).is_err(), used);
+                    if !used {
+                        waiting.push(slot);
+                    }
+                }
+                3 | 4 => {
+                    front.take(*client, &mut taken);
+                    for io in taken.drain(..) {
+                        prop_assert_eq!(waiting.remove(0), io.slot);
+                        out.push(io.slot);
+                    }
+                }
+                5 => {
+                    front.done(*client, slot);
+                    out.retain(|s| *s != slot);
+                }
+                6 => {
+                    now = now.saturating_add(PATIENCE);
+                    front.sweep(now);
+                }
+                _ if slot < 6 => front.set_class(*client, class),
+                _ => {
+                    front.remove_client(*client);
+                    clients.remove(i);
+                }
+            }
+            front.check();
+        }
+        // Everybody takes and ends what there is: nothing is left behind.
+        for _ in 0..100 {
+            for (client, waiting, out) in &mut clients {
+                front.take(*client, &mut taken);
+                for io in taken.drain(..) {
+                    prop_assert_eq!(waiting.remove(0), io.slot);
+                    out.push(io.slot);
+                }
+                out.drain(..).for_each(|slot| front.done(*client, slot));
+            }
+        }
+        prop_assert!(clients.iter().all(|(_, waiting, _)| waiting.is_empty()) && front.in_flight() == 0);
+        front.check();
+    }
+}
+
 #[test]
 fn weights_are_those_that_were_given() {
     let weights = Weights { high: 10, medium: 3, low: 1 };
