@@ -1,4 +1,4 @@
-//! Tenants that do what they like, and what it costs the others: their shares, their rates and their longest latency.
+//! Tenants that do what they like, and what it costs the others: their shares, and the rates and p99 that the plan promised them.
 //!
 //! A drive of 16 slots and 80 µs a command, shared by deficit round robin: gold (high) and silver (medium) keep 128 reads of
 //! 4 KiB waiting; bronze (low) misbehaves, in one way at a time and then in all ways at once, as one tenant and as many.
@@ -9,16 +9,17 @@ mod common;
 
 use common::config;
 use std::collections::BTreeMap;
+use weir_arbiter::Mechanism;
 use weir_controller::model::{Fabric, Ring, World, admin, io};
 use weir_controller::{Attach, Config, Effect, Effects, Event, Model, Op, Owner, Request, SqHandle, Tag, TenantConfig};
+use weir_plan::{Demand, Drive, Setting, Tenant, forecast};
 use weir_spec::nvme::register::ams;
 use weir_spec::nvme::{AdminOpcode, Status};
 use weir_units::{Class, Nanos};
+use weir_workload::Job;
 
 const SLOTS: u32 = 16;
 const LATENCY: Nanos = Nanos::from_micros(80);
-/// Commands a second that the drive can do.
-const RATE: f64 = SLOTS as f64 / 80e-6;
 /// What gold and silver keep waiting.
 const DEPTH: u32 = 128;
 const SIZE: u32 = 4096;
@@ -50,7 +51,8 @@ struct Client {
     sent: Vec<(Nanos, u32)>,
     done: u64,
     cost: u64,
-    worst: Nanos,
+    /// Of those that were done.
+    latencies: Vec<u64>,
 }
 
 /// What somebody does beside sending requests.
@@ -117,7 +119,16 @@ impl Scene {
         }
         let sent = vec![(Nanos(0), 0); (queues * depth) as usize];
         self.places.insert(owner.0, self.clients.len());
-        self.clients.push(Client { owner, queues: handles, depth, asks, sent, done: 0, cost: 0, worst: Nanos(0) });
+        self.clients.push(Client {
+            owner,
+            queues: handles,
+            depth,
+            asks,
+            sent,
+            done: 0,
+            cost: 0,
+            latencies: Vec::new(),
+        });
     }
 
     fn below(&mut self, n: u64) -> u64 {
@@ -180,7 +191,7 @@ impl Scene {
             let (sent, cost) = client.sent[tag.0 as usize];
             client.done += 1;
             client.cost += u64::from(cost);
-            client.worst = client.worst.max(now.saturating_sub(sent));
+            client.latencies.push(now.saturating_sub(sent).get());
             self.submit(place, tag.0);
         }
     }
@@ -260,7 +271,8 @@ impl Scene {
         }
         self.run_until(Nanos(TIME.0 / 10));
         for client in &mut self.clients {
-            (client.done, client.cost, client.worst) = (0, 0, Nanos(0));
+            (client.done, client.cost) = (0, 0);
+            client.latencies.clear();
         }
         self.run_until(Nanos(TIME.0 / 10 + TIME.0));
         let others = self.clients[2..].iter().map(|c| c.cost).sum();
@@ -268,47 +280,70 @@ impl Scene {
     }
 }
 
-const QUANTA: [f64; 3] = [131_072.0, 65_536.0, 32_768.0];
-
-/// Gold and silver keep 4/7 and 2/7 of the drive, bytes by bytes and command by command, and the latency that the fluid model
-/// has for their depth at that rate; a gold tenant with four requests waits for a round of the others at the most.
-fn kept(what: &str, bronzes: u16, rogue: fn(&mut Scene)) {
-    let mut scene = Scene::new(bronzes, DEPTH);
-    rogue(&mut scene);
-    let got = scene.measure();
-    let seconds = TIME.as_secs_f64();
-    let all = got.iter().sum::<u64>() as f64;
-    for (i, share) in [4.0 / 7.0, 2.0 / 7.0].into_iter().enumerate() {
-        let (part, rate) = (got[i] as f64 / all, scene.clients[i].done as f64 / seconds);
-        let worst = scene.clients[i].worst.as_secs_f64();
-        let fluid = f64::from(DEPTH) / (share * RATE);
-        println!(
-            "{what:<28} {} {part:.4} of the bytes (of {share:.4}), {:.3} of its rate, longest {:.2} ms of {:.2} ms",
-            ["gold  ", "silver"][i],
-            rate / (share * RATE),
-            worst * 1e3,
-            fluid * 1e3
-        );
-        // Where the others leave something, it is theirs as well.
-        assert!(part > share * 0.97, "{what}: {part:.4} of the bytes instead of {share:.4}");
-        assert!(rate > share * RATE * 0.97, "{what}: {rate:.0} a second instead of {:.0}", share * RATE);
-        assert!(
-            worst < fluid * 1.03 + LATENCY.as_secs_f64(),
-            "{what}: a request took {worst} s, the plan says {fluid} s"
-        );
+impl Client {
+    /// 99th percentile and longest latency, in nanoseconds.
+    fn latency(&mut self) -> [f64; 2] {
+        self.latencies.sort_unstable();
+        let at = |part: usize| self.latencies[(self.latencies.len() - 1) * part / 100] as f64;
+        [at(99), at(100)]
     }
-    let ratio = got[0] as f64 / got[1] as f64;
-    assert!((1.94..2.06).contains(&ratio), "{what}: gold to silver {ratio:.3}");
-    scene.world.drive.check();
+}
 
-    let mut scene = Scene::new(bronzes, 4);
-    rogue(&mut scene);
-    scene.measure();
-    // Its own service, one that must end for its bytes to fit, and a round of the others, 4 KiB a command at the least.
-    let round = (QUANTA[1] + QUANTA[2]) / 4096.0 / RATE;
-    let (worst, bound) = (scene.clients[0].worst.as_secs_f64(), 2.0 * LATENCY.as_secs_f64() + round);
-    println!("{what:<28} four requests of gold: longest {:.1} us of {:.1} us", worst * 1e6, bound * 1e6);
-    assert!(worst <= bound, "{what}: one of four requests took {worst} s, the bound is {bound} s");
+/// What the plan promises gold and silver beside a bronze that asks without end: commands a second, and p99 and longest latency
+/// in nanoseconds.
+fn promised(gold: u32) -> [(f64, [f64; 2]); 2] {
+    let tenant = |text: &str| {
+        let job = Job::parse(text, &Job::default()).expect("a job");
+        Tenant::new(&job.name, job.class.expect("a class"), Demand::of(&job))
+    };
+    let tenants = [
+        tenant(&format!("name=gold,class=high,qd={gold}")),
+        tenant(&format!("name=silver,class=medium,qd={DEPTH}")),
+        tenant("name=bronze,class=low,qd=4096"),
+    ];
+    let drive = Drive::fixed(LATENCY, SLOTS, 4 << 20);
+    let forecast = forecast(&drive, &Setting::new(Mechanism::Drr), &tenants);
+    [0, 1].map(|i| {
+        let expected = &forecast.tenants[i];
+        let latency = expected.latency.as_ref().expect("a closed loop has a latency");
+        (expected.iops, [latency.p99 as f64, latency.max as f64])
+    })
+}
+
+/// Gold and silver keep 4/7 and 2/7 of the drive, bytes by bytes, and the rate and the p99 that the plan has for them; so does a gold
+/// tenant with four requests.
+fn kept(what: &str, bronzes: u16, rogue: fn(&mut Scene)) {
+    for gold in [DEPTH, 4] {
+        let mut scene = Scene::new(bronzes, gold);
+        rogue(&mut scene);
+        let got = scene.measure();
+        let all = got.iter().sum::<u64>() as f64;
+        for (i, (planned, [p99, max])) in promised(gold).into_iter().enumerate() {
+            let client = &mut scene.clients[i];
+            let (part, rate) = (got[i] as f64 / all, client.done as f64 / TIME.as_secs_f64());
+            let [found, worst] = client.latency();
+            println!(
+                "{what:<28} {} at depth {:>3}: {part:.4} of the bytes, {:.3} of its rate, p99 {:.0} of {:.0} us, longest {:.0} of {:.0} us",
+                ["gold  ", "silver"][i],
+                [gold, DEPTH][i],
+                rate / planned,
+                found / 1e3,
+                p99 / 1e3,
+                worst / 1e3,
+                max / 1e3
+            );
+            if gold == DEPTH {
+                let share = [4.0 / 7.0, 2.0 / 7.0][i];
+                // Where the others leave something, it is theirs as well.
+                assert!(part > share * 0.97, "{what}: {part:.4} of the bytes instead of {share:.4}");
+            }
+            assert!(rate > planned * 0.97, "{what}: {rate:.0} a second instead of {planned:.0}");
+            assert!(found <= p99 * 1.03, "{what}: a p99 of {found} ns, the plan says {p99}");
+        }
+        let ratio = got[0] as f64 / got[1] as f64;
+        assert!(gold != DEPTH || (1.94..2.06).contains(&ratio), "{what}: gold to silver {ratio:.3}");
+        scene.world.drive.check();
+    }
 }
 
 fn storm(scene: &mut Scene, tenant: u16) {
