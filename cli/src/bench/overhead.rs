@@ -23,7 +23,8 @@ const PATIENCE: Nanos = Nanos::from_secs(30);
 /// A file system in memory.
 const SHARED_MEMORY: &str = "/dev/shm";
 
-/// Files, drives and rings, made when first asked for and removed with it.
+/// Files, drives and rings, made when first asked for. Files have no name once they are open, so nothing is left of them however
+/// this process ends.
 #[derive(Default)]
 pub struct Overheads {
     disk: Option<Spot>,
@@ -36,11 +37,9 @@ struct Spot {
     kernel: KernelFile,
     rng: Rng,
     told: String,
-    /// Removed last.
-    _file: Scratch,
 }
 
-/// A file that is removed.
+/// A file whose name is removed: who has opened it goes on.
 struct Scratch(PathBuf);
 
 impl Drop for Scratch {
@@ -113,7 +112,7 @@ impl Spot {
         };
         let path = folder.join(format!("weir-reproduce-{}-{place:?}.img", std::process::id()));
         let failed = |e: std::io::Error| format!("{}: {e}", path.display());
-        let file = Scratch(path.clone());
+        let _gone_when_open = Scratch(path.clone());
         filled(&path).map_err(failed)?;
         let kernel = KernelFile::open(&path, Access::MOST).map_err(failed)?;
         let media = match place {
@@ -126,7 +125,7 @@ impl Spot {
             Place::Disk => format!("The disk: {}, {direct}.", folder.display()),
             Place::Memory => format!("Linux's file in memory: {}, {direct}.", folder.display()),
         };
-        Ok(Spot { local, kernel, rng: Rng::new(1), told, _file: file })
+        Ok(Spot { local, kernel, rng: Rng::new(1), told })
     }
 
     /// One request: when it was begun, submitted, and when the look that found its completion began and ended. `patient`
@@ -257,9 +256,11 @@ mod tests {
         let used = all.usage(access, Nanos::from_millis(50)).unwrap();
         assert!(used.ios > 100 && used.time >= Nanos::from_millis(50), "{used:?}");
         assert_eq!(all.about().len(), 2);
-        let files = [&all.disk, &all.memory].map(|spot| spot.as_ref().unwrap()._file.0.clone());
-        assert!(files.iter().all(|f| f.exists()));
-        drop(all);
-        assert!(files.iter().all(|f| !f.exists()));
+        let mine = format!("weir-reproduce-{}-", std::process::id());
+        for folder in [std::env::temp_dir(), SHARED_MEMORY.into()] {
+            let names = fs::read_dir(&folder).into_iter().flatten().flatten().map(|f| f.file_name());
+            let left: Vec<_> = names.filter(|n| n.to_string_lossy().starts_with(&mine)).collect();
+            assert!(left.is_empty(), "{left:?} in {}", folder.display());
+        }
     }
 }

@@ -6,6 +6,8 @@
 //!           └─ File              a file or a block device, direct I/O over the       answers later: start(…),
 //!                                reactor                                             ready(FileDone) -> Finished
 //! ```
+//! [`KernelFile`] is no medium: Linux's own ways to a file, for comparison.
+//!
 //! A store hands out slices of itself, so that bytes are copied once, between it and the client's memory. A file is given
 //! buffers and gives them back.
 //!
