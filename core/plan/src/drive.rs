@@ -24,10 +24,19 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// p such that γ = p/a · n/(n + p − 1) at the depth n of the measurement; γ·a where n is not known.
+    /// p such that γ = p/a · n/(n + p − 1) at the depth n of the measurement; very large where γ is n/a, which is a drive on which
+    /// commands do not disturb one another; γ·a where n is not known.
     fn parts(&self) -> f64 {
         let busy = self.iops * self.idle.mean * 1e-9;
-        if self.depth > busy + 1.0 { (busy * (self.depth - 1.0) / (self.depth - busy)).max(1.0) } else { busy.max(1.0) }
+        if self.depth <= 0.0 {
+            return busy.max(1.0);
+        }
+        (busy * (self.depth - 1.0) / (self.depth - busy).max(self.depth * 1e-6)).max(1.0)
+    }
+
+    /// Commands in flight beyond which there is no more throughput; without bound where it was not measured.
+    fn knee(&self) -> f64 {
+        if self.depth > 0.0 { self.depth.max(1.0) } else { f64::INFINITY }
     }
 }
 
@@ -196,6 +205,14 @@ impl Drive {
         (self.service(demand) / busy).max(1.0)
     }
 
+    /// Commands in flight beyond which the drive has no more throughput for a demand: where γ was measured, the smallest depth of
+    /// the sizes around the demand's.
+    pub(crate) fn knee(&self, demand: &Demand) -> f64 {
+        let Timing::Measured(points) = &self.timing else { return f64::INFINITY };
+        let at = |size: f64| between_mixes(points, reads(demand), |points| between_sizes(points, size, Measured::knee));
+        demand.parts().map(|(size, _)| at(size)).fold(f64::INFINITY, f64::min)
+    }
+
     pub(crate) const fn is_fixed(&self) -> bool {
         matches!(self.timing, Timing::Fixed(_))
     }
@@ -224,7 +241,7 @@ fn between_mixes(points: &[Measured], read_percent: f64, at: impl Fn(&[Measured]
             let Some(low) = below else { return at(mix) };
             let from = f64::from(low[0].read_percent);
             let part = (read_percent - from) / (here - from);
-            return at(low) * (1.0 - part) + at(mix) * part;
+            return if part >= 1.0 { at(mix) } else { at(low) * (1.0 - part) + at(mix) * part };
         }
         below = Some(mix);
     }
@@ -240,7 +257,7 @@ fn between_sizes(points: &[Measured], size: f64, of: impl Fn(&Measured) -> f64) 
         Some(i) => {
             let (low, high) = (&points[i - 1], &points[i]);
             let part = (size - f64::from(low.size)) / f64::from(high.size - low.size);
-            of(low) * (1.0 - part) + of(high) * part
+            if part >= 1.0 { of(high) } else { of(low) * (1.0 - part) + of(high) * part }
         }
     }
 }

@@ -6,21 +6,20 @@
 //! gets what he asks for.
 //!
 //! **The drive's side.** A command that is carried out beside `n` others takes l(n) = a·(1 + (n−1)/p), the mean of a drive of p
-//! parts that commands hit at random (for a fixed latency p is infinite and l = a). By Little's law the commands in flight are
+//! parts that commands hit at random (for a fixed latency p is infinite and l = a; beyond the depth at which
+//! γ was measured it grows with n alone). By Little's law the commands in flight are
 //! Σ xᵢ·lᵢ(n) = n. The drive is full when n is what slots and bytes in flight admit (where sizes differ, `windows.rs` counts it).
 //!
 //! **A closed loop** of depth q has q/l(n) at the most, and where it has to wait for its turn q a round, or less: who comes back
 //! after its turn has ended waits for the next.
 
 use crate::drive::Drive;
-use crate::latency::Wait;
 use crate::tenant::{Setting, Tenant};
 use crate::windows::{self, Question, Windows};
 use alloc::vec::Vec;
 use weir_arbiter::{CHILD_QUANTUM, Mechanism};
 use weir_controller::Cost;
 use weir_units::Class;
-use weir_workload::Arrival;
 use weir_workload::math::exp;
 
 /// Who gets how much.
@@ -75,6 +74,8 @@ pub(crate) struct Asker {
     pub service: f64,
     /// p; infinite for a fixed latency.
     pub parts: f64,
+    /// Commands in flight beyond which the drive only queues.
+    pub knee: f64,
 }
 
 impl Asker {
@@ -111,16 +112,19 @@ impl Asker {
             floor: tenant.floor.floor(size),
             service: drive.service(demand),
             parts: drive.parts(demand),
+            knee: drive.knee(demand),
         }
     }
 
     /// l(n): seconds in the drive beside n commands in flight.
-    fn time(&self, n: f64) -> f64 {
-        self.service * (1.0 + (n - 1.0).max(0.0) / self.parts)
+    pub fn time(&self, n: f64) -> f64 {
+        let beside = n.min(self.knee);
+        let queued = if n > beside { n / beside } else { 1.0 };
+        self.service * (1.0 + (beside - 1.0).max(0.0) / self.parts) * queued
     }
 
     /// Whether its requests come in a closed loop.
-    fn is_closed(&self) -> bool {
+    pub fn is_closed(&self) -> bool {
         self.offered.is_infinite()
     }
 
@@ -138,12 +142,13 @@ fn data_cost(tenant: &Tenant, moving: f64) -> f64 {
 }
 
 pub(crate) struct Fluid<'a> {
-    drive: &'a Drive,
-    setting: &'a Setting,
-    tenants: &'a [Tenant],
-    askers: Vec<Asker>,
-    credits: [f64; 3],
-    places: f64,
+    pub drive: &'a Drive,
+    pub setting: &'a Setting,
+    pub tenants: &'a [Tenant],
+    pub askers: Vec<Asker>,
+    pub credits: [f64; 3],
+    /// Commands in flight at the most.
+    pub places: f64,
 }
 
 impl<'a> Fluid<'a> {
@@ -189,7 +194,7 @@ impl<'a> Fluid<'a> {
     }
 
     /// Mean seconds that a command takes in the drive.
-    fn window(&self, flow: &Flow) -> f64 {
+    pub fn window(&self, flow: &Flow) -> f64 {
         self.held(&flow.rates, flow.in_flight) / flow.rates.iter().sum::<f64>()
     }
 
@@ -223,7 +228,7 @@ impl<'a> Fluid<'a> {
     }
 
     /// The commands in flight at these rates, if each took as long as beside `n`.
-    fn held(&self, rates: &[f64], n: f64) -> f64 {
+    pub fn held(&self, rates: &[f64], n: f64) -> f64 {
         self.askers.iter().zip(rates).map(|(a, rate)| rate * a.time(n)).sum()
     }
 
@@ -321,86 +326,6 @@ impl<'a> Fluid<'a> {
         }
     }
 
-    /// How long each tenant's commands wait for a slot, where the drive's commands do not begin and end together.
-    pub fn waits(&self, flow: &Flow) -> Vec<Wait> {
-        if flow.is_full() { self.turn_waits(flow) } else { self.slot_waits(flow) }
-    }
-
-    /// On a drive that is not full: closed loops hold their slots, and what open loops send finds one of the others free or
-    /// waits, as in a queue of several servers (Erlang's C). Regular arrivals and service times wait less, by half the sum of
-    /// the squared coefficients of variation (Allen and Cunneen). Who asks for much of what is guaranteed to him waits longer.
-    fn slot_waits(&self, flow: &Flow) -> Vec<Wait> {
-        let held = |a: &Asker, rate: &f64| rate * a.time(flow.in_flight);
-        let pairs = || self.askers.iter().zip(&flow.rates);
-        let closed: f64 = pairs().filter(|(a, _)| a.is_closed()).map(|(a, rate)| held(a, rate)).sum();
-        let open: f64 = pairs().filter(|(a, _)| !a.is_closed()).map(|(a, rate)| held(a, rate)).sum();
-        let none = alloc::vec![Wait::default(); self.askers.len()];
-        let servers = (self.places - closed).max(1.0);
-        if open <= 0.0 || open >= servers {
-            return none;
-        }
-        let often = erlang_c(servers as u32, open);
-        let random: f64 = self
-            .askers
-            .iter()
-            .zip(self.tenants)
-            .zip(&flow.rates)
-            .filter(|((a, t), _)| !a.is_closed() && t.demand.arrival != Arrival::Fixed)
-            .map(|((a, _), rate)| held(a, rate))
-            .sum();
-        // Times inside a measured drive vary about as much as their mean.
-        let varies = if self.drive.is_fixed() { 0.0 } else { 1.0 };
-        let spread = 0.5 * (random / open + varies);
-        let service = self.window(flow);
-        let behind = service / (servers - open) * spread;
-        let demand: Vec<f64> =
-            self.askers.iter().zip(&flow.rates).map(|(a, rate)| self.part_of_share(a, *rate)).collect();
-        let mean_demand =
-            demand.iter().zip(&flow.rates).map(|(d, rate)| d * rate).sum::<f64>() / flow.rates.iter().sum::<f64>();
-        let wait = |part: &f64| {
-            let behind = behind * 1e9 * (part / mean_demand.max(f64::MIN_POSITIVE));
-            Wait { mean: often * behind, turn: 0.0, behind: (often, behind) }
-        };
-        demand.iter().map(wait).collect()
-    }
-
-    /// The part of what it has for certain that a tenant asks for, roughly: by its class's credit, and its part in it.
-    fn part_of_share(&self, asker: &Asker, rate: f64) -> f64 {
-        if matches!(self.setting.arbiter.mechanism, Mechanism::Rr | Mechanism::None) {
-            return 1.0;
-        }
-        let Some(class) = (asker.class as usize).checked_sub(1) else { return 0.1 };
-        let siblings = self.askers.iter().filter(|a| a.class == asker.class).map(|a| a.turn * a.unit).sum::<f64>();
-        let share = self.credits[class] * asker.turn * asker.unit / siblings;
-        rate * asker.unit / share
-    }
-
-    /// On a full drive who asks for less than his share waits for his turn, any part of the round in which the others are served,
-    /// and behind what his own queue holds: arrivals of a round over what he may be served in one.
-    fn turn_waits(&self, flow: &Flow) -> Vec<Wait> {
-        let slot = self.window(flow) / self.places;
-        let held: f64 = self.held(&flow.rates, flow.in_flight);
-        let wait = |(asker, rate): (&Asker, &f64)| {
-            if asker.class == Class::Urgent {
-                return Wait { mean: slot * 0.5e9, turn: slot * 1e9, behind: (0.0, 0.0) };
-            }
-            let own: f64 = self
-                .askers
-                .iter()
-                .zip(&flow.rates)
-                .filter(|(a, _)| a.class == asker.class)
-                .map(|(a, r)| r * a.time(flow.in_flight))
-                .sum();
-            let turn = (1.0 - own / held).max(0.0) / flow.rounds + slot;
-            let part = (rate * asker.unit
-                / (self.part_of_share(asker, *rate).recip() * rate * asker.unit * flow.rounds))
-                .min(0.99);
-            let behind = part * part / (2.0 * (1.0 - part)) / flow.rounds / (1.0 + rate / flow.rounds);
-            Wait { mean: (turn / 2.0 + behind) * 1e9, turn: turn * 1e9, behind: (part, behind / part.max(1e-9) * 1e9) }
-        };
-        self.askers.iter().zip(&flow.rates).map(wait).collect()
-    }
-
     /// Commands of a round that a tenant is there to be served with: its depth, and what is back before the turn has ended.
     fn turns(&self, asker: &Asker, credit: f64) -> f64 {
         let (depth, places) = (asker.depth, self.places);
@@ -412,13 +337,6 @@ impl<'a> Fluid<'a> {
         let spends = (credit / asker.unit).min(own);
         depth * (1.0 + spends / places)
     }
-}
-
-/// Erlang's C: the part of the arrivals that wait where `load` of so many servers are busy on average; below 1 a server.
-fn erlang_c(servers: u32, load: f64) -> f64 {
-    let blocked = (1..=servers).fold(1.0, |b, k| load * b / (f64::from(k) + load * b));
-    let busy = load / f64::from(servers);
-    if busy >= 1.0 { 1.0 } else { blocked / (1.0 - busy * (1.0 - blocked)) }
 }
 
 /// The zero of a function that falls from `low` to `high`.

@@ -3,9 +3,10 @@
 use crate::drive::{Drive, reads};
 use crate::fluid::{Flow, Fluid, shares};
 use crate::tenant::{Setting, Tenant};
+use crate::wait::Wait;
 use alloc::vec::Vec;
 use weir_units::Class;
-use weir_workload::math::{ln, sqrt};
+use weir_workload::math::sqrt;
 use weir_workload::{Histogram, Latency};
 
 /// What one tenant is to expect.
@@ -123,26 +124,7 @@ fn inside(drive: &Drive, tenant: &Tenant, mean: f64) -> Latency {
     Latency { mean, p50: scale(all.p50), p99: scale(all.p99), p999: scale(all.p999), max: scale(all.max) }
 }
 
-/// How long commands wait before the drive takes them, in nanoseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Wait {
-    /// Of all commands, whatever the reason.
-    pub mean: f64,
-    /// Longest time until the tenant has its turn, of which a command waits any part.
-    pub turn: f64,
-    /// The part of the commands that wait behind others, and how long these do on average; exponentially distributed.
-    pub behind: (f64, f64),
-}
-
 impl Wait {
-    /// That only `1 − part` of the commands exceed.
-    fn percentile(&self, part: f64) -> f64 {
-        let (often, mean) = self.behind;
-        let behind = if often > 1.0 - part { mean * ln(often / (1.0 - part)) } else { 0.0 };
-        let rest = self.mean - self.turn / 2.0 - often * mean;
-        (rest + self.turn * part + behind).max(0.0)
-    }
-
     /// And then in the drive.
     fn before(&self, inside: &Latency) -> Latency {
         let mean = self.mean + inside.mean;

@@ -28,6 +28,7 @@ pub mod planner;
 mod tenant;
 #[cfg(test)]
 mod tests;
+mod wait;
 mod windows;
 
 pub use drive::{Drive, DriveError, Measured};

@@ -86,3 +86,52 @@ fn bytes_are_shared_whatever_the_sizes() {
     let flow = shares(&drive(), &Setting::new(Mechanism::Wrr), &jobs);
     near(flow.rates[0] / flow.rates[1], 4.0, 1e-6);
 }
+
+fn measured(size: u32, read_percent: u8, iops: f64, idle_us: u64, depth: f64) -> crate::Measured {
+    let ns = idle_us * 1000;
+    let idle = weir_workload::Latency { mean: ns as f64, p50: ns, p99: ns, p999: ns, max: ns };
+    crate::Measured { size, read_percent, iops, idle, depth, ..Default::default() }
+}
+
+#[test]
+fn a_measured_fixed_latency_is_a_fixed_latency() {
+    let points = [(4096, 640e3), (65536, 640e3)].map(|(size, iops)| measured(size, 100, iops, 100, 64.0));
+    let jobs = tenants(&["name=h,class=high,bs=4KiB,qd=256", "name=l,class=low,bs=32KiB,qd=256"]);
+    let setting = Setting::new(Mechanism::Wrr);
+    let fixed = shares(&drive(), &setting, &jobs);
+    for slots in [64, 128] {
+        // More slots in front of it do not make it faster.
+        let drive = Drive::measured(points.to_vec(), slots, 64 << 20).expect("a drive");
+        let flow = shares(&drive, &setting, &jobs);
+        near(flow.rates[0], fixed.rates[0], 1e-3);
+        near(flow.rates[1], fixed.rates[1], 1e-3);
+    }
+}
+
+#[test]
+fn measured_points_are_met_and_joined() {
+    let points = alloc::vec![
+        measured(4096, 100, 400e3, 80, 64.0),
+        measured(65536, 100, 40e3, 140, 64.0),
+        measured(4096, 0, 100e3, 20, 64.0),
+        measured(65536, 0, 20e3, 60, 64.0),
+    ];
+    let drive = Drive::measured(points, 64, 64 << 20).expect("a drive");
+    near(drive.seconds_per_command(4096.0, 100.0), 1.0 / 400e3, 1e-9);
+    near(drive.seconds_per_command(131_072.0, 0.0), 2.0 / 20e3, 1e-9);
+    near(drive.seconds_per_command(4096.0, 50.0), (1.0 / 400e3 + 1.0 / 100e3) / 2.0, 1e-9);
+    assert_eq!(drive.idle(4096.0, 100.0).p99, 80_000);
+    let one = tenants(&["name=r,class=high,qd=256"]);
+    near(shares(&drive, &Setting::new(Mechanism::Wrr), &one).rates[0], 400e3, 0.01);
+    let one = tenants(&["name=r,class=high,qd=1"]);
+    near(shares(&drive, &Setting::new(Mechanism::Wrr), &one).rates[0], 1e6 / 80.0, 1e-6);
+}
+
+#[test]
+fn points_that_make_no_drive_are_refused() {
+    let good = measured(4096, 100, 1e5, 80, 8.0);
+    let refused = |points: &[crate::Measured]| Drive::measured(points.to_vec(), 64, 1 << 20).unwrap_err();
+    assert_eq!(refused(&[]), crate::DriveError::Empty);
+    assert_eq!(refused(&[good, crate::Measured { iops: 0.0, ..good }]), crate::DriveError::Bad(1));
+    assert_eq!(refused(&[good, good]), crate::DriveError::Twice(1));
+}

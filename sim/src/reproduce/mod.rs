@@ -8,6 +8,7 @@
 //! a relation that the text states (an order, a bound, a trend). Points of plots that survive as captions only are not
 //! guessed.
 
+mod accuracy;
 mod closed;
 mod datasheets;
 mod fig2;
@@ -75,11 +76,13 @@ pub enum ClockKind {
     Real,
     /// Virtual, or this machine's where that is asked for.
     Either,
+    /// The model of throughput and latency against the simulation.
+    QosAccuracy,
 }
 
 impl Subject {
     /// All of them.
-    pub const ALL: [Subject; 14] = [
+    pub const ALL: [Subject; 15] = [
         Subject::FemuFig2a,
         Subject::FemuFig2b,
         Subject::FemuFig3,
@@ -94,6 +97,7 @@ impl Subject {
         Subject::QosFig6,
         Subject::QosFig7,
         Subject::QosFig8,
+        Subject::QosAccuracy,
     ];
 
     /// As the command line writes it.
@@ -113,6 +117,7 @@ impl Subject {
             Subject::QosFig6 => "qos-fig6",
             Subject::QosFig7 => "qos-fig7",
             Subject::QosFig8 => "qos-fig8",
+            Subject::QosAccuracy => "qos-accuracy",
         }
     }
 
@@ -133,6 +138,9 @@ impl Subject {
             Subject::QosFig6 => "speed of the emulation, WRR and DRR against a timer for each queue",
             Subject::QosFig7 => "equations 2 and 3 and the fluid model against measurement",
             Subject::QosFig8 => "five scenarios of two jobs under WRR, DRR and none",
+            Subject::QosAccuracy => {
+                "what the planner's model says against the simulation, and where equations 2 and 3 hold"
+            }
         }
     }
 
@@ -166,6 +174,7 @@ impl Subject {
             Subject::QosFig6 => qos::fig6(live),
             Subject::QosFig7 => qos::fig7(live),
             Subject::QosFig8 => qos::fig8(live),
+            Subject::QosAccuracy => accuracy::figure(),
         }
     }
 }

@@ -276,3 +276,16 @@ fn the_report_is_one_well_formed_page() {
         assert!(!page.contains("http"), "nothing is loaded");
     }
 }
+
+#[test]
+fn qos_accuracy() {
+    let extent = accuracy::Extent { cases: [6, 3, 4], commands: (20_000.0, 900_000.0) };
+    let figure = accuracy::figure_of(extent).unwrap();
+    let bad: Vec<String> = figure.rows.iter().filter(|r| !r.ok()).map(|r| format!("{}: {}", r.label, r.ours)).collect();
+    assert!(bad.is_empty(), "{bad:#?}");
+    let first = ours(&figure, "equation 2, drr, ρ = λ/γ: worst");
+    assert!((13.0..15.0).contains(&first), "14 % by the first reading, not {first}");
+    assert!(ours(&figure, "equation 2, drr, ρ of its own share: worst") < 2.0);
+    assert!(ours(&figure, "equation 2, medium and low below their shares: worst") > 5.0);
+    assert_eq!(figure.charts[1].curves[0].points.len(), 11);
+}
