@@ -14,7 +14,7 @@
 //! after its turn has ended waits for the next.
 
 use crate::drive::Drive;
-use crate::tenant::{Setting, Tenant};
+use crate::tenant::{Setting, Tenant, ceiling, floor};
 use crate::windows::{self, Question, Windows};
 use alloc::vec::Vec;
 use weir_arbiter::{CHILD_QUANTUM, Mechanism};
@@ -102,14 +102,14 @@ impl Asker {
             Mechanism::Drr | Mechanism::None => 1.0,
         };
         let size = demand.size();
-        let offered = demand.offered().min(tenant.ceiling.ceiling(size));
+        let offered = demand.offered().min(ceiling(&tenant.ceiling, size));
         Asker {
             class: tenant.class,
             unit,
             turn,
             depth: demand.outstanding(),
             offered,
-            floor: tenant.floor.floor(size),
+            floor: floor(&tenant.floor, size),
             service: drive.service(demand),
             parts: drive.parts(demand),
             knee: drive.knee(demand),
@@ -268,18 +268,25 @@ impl<'a> Fluid<'a> {
                     *rate = a.alone(self.places).min(a.depth * rounds);
                 }
             }
-            Mechanism::Rr => self.fill(&mut rates, |_| true, (f64::INFINITY, rounds)),
+            Mechanism::Rr => self.fill(&mut rates, |a| !self.is_promised(a), (f64::INFINITY, rounds)),
             Mechanism::Wrr | Mechanism::Drr => {
                 self.urgent(&mut rates);
                 for (class, credit) in Class::WEIGHTED.into_iter().zip(self.credits) {
-                    self.fill(&mut rates, |a| a.class == class, (credit, rounds));
+                    self.fill(&mut rates, |a| a.class == class && !self.is_promised(a), (credit, rounds));
                 }
             }
         }
-        for (rate, a) in rates.iter_mut().zip(&self.askers) {
+        for (rate, a) in
+            rates.iter_mut().zip(&self.askers).filter(|_| self.setting.arbiter.mechanism != Mechanism::None)
+        {
             *rate = rate.max(a.floor.min(a.alone(self.places)));
         }
         rates
+    }
+
+    /// Whether a floor gives it all that it asks for. What comes by a floor is not charged to the class.
+    fn is_promised(&self, asker: &Asker) -> bool {
+        asker.floor >= asker.alone(self.places)
     }
 
     /// Urgent tenants take what they want, and share equally where that is more than there is.

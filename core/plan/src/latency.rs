@@ -85,19 +85,29 @@ fn latencies(
     tenants: &[Tenant],
     limited: &[bool],
 ) -> Vec<Option<Latency>> {
-    let bounded = |i: usize| tenants[i].demand.rate.is_none() || !limited[i];
+    // An open loop that offers more than its ceiling or its share lets through waits ever longer.
+    let bounded =
+        |i: usize| tenants[i].demand.rate.is_none() || tenants[i].demand.offered() <= flow.rates[i] * (1.0 + 1e-9);
+    // A closed loop at its ceiling waits for that.
+    let held =
+        |i: usize| tenants[i].demand.rate.is_none() && !limited[i] && model.offered(i) <= flow.rates[i] * (1.0 + 1e-9);
+    let little = |i: usize| tenants[i].demand.outstanding() / flow.rates[i].max(f64::MIN_POSITIVE) * 1e9;
     if flow.in_step && flow.is_full() {
         let (_, windows) = model.hand_out(flow, WINDOWS);
-        return (0..tenants.len()).map(|i| bounded(i).then(|| of(&windows.latency[i]))).collect();
+        let one = |i: usize| if held(i) { even(little(i)) } else { of(&windows.latency[i]) };
+        return (0..tenants.len()).map(|i| bounded(i).then(|| one(i))).collect();
     }
     let wait = model.waits(flow);
     let one = |i: usize| {
         let tenant = &tenants[i];
         let closed = tenant.demand.rate.is_none();
         let inside = inside(drive, tenant, flow.service[i] * 1e9);
+        if held(i) {
+            return even(little(i));
+        }
         if flow.is_full() && closed && limited[i] {
             // Little's law; a round more or less is what it varies by.
-            let mean = (tenant.demand.outstanding() / flow.rates[i].max(f64::MIN_POSITIVE)) * 1e9;
+            let mean = little(i);
             let queued = Wait { mean: (mean - inside.mean).max(0.0), turn: wait[i].turn, ..Wait::default() };
             return queued.before(&inside);
         }
@@ -145,6 +155,12 @@ impl Wait {
             max: one(0.99999, inside.max),
         }
     }
+}
+
+/// All the same, in nanoseconds.
+fn even(mean: f64) -> Latency {
+    let ns = mean as u64;
+    Latency { mean, p50: ns, p99: ns, p999: ns, max: ns }
 }
 
 fn of(h: &Histogram) -> Latency {

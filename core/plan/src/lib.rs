@@ -34,4 +34,4 @@ mod windows;
 pub use drive::{Drive, DriveError, Measured};
 pub use fluid::{Flow, shares};
 pub use latency::{Expected, Forecast, forecast};
-pub use tenant::{Demand, Limit, Setting, Tenant};
+pub use tenant::{Demand, Setting, Tenant};

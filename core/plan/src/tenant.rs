@@ -3,7 +3,7 @@
 use alloc::string::String;
 use weir_arbiter::{Burst, Mechanism, Settings};
 use weir_controller::Cost;
-use weir_units::Class;
+use weir_units::{Class, Rates};
 use weir_workload::{Arrival, Job, Mix, Pattern, Rate};
 
 /// What a command without data, and a small one, costs in bytes; as the controller has it.
@@ -43,30 +43,16 @@ impl Setting {
     }
 }
 
-/// A bound in commands, in bytes, or both; none where absent.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Limit {
-    /// Commands a second.
-    pub iops: Option<f64>,
-    /// Bytes a second.
-    pub bandwidth: Option<f64>,
+/// Commands a second at which a ceiling binds, for commands of so many bytes; infinite without one.
+pub(crate) fn ceiling(rates: &Rates, size: f64) -> f64 {
+    let bandwidth = rates.bandwidth.map_or(f64::INFINITY, |b| b.get() as f64 / size);
+    rates.iops.map_or(f64::INFINITY, |n| n as f64).min(bandwidth)
 }
 
-impl Limit {
-    /// No bound.
-    pub const NONE: Limit = Limit { iops: None, bandwidth: None };
-
-    /// Commands a second at which a ceiling binds, for commands of so many bytes; infinite without one.
-    pub(crate) fn ceiling(&self, size: f64) -> f64 {
-        let bandwidth = self.bandwidth.map_or(f64::INFINITY, |b| b / size);
-        self.iops.unwrap_or(f64::INFINITY).min(bandwidth)
-    }
-
-    /// Commands a second that a floor promises, for commands of so many bytes; 0 without one.
-    pub(crate) fn floor(&self, size: f64) -> f64 {
-        let bandwidth = self.bandwidth.map_or(0.0, |b| b / size);
-        self.iops.unwrap_or(0.0).max(bandwidth)
-    }
+/// Commands a second that a floor promises, for commands of so many bytes; 0 without one.
+pub(crate) fn floor(rates: &Rates, size: f64) -> f64 {
+    let bandwidth = rates.bandwidth.map_or(0.0, |b| b.get() as f64 / size);
+    rates.iops.map_or(0.0, |n| n as f64).max(bandwidth)
 }
 
 /// What a tenant asks for.
@@ -137,14 +123,21 @@ pub struct Tenant {
     /// What it asks for.
     pub demand: Demand,
     /// What it has whatever its class gets.
-    pub floor: Limit,
+    pub floor: Rates,
     /// What it never exceeds.
-    pub ceiling: Limit,
+    pub ceiling: Rates,
 }
 
 impl Tenant {
     /// Of weight 1, without floor and ceiling.
     pub fn new(name: &str, class: Class, demand: Demand) -> Tenant {
-        Tenant { name: String::from(name), class, weight: 1, demand, floor: Limit::NONE, ceiling: Limit::NONE }
+        Tenant {
+            name: String::from(name),
+            class,
+            weight: 1,
+            demand,
+            floor: Rates::default(),
+            ceiling: Rates::default(),
+        }
     }
 }

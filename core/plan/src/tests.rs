@@ -87,6 +87,25 @@ fn bytes_are_shared_whatever_the_sizes() {
     near(flow.rates[0] / flow.rates[1], 4.0, 1e-6);
 }
 
+#[test]
+fn floors_and_ceilings() {
+    let mut jobs = tenants(&["name=h,class=high,qd=256", "name=l,class=low,qd=256", "name=k,class=low,qd=256"]);
+    let setting = Setting::new(Mechanism::Wrr);
+    let rates = |jobs: &[Tenant]| shares(&drive(), &setting, jobs).rates;
+    near(rates(&jobs)[2], 64e3, 1e-6);
+    // Beside its share, not out of its class's.
+    jobs[2].floor.iops = Some(100_000);
+    let got = rates(&jobs);
+    near(got[2], 100e3, 1e-6);
+    near(got[0] / got[1], 8.0, 1e-6);
+    near(got.iter().sum(), 640e3, 1e-6);
+    // Of one that asks for less, only that much.
+    jobs[2].ceiling.bandwidth = Some(weir_units::Bytes(50_000 * 4096));
+    let got = rates(&jobs);
+    near(got[2], 50e3, 1e-6);
+    near(got[0] / got[1], 4.0, 1e-6);
+}
+
 fn measured(size: u32, read_percent: u8, iops: f64, idle_us: u64, depth: f64) -> crate::Measured {
     let ns = idle_us * 1000;
     let idle = weir_workload::Latency { mean: ns as f64, p50: ns, p99: ns, p999: ns, max: ns };

@@ -11,7 +11,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use weir_arbiter::{Arbiter, QueueKey, Settings};
 use weir_controller::Cost;
-use weir_units::Nanos;
+use weir_units::{Ceiling, Floor, Nanos};
 use weir_workload::{Arrival, Histogram, Mix, Pacer, Rate, Rng};
 
 /// Windows that are not counted: queues fill.
@@ -164,8 +164,8 @@ pub(crate) fn run(question: &Question<'_>) -> Windows {
         let (mut used, mut held) = (0, 0);
         while used < question.slots {
             let next = head.take().or_else(|| {
-                let line = by_key[arbiter.pick()?.index()];
-                Some(lines[line].take(line, question.setting.cost, &mut arbiter, &mut rng))
+                let line = by_key[arbiter.pick_at(Nanos(now))?.index()];
+                Some(lines[line].take((line, now), question.setting.cost, &mut arbiter, &mut rng))
             });
             let Some((line, size, since)) = next else { break };
             if held + size > question.bytes && used > 0 {
@@ -199,6 +199,10 @@ fn lines<'a>(question: &Question<'a>, arbiter: &mut Arbiter) -> Vec<Line<'a>> {
     for (at, tenant) in question.tenants.iter().enumerate() {
         let demand = &tenant.demand;
         let key = arbiter.add_tenant(tenant.weight);
+        if !tenant.floor.is_none() {
+            // A ceiling is in what it offers.
+            arbiter.set_limits(key, &Floor::new(tenant.floor), &Ceiling::default());
+        }
         let group = arbiter.add_group(key, Settings::default());
         let queues = demand.queues.max(1);
         let rate = (!question.greedy[at]).then(|| (question.offered[at] / f64::from(queues)) as u64);
@@ -251,12 +255,12 @@ impl Line<'_> {
     }
 
     /// Its head: place, size, when it was due.
-    fn take(&mut self, at: usize, cost: Cost, arbiter: &mut Arbiter, rng: &mut Rng) -> (usize, u64, u64) {
+    fn take(&mut self, (at, now): (usize, u64), cost: Cost, arbiter: &mut Arbiter, rng: &mut Rng) -> (usize, u64, u64) {
         let since = self.waiting.pop_front().unwrap_or_default();
         let size = self.sizes.draw(rng);
         let least = LEAST_COST as u32;
         let cost = if cost == Cost::Commands { least } else { size.max(least) };
-        arbiter.charge(self.key, cost, !self.waiting.is_empty());
+        arbiter.charge_at(Nanos(now), self.key, cost, size, !self.waiting.is_empty());
         (at, u64::from(size), since)
     }
 }

@@ -2,8 +2,8 @@
 
 use weir_arbiter::{Burst, Mechanism, Quanta, Settings, Weights};
 use weir_controller::Cost;
-use weir_plan::{Demand, Drive, Setting, Tenant, forecast};
-use weir_units::{Class, Nanos};
+use weir_plan::{Demand, Drive, Forecast, Setting, Tenant, forecast};
+use weir_units::{Class, Nanos, Rates};
 use weir_workload::{Arrival, Mix, Pattern, Rate, Rng};
 
 /// A drive of fixed latency, how it arbitrates, and who shares it.
@@ -30,6 +30,8 @@ pub enum Loads {
     Deep,
     /// Closed loops of 1 to 64 commands, of which some run out.
     Shallow,
+    /// As `Deep`, with floors above what the class would give, and ceilings.
+    Promised,
     /// Nothing but open loops, which leave some of the drive unused.
     Open,
 }
@@ -81,11 +83,14 @@ fn case(rng: &mut Rng, loads: Loads) -> Case {
             let part = one(rng, parts);
             let rate = certain.guaranteed * part;
             tenant.demand = open(&tenant.demand, rate, rng);
-            if rate < all / 50.0 {
+            if rate < all / 25.0 {
                 // So few that chance alone would move them by more than the model may be off.
                 tenant.demand.arrival = Arrival::Fixed;
             }
         }
+    }
+    if loads == Loads::Promised {
+        promise(&mut tenants, &certain, rng);
     }
     Case { latency, slots, slot_bytes, setting, tenants, seed: rng.next_u64() }
 }
@@ -128,4 +133,16 @@ fn open(demand: &Demand, rate: f64, rng: &mut Rng) -> Demand {
     let rate = Some(Rate::Iops(rate.max(1.0) as u64));
     let arrival = one(rng, &[Arrival::Fixed, Arrival::Poisson, Arrival::Poisson]);
     Demand { rate, depth: 1024, queues: 1, arrival, ..demand.clone() }
+}
+
+/// The last tenant gets a floor of up to three times what is guaranteed to it, at most a third of the drive; the first a ceiling.
+fn promise(tenants: &mut [Tenant], certain: &Forecast, rng: &mut Rng) {
+    let most = certain.flow.rates.iter().sum::<f64>() / 3.0;
+    let iops = |rate: f64| Rates { iops: Some((rate as u64).max(1)), bandwidth: None };
+    if let (Some(tenant), Some(certain)) = (tenants.last_mut(), certain.tenants.last()) {
+        tenant.floor = iops((certain.guaranteed * one(rng, &[0.5, 1.5, 2.0, 3.0])).min(most));
+    }
+    if let (Some(tenant), Some(certain)) = (tenants.first_mut(), certain.tenants.first()) {
+        tenant.ceiling = iops(certain.guaranteed * one(rng, &[0.3, 0.6, 0.9, 2.0]));
+    }
 }

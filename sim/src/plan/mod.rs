@@ -22,8 +22,8 @@ use rig::Rig;
 use weir_controller::{Cost, TenantConfig};
 use weir_node::config::{self, DeviceConfig, Mechanism};
 use weir_plan::planner::{self, Answer, Bound, Shares, TenantPlan, Unmet};
-use weir_plan::{Demand, Drive, Limit, Setting, Tenant};
-use weir_units::{Bytes, Nanos, Rates, Sla};
+use weir_plan::{Demand, Drive, Setting, Tenant};
+use weir_units::{Bytes, Nanos, Sla};
 use weir_workload::Job;
 
 /// A tenant of a plan.
@@ -40,13 +40,9 @@ pub struct Member {
 impl Member {
     /// As the planner has it.
     fn plan(&self) -> TenantPlan {
-        let limit = |rates: Rates| Limit {
-            iops: rates.iops.map(|n| n as f64),
-            bandwidth: rates.bandwidth.map(|bytes| bytes.get() as f64),
-        };
         let tenant = Tenant {
-            floor: limit(self.tenant.floor.rates),
-            ceiling: limit(self.tenant.ceiling.rates),
+            floor: self.tenant.floor.rates,
+            ceiling: self.tenant.ceiling.rates,
             ..Tenant::new(&self.tenant.name, self.tenant.class, self.demand.clone())
         };
         TenantPlan { tenant, sla: self.sla }

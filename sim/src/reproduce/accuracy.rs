@@ -18,7 +18,7 @@ pub(super) struct Extent {
     pub commands: (f64, f64),
 }
 
-const WHOLE: Extent = Extent { cases: [200, 100, 100], commands: (20_000.0, 1_500_000.0) };
+const WHOLE: Extent = Extent { cases: [200, 100, 100], commands: (60_000.0, 1_500_000.0) };
 const SEED: u64 = 1;
 
 pub(super) fn figure() -> Result<Figure, String> {
@@ -190,7 +190,6 @@ fn figure_7(setting: Setting, medium: Option<f64>, low: f64) -> Case {
 /// Equations 2 and 3 against the simulation, and by how much they are off where their assumptions do not hold.
 fn equations(rows: &mut Vec<Row>, (_, most): (f64, f64)) -> Result<(Vec<Curve>, String), String> {
     let mut curves: Vec<Curve> = ["simulated", "of its own share", "λ/γ"].map(curve_named).into();
-    let off = |model: f64, got: f64| ((model / got - 1.0) * 100.0).abs();
     for (mechanism, word) in [(Mechanism::Wrr, "wrr"), (Mechanism::Drr, "drr")] {
         let (setting, mut worst) = (Setting::new(mechanism), [0.0f64; 3]);
         let weights = setting.credits();
@@ -240,7 +239,12 @@ fn equations(rows: &mut Vec<Row>, (_, most): (f64, f64)) -> Result<(Vec<Curve>, 
         let text = "it does not hold by this reading of ρ: more than 10 % off";
         rows.push(Row::relation(format!("equation 2, {word}, ρ = λ/γ: worst"), worst[2], "%", worst[2] > 10.0, text));
     }
-    // Two classes below their shares: what they leave goes to the third alone, which equation 2 does not know.
+    let note = two_below(rows, most)?;
+    Ok((curves, note))
+}
+
+/// Two classes below their shares: what they leave goes to the third alone, which equation 2 does not know.
+fn two_below(rows: &mut Vec<Row>, most: f64) -> Result<String, String> {
     let setting = Setting::new(Mechanism::Wrr);
     let weights = setting.credits();
     let (mut equation, mut fluid) = (0.0f64, 0.0f64);
@@ -265,7 +269,12 @@ fn equations(rows: &mut Vec<Row>, (_, most): (f64, f64)) -> Result<(Vec<Curve>, 
         "Equation 2 is right where all are backlogged or one class asks for less than its share, and up to {equation:.1} % off where \
          two do: what they leave goes to the third alone."
     );
-    Ok((curves, note))
+    Ok(note)
+}
+
+/// In percent, without sign.
+fn off(model: f64, got: f64) -> f64 {
+    ((model / got - 1.0) * 100.0).abs()
 }
 
 fn curve_named(name: &str) -> Curve {

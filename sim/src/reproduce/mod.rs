@@ -65,6 +65,8 @@ pub enum Subject {
     QosFig7,
     /// Five scenarios under WRR, DRR and none.
     QosFig8,
+    /// The model of throughput and latency against the simulation.
+    QosAccuracy,
 }
 
 /// Which clock a reproduction runs by.
@@ -76,8 +78,6 @@ pub enum ClockKind {
     Real,
     /// Virtual, or this machine's where that is asked for.
     Either,
-    /// The model of throughput and latency against the simulation.
-    QosAccuracy,
 }
 
 impl Subject {

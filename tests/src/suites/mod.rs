@@ -16,6 +16,7 @@ mod hostile_vhost;
 mod libblkio;
 mod libweir;
 mod limits;
+mod model_live;
 mod power;
 mod realtime;
 mod reproduce;
@@ -49,6 +50,7 @@ pub fn all() -> Vec<Test> {
         shares::tests(),
         rogue::tests(),
         limits::tests(),
+        model_live::tests(),
         realtime::tests(),
         reproduce::tests(),
     ]
