@@ -378,6 +378,7 @@ impl Arbiter {
         if !core::mem::replace(held, false) {
             return;
         }
+        self.wake_tenant(tenant.0);
         if self.settings.mechanism == Mechanism::None {
             for q in self.queues_of_tenant(tenant.0) {
                 let state = &mut self.rings.nodes[q as usize].state;

@@ -42,7 +42,7 @@ impl Arbiter {
     }
 
     /// Looked at once too often costs nothing: who has no head is taken out when its time has come.
-    fn wake_tenant(&mut self, t: u32) {
+    pub(crate) fn wake_tenant(&mut self, t: u32) {
         let held = self.tenant(t).held;
         if let Some(limits) = self.limits.as_mut().filter(|_| !held) {
             limits.wake(t);
@@ -54,7 +54,6 @@ impl Arbiter {
         while let Some((_, t)) = self.limits().held.peek().filter(|(free, _)| *free <= now.0) {
             self.limits().held.remove(t);
             self.release(TenantKey(t));
-            self.wake_tenant(t);
         }
     }
 
