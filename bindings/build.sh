@@ -59,7 +59,7 @@ wrong_usage() {
 }
 
 # put FILE PLACE: as one step, so that who has the old one loaded keeps it.
-put() { cp "$1" "$2.new" && mv -f "$2.new" "$2" || stop "cannot write $2"; }
+put() { if ! { cp "$1" "$2.new" && mv -f "$2.new" "$2"; }; then stop "cannot write $2"; fi; }
 
 install_lib() {
   local prefix=$1 static=$2 version target private kinds=cdylib profile=${WEIR_PROFILE:-release}
@@ -101,13 +101,14 @@ compile_spdk() {
 # fio_tree DIR: is it a configured source tree of fio?
 fio_tree() {
   [ -n "$1" ] || wrong_usage fio-engine "--fio-source is missing: distributions ship no headers of fio; name the source tree of your fio"
-  [ -f "$1/ioengines.h" ] && [ -f "$1/fio.h" ] || stop "fio-engine: $1 is no source tree of fio: it has no fio.h and ioengines.h"
+  [ -f "$1/ioengines.h" ] || stop "fio-engine: $1 is no source tree of fio: it has no ioengines.h"
   [ -f "$1/config-host.h" ] || stop "fio-engine: $1 is not configured; run this, then start again:  (cd $1 && ./configure)"
 }
 
 compile_fio() {
   compiler
-  # fio's own headers are not written for our warnings.
+  # fio's own headers are not written for our warnings. $ORIGIN is the loader's.
+  # shellcheck disable=SC2016
   cc "${CFLAGS_OURS[@]}" -D_GNU_SOURCE -include "$source/config-host.h" -isystem "$source" -I"$1/include" \
     "$ROOT/bindings/fio/engine.c" -o "$1/lib/libweir-fio.so.new" -L"$1/lib" -lweir '-Wl,-rpath,$ORIGIN' ||
     stop "the engine does not compile against $source; the messages above say why"
