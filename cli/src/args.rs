@@ -77,6 +77,9 @@ pub struct Up {
     /// The configuration [default: built in; `weir config --default` prints it]
     #[arg(short, long, value_name = "FILE")]
     pub config: Option<PathBuf>,
+    /// Make promises to tenants that a calibrated drive cannot keep, and say which
+    #[arg(long)]
+    pub force: bool,
     /// Spin even without work, for the lowest latency
     #[arg(long)]
     pub poll: bool,
@@ -168,6 +171,9 @@ pub struct DeviceSet {
     /// The drive's new size, at most its max_capacity; hosts and guests are told
     #[arg(long, value_name = "SIZE")]
     pub capacity: Option<String>,
+    /// Do it even where promises to tenants cannot be kept then, and say which
+    #[arg(long)]
+    pub force: bool,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -260,6 +266,9 @@ pub struct TenantSet {
     /// Time for 999 of 1000 commands, or none
     #[arg(long, value_name = "TIME", value_parser = changed(parse::nanos))]
     pub sla_p999: Option<Change<Nanos>>,
+    /// Do it even where promises to tenants cannot be kept then, and say which
+    #[arg(long)]
+    pub force: bool,
 }
 
 /// A value, or `none`.

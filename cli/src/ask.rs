@@ -78,7 +78,9 @@ pub fn device(client: &Client, args: &args::Device, json: bool) -> Result<(), Fa
                 return output::json(&device);
             }
             let (size, shares) = (Bytes(device.capacity_bytes), arbitration(&device.arbitration));
-            output::text(&format!("{}: {size}, {shares}\n", device.name))
+            let tenants: Vec<TenantStatus> = if set.force { client.get("/v1/tenants")? } else { Vec::new() };
+            let said: String = tenants.iter().flat_map(|t| &t.admission).map(|line| format!("{line}\n")).collect();
+            output::text(&format!("{}: {size}, {shares}\n{said}", device.name))
         }
     }
 }
@@ -117,6 +119,7 @@ fn device_patch(set: &DeviceSet) -> Result<DevicePatch, String> {
         burst,
         quanta: three(set.quanta.as_deref(), "--quanta", quantum)?,
         capacity_bytes: capacity,
+        force: set.force,
     };
     patch.check().map_err(|e| format!("--{e}"))?;
     Ok(patch)
@@ -150,7 +153,9 @@ pub fn tenant(client: &Client, args: &args::Tenant, json: bool) -> Result<(), Fa
                 return output::json(&tenant);
             }
             let promises = promises::text(&tenant);
-            output::text(&format!("{}: class {}, weight {}{promises}\n", tenant.name, tenant.class, tenant.weight))
+            let said: String = tenant.admission.iter().map(|line| format!("{line}\n")).collect();
+            let shares = format!("class {}, weight {}", tenant.class, tenant.weight);
+            output::text(&format!("{}: {shares}{promises}\n{said}", tenant.name))
         }
     }
 }

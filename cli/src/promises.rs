@@ -34,6 +34,7 @@ pub fn patch(set: &TenantSet) -> TenantPatch {
         weight: set.weight,
         floor: some(floor),
         ceiling: some(ceiling),
+        force: set.force,
         sla: some(sla),
     }
 }

@@ -126,6 +126,7 @@ fn status() -> Status {
             hosts: vec!["nqn.h".into(), "*".into()],
             controllers: 1,
             queues: 4,
+            admission: Vec::new(),
             io,
         }],
         exports: vec![ExportStatus {

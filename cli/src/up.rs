@@ -53,6 +53,9 @@ fn override_by(config: &mut Config, args: &args::Up, api: Option<&str>) -> Resul
         let address = config::address(api, Path::new("")).map_err(|e| Failure::usage(format_args!("--api: {e}")))?;
         config.node.api = vec![address];
     }
+    if args.force {
+        config.node.admission = config::Admission::Warn;
+    }
     if args.poll {
         config.node.poll = true;
     }

@@ -60,6 +60,7 @@ impl Fake {
             hosts: vec!["*".into()],
             controllers: 0,
             queues: 0,
+            admission: Vec::new(),
             io: Counters::default(),
         }
     }

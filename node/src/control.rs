@@ -1,11 +1,13 @@
 //! The node as its API sees it: questions and changes become calls into the shards' mailboxes.
 
+mod admit;
+
 use crate::api::{
     AttainmentStatus, CeilingStatus, ClientStatus, CompletionError, Control, Counters, DevicePatch, DeviceStats,
     DeviceStatus, DoorStatus, ExportStatus, FloorStatus, PowerCutStatus, Promises, Refusal, ShardStatus, SlaStatus,
     State, Status, TenantPatch, TenantStatus,
 };
-use crate::config::{Address, Arbitration, Config, DoorConfig};
+use crate::config::{Address, Arbitration, Config, DoorConfig, TenantConfig};
 use crate::flash::FlashFigures;
 use crate::lateness::Summary;
 use crate::node::{Node, place};
@@ -27,6 +29,8 @@ pub struct NodeControl {
     on_shutdown: Box<dyn Fn() + Send + Sync>,
     /// As it is now, so that a change is made from the present state.
     arbitration: Mutex<Vec<Arbitration>>,
+    /// What admission says of the tenants since the last change.
+    said: Mutex<admit::Said>,
 }
 
 /// One drive at one moment.
@@ -76,6 +80,7 @@ impl NodeControl {
             draining: AtomicBool::new(false),
             on_shutdown,
             arbitration,
+            said: Mutex::new(admit::said(&config, &crate::admission::of_config(&config), &config.tenants)),
             config,
         }
     }
@@ -190,6 +195,7 @@ impl NodeControl {
             hosts: tenant.hosts.clone(),
             controllers: 0,
             queues: 0,
+            admission: self.said_of(index),
             io: Counters::default(),
         };
         if tenant.any_host {
@@ -333,23 +339,27 @@ impl Control for NodeControl {
     fn set_device(&self, name: &str, patch: &DevicePatch) -> Result<DeviceStatus, Refusal> {
         let index = self.device_index(name)?;
         let place = place(index, self.shards.len());
-        if let Some(bytes) = patch.capacity_bytes {
-            let resize = move |s: &mut crate::shard::Shard| -> Result<(), String> {
-                s.drives.device_mut(place.drive).resize(bytes).map_err(|e| e.to_string())?;
-                s.with_doors(|doors, cx| doors.vhost_user.resized(place.drive, bytes, cx));
-                Ok(())
-            };
-            let answer = self.shards[place.shard as usize].call(resize).ok_or_else(gone)?;
-            answer.map_err(|e| Refusal::Invalid(format!("capacity_bytes: {e}")))?;
-        }
         {
-            // Held over the call: two patches at once are applied one after the other.
+            // Held over the calls: two patches at once are applied one after the other.
             let mut current = self.arbitration.lock().unwrap_or_else(PoisonError::into_inner);
             let wanted = patch.apply(current[index]);
+            let mut after = current.clone();
+            after[index] = wanted;
+            let said = self.admit_arbitration(&current, &after, patch.force)?;
+            if let Some(bytes) = patch.capacity_bytes {
+                let resize = move |s: &mut crate::shard::Shard| -> Result<(), String> {
+                    s.drives.device_mut(place.drive).resize(bytes).map_err(|e| e.to_string())?;
+                    s.with_doors(|doors, cx| doors.vhost_user.resized(place.drive, bytes, cx));
+                    Ok(())
+                };
+                let answer = self.shards[place.shard as usize].call(resize).ok_or_else(gone)?;
+                answer.map_err(|e| Refusal::Invalid(format!("capacity_bytes: {e}")))?;
+            }
             let change = move |s: &mut crate::shard::Shard| s.drives.get(place.drive).set_arbitration(wanted.into());
             let answer = self.shards[place.shard as usize].call(change).ok_or_else(gone)?;
             answer.map_err(|e| Refusal::Invalid(e.to_string()))?;
             current[index] = wanted;
+            self.remember(said);
         }
         Ok(self.device_status(index, &self.snapshot(index)?))
     }
@@ -386,6 +396,13 @@ impl Control for NodeControl {
         // Held over the calls: two patches at once are applied one after the other.
         let turn = self.arbitration.lock().unwrap_or_else(PoisonError::into_inner);
         let promises = self.promises(index, patch)?;
+        let changed = |t: &mut TenantConfig| {
+            (t.class, t.weight) = (class.unwrap_or(t.class), weight.unwrap_or(t.weight));
+            if let Some(Promises { floor, ceiling, sla }) = promises {
+                (t.floor, t.ceiling, t.sla) = (floor, ceiling, sla);
+            }
+        };
+        let said = self.admit_tenant(&turn, (index, changed), patch.force)?;
         for device in 0..self.config.devices.len() {
             let place = place(device, self.shards.len());
             let change = move |s: &mut crate::shard::Shard| {
@@ -402,8 +419,11 @@ impl Control for NodeControl {
             let answer = self.shards[place.shard as usize].call(change).ok_or_else(gone)?;
             answer.map_err(|e| Refusal::Invalid(e.to_string()))?;
         }
+        self.remember(said);
         drop(turn);
-        Ok(self.tenant_status(index, &self.snapshots()?))
+        // Whoever forces a change wants to know what it breaks, whosoever that is.
+        let admission = if patch.force { self.said_of_all() } else { self.said_of(index) };
+        Ok(TenantStatus { admission, ..self.tenant_status(index, &self.snapshots()?) })
     }
 
     fn shutdown(&self) {

@@ -1,9 +1,10 @@
 //! The composition root: a [`Node`] is built in stages, each of which either succeeds or leaves nothing behind.
 //!
-//! 1. claim the addresses (NVMe/TCP listeners); 2. open the drives; 3. one shard a core, drives dealt out in turn;
+//! 0. admit the tenants; 1. claim the addresses (NVMe/TCP listeners); 2. open the drives; 3. one shard a core, drives dealt out in turn;
 //! 4. open the doors; 5. start the threads.
 
-use crate::config::{ClassFrom, Config, Cost, DeviceConfig, DoorConfig};
+use crate::admission::{self, Breach};
+use crate::config::{Admission, ClassFrom, Config, Cost, DeviceConfig, DoorConfig};
 use crate::device::{Device, Drives, OpenError};
 use crate::door::{Directory, Doors, Place, nvme_tcp, vhost_user};
 use crate::holder;
@@ -20,6 +21,8 @@ use weir_sys::sched;
 /// Why a node does not start.
 #[derive(Debug)]
 pub enum StartError {
+    /// Promises to tenants that cannot be kept.
+    Refused(Vec<Breach>),
     /// An address of NVMe/TCP cannot be had.
     Listen(holder::BindError),
     /// A drive cannot be opened.
@@ -35,6 +38,13 @@ pub enum StartError {
 impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            StartError::Refused(breaches) => {
+                breaches.iter().try_for_each(|breach| writeln!(f, "{breach}"))?;
+                f.write_str(
+                    "not started: promise less, change weights or quanta (weir plan), or start with --force or \
+                     node.admission = \"warn\"",
+                )
+            }
             StartError::Listen(why) => write!(f, "door.nvme-tcp.listen: {why}"),
             StartError::Device(name, why) => write!(f, "device.{name}: {why}"),
             StartError::Export(door, why) => write!(f, "export {door}: {why}"),
@@ -69,6 +79,7 @@ impl Node {
     /// # Errors
     /// The first thing that could not be had; what was opened before it is closed again.
     pub fn start(config: Config) -> Result<Node, StartError> {
+        admit(&config)?;
         let listeners = claim_addresses(&config)?;
         let listening: Vec<SocketAddr> = listeners.iter().filter_map(|l| l.local_addr().ok()).collect();
         let cores = config.node.cores.clone();
@@ -125,6 +136,24 @@ impl Node {
         while finished.recv().is_ok() {}
         for thread in self.threads {
             let _ = thread.join();
+        }
+    }
+}
+
+/// Refuses promises that cannot be kept, or says so.
+fn admit(config: &Config) -> Result<(), StartError> {
+    for device in admission::unknown(config) {
+        tracing::warn!(
+            "device {device}: tenants have floors or SLAs, and nobody knows whether it can keep them; measure it by weir \
+             calibrate and write calibration = \"FILE\""
+        );
+    }
+    let breaches = admission::of_config(config);
+    match config.node.admission {
+        Admission::Enforce if !breaches.is_empty() => Err(StartError::Refused(breaches)),
+        _ => {
+            breaches.iter().for_each(|breach| tracing::warn!("{breach}; admitted all the same"));
+            Ok(())
         }
     }
 }

@@ -250,6 +250,7 @@ fn schemas() -> Value {
             ("burst?", burst()),
             ("quanta?", shares_patch(&quantum())),
             ("capacity_bytes?", number("Size: whole blocks, at most the device's max_capacity.")),
+            ("force?", flag("Do it even where promises to tenants cannot be kept then.")),
         ]),
         "PowerCut": power_cut_done(),
         "TenantPatch": tenant_patch(),
@@ -283,6 +284,7 @@ fn tenant_patch() -> Value {
         ("floor?", reference("FloorPatch")),
         ("ceiling?", reference("CeilingPatch")),
         ("sla?", reference("SlaPatch")),
+        ("force?", flag("Do it even where promises to tenants cannot be kept then.")),
     ])
 }
 
@@ -454,6 +456,12 @@ fn tenant() -> Value {
         ("hosts", texts("Host NQNs; *: every host that is nobody else's.")),
         ("controllers", number("Controllers that exist now.")),
         ("queues", number("I/O queues that exist now.")),
+        (
+            "admission?",
+            texts(
+                "What admission says of it: promises that cannot be kept, and drives of which nobody knows; after a forced change, of all tenants.",
+            ),
+        ),
         ("io", reference("Counters")),
     ])
 }

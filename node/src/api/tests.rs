@@ -53,6 +53,7 @@ impl Fake {
             hosts: vec!["*".into()],
             controllers: 1,
             queues: 4,
+            admission: vec!["tenant gold on ssd0: unknown".into()],
             io: Counters { reads: 1, writes: 2, others: 3, read_bytes: 4, written_bytes: 5, errors: 6 },
         });
         let arbitration = Mutex::new(Arbitration::default());
@@ -518,7 +519,7 @@ fn answers_are_as_described() {
     let floor = json!({ "iops": 5, "bandwidth_bytes_per_s": null, "catch_up_ns": 1000000 });
     let ceiling = json!({ "iops": 5, "bandwidth_bytes_per_s": 7, "burst": 1, "burst_bytes": null });
     let sla = json!({ "iops": null, "bandwidth_bytes_per_s": 1, "p50_ns": 1, "p99_ns": 2, "p999_ns": null });
-    let patch = json!({ "class": "low", "weight": 3, "floor": floor, "ceiling": ceiling, "sla": sla });
+    let patch = json!({ "class": "low", "weight": 3, "floor": floor, "ceiling": ceiling, "sla": sla, "force": true });
     check("TenantPatch", patch.clone());
     let read: TenantPatch = serde_json::from_value(patch.clone()).unwrap();
     assert_eq!(serde_json::to_value(&read).unwrap(), patch);
@@ -530,6 +531,7 @@ fn answers_are_as_described() {
         burst: Some(None),
         quanta,
         capacity_bytes: Some(1 << 30),
+        force: true,
     };
     check("DevicePatch", serde_json::to_value(&patch).unwrap());
     assert_eq!(serde_json::from_value::<DevicePatch>(serde_json::to_value(&patch).unwrap()).unwrap(), patch);

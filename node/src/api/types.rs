@@ -216,6 +216,9 @@ pub struct TenantStatus {
     pub controllers: u32,
     /// I/O queues that exist now, over all drives.
     pub queues: u32,
+    /// What admission says of it: promises that cannot be kept, and drives of which nobody knows.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub admission: Vec<String>,
     /// What it has had done, over all drives.
     pub io: Counters,
 }
@@ -261,6 +264,9 @@ pub struct DevicePatch {
     /// Bytes, whole blocks, at most the device's `max_capacity`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capacity_bytes: Option<u64>,
+    /// Do it even where promises to tenants cannot be kept then.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub force: bool,
 }
 
 /// A `null` that was written is a value, unlike a key that was not.
@@ -298,7 +304,7 @@ impl<T: Copy> SharesPatch<T> {
 impl DevicePatch {
     /// Every number is in the range that the configuration allows, and there is something to do.
     pub fn check(&self) -> Result<(), String> {
-        if *self == DevicePatch::default() {
+        if (DevicePatch { force: false, ..self.clone() }) == DevicePatch::default() {
             return Err("nothing to change; give mechanism, weights, burst, quanta or capacity_bytes".into());
         }
         if self.weights.is_some_and(|w| !w.all(|n| (1..=256).contains(&n))) {
@@ -346,12 +352,15 @@ pub struct TenantPatch {
     /// What it was promised of each drive.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sla: Option<SlaPatch>,
+    /// Do it even where promises to tenants cannot be kept then.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub force: bool,
 }
 
 impl TenantPatch {
     /// The class is one, the weight is in range, and there is something to do.
     pub fn check(&self) -> Result<(), String> {
-        if *self == TenantPatch::default() {
+        if (TenantPatch { force: false, ..self.clone() }) == TenantPatch::default() {
             return Err("nothing to change; give class, weight, floor, ceiling or sla".into());
         }
         if self.weight.is_some_and(|w| !(1..=256).contains(&w)) {

@@ -1,8 +1,8 @@
 //! `[node]`.
 
-use super::read::{Placed, Read, Section, flag, integer, one_or_list, quoted, text};
+use super::read::{Placed, Read, Section, flag, integer, one_or_list, quoted, text, word};
 use super::runtime::socket_path;
-use super::types::{Address, NodeConfig};
+use super::types::{Address, Admission, NodeConfig};
 use super::value::Value;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -11,20 +11,22 @@ use std::path::Path;
 const MAX_CORE: u64 = 4095;
 
 pub(super) fn read(root: &Section<'_>, base: &Path) -> NodeConfig {
+    let admission = Admission::Enforce;
     let Some((line, entries)) = root.table("node") else {
-        return NodeConfig { name: "n1".into(), api: default_api(base), cores: vec![0], poll: false };
+        return NodeConfig { name: "n1".into(), api: default_api(base), cores: vec![0], poll: false, admission };
     };
     let node = root.inner("node", line, entries);
     let name = node.or("name", "n1".to_string(), name);
     let api = node.or("api", default_api(base), |v| addresses(v, base));
     let cores = node.or("cores", vec![0], cores);
     let poll = node.or("poll", false, flag);
+    let admission = node.or("admission", admission, word(Admission::WORDS));
     if node.get("journal", flag) == Some(true) {
         node.not_yet("journal", "leave it out or write false");
     }
     node.unoffer("journal");
     node.finish();
-    NodeConfig { name, api, cores, poll }
+    NodeConfig { name, api, cores, poll, admission }
 }
 
 fn default_api(base: &Path) -> Vec<Address> {

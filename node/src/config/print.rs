@@ -40,7 +40,7 @@ impl Config {
     fn write(&self, out: &mut String) -> std::fmt::Result {
         let node = &self.node;
         writeln!(out, "[node]\nname = {}\napi = {}", string(&node.name), strings(&node.api))?;
-        writeln!(out, "cores = {:?}\npoll = {}", node.cores, node.poll)?;
+        writeln!(out, "cores = {:?}\npoll = {}\nadmission = {}", node.cores, node.poll, string(node.admission))?;
         for device in &self.devices {
             write_device(out, device)?;
         }

@@ -763,6 +763,7 @@ prop_compose! {
                 api: vec![Address::Unix("/s/api.sock".into()), Address::Tcp(([127, 0, 0, 1], port).into())],
                 cores: cores.into_iter().collect(),
                 poll,
+                admission: if poll { Admission::Enforce } else { Admission::Warn },
             },
             devices: vec![devices.0, devices.1],
             tenants: vec![tenants.0, tenants.1],

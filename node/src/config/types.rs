@@ -36,6 +36,8 @@ pub struct NodeConfig {
     pub cores: Vec<usize>,
     /// Reactors spin even without work.
     pub poll: bool,
+    /// What happens to promises that cannot be kept.
+    pub admission: Admission,
 }
 
 /// Where the API listens.
@@ -265,6 +267,16 @@ words! {
         Commands = "commands",
         /// What the flash will spend on it.
         DeviceTime = "device-time",
+    }
+}
+
+words! {
+    /// What happens to promises to tenants that cannot be kept.
+    Admission {
+        /// They are refused.
+        Enforce = "enforce",
+        /// They are made, with a warning.
+        Warn = "warn",
     }
 }
 

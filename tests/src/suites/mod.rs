@@ -1,5 +1,6 @@
 //! What is tested, a file for each kind of client.
 
+mod admission;
 mod bench_verify;
 mod bindings;
 mod classes;
@@ -40,6 +41,7 @@ pub fn all() -> Vec<Test> {
         hostile_tcp::tests(),
         hostile_vhost::tests(),
         faults::tests(),
+        admission::tests(),
         classes::tests(),
         guest_tcp::tests(),
         guest_zns::tests(),

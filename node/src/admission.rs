@@ -1,0 +1,237 @@
+//! Whether what tenants are promised can be kept: asked when a node starts, and whenever a tenant or a drive is changed.
+//!
+//! ```text
+//!  calibration of a [[device]] ─▶ Drive ─┐
+//!  arbitration as it is ─▶ Setting ───────┼─▶ planner::check, for each tenant with an SLA ─▶ Breach[]
+//!  tenants that reach the drive ─▶ Plans ─┘   floors against the drive's capacity ──────────▶
+//! ```
+//! Pure: configurations in, breaches out. What a tenant asks for is its `demand`. One that says nothing is taken for the worst
+//! neighbour there is, an endless closed loop of the requests that cost the drive most for a byte; for its own SLA it is taken to
+//! ask for the rate that it was promised, or for one request at a time where that is none.
+//! A drive without a calibration is not judged: nothing is known of it.
+
+use crate::config::{Arbitration, Config, Cost, DeviceConfig, DoorConfig, TenantConfig};
+use std::fmt;
+use weir_plan::planner::{Bound, Margin, TenantPlan, check};
+use weir_plan::{Demand, Drive, Setting, Tenant};
+use weir_units::{Rates, Sla};
+use weir_workload::{Arrival, Mix, Pattern, Rate};
+
+/// Floors may hold this part of the calibrated capacity: what is left is for rounds and for whoever has none.
+pub const FLOORS: f64 = 0.9;
+/// Commands outstanding of somebody who asks for as much as there is.
+const GREEDY: u32 = 1024;
+/// A breach that was there before and grew by less is not new.
+const SAME: f64 = 0.01;
+
+/// A promise that cannot be kept.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Breach {
+    /// The drive.
+    pub device: String,
+    /// Whose promise.
+    pub tenant: String,
+    /// Which of them, as the configuration names it: `sla.p99`, `floor`.
+    pub key: &'static str,
+    /// How far it is from being kept: 0.2 is 20 % too slow or too long.
+    pub by: f64,
+    /// What is expected instead, for people.
+    what: String,
+}
+
+/// `tenant gold on ssd0: sla.p99 of 2ms cannot be kept: 3.1ms is expected (55 % too long)`.
+impl fmt::Display for Breach {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "tenant {} on {}: {}", self.tenant, self.device, self.what)
+    }
+}
+
+/// The tenants that can reach a drive, by their places in the configuration.
+pub fn reach(config: &Config, device: usize) -> Vec<usize> {
+    let by_host = config.exports.iter().any(|e| e.device == device && e.door == DoorConfig::NvmeTcp);
+    let by_socket = |tenant: usize| {
+        let is = |door: &DoorConfig| matches!(door, DoorConfig::VhostUser { tenant: t, .. } if *t == tenant);
+        config.exports.iter().any(|e| e.device == device && is(&e.door))
+    };
+    let hosts = |t: &TenantConfig| t.any_host || !t.hosts.is_empty();
+    let reaches = |i: &usize| by_socket(*i) || (by_host && hosts(&config.tenants[*i]));
+    (0..config.tenants.len()).filter(reaches).collect()
+}
+
+/// Whether anybody is promised anything.
+pub fn promises<'a>(tenants: impl IntoIterator<Item = &'a TenantConfig>) -> bool {
+    tenants.into_iter().any(|t| !t.floor.is_none() || !t.sla.is_none())
+}
+
+/// The promises of a configuration that cannot be kept, drive by drive.
+pub fn of_config(config: &Config) -> Vec<Breach> {
+    let one = |(i, device): (usize, &DeviceConfig)| {
+        let tenants: Vec<&TenantConfig> = reach(config, i).into_iter().map(|t| &config.tenants[t]).collect();
+        breaches(device, &device.arbitration, &tenants)
+    };
+    config.devices.iter().enumerate().flat_map(one).collect()
+}
+
+/// Drives with tenants that are promised something, of which nothing is known.
+pub fn unknown(config: &Config) -> impl Iterator<Item = &str> {
+    let blind = |(i, device): &(usize, &DeviceConfig)| {
+        device.calibration.is_none() && promises(reach(config, *i).into_iter().map(|t| &config.tenants[t]))
+    };
+    config.devices.iter().enumerate().filter(blind).map(|(_, device)| device.name.as_str())
+}
+
+/// The promises to a drive's tenants that cannot be kept under this arbitration; none where the drive is not calibrated.
+pub fn breaches(device: &DeviceConfig, arbitration: &Arbitration, tenants: &[&TenantConfig]) -> Vec<Breach> {
+    let Some(file) = &device.calibration else { return Vec::new() };
+    // What makes a calibration makes a drive: the reader has tried.
+    let Ok(drive) = file.calibration.drive(device.slots.into(), device.slot_bytes) else { return Vec::new() };
+    let judge = Judge { device, drive, setting: setting(device, arbitration), dearest: dearest(device), tenants };
+    let mut found = judge.floors();
+    for own in 0..tenants.len() {
+        found.extend(judge.sla(own));
+    }
+    found
+}
+
+/// The breaches of `after` that `before` did not have, or less of.
+pub fn new<'a>(before: &'a [Breach], after: &'a [Breach]) -> impl Iterator<Item = &'a Breach> {
+    let same = |a: &Breach, b: &Breach| (&a.device, &a.tenant, a.key) == (&b.device, &b.tenant, b.key);
+    after.iter().filter(move |a| !before.iter().any(|b| same(a, b) && a.by <= b.by + SAME))
+}
+
+fn setting(device: &DeviceConfig, arbitration: &Arbitration) -> Setting {
+    let cost = match device.cost {
+        Cost::Bytes => weir_controller::Cost::Bytes,
+        Cost::Commands => weir_controller::Cost::Commands,
+        Cost::DeviceTime => weir_controller::Cost::DeviceTime,
+    };
+    Setting { arbiter: (*arbitration).into(), cost }
+}
+
+/// Size and mix of the calibrated requests that cost the drive most for a byte.
+fn dearest(device: &DeviceConfig) -> (u32, u8) {
+    let points = device.calibration.iter().flat_map(|f| &f.calibration.points);
+    let slowest = points.min_by(|a, b| a.bandwidth().total_cmp(&b.bandwidth()));
+    slowest.map_or((4096, 100), |p| (p.size(), p.read_percent()))
+}
+
+fn demand(size: u32, read_percent: u8, depth: u32, rate: Option<Rate>) -> Demand {
+    let pattern = Pattern { read_percent, random: true, trim: false };
+    Demand { pattern, sizes: Mix::one(size), queues: 1, depth, rate, arrival: Arrival::Fixed }
+}
+
+struct Judge<'a> {
+    device: &'a DeviceConfig,
+    drive: Drive,
+    setting: Setting,
+    dearest: (u32, u8),
+    tenants: &'a [&'a TenantConfig],
+}
+
+impl Judge<'_> {
+    /// As a neighbour of somebody who is judged.
+    fn neighbour(&self, tenant: &TenantConfig) -> Demand {
+        let (size, reads) = self.dearest;
+        tenant.demand.clone().unwrap_or_else(|| demand(size, reads, GREEDY, None))
+    }
+
+    /// What somebody who says nothing is taken to ask for who is promised that.
+    fn own(&self, tenant: &TenantConfig, rates: &Rates) -> Demand {
+        let assumed = || match (rates.iops, rates.bandwidth) {
+            (Some(iops), _) => demand(4096, 100, GREEDY, Some(Rate::Iops(iops))),
+            (None, Some(bytes)) => demand(128 << 10, 100, GREEDY, Some(Rate::Bandwidth(bytes.get()))),
+            (None, None) => demand(4096, 100, 1, None),
+        };
+        tenant.demand.clone().unwrap_or_else(assumed)
+    }
+
+    fn plan(&self, tenant: &TenantConfig, demand: Demand, sla: Sla) -> TenantPlan {
+        let of = Tenant {
+            weight: tenant.weight,
+            floor: tenant.floor.rates,
+            ceiling: tenant.ceiling.rates,
+            ..Tenant::new(&tenant.name, tenant.class, demand)
+        };
+        TenantPlan { tenant: of, sla }
+    }
+
+    /// The bounds of one tenant's SLA that are missed.
+    fn sla(&self, own: usize) -> Vec<Breach> {
+        let judged = self.tenants[own];
+        if judged.sla.is_none() {
+            return Vec::new();
+        }
+        let plan = |(i, tenant): (usize, &&TenantConfig)| match i == own {
+            true => self.plan(tenant, self.own(tenant, &tenant.sla.rates), tenant.sla),
+            false => self.plan(tenant, self.neighbour(tenant), Sla::default()),
+        };
+        let plans: Vec<TenantPlan> = self.tenants.iter().enumerate().map(plan).collect();
+        let missed = check(&self.drive, &self.setting, &plans, Margin::default());
+        missed.into_iter().map(|u| self.breach(judged, &u.bound, u.got, u.by())).collect()
+    }
+
+    fn breach(&self, tenant: &TenantConfig, bound: &Bound, got: Option<f64>, by: f64) -> Breach {
+        let expected = match (bound, got) {
+            (_, None) => "it asks for more than its share, and waits ever longer".to_string(),
+            (Bound::Iops(_), Some(iops)) => format!("{iops:.0} IOPS are expected"),
+            (Bound::Bandwidth(_), Some(bytes)) => format!("{:.1} MB/s are expected", bytes / 1e6),
+            (_, Some(ns)) => format!("{:.1} us are expected", ns / 1e3),
+        };
+        let kind = if bound.is_time() { "too long" } else { "too little" };
+        let margin = Margin::default();
+        let part = if bound.is_time() { margin.latency } else { margin.rate };
+        let far = match got {
+            None => String::new(),
+            Some(_) if by > 0.0 => format!(", {:.0} % {kind}", by * 100.0),
+            Some(_) => format!(", less than the {:.0} % that a prediction may be off from it", part * 100.0),
+        };
+        let key = match bound {
+            Bound::Iops(_) => "sla.iops",
+            Bound::Bandwidth(_) => "sla.bandwidth",
+            Bound::P50(_) => "sla.p50",
+            Bound::P99(_) => "sla.p99",
+            Bound::P999(_) => "sla.p999",
+        };
+        let what = format!("its SLA, {bound}, cannot be kept: {expected}{far}");
+        Breach { device: self.device.name.clone(), tenant: tenant.name.clone(), key, by, what }
+    }
+
+    /// Part of the drive that a tenant's floor holds.
+    fn held(&self, tenant: &TenantConfig) -> f64 {
+        let rates = &tenant.floor.rates;
+        if rates.is_none() {
+            return 0.0;
+        }
+        let demand = self.own(tenant, rates);
+        let seconds = self.drive.cost(&demand);
+        let by_count = rates.iops.map_or(0.0, |n| n as f64);
+        let by_bytes = rates.bandwidth.map_or(0.0, |b| b.get() as f64 / demand.size());
+        by_count.max(by_bytes) * seconds
+    }
+
+    /// The floors that do not fit beside those before them.
+    fn floors(&self) -> Vec<Breach> {
+        let mut sum = 0.0;
+        let mut found = Vec::new();
+        for tenant in self.tenants {
+            let held = self.held(tenant);
+            sum += held;
+            if held > 0.0 && sum > FLOORS {
+                let what = format!(
+                    "its floor, {:.1} % of what the drive can do, is too high: with those before it floors would hold {:.1} %, \
+                     and {:.0} % is the most",
+                    held * 100.0,
+                    sum * 100.0,
+                    FLOORS * 100.0
+                );
+                let (device, tenant) = (self.device.name.clone(), tenant.name.clone());
+                found.push(Breach { device, tenant, key: "floor", by: sum / FLOORS - 1.0, what });
+            }
+        }
+        found
+    }
+}
+
+#[cfg(test)]
+#[path = "admission_tests.rs"]
+mod tests;

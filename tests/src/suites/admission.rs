@@ -1,0 +1,184 @@
+//! A live drive is calibrated, and a node promises its tenants what the file says that it can keep, and no more.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::test;
+use crate::bench::number;
+use crate::harness::{Context, Env, Outcome, Test, ensure};
+use crate::node::{Node, Setup, text, with_node};
+use crate::process;
+
+/// The tests of this suite.
+pub fn tests() -> Vec<Test> {
+    const S: &str = "admission";
+    vec![
+        test(S, "a_live_drive_is_calibrated", a_live_drive_is_calibrated),
+        test(S, "a_calibrated_node_keeps_to_what_it_can", a_calibrated_node_keeps_to_what_it_can),
+        test(S, "a_calibration_is_whole_or_not_there", a_calibration_is_whole_or_not_there),
+    ]
+}
+
+/// 8,000 IOPS, however slow this machine is: 1 ms each, 8 at once.
+const DRIVE: &str = "latency = \"1ms\"\nslots = 8";
+
+/// gold and silver are promised what their shares of 4/7 and 2/7 give, bronze what `keys` say.
+fn setup(calibration: &Path, bronze: &str) -> Setup {
+    let tenant = |name: &str, class: &str, keys: &str| (name.to_owned(), class.to_owned(), keys.to_owned());
+    Setup {
+        device: format!("{DRIVE}\ncalibration = \"{}\"", text(calibration)),
+        tenants: vec![
+            tenant("gold", "high", "sla = { iops = 3500 }"),
+            tenant("silver", "medium", "sla = { iops = 1600 }"),
+            tenant("bronze", "low", bronze),
+        ],
+        ..Setup::default()
+    }
+}
+
+/// The same drive in virtual time: what other programs do to this machine is in none of its figures.
+fn calibrated(env: &Env) -> Result<PathBuf, String> {
+    let dir = env.folder()?;
+    let file = dir.join("ssd0.toml");
+    let path = text(&file);
+    let args =
+        ["calibrate", "sim:ram?latency=1ms&slots=8", "--json", "-o", &path, "--mixes", "100", "--sizes", "4KiB,16KiB"];
+    let printed = process::run(&dir, &env.weir, args, Duration::from_secs(60))?.success("weir calibrate")?;
+    let json: Value = serde_json::from_str(&printed).context(|| printed.clone())?;
+    for point in json["points"].as_array().ok_or("no points")? {
+        let (a, gamma, p) = (number(point, "a_ns")?, number(point, "iops")?, number(point, "p")?);
+        let right = a == 1e6 && (gamma / 8000.0 - 1.0).abs() < 0.002 && (p / 8.0 - 1.0).abs() < 0.002;
+        ensure(right, || format!("a {a} ns, {gamma} IOPS, p {p} of a drive of 1 ms and 8 slots"))?;
+    }
+    Ok(file)
+}
+
+fn a_live_drive_is_calibrated(env: &Env) -> Outcome {
+    let file = env.folder()?.join("ssd0.toml");
+    with_node(env, &Setup::default().device(DRIVE), |node| {
+        let (target, path) = (node.tcp_target(), text(&file));
+        let args = ["calibrate", &target, "--json", "-o", &path, "--mixes", "100", "--sizes", "4KiB,16KiB"];
+        let more = ["--time", "300ms", "--depth", "32", "--slots", "8"];
+        let printed = process::run(&node.dir, &env.weir, args.iter().chain(&more), Duration::from_secs(60))?;
+        let printed = printed.success("weir calibrate")?;
+        let json: Value = serde_json::from_str(&printed).context(|| printed.clone())?;
+        let points = json["points"].as_array().ok_or("no points")?;
+        ensure(points.len() == 2, || printed.clone())?;
+        for point in points {
+            let (a, gamma, p) = (number(point, "a_ns")?, number(point, "iops")?, number(point, "p")?);
+            println!("    a {:.0} us, {gamma:.0} IOPS, p {p:.2}; the drive has 1000 us, 8000 IOPS, 8", a / 1e3);
+            // A machine with much to do makes both worse, and nothing makes them better than the drive.
+            ensure(a >= 1e6, || format!("a command alone took {a} ns of a drive of 1 ms"))?;
+            ensure(gamma <= 8400.0, || format!("{gamma} IOPS of a drive of 8000"))?;
+        }
+        let config = node.dir.join("calibrated.toml");
+        let with = format!("[[device]]\n{DRIVE}\ncalibration = \"{path}\"\n");
+        std::fs::write(&config, with).context(|| text(&config))?;
+        node.cli_ok(&["config", "--check", "-c", &text(&config)]).map(drop)
+    })
+}
+
+fn a_calibrated_node_keeps_to_what_it_can(env: &Env) -> Outcome {
+    let file = calibrated(env)?;
+    refused_at_start(env, &file)?;
+    with_node(env, &setup(&file, ""), |node| {
+        let third = ["tenant", "set", "bronze", "--sla-iops", "2500"];
+        let refused = node.cli(&third)?;
+        let bound = "tenant bronze on ssd0: its SLA, 2500 IOPS, cannot be kept";
+        ensure(refused.status.code() == Some(1) && refused.stderr.contains(bound), || refused.stderr.clone())?;
+        ensure(tenant(node, "bronze")?["sla"].is_null(), || "a refused SLA was promised".into())?;
+        node.cli_ok(&["tenant", "set", "bronze", "--sla-iops", "900"])?;
+        let forced = node.cli_ok(&third.iter().copied().chain(["--force"]).collect::<Vec<_>>())?;
+        ensure(forced.contains(bound) && tenant(node, "bronze")?["sla"]["iops"] == 2500, || forced.clone())?;
+        node.cli_ok(&["tenant", "set", "bronze", "--sla-iops", "none"])?;
+        // Up to the class of gold and with eight times its weight, bronze would leave nobody his share.
+        let wish = ["tenant", "set", "bronze", "--class", "high", "--weight", "8"];
+        let refused = node.cli(&wish)?;
+        let said = || format!("{}{}", refused.stdout, refused.stderr);
+        ensure(refused.status.code() == Some(1), || format!("it is {}: {}", refused.describe(), said()))?;
+        ensure(refused.stderr.contains("tenant gold on ssd0: its SLA, 3500 IOPS, cannot be kept"), said)?;
+        ensure(refused.stderr.contains("% too little") && refused.stderr.contains("--force"), said)?;
+        ensure(class(node, "bronze")? == "low", || "a refused change was made".into())?;
+        let forced: Vec<&str> = wish.into_iter().chain(["--force"]).collect();
+        let forced = node.cli_ok(&forced)?;
+        ensure(forced.contains("tenant gold on ssd0: its SLA, 3500 IOPS, cannot be kept"), || forced.clone())?;
+        ensure(class(node, "bronze")? == "high", || "a forced change was not made".into())?;
+        let gold = tenant(node, "gold")?;
+        ensure(gold["admission"][0].as_str().is_some_and(|s| s.contains("3500 IOPS")), || gold.to_string())?;
+        // What does not make it worse needs no force.
+        node.cli_ok(&["tenant", "set", "bronze", "--class", "low", "--weight", "1"])?;
+        let gold = tenant(node, "gold")?;
+        ensure(gold["admission"].as_array().is_none_or(Vec::is_empty), || gold.to_string())?;
+        let swap = node.cli(&["device", "set", "ssd0", "--quanta", "32KiB:64KiB:128KiB"])?;
+        ensure(swap.stderr.contains("tenant gold on ssd0"), || swap.stderr.clone())
+    })
+}
+
+/// The third tenant's SLA does not fit: the node says so and does not start, unless it is forced to.
+fn refused_at_start(env: &Env, file: &Path) -> Outcome {
+    let greedy = "sla = { iops = 2500 }";
+    match Node::start(env, &setup(file, greedy)) {
+        Ok(_) => return Err("a node promised 2500 of 8000 IOPS to a tenant that has a seventh of them".into()),
+        Err(why) => {
+            ensure(why.contains("tenant bronze on ssd0: its SLA, 2500 IOPS, cannot be kept"), || why.clone())?;
+            ensure(!why.contains("tenant gold on") && why.contains("--force"), || why.clone())?;
+        }
+    }
+    let forced = Setup { args: vec!["--force".into()], ..setup(file, greedy) };
+    with_node(env, &forced, |node| {
+        let bronze = tenant(node, "bronze")?;
+        ensure(bronze["admission"][0].as_str().is_some_and(|s| s.contains("2500 IOPS")), || bronze.to_string())
+    })
+}
+
+fn tenant(node: &Node, name: &str) -> Result<Value, String> {
+    let printed = node.cli_ok(&["tenant", "ls", "--json"])?;
+    let list: Value = serde_json::from_str(&printed).context(|| printed.clone())?;
+    let found = list.as_array().and_then(|l| l.iter().find(|t| t["name"] == name).cloned());
+    found.ok_or_else(|| format!("no tenant {name} in {printed}"))
+}
+
+fn class(node: &Node, name: &str) -> Result<String, String> {
+    Ok(tenant(node, name)?["class"].as_str().unwrap_or_default().to_owned())
+}
+
+fn a_calibration_is_whole_or_not_there(env: &Env) -> Outcome {
+    let dir = env.folder()?;
+    let file = dir.join("c.toml");
+    let path = text(&file);
+    let target = "local:ram?latency=100us&slots=4";
+    let measure = ["calibrate", target, "-o", &path, "--mixes", "100", "--sizes", "4KiB", "--depth", "8"];
+    let mut interrupted =
+        process::Process::start(&dir, "weir-calibrate", &env.weir, measure.iter().chain(&["--time", "10s"]))?;
+    std::thread::sleep(Duration::from_millis(300));
+    ensure(interrupted.running(), || "a calibration of a minute was done at once".into())?;
+    interrupted.signal(rustix::process::Signal::INT)?;
+    interrupted.wait(Duration::from_secs(10))?;
+    let left: Vec<String> = std::fs::read_dir(&dir)
+        .context(|| text(&dir))?
+        .flatten()
+        .map(|e| e.file_name().to_string_lossy().into_owned())
+        .filter(|name| name.starts_with("c.toml"))
+        .collect();
+    ensure(left.is_empty(), || format!("an interrupted calibration left {left:?}"))?;
+    let short = measure.iter().chain(&["--time", "60ms"]);
+    process::run(&dir, &env.weir, short, Duration::from_secs(60))?.success("weir calibrate")?;
+    let whole = std::fs::read_to_string(&file).context(|| path.clone())?;
+    let config = dir.join("weir.toml");
+    std::fs::write(&config, "[[device]]\ncalibration = \"c.toml\"\n").context(|| text(&config))?;
+    let check = || process::run(&dir, &env.weir, ["config", "--check", "-c", &text(&config)], Duration::from_secs(10));
+    check()?.success("weir config --check")?;
+    let cut = whole.rfind("[[point]]").ok_or_else(|| whole.clone())?;
+    std::fs::write(&file, &whole[..cut]).context(|| path.clone())?;
+    let said = check()?;
+    ensure(
+        said.status.code() == Some(1) && said.stderr.contains("c.toml:8: calibration.points: 1 are announced"),
+        || said.stderr.clone(),
+    )?;
+    let refused =
+        process::run(&dir, &env.weir, ["calibrate", "local:file:x.img?capacity=1MiB"], Duration::from_secs(10))?;
+    ensure(refused.status.code() == Some(2) && refused.stderr.contains("--destructive"), || refused.stderr.clone())?;
+    ensure(!dir.join("x.img").exists(), || "a refused calibration made the file".into())
+}
