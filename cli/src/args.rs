@@ -213,7 +213,7 @@ Examples:
   weir tenant set gold --floor-bandwidth 500MB/s --sla-p99 2ms
   weir tenant set bronze --ceiling-iops 20k --ceiling-burst 100
   weir tenant set bronze --ceiling-iops none")]
-    Set(TenantSet),
+    Set(Box<TenantSet>),
 }
 
 #[derive(Debug, Args)]
