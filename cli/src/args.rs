@@ -31,6 +31,7 @@ Examples:
   weir bench 'local:ram?latency=80us'    measure a drive in this process, no node needed
   weir calibrate local:p3700 -o p3700.toml   measure what a drive can do, for plans
   weir sim exp.toml --json               simulate one in virtual time
+  weir plan three.plan.toml              can all tenants have what they were promised?
   weir reproduce femu-fig4               make a paper's figure again";
 
 #[derive(Debug, Subcommand)]
@@ -55,6 +56,8 @@ pub enum Command {
     Calibrate(crate::calibrate::Args),
     /// Simulate a drive and its tenants in virtual time
     Sim(crate::sim::Args),
+    /// Say whether tenants can have what they were promised, and by which weights
+    Plan(crate::plan::Args),
     /// Make the figures of published papers again
     Reproduce(crate::reproduce::Args),
     /// Print a completion script for a shell

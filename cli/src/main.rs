@@ -18,6 +18,7 @@ mod config;
 mod connect;
 mod failure;
 mod output;
+mod plan;
 mod profiles;
 mod promises;
 mod report;
@@ -52,6 +53,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Command::Bench(args) => bench::run(args, json),
         Command::Calibrate(args) => calibrate::run(&args, json),
         Command::Sim(args) => sim::run(&args, json),
+        Command::Plan(args) => plan::run(&args, json),
         Command::Reproduce(args) => reproduce::run(&args, json),
         Command::Completions { shell } => {
             let mut script = Vec::new();

@@ -141,8 +141,9 @@ struct JobJson {
     series: Vec<PointJson>,
 }
 
+/// Percentiles, in nanoseconds.
 #[derive(Serialize)]
-struct LatencyJson {
+pub struct LatencyJson {
     mean: f64,
     p50: u64,
     p99: u64,
@@ -158,10 +159,15 @@ struct PointJson {
     p99_ns: u64,
 }
 
+impl From<Latency> for LatencyJson {
+    fn from(Latency { mean, p50, p99, p999, max }: Latency) -> Self {
+        LatencyJson { mean, p50, p99, p999, max }
+    }
+}
+
 impl From<&JobResult> for JobJson {
     fn from(job: &JobResult) -> Self {
         let Summary { iops, bandwidth_bytes_per_s, latency, errors } = job.summary;
-        let Latency { mean, p50, p99, p999, max } = latency;
         let point = |p: &Point| PointJson {
             t_s: p.t_s,
             iops: p.iops,
@@ -173,7 +179,7 @@ impl From<&JobResult> for JobJson {
             class: job.class.map(|c| c.name()),
             iops,
             bandwidth_bytes_per_s,
-            latency_ns: LatencyJson { mean, p50, p99, p999, max },
+            latency_ns: latency.into(),
             errors,
             series: job.series.iter().map(point).collect(),
         }
@@ -255,7 +261,8 @@ pub fn row(job: &JobResult) -> Vec<String> {
     ]
 }
 
-fn megabytes(bytes: f64) -> String {
+/// Bytes as MB.
+pub fn megabytes(bytes: f64) -> String {
     format!("{:.1}", bytes / 1e6)
 }
 

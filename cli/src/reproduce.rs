@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 use weir_sim::reproduce::{
     Access, ClockKind, Design, Figure, Live, Load, Overhead, Row, Seen, SharedDrive, Span, Subject, Usage, number,
+    plan_campaign,
 };
 use weir_units::Nanos;
 use weir_workload::{Job, JobResult};
@@ -40,6 +41,9 @@ pub struct Args {
     /// By the real clock on a drive in memory, instead of in virtual time; for those that run by either
     #[arg(long)]
     pub live: bool,
+    /// How many plans plan-campaign draws [default: 100]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    pub plans: Option<u64>,
 }
 
 /// Makes a figure, or lists them.
@@ -53,7 +57,12 @@ pub fn run(args: &Args, json: bool) -> Result<(), Failure> {
         return Err(Failure::usage(format_args!("reproduce {subject}: runs in virtual time only; leave --live out")));
     }
     let mut clock = Clock::new(args.live);
-    let figure = subject.figure(&mut clock).map_err(|e| Failure::new(format_args!("reproduce {subject}: {e}")))?;
+    let figure = match args.plans {
+        Some(plans) if subject == Subject::PlanCampaign => plan_campaign(plans),
+        Some(_) => return Err(Failure::usage(format_args!("reproduce {subject}: draws no plans; leave --plans out"))),
+        None => subject.figure(&mut clock),
+    };
+    let figure = figure.map_err(|e| Failure::new(format_args!("reproduce {subject}: {e}")))?;
     drop(clock);
     let report = FigureJson::from(&figure);
     let mut text = serde_json::to_string_pretty(&report).map_err(Failure::new)?;
@@ -268,7 +277,7 @@ mod tests {
     #[test]
     fn the_documented_keys_and_both_files() {
         let out = folder("fig3");
-        let args = Args { name: Some("femu-fig3".into()), out: out.clone(), live: false };
+        let args = Args { name: Some("femu-fig3".into()), out: out.clone(), live: false, plans: None };
         run(&args, true).unwrap();
         let text = std::fs::read_to_string(out.join("femu-fig3.json")).unwrap();
         let json: serde_json::Value = serde_json::from_str(&text).unwrap();
@@ -284,16 +293,18 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_told() {
-        let unknown = run(&Args { name: Some("fig3".into()), out: folder("x"), live: false }, false).unwrap_err();
+        let unknown =
+            run(&Args { name: Some("fig3".into()), out: folder("x"), live: false, plans: None }, false).unwrap_err();
         assert!(unknown.text().starts_with("reproduce: there is no reproduction \"fig3\"; there is"), "{unknown:?}");
         let nowhere =
-            run(&Args { name: Some("femu-fig3".into()), out: "/dev/null/x".into(), live: false }, false).unwrap_err();
+            run(&Args { name: Some("femu-fig3".into()), out: "/dev/null/x".into(), live: false, plans: None }, false)
+                .unwrap_err();
         assert!(nowhere.text().starts_with("reproduce femu-fig3: /dev/null/x/femu-fig3.json: "), "{nowhere:?}");
     }
 
     #[test]
     fn virtual_time_is_not_live() {
-        let args = Args { name: Some("femu-fig3".into()), out: folder("x"), live: true };
+        let args = Args { name: Some("femu-fig3".into()), out: folder("x"), live: true, plans: None };
         let refused = run(&args, false).unwrap_err();
         assert_eq!(refused.text(), "reproduce femu-fig3: runs in virtual time only; leave --live out");
     }

@@ -119,7 +119,17 @@ pub(crate) fn precondition(root: &Section<'_>, device: Option<DeviceConfig>) -> 
 }
 
 /// The one drive.
-pub(crate) fn device(root: &Section<'_>, document: &Document) -> Option<DeviceConfig> {
+fn device(root: &Section<'_>, document: &Document) -> Option<DeviceConfig> {
+    let device = only_device(root, document)?;
+    simulable(
+        root,
+        device,
+        "missing, and a drive that takes no time cannot be simulated; write it, or kind = \"flash\"",
+    )
+}
+
+/// The drive of a file that is to have one.
+pub(crate) fn only_device(root: &Section<'_>, document: &Document) -> Option<DeviceConfig> {
     let mut devices = config::devices(root, document.base(), "sim");
     match devices.len() {
         0 => root.fault("device", "missing; add a [[device]] with capacity and latency"),
@@ -127,29 +137,33 @@ pub(crate) fn device(root: &Section<'_>, document: &Document) -> Option<DeviceCo
         n => root.fault("device", format_args!("{n} drives where one is simulated; give each a file of its own")),
     }
     // What a key that is wrong would have said is not missing.
-    let device = devices.drain(..).next().filter(|_| root.sink().is_clean())?;
+    devices.drain(..).next().filter(|_| root.sink().is_clean())
+}
+
+/// A drive that can be simulated; `timeless` is said of one that takes no time.
+pub(crate) fn simulable(root: &Section<'_>, device: DeviceConfig, timeless: &str) -> Option<DeviceConfig> {
     let key = format!("device.{}", device.name);
     let line = root.line_of("device");
+    let refuse = |of: &str, what: &str| {
+        root.sink().note(line, &format!("{key}.{of}"), what);
+        None
+    };
     if device.latency == Nanos(0) && device.flash.is_none() {
-        let what = "missing, and a drive that takes no time cannot be simulated; write it, or kind = \"flash\"";
-        root.sink().note(line, &format!("{key}.latency"), what);
-        return None;
+        return refuse("latency", timeless);
     }
     if device.zoned.is_some() {
-        let what = "jobs do not keep to write pointers, so a zoned drive cannot be simulated; leave it out";
-        root.sink().note(line, &format!("{key}.zoned"), what);
-        return None;
+        return refuse(
+            "zoned",
+            "jobs do not keep to write pointers, so a zoned drive cannot be simulated; leave it out",
+        );
     }
     if device.open_channel.is_some() {
         let what =
             "jobs do not keep to write pointers, so a drive of physical addresses cannot be simulated; leave it out";
-        root.sink().note(line, &format!("{key}.open_channel"), what);
-        return None;
+        return refuse("open_channel", what);
     }
     if device.capacity.is_none() {
-        let what = "missing; a simulation opens no file to see how large it is";
-        root.sink().note(line, &format!("{key}.capacity"), what);
-        return None;
+        return refuse("capacity", "missing; a simulation opens no file to see how large it is");
     }
     Some(device)
 }

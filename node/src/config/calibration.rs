@@ -266,7 +266,8 @@ fn bandwidth(value: &Value) -> Read<f64> {
 }
 
 /// A calibration that a `[[device]]` names: its problems are its own file's.
-pub(super) fn of_device(section: &Section<'_>, base: &Path) -> Option<CalibrationFile> {
+/// The file that a table's `calibration` names, read.
+pub fn of_device(section: &Section<'_>, base: &Path) -> Option<CalibrationFile> {
     let path = section.get("calibration", |v| {
         let path = text(v)?;
         if path.is_empty() || path.contains('\0') {

@@ -21,7 +21,7 @@ use crate::run::RunError;
 use rig::Rig;
 use weir_controller::{Cost, TenantConfig};
 use weir_node::config::{self, DeviceConfig, Mechanism};
-use weir_plan::planner::{self, Answer, Bound, Shares, TenantPlan, Unmet};
+use weir_plan::planner::{self, Answer, Bound, Got, Shares, TenantPlan, Unmet};
 use weir_plan::{Demand, Drive, Setting, Tenant};
 use weir_units::{Bytes, Nanos, Sla};
 use weir_workload::Job;
@@ -72,6 +72,8 @@ pub enum Figures {
 pub struct Planned {
     /// Shares, predictions, simulation, and what is missed.
     pub answer: Answer,
+    /// What everybody gets in the simulation of the file's seed.
+    pub simulated: Vec<Got>,
     /// By which rule the drive arbitrates.
     pub mechanism: Mechanism,
     /// The tenants, in the answer's order.
@@ -138,6 +140,8 @@ impl PlanFile {
         let plans: Vec<TenantPlan> = self.members.iter().map(Member::plan).collect();
         let mut rig = Rig::new(self, &drive, &self.members, watch);
         let answer = planner::plan(&drive, &setting, &plans, &mut rig)?;
+        // What one simulation shows; whether a promise is kept was judged by several, and with more care.
+        let simulated = rig.run(&answer.shares, self.seed)?;
         let (time, mut runs) = (rig.time(), rig.runs());
         let (mut alone, mut fitting) = (Vec::new(), None);
         if !answer.is_feasible() {
@@ -163,7 +167,18 @@ impl PlanFile {
         }
         let promised = plans.iter().map(|plan| promised(&drive, plan)).sum();
         let mechanism = self.device.arbitration.mechanism;
-        Ok(Planned { answer, mechanism, members: self.members.clone(), figures, promised, alone, fitting, time, runs })
+        Ok(Planned {
+            answer,
+            simulated,
+            mechanism,
+            members: self.members.clone(),
+            figures,
+            promised,
+            alone,
+            fitting,
+            time,
+            runs,
+        })
     }
 
     /// The drive's figures, and where they come from.

@@ -3,9 +3,9 @@
 use super::Member;
 use crate::scenario::{self, MAX_TIME};
 use weir_node::config::read::{Section, integer, time};
-use weir_node::config::{self, ConfigError, DeviceConfig, Document};
+use weir_node::config::{self, ConfigError, DeviceConfig, Document, calibration};
 use weir_plan::Drive;
-use weir_units::Nanos;
+use weir_units::{Bytes, Nanos};
 
 /// A plan to be made.
 #[derive(Clone, Debug)]
@@ -46,7 +46,7 @@ impl PlanFile {
 }
 
 fn read(root: &Section<'_>, document: &Document) -> Option<PlanFile> {
-    let device = scenario::device(root, document);
+    let (device, calibration) = drive(root, document);
     let device = scenario::precondition(root, device);
     let members = members(root);
     if members.is_empty() && root.sink().is_clean() {
@@ -58,9 +58,38 @@ fn read(root: &Section<'_>, document: &Document) -> Option<PlanFile> {
         root.fault("time", format_args!("too short to see anything; at least {SHORTEST}"));
     }
     root.finish();
-    Some(PlanFile { device: device?, calibration: None, members, seed, time: length })
+    Some(PlanFile { device: device?, calibration, members, seed, time: length })
 }
 
+/// The drive as it arbitrates, and what was measured of it where a calibration says so: `[[device]]`, `calibration`, or both.
+fn drive(root: &Section<'_>, document: &Document) -> (Option<DeviceConfig>, Option<(String, Drive)>) {
+    let whole = calibration::of_device(root, document.base());
+    let device = if root.has("calibration") && !root.has("device") {
+        DeviceConfig::from_query("null", "").map_err(|e| root.fault("calibration", e)).ok()
+    } else {
+        scenario::only_device(root, document)
+    };
+    let Some(mut device) = device else { return (None, None) };
+    let Some(file) = whole.or(device.calibration.take()) else {
+        let timeless =
+            "missing, and nothing says how fast the drive is; write it, a profile, or calibration = \"FILE\"";
+        return (scenario::simulable(root, device, timeless), None);
+    };
+    let drive = match file.calibration.drive(device.slots.into(), device.slot_bytes) {
+        Ok(drive) => Some((file.path.display().to_string(), drive)),
+        Err(what) => {
+            root.fault("calibration", what);
+            None
+        }
+    };
+    // Of the measured drive only arbitration and slots are taken from the table; its inside is the calibration.
+    (device.latency, device.flash) = (Nanos(0), None);
+    device.capacity = device.capacity.or(Some(STAND_IN));
+    (Some(device), drive)
+}
+
+/// Bytes of a drive that a calibration stands for: how many it has does not count there.
+const STAND_IN: Bytes = Bytes(1 << 30);
 /// A simulation lasts so long at the least.
 const SHORTEST: Nanos = Nanos::from_millis(1);
 

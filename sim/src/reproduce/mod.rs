@@ -18,12 +18,14 @@ mod fig5;
 mod fig6;
 mod html;
 mod move_page;
+mod plan_campaign;
 mod qos;
 #[cfg(test)]
 mod tests;
 
 pub use closed::{Measured, closed_loop};
 pub use html::number;
+pub use plan_campaign::figure as plan_campaign;
 pub use qos::{
     Access, BURST, CAPACITY, Design, Load, Overhead, PERIOD, Place, QueueTimers, SLOT_BYTES, SharedDrive, Span, Usage,
     Way,
@@ -67,6 +69,8 @@ pub enum Subject {
     QosFig8,
     /// The model of throughput and latency against the simulation.
     QosAccuracy,
+    /// The planner against random plans.
+    PlanCampaign,
 }
 
 /// Which clock a reproduction runs by.
@@ -82,7 +86,7 @@ pub enum ClockKind {
 
 impl Subject {
     /// All of them.
-    pub const ALL: [Subject; 15] = [
+    pub const ALL: [Subject; 16] = [
         Subject::FemuFig2a,
         Subject::FemuFig2b,
         Subject::FemuFig3,
@@ -98,6 +102,7 @@ impl Subject {
         Subject::QosFig7,
         Subject::QosFig8,
         Subject::QosAccuracy,
+        Subject::PlanCampaign,
     ];
 
     /// As the command line writes it.
@@ -118,6 +123,7 @@ impl Subject {
             Subject::QosFig7 => "qos-fig7",
             Subject::QosFig8 => "qos-fig8",
             Subject::QosAccuracy => "qos-accuracy",
+            Subject::PlanCampaign => "plan-campaign",
         }
     }
 
@@ -141,6 +147,7 @@ impl Subject {
             Subject::QosAccuracy => {
                 "what the planner's model says against the simulation, and where equations 2 and 3 hold"
             }
+            Subject::PlanCampaign => "the planner against random plans and a search in simulation",
         }
     }
 
@@ -175,6 +182,7 @@ impl Subject {
             Subject::QosFig7 => qos::fig7(live),
             Subject::QosFig8 => qos::fig8(live),
             Subject::QosAccuracy => accuracy::figure(),
+            Subject::PlanCampaign => plan_campaign(plan_campaign::PLANS),
         }
     }
 }
