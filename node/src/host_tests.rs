@@ -175,3 +175,28 @@ fn a_gate_shares_a_drive_that_does_not() {
         share(&mut loads, &[0, 1], 100);
     }
 }
+
+#[test]
+fn a_queue_pair_is_handed_over_and_asks_as_its_new_user() {
+    let target = "local:ram?capacity=16MiB".parse().unwrap();
+    let mut controller = Controller::open(&target, Options::default()).unwrap();
+    let mut pair = controller.queue_pair(QueueClass::Fixed(Class::Low)).unwrap();
+    let namespace = Namespace { nsid: 1, block_size: pair.block_size(), capacity: 16 << 20 };
+    assert_eq!(controller.namespace(), namespace);
+    let mut done = Vec::new();
+    for (class, asks) in [
+        (QueueClass::Fixed(Class::High), Some(Class::High)),
+        (QueueClass::Tenant, None),
+        (QueueClass::Thread, weir_sys::sched::io_class(0).unwrap()),
+    ] {
+        pair.hand_over(class);
+        assert_eq!(pair.class(), asks);
+        pair.submit(Io { kind: IoKind::Write, offset: 0, len: 4096, slot: 0 }).unwrap();
+        let start = Instant::now();
+        while done.is_empty() {
+            assert!(start.elapsed() < Duration::from_secs(20), "{class:?}: the request does not end");
+            pair.poll(&mut done).unwrap();
+        }
+        assert!(done.drain(..).all(|d| d.status.is_success()));
+    }
+}

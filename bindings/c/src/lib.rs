@@ -515,3 +515,33 @@ unsafe fn poll(queue: *mut Handle, ended: *mut Completion, max: u32) -> Result<u
         _ => Ok(count),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_becomes_a_code_and_the_queue_says_so_from_then_on() {
+        assert_eq!(code(|| panic!("on purpose")), Code::Internal as c_int);
+        let mut error = ErrorOut::none();
+        // SAFETY: the strings, options and structures live longer than the calls; the handles are used until they are freed.
+        unsafe {
+            let broken: *mut Weir = pointer(&mut error, || panic!("on purpose"));
+            assert!(broken.is_null() && error.code == Code::Internal as c_int);
+            let target = weir_open(c"local:ram?capacity=16MiB".as_ptr(), std::ptr::null(), &mut error);
+            let queue = weir_queue_create(target, std::ptr::null(), &mut error);
+            assert!(!queue.is_null());
+            assert_eq!(weir_poll(queue, std::ptr::null_mut(), 1), 0);
+            let halfway = catch_unwind(AssertUnwindSafe(|| {
+                let _held = (*queue).queue.lock();
+                panic!("on purpose");
+            }));
+            assert!(halfway.is_err());
+            assert_eq!(weir_poll(queue, std::ptr::null_mut(), 1), Code::Internal as c_int);
+            assert_eq!(weir_flush(queue, None, std::ptr::null_mut()), Code::Internal as c_int);
+            assert!(weir_buffer_alloc(queue).is_null());
+            assert_eq!(weir_queue_destroy(queue), 0);
+            assert_eq!(weir_close(target), 0);
+        }
+    }
+}
