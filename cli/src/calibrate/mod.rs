@@ -375,8 +375,8 @@ mod tests {
             for point in calibrated(&line) {
                 let gamma = f64::from(slots) / (latency as f64 * 1e-6);
                 assert_eq!((point.a(), point.knee().depth), (latency as f64 * 1000.0, slots), "{line}");
-                assert!((point.gamma() / gamma - 1.0).abs() < 1e-3, "{line}: {} of {gamma}", point.gamma());
-                assert!((point.p() / f64::from(slots) - 1.0).abs() < 1e-3, "{line}: p = {}", point.p());
+                assert!((point.gamma() / gamma - 1.0).abs() < 2e-3, "{line}: {} of {gamma}", point.gamma());
+                assert!((point.p() / f64::from(slots) - 1.0).abs() < 2e-3, "{line}: p = {}", point.p());
             }
         }
     }

@@ -60,10 +60,12 @@ fn until_good(measure: impl Fn() -> Result<Report, String>, good: impl Fn(&Repor
     good(&measure()?)
 }
 
+/// The bursts are 50 to 64 ms of the rates: so much a node whose core is taken may make up for. Over 3 s that is 2 % at the
+/// most.
 fn ceilings_hold(env: &Env) -> Outcome {
     let tenants = [
-        ("gold", "high", "ceiling = { iops = 2000, burst = 10 }"),
-        ("silver", "medium", "ceiling = { bandwidth = \"16384KB/s\", burst_bytes = \"64KiB\" }"),
+        ("gold", "high", "ceiling = { iops = 2000, burst = 100 }"),
+        ("silver", "medium", "ceiling = { bandwidth = \"16384KB/s\", burst_bytes = \"1MiB\" }"),
         ("bronze", "low", ""),
     ];
     with_node(env, &setup(&tenants), |node| {
@@ -125,7 +127,7 @@ fn set_and_judged(env: &Env) -> Outcome {
         let refused = node.cli(&["tenant", "set", "gold", "--floor-iops", "10", "--ceiling-iops", "5"])?;
         let told = refused.stderr.contains("iops = 10 is more than the ceiling allows (5)");
         ensure(refused.status.code() == Some(1) && told, || refused.describe())?;
-        set(&["gold", "--ceiling-iops", "3k", "--ceiling-burst", "10", "--sla-p99", "1ms", "--sla-p999", "10s"])?;
+        set(&["gold", "--ceiling-iops", "3k", "--ceiling-burst", "150", "--sla-p99", "1ms", "--sla-p999", "10s"])?;
         set(&["bronze", "--floor-iops", "100", "--sla-p50", "10s"])?;
         let jobs = [job("gold", "bs=4KiB,qd=64"), job("bronze", "bs=4KiB,qd=64")];
         until_good(
