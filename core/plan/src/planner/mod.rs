@@ -3,7 +3,8 @@
 //! ```text
 //!  TenantPlan[] ─▶ balance by the model ─▶ smallest shares ─▶ simulation ─ kept, with a margin, by every seed ─▶ Answer
 //!                        ▲                                       │ missed
-//!                        └───── what the model was off by ◀──────┘        at last: balance by simulation itself
+//!                        └───── what the model was off by ◀──────┘        at last: balance by simulation itself, and
+//!                                                                           from the best, one number after the other
 //! ```
 //! The model proposes, a [`Judge`] decides: nothing is called feasible that the judge has not confirmed. The model alone
 //! ([`check`]) serves admission, where an answer is due at once; it asks for a larger margin then.
@@ -128,6 +129,10 @@ const FIRST: f64 = 1.01;
 const CORRECTIONS: u32 = 7;
 /// Steps of a balance by the model, and by the judge.
 const STEPS: (u32, u32) = (40, 14);
+/// Steps of each climb at the end, and the room from which on they are worth it.
+const CLIMB: (u32, f64) = (28, 0.5);
+/// How much longer the rounds are from which the second climb begins.
+const LONGER: u32 = 8;
 /// Room at the balance at which the search for it ends: more helps nobody.
 const AMPLE: f64 = 1.5;
 
@@ -227,13 +232,51 @@ impl<J: Judge> Run<'_, J> {
         let (balance, tried) =
             search.balance(parts, STEPS.1, 1.0, |shares| Ok(self.opinion(shares.clone())?.0.rooms))?;
         if tried.least() < 1.0 {
-            return Ok(None);
+            return self.climb();
         }
         let smaller = self.shrink(&balance)?;
         if smaller.is_some() {
             return Ok(smaller);
         }
         Ok(self.best.clone().filter(|(best, _)| best.least() >= 1.0).map(|(best, got)| (best.shares, got)))
+    }
+
+    /// From the best so far, and from the same in longer rounds, by one share after the other in ever shorter steps: where loops
+    /// go round in step with the rounds, more of a share is not always more room, and the balance is not where the room is.
+    fn climb(&mut self) -> Result<Found, J::Error> {
+        let Some((best, _)) = self.best.clone().filter(|(best, _)| best.least() >= CLIMB.1) else { return Ok(None) };
+        let long = self.search.lengthened(&best.shares, LONGER);
+        let found = self.climb_from(best)?;
+        if found.is_some() {
+            return Ok(found);
+        }
+        let (tried, got) = self.opinion(long)?;
+        if tried.least() >= 1.0 { Ok(Some((tried.shares, got))) } else { self.climb_from(tried) }
+    }
+
+    fn climb_from(&mut self, mut here: Tried) -> Result<Found, J::Error> {
+        let (mut left, mut step) = (CLIMB.0, 2.0);
+        while left > 0 && step > 1.04 {
+            let mut better = false;
+            for near in self.search.beside(&here.shares, step) {
+                if left == 0 {
+                    break;
+                }
+                left -= 1;
+                let (tried, got) = self.opinion(near)?;
+                if tried.least() >= 1.0 {
+                    return Ok(Some((tried.shares, got)));
+                }
+                if tried.least() > here.least() {
+                    (here, better) = (tried, true);
+                    break;
+                }
+            }
+            if !better {
+                step = 1.0 + (step - 1.0) / 2.0;
+            }
+        }
+        Ok(None)
     }
 
     /// Tries the smallest roundings of a balance that the judge has confirmed, a few of them.

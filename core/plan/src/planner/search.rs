@@ -47,6 +47,8 @@ const FINE: u32 = 64;
 const ALL_UP_TO: u32 = 14;
 /// Sums of which only what lies beside the balance is tried.
 const NEAR_UP_TO: u32 = 56;
+/// The most of a class, in commands or in what one costs at the least.
+const MOST: u32 = 128;
 /// The most that tenants' weights of a class sum up to, for each of them.
 const TENANT_STEPS: u32 = 8;
 
@@ -164,6 +166,43 @@ impl<'a> Search<'a> {
         parts.classes.iter_mut().zip(&before.classes).for_each(|(to, from)| pace(to, from));
         parts.tenants.iter_mut().zip(&before.tenants).for_each(|(to, from)| pace(to, from));
         moved
+    }
+
+    /// The same with rounds that are so many times as long, as far as the numbers go.
+    pub fn lengthened(&self, shares: &Shares, times: u32) -> Shares {
+        let most = shares.classes.iter().copied().max().unwrap_or(1).max(1);
+        let times = times.min(MOST * self.unit() / most).max(1);
+        Shares { classes: shares.classes.map(|n| n * times), tenants: shares.tenants.clone() }
+    }
+
+    /// Shares beside these: one class, or one tenant where tenants weigh, with `step` times as much or as little, and all
+    /// classes with longer or shorter rounds.
+    pub fn beside(&self, shares: &Shares, step: f64) -> Vec<Shares> {
+        let unit = self.unit();
+        let scaled = |n: u32, factor: f64, most: f64| {
+            let other = (f64::from(n) * factor + 0.5).clamp(1.0, most) as u32;
+            if other == n && factor > 1.0 { other + 1 } else { other }
+        };
+        let used: Vec<usize> = (0..3).filter(|i| self.classes.contains(&Class::WEIGHTED[*i])).collect();
+        let mut all = Vec::new();
+        for factor in [step, 1.0 / step] {
+            let class = |i: usize| scaled(shares.classes[i] / unit, factor, f64::from(MOST)) * unit;
+            for &i in &used {
+                let mut near = shares.clone();
+                near.classes[i] = class(i);
+                all.push(near);
+            }
+            for i in (0..self.classes.len()).filter(|i| self.weighs(self.classes[*i])) {
+                let mut near = shares.clone();
+                near.tenants[i] = scaled(near.tenants[i].into(), factor, 64.0) as u16;
+                all.push(near);
+            }
+            let mut near = shares.clone();
+            used.iter().for_each(|i| near.classes[*i] = class(*i));
+            all.push(near);
+        }
+        all.retain(|near| near != shares);
+        all
     }
 
     /// The smallest shares near the balance that leave everybody `least` room; of equally small ones those that leave most. `None`
