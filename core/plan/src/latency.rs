@@ -40,16 +40,8 @@ pub struct Forecast {
 pub fn forecast(drive: &Drive, setting: &Setting, tenants: &[Tenant]) -> Forecast {
     let mut model = Fluid::new(drive, setting, tenants);
     let flow = model.shares();
-    let limited = limited(&model, &flow);
-    let latency = latencies(&model, drive, &flow, tenants, &limited);
-    let expected = |i: usize| Expected {
-        iops: flow.rates[i],
-        bandwidth: flow.rates[i] * tenants[i].demand.size(),
-        latency: latency[i],
-        limited: limited[i],
-        guaranteed: guaranteed(drive, setting, tenants, i),
-    };
-    Forecast { tenants: (0..tenants.len()).map(expected).collect(), load: flow.load, flow }
+    let tenants = expected(&model, &flow, (drive, tenants), |i| guaranteed(drive, setting, tenants, i));
+    Forecast { tenants, load: flow.load, flow }
 }
 
 /// The same in microseconds rather than milliseconds: no windows are handed out, so that loops which keep in step are taken for
@@ -57,16 +49,25 @@ pub fn forecast(drive: &Drive, setting: &Setting, tenants: &[Tenant]) -> Forecas
 pub(crate) fn sketch(drive: &Drive, setting: &Setting, tenants: &[Tenant]) -> Vec<Expected> {
     let model = Fluid::new(drive, setting, tenants);
     let flow = Flow { in_step: false, ..model.solve() };
-    let limited = limited(&model, &flow);
-    let latency = latencies(&model, drive, &flow, tenants, &limited);
-    let expected = |i: usize| Expected {
+    expected(&model, &flow, (drive, tenants), |_| 0.0)
+}
+
+fn expected(
+    model: &Fluid<'_>,
+    flow: &Flow,
+    (drive, tenants): (&Drive, &[Tenant]),
+    guaranteed: impl Fn(usize) -> f64,
+) -> Vec<Expected> {
+    let limited = limited(model, flow);
+    let latency = latencies(model, drive, flow, tenants, &limited);
+    let each = |i: usize| Expected {
         iops: flow.rates[i],
         bandwidth: flow.rates[i] * tenants[i].demand.size(),
         latency: latency[i],
         limited: limited[i],
-        guaranteed: 0.0,
+        guaranteed: guaranteed(i),
     };
-    (0..tenants.len()).map(expected).collect()
+    (0..tenants.len()).map(each).collect()
 }
 
 /// Who gets less than he asks for.
