@@ -105,7 +105,7 @@ fn drive_on_another(env: &Env) -> Outcome {
         with_node(env, &setup, |node| {
             bench(env, &node.tcp_target(), &args)?.clean()?;
             bench(env, &node.socket_target("gold.sock"), &args)?.clean()?;
-            bench(env, &node.tcp_target(), &["--rw", "trim", "--bs", "64KiB", "--qd", "4", "--time", "500ms"])?.clean()
+            bench(env, &node.tcp_target(), &["--rw", "trim", "--bs", "64KiB", "--qd", "4", "--time", "2s"])?.clean()
         })
     })
 }
