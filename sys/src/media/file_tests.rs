@@ -326,10 +326,17 @@ fn no_space_is_capacity_exceeded_and_passes() {
 }
 
 /// A loop device over a file, detached at the end.
+///
+/// Who looks for a free one (`losetup --find`, of any process of the machine) tries the next number, and claims that device for
+/// the moment in which the kernel says that it is taken: an exclusive open of ours in that moment is refused. So our own tests have
+/// one at a time, and what opens first waits for a stranger to let go.
 struct Loop {
     device: PathBuf,
     _file: Temp,
+    _alone: std::sync::MutexGuard<'static, ()>,
 }
+
+static ONE_LOOP: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
 impl Loop {
     /// Fails only where there are no loop devices at all (a container); with them, everything about them must work.
@@ -339,6 +346,7 @@ impl Loop {
             eprintln!("no loop devices here: the same code was tested on files only");
             return None;
         }
+        let alone = ONE_LOOP.lock().unwrap_or_else(|e| e.into_inner());
         let file = Temp::with_size(name, 8 << 20);
         let output = Command::new("losetup")
             .args(["--find", "--show", "--sector-size", &sector.to_string()])
@@ -347,7 +355,18 @@ impl Loop {
             .expect("losetup(8) is needed: apt install mount");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         let device = String::from_utf8(output.stdout).unwrap().trim().into();
-        Some(Self { device, _file: file })
+        Some(Self { device, _file: file, _alone: alone })
+    }
+
+    /// Opens it, once nobody claims it for a moment.
+    fn open(&self, capacity: Option<u64>, block_size: u32) -> FileMedia {
+        for _ in 0..100 {
+            match FileMedia::open_block(&self.device, capacity, block_size) {
+                Err(e) if e.to_string().contains("in use") => std::thread::sleep(std::time::Duration::from_millis(20)),
+                opened => return opened.unwrap(),
+            }
+        }
+        panic!("{} stays in use", self.device.display());
     }
 }
 
@@ -361,12 +380,12 @@ impl Drop for Loop {
 fn a_block_device() {
     let Some(device) = Loop::new("loop", 512) else { return };
     let open = |capacity| FileMedia::open_block(&device.device, capacity, 512);
-    let media = open(None).unwrap();
+    let media = device.open(None, 512);
     assert_eq!((media.capacity(), media.is_direct()), (8 << 20, true));
     let busy = open(None).unwrap_err().to_string();
     assert!(busy.contains("in use"), "{busy}");
     exercise(Rig::new(media), 512);
-    deep(Rig::new(open(Some(1 << 20)).unwrap()), 512);
+    deep(Rig::new(device.open(Some(1 << 20), 512)), 512);
     let large = open(Some(16 << 20)).unwrap_err().to_string();
     assert!(large.contains("is 8MiB") && large.contains("capacity is 16MiB"), "{large}");
     let file = FileMedia::open_file(&device.device, None, 512).unwrap_err().to_string();
@@ -378,7 +397,7 @@ fn a_block_device_of_larger_blocks() {
     let Some(device) = Loop::new("loop-4k", 4096) else { return };
     let e = FileMedia::open_block(&device.device, None, 512).unwrap_err().to_string();
     assert!(e.contains("give the drive a block size of 4096"), "{e}");
-    exercise(Rig::new(FileMedia::open_block(&device.device, None, 4096).unwrap()), 4096);
+    exercise(Rig::new(device.open(None, 4096)), 4096);
 }
 
 #[test]
