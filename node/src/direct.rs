@@ -97,11 +97,6 @@ impl Direct {
         reactor: &mut Reactor,
     ) -> Option<Status> {
         let moves = matches!(transfer.kind(), IoKind::Read | IoKind::Write);
-        if transfer.io.op == Op::Copy {
-            // Drives that copy inside have media in memory.
-            self.recycle(spare);
-            return Some(Status::INTERNAL_ERROR);
-        }
         let limit = if moves { CHUNK } else { u32::MAX };
         let mut buf = spare;
         if moves && buf.is_none() {
@@ -114,13 +109,12 @@ impl Direct {
             return Some(status);
         }
         let io = &transfer.io;
-        let op = match io.op {
-            _ if transfer.kind() == IoKind::Flush => FileOpKind::Flush,
-            Op::Read | Op::Compare => FileOpKind::Read,
-            Op::Write => FileOpKind::Write { durable: io.fua },
-            Op::WriteZeroes { deallocate } => FileOpKind::Zero { deallocate },
-            Op::Deallocate => FileOpKind::Zero { deallocate: true },
-            Op::Flush | Op::Copy => FileOpKind::Flush,
+        let op = match transfer.kind() {
+            IoKind::Read => FileOpKind::Read,
+            IoKind::Write => FileOpKind::Write { durable: io.fua },
+            IoKind::WriteZeroes => FileOpKind::Zero { deallocate: io.op == Op::WriteZeroes { deallocate: true } },
+            IoKind::Trim => FileOpKind::Zero { deallocate: true },
+            IoKind::Flush => FileOpKind::Flush,
         };
         let token = io.slot.index() as u64;
         let request = Request { op, offset: transfer.offset(), len: transfer.chunk, buf, token };

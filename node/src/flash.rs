@@ -117,10 +117,10 @@ impl Units {
         let whole = (offset.div_ceil(u64::from(UNIT)) as u32, (end / u64::from(UNIT)) as u32);
         let touched = |op, parts| Units { op, first, count: behind - first, parts };
         match op {
-            Op::Read | Op::Compare => touched(FlashOp::Read, (false, false)),
-            Op::Write => touched(FlashOp::Write { fua }, (offset & MASK != 0, end & MASK != 0)),
-            // Copies inside a drive are those of a set of commands, which has no translation layer.
-            Op::Flush | Op::Copy => Units { op: FlashOp::Flush, first: 0, count: 0, parts: (false, false) },
+            Op::Read | Op::Compare | Op::Verify => touched(FlashOp::Read, (false, false)),
+            // Of a copy this is the write; what it reads was told before.
+            Op::Write | Op::Copy => touched(FlashOp::Write { fua }, (offset & MASK != 0, end & MASK != 0)),
+            Op::Flush => Units { op: FlashOp::Flush, first: 0, count: 0, parts: (false, false) },
             Op::WriteZeroes { .. } | Op::Deallocate => {
                 let op = if op == Op::Deallocate { FlashOp::Trim } else { FlashOp::WriteZeroes };
                 Units { op, first: whole.0, count: whole.1.saturating_sub(whole.0), parts: (false, false) }

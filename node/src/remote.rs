@@ -3,7 +3,7 @@
 
 use crate::transfer::Transfer;
 use std::collections::VecDeque;
-use weir_controller::{Host, Io, Op, SlotId, Subsystem};
+use weir_controller::{Host, Io, SlotId, Subsystem};
 use weir_driver::{Done, Io as Request, IoKind, QueuePair, TransportError};
 use weir_spec::nvme::Status;
 
@@ -46,9 +46,6 @@ impl Remote {
     pub fn start<H: Host>(&mut self, io: Io, machine: &Subsystem, host: &mut H) -> Option<Status> {
         if self.broken.is_some() {
             return Some(Status::INTERNAL_PATH_ERROR);
-        }
-        if io.op == Op::Copy {
-            return Some(Status::INTERNAL_ERROR);
         }
         self.begin(Transfer::new(io, false), machine, host)
     }

@@ -6,7 +6,7 @@
 //!     └──────────────── bytes left ◄────────────────────────────────────────┴─► Done{slot, status}
 //! ```
 
-use weir_controller::{Host, Io, Op};
+use weir_controller::{Data, Host, Io, Op};
 use weir_driver::IoKind;
 use weir_spec::nvme::Status;
 
@@ -22,44 +22,52 @@ pub struct Transfer {
     /// A flush has to follow, because the backend cannot write through what `io` does.
     pub flush_after: bool,
     flushing: bool,
+    /// Of a copy: the chunk is in the buffer, and is to be written.
+    filled: bool,
 }
 
 impl Transfer {
     /// Nothing done yet. `writes_through`: the backend honours FUA of a write by itself.
     pub fn new(io: Io, writes_through: bool) -> Self {
         let through = match io.op {
-            Op::Write => writes_through,
+            Op::Write | Op::Copy => writes_through,
             Op::WriteZeroes { .. } => false,
             _ => true,
         };
-        Self { io, at: 0, chunk: 0, flush_after: io.fua && !through, flushing: false }
+        Self { io, at: 0, chunk: 0, flush_after: io.fua && !through, flushing: false, filled: false }
     }
 
     /// What the backend has to do for this chunk.
     pub fn kind(&self) -> IoKind {
         match self.io.op {
             _ if self.flushing => IoKind::Flush,
-            Op::Read | Op::Compare => IoKind::Read,
-            Op::Write => IoKind::Write,
+            Op::Read | Op::Compare | Op::Verify => IoKind::Read,
+            Op::Copy if !self.filled => IoKind::Read,
+            Op::Write | Op::Copy => IoKind::Write,
             Op::WriteZeroes { .. } => IoKind::WriteZeroes,
             Op::Deallocate => IoKind::Trim,
-            // A copy is none of a backend's: see `device::copy`.
-            Op::Flush | Op::Copy => IoKind::Flush,
+            Op::Flush => IoKind::Flush,
         }
     }
 
     /// Where the chunk begins in the drive's media.
     pub fn offset(&self) -> u64 {
-        if self.kind() == IoKind::Flush { 0 } else { self.io.offset + u64::from(self.at) }
+        let start = match (self.kind(), self.io.data.get()) {
+            (IoKind::Flush, _) => return 0,
+            (IoKind::Read, Data::Media(from)) => from,
+            _ => self.io.offset,
+        };
+        start + u64::from(self.at)
     }
 
-    /// Takes the next chunk, at most `limit` bytes, and for a write fetches the host's bytes into `buffer`.
+    /// Takes the next chunk, at most `limit` bytes, and for a write fetches the host's bytes into `buffer`. The chunk that a copy
+    /// has read is in there already.
     ///
     /// # Errors
     /// The host's bytes cannot be had: the command fails with this status.
     pub fn begin<H: Host>(&mut self, limit: u32, buffer: &mut [u8], live: bool, host: &mut H) -> Result<(), Status> {
         self.chunk = (self.io.len - self.at).min(limit);
-        if self.kind() != IoKind::Write {
+        if self.kind() != IoKind::Write || self.io.op == Op::Copy {
             return Ok(());
         }
         if !live {
@@ -75,6 +83,12 @@ impl Transfer {
         }
         if let Err(status) = self.deliver(&buffer[..self.moved()], live, host) {
             return Some(status);
+        }
+        if self.io.op == Op::Copy && !self.flushing {
+            self.filled = !self.filled;
+            if self.filled {
+                return None;
+            }
         }
         self.at += self.chunk;
         if self.at < self.io.len {
@@ -191,6 +205,33 @@ mod tests {
         let (_, status) = run(Transfer::new(io(Op::Write, 10240, false), true), 4096, &mut medium, &mut host);
         assert!(status.is_success());
         assert_eq!(host.0, medium[8192..][..10240]);
+    }
+
+    #[test]
+    fn a_copy_reads_each_chunk_and_writes_it_from_the_same_buffer() {
+        let mut medium: Vec<u8> = (0..32768u32).map(|i| (i / 7) as u8).collect();
+        let before = medium.clone();
+        let (read, write) = (IoKind::Read, IoKind::Write);
+        for (fua, through) in [(false, true), (true, true), (true, false)] {
+            let copy = Io { offset: 16384, data: DataPointer::media(1024), ..io(Op::Copy, 6144, fua) };
+            let mut host = Buffer(Vec::new());
+            let (seen, status) = run(Transfer::new(copy, through), 4096, &mut medium, &mut host);
+            assert!(status.is_success());
+            let mut expected = vec![(read, 1024, 4096), (write, 16384, 4096), (read, 5120, 2048), (write, 20480, 2048)];
+            expected.extend((fua && !through).then_some((IoKind::Flush, 0, 0)));
+            assert_eq!(seen, expected);
+            assert_eq!(medium[16384..][..6144], before[1024..][..6144]);
+            assert_eq!((&medium[..16384], &medium[22528..]), (&before[..16384], &before[22528..]));
+        }
+    }
+
+    #[test]
+    fn a_verification_moves_nothing_to_its_host() {
+        let mut medium = vec![3; 32768];
+        let (seen, status) =
+            run(Transfer::new(io(Op::Verify, 6144, false), true), 4096, &mut medium, &mut Buffer(Vec::new()));
+        assert!(status.is_success());
+        assert_eq!(seen, [(IoKind::Read, 8192, 4096), (IoKind::Read, 12288, 2048)]);
     }
 
     #[test]

@@ -134,6 +134,8 @@ pub enum Op {
     Write,
     /// Host data against the drive's; [`Status::COMPARE_FAILURE`] where they differ.
     Compare,
+    /// Drive → nobody: the media is read, and what it says is thrown away.
+    Verify,
     /// Zeroes, without data.
     WriteZeroes {
         /// The range may be deallocated (it reads as zeroes then).
@@ -143,7 +145,8 @@ pub enum Op {
     Deallocate,
     /// What was completed before is durable afterwards.
     Flush,
-    /// Bytes of the media, which `data` names ([`Data::Media`](crate::Data::Media)), to another place of it.
+    /// Bytes of the media, which `data` names ([`Data::Media`](crate::Data::Media)), to another place of it. The two do not
+    /// overlap.
     Copy,
 }
 

@@ -2,7 +2,7 @@
 
 use crate::config::{ClassFrom, Config, Cost, DiscoveryRecord};
 use crate::event::ControllerHandle;
-use crate::namespace::Namespace;
+use crate::namespace::{Namespace, why};
 use crate::placement::Placement;
 use crate::queue::{NONE, Sq};
 use crate::service::{Inside, Operation, Service};
@@ -144,11 +144,11 @@ impl Subsystem {
             return Err(Error::Zones);
         }
         let held = self.namespaces.get(nsid as usize - 1).copied().flatten().ok_or(Error::NoNamespace)?;
-        if held.apart {
+        if held.why & (why::ZONES | why::VENDOR) != 0 {
             return Err(Error::Fixed);
         }
         let resized = Namespace::new(&crate::config::NamespaceConfig { size, ..config.clone() });
-        let resized = Namespace { vendor: held.vendor, ..resized.ok_or(Error::Namespace)? };
+        let resized = Namespace { vendor: held.vendor, why: held.why, ..resized.ok_or(Error::Namespace)? };
         config.size = size;
         self.namespaces[nsid as usize - 1] = Some(resized);
         self.note_event(AsyncEvent::NAMESPACE_ATTRIBUTE, Some(nsid));

@@ -13,6 +13,14 @@ use weir_spec::nvme::{IoOpcode, Status};
 /// Largest NSID.
 pub(crate) const NSID_MAX: u32 = 1024;
 
+/// Bits of [`Namespace::why`]. Reasons come and go one by one.
+pub(crate) mod why {
+    /// It has zones.
+    pub const ZONES: u8 = 1;
+    /// A vendor's commands claim reads and writes.
+    pub const VENDOR: u8 = 1 << 1;
+}
+
 /// A namespace.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Namespace {
@@ -28,8 +36,8 @@ pub(crate) struct Namespace {
     pub extension: u32,
     /// A vendor's commands that it has.
     pub vendor: Option<&'static [VendorOpcode]>,
-    /// Zones or the vendor's commands decide about reads and writes.
-    pub apart: bool,
+    /// Why its reads and writes are decided apart from the common path, a bit for each reason ([`why`]); 0: they are not.
+    pub why: u8,
     pub uuid: [u8; 16],
 }
 
@@ -45,9 +53,15 @@ impl Namespace {
             zoned: false,
             extension: 0,
             vendor: None,
-            apart: false,
+            why: 0,
             uuid,
         })
+    }
+
+    /// Whether its reads and writes are decided apart from the common path.
+    #[inline]
+    pub const fn apart(&self) -> bool {
+        self.why != 0
     }
 
     /// CSI of its command set.
@@ -118,7 +132,7 @@ pub(crate) fn plan(namespaces: &Namespaces, command: &Command, mdts: u64) -> Res
     }
     let offset = ns.locate(command.slba, command.blocks.into()).ok_or(Status::LBA_OUT_OF_RANGE.dnr())?;
     let len = u32::try_from(len).map_err(|_| Status::INVALID_FIELD.dnr())?;
-    Ok(Plan { op, offset, len, transfer: if moves { len } else { 0 }, empty: false, apart: ns.apart })
+    Ok(Plan { op, offset, len, transfer: if moves { len } else { 0 }, empty: false, apart: ns.apart() })
 }
 
 fn plan_flush(namespaces: &Namespaces, command: &Command) -> Result<Plan, Status> {
@@ -132,7 +146,7 @@ fn plan_flush(namespaces: &Namespaces, command: &Command) -> Result<Plan, Status
 
 fn plan_dataset(namespaces: &Namespaces, command: &Command) -> Result<Plan, Status> {
     let ns = active(namespaces, command.nsid)?;
-    let mut plan = Plan { op: Op::Deallocate, offset: ns.start, len: 0, transfer: 0, empty: false, apart: ns.apart };
+    let mut plan = Plan { op: Op::Deallocate, offset: ns.start, len: 0, transfer: 0, empty: false, apart: ns.apart() };
     if ns.zoned {
         // A hint that is not followed: only a reset makes room in a zone.
         plan.empty = true;

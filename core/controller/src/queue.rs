@@ -76,6 +76,7 @@ impl Command {
             Op::Read => opcode = IoOpcode::READ,
             Op::Write => opcode = IoOpcode::WRITE,
             Op::Compare => opcode = IoOpcode::COMPARE,
+            Op::Verify => opcode = IoOpcode::VERIFY,
             Op::WriteZeroes { deallocate } => {
                 opcode = IoOpcode::WRITE_ZEROES;
                 flags |= if deallocate { flag::DEALLOCATE } else { 0 };

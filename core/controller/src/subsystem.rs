@@ -5,7 +5,7 @@ use crate::controller::{Controller, Transport};
 use crate::event::{ControllerHandle, Effects, Event, SlotId, SqHandle};
 use crate::host::{Host, Owner};
 use crate::io::Fetched;
-use crate::namespace::{self, Namespace, Namespaces};
+use crate::namespace::{self, Namespace, Namespaces, why};
 use crate::placement::Placement;
 use crate::queue::{Command, Cq, NONE, Sq};
 use crate::service::Inside;
@@ -424,7 +424,8 @@ fn build_zones(config: &Config, namespaces: &mut Namespaces) -> Result<Vec<Space
         if ns.zoned || ns.blocks != zoned.zones.blocks() || zoned.flash.as_ref().map_or(ns.shift, block) != ns.shift {
             return Err(Error::Zones);
         }
-        (ns.zoned, ns.apart) = (true, true);
+        ns.zoned = true;
+        ns.why |= why::ZONES;
         ns.extension = u32::from(zoned.zones.extension) * 64;
         spaces.push(Space::new(zoned)?);
     }

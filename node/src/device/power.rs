@@ -166,7 +166,7 @@ impl Executor<'_> {
         let begun = flash.flushes();
         let Some(undo) = self.undo else { return false };
         let writes = match io.op {
-            Op::Write => !io.fua,
+            Op::Write | Op::Copy => !io.fua,
             Op::WriteZeroes { .. } => undo.zeroes_are_data && !io.fua,
             _ => false,
         };
@@ -218,10 +218,10 @@ impl Executor<'_> {
         let Some(undo) = self.undo else { return };
         match io.op {
             Op::Flush => undo.flushed(flushed),
-            Op::Write if io.fua => undo.settle(undo::units(io.offset, io.len)),
+            Op::Write | Op::Copy if io.fua => undo.settle(undo::units(io.offset, io.len)),
             Op::WriteZeroes { .. } if undo.zeroes_are_data && !io.fua => {}
             Op::WriteZeroes { .. } | Op::Deallocate => undo.zeroed(io.offset, io.len),
-            Op::Write | Op::Read | Op::Compare | Op::Copy => {}
+            Op::Write | Op::Read | Op::Compare | Op::Verify | Op::Copy => {}
         }
     }
 }

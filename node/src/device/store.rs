@@ -14,6 +14,7 @@ pub(super) fn serve<H: Host>(store: &mut Store, io: &Io, host: &mut H) -> Status
         Op::Write => {
             store.write(io.offset, io.len, |at, bytes| host.read_data(io.owner, &io.data, io.skip + at, bytes))
         }
+        Op::Verify => store.read(io.offset, io.len, |_, _| Ok(())),
         Op::Compare => store.read(io.offset, io.len, |at, bytes| transfer::compare(io, at, bytes, host)),
         Op::WriteZeroes { deallocate: false } => store.zero(io.offset, io.len),
         Op::WriteZeroes { deallocate: true } | Op::Deallocate => store.deallocate(io.offset, io.len),

@@ -50,7 +50,7 @@ impl Service for StandIn {
 
 /// Size and percent of reads of one command.
 fn seen(operation: Operation) -> (f64, f64) {
-    let reads = matches!(operation.op, Op::Read | Op::Compare);
+    let reads = matches!(operation.op, Op::Read | Op::Compare | Op::Verify);
     (f64::from(operation.len.max(512)), if reads { 100.0 } else { 0.0 })
 }
 

@@ -4,7 +4,7 @@ use super::{Vendor, VendorAnswer, VendorCommand, VendorPort, VendorQueue, Vendor
 use crate::admin::{Admin, Outcome};
 use crate::event::{Io, Op, SlotId};
 use crate::host::{DataPointer, Host, Owner};
-use crate::namespace::active;
+use crate::namespace::{active, why};
 use crate::queue::{Command, NONE, flag};
 use crate::subsystem::{Error, Subsystem};
 use crate::zoned::Begun;
@@ -22,7 +22,7 @@ impl Subsystem {
         let ns = self.namespaces.get_mut(nsid.wrapping_sub(1) as usize).and_then(Option::as_mut);
         let ns = ns.filter(|ns| !ns.zoned && self.vendor.0.is_none()).ok_or(Error::NoNamespace)?;
         ns.vendor = Some(set.commands());
-        ns.apart = set.claims();
+        ns.why |= if set.claims() { why::VENDOR } else { 0 };
         self.vendor = Vendor(Some(set));
         Ok(())
     }

@@ -129,7 +129,7 @@ impl Drive {
             Op::Read => self.ram.write_data(io.owner, &io.data, 0, &self.media[range]).unwrap(),
             Op::Write => self.ram.read_data(io.owner, &io.data, 0, &mut self.media[range]).unwrap(),
             Op::WriteZeroes { .. } | Op::Deallocate => self.media[range].fill(0),
-            Op::Flush | Op::Compare | Op::Copy => {}
+            Op::Flush | Op::Compare | Op::Verify | Op::Copy => {}
         }
     }
 
