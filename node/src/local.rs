@@ -17,12 +17,11 @@ use crate::flash::FlashFigures;
 use crate::node::machine_config;
 use std::ops::Range;
 use weir_controller::{
-    Attach, ClassFrom, ControllerHandle, ControllerInfo, Data, DataPointer, DriveStats, Event, Host, Model, Owner, Tag,
-    TenantConfig,
+    Attach, ClassFrom, ControllerHandle, ControllerInfo, DataPointer, Direction, DriveStats, Event, Host, Model, Owner,
+    Piece, Tag, TenantConfig, Walk,
 };
 use weir_driver::nvme::{BringUp, IoQueue, Plan, Port, QueuePlan, Remake, Rings};
 use weir_driver::{Done, Io, QueuePair, TransportError};
-use weir_spec::nvme::entry::SglDescriptor;
 use weir_spec::nvme::register::{Doorbell, ams};
 use weir_spec::nvme::{Cqe, Sqe, Status};
 use weir_sys::reactor::{Reactor, ReactorError, Ready};
@@ -382,51 +381,30 @@ impl Memories {
         self.0.get_mut(owner.0 as usize)?.get_mut(Self::range(address, len)?)
     }
 
-    /// Calls `each` with address and range of every contiguous piece of `len` bytes at `offset` of a command's data.
+    /// Calls `each` with every contiguous piece of `len` bytes at `offset` of a command's data, and the piece's place in them.
+    #[inline]
     fn pieces(
         &mut self,
         owner: Owner,
-        data: &DataPointer,
+        (data, direction): (&DataPointer, Direction),
         offset: u32,
         len: usize,
         mut each: impl FnMut(&mut [u8], Range<usize>),
     ) -> Result<(), Status> {
+        let mut walk = Walk::new(data, direction, offset, len as u32);
         let mut at = 0;
-        while at < len {
-            let (address, room) = self.locate(owner, data, u64::from(offset) + at as u64)?;
-            let n = room.min((len - at) as u64) as usize;
-            each(self.slice_mut(owner, address, n).ok_or(Status::DATA_TRANSFER_ERROR)?, at..at + n);
-            at += n;
-        }
-        Ok(())
-    }
-
-    /// The address of byte `offset` of a command's data, and how many bytes follow it there.
-    fn locate(&self, owner: Owner, data: &DataPointer, offset: u64) -> Result<(u64, u64), Status> {
-        match data.get() {
-            Data::Sgl(sgl) if sgl.kind == SglDescriptor::DATA_BLOCK => {
-                let left = u64::from(sgl.length.get()).checked_sub(offset).filter(|n| *n > 0);
-                Ok((sgl.address.get() + offset, left.ok_or(Status::DATA_SGL_LENGTH_INVALID)?))
+        loop {
+            let mut read = |address, into: &mut [u8]| {
+                into.copy_from_slice(self.slice(owner, address, into.len()).ok_or(Status::DATA_TRANSFER_ERROR)?);
+                Ok(())
+            };
+            let Some(piece) = walk.next(&mut read)? else { return Ok(()) };
+            let range = at..at + piece.len() as usize;
+            if let Piece::Memory { address, len } = piece {
+                each(self.slice_mut(owner, address, len as usize).ok_or(Status::DATA_TRANSFER_ERROR)?, range.clone());
             }
-            Data::Prp { prp1, prp2 } => self.locate_prp(owner, prp1, prp2, offset),
-            _ => Err(Status::SGL_TYPE_INVALID),
+            at = range.end;
         }
-    }
-
-    /// PRP entries (base 2.0, 4.1.1). The driver's lists are one page long, and two pages go without a list; which of the
-    /// two PRP2 is, the page's place tells: a list lies below the buffers.
-    fn locate_prp(&self, owner: Owner, prp1: u64, prp2: u64, offset: u64) -> Result<(u64, u64), Status> {
-        const PAGE: u64 = 4096;
-        let first = PAGE - prp1 % PAGE;
-        if offset < first {
-            return Ok((prp1 + offset, first - offset));
-        }
-        let (page, within) = ((offset - first) / PAGE, (offset - first) % PAGE);
-        if prp2 > prp1 && page == 0 {
-            return Ok((prp2 + within, PAGE - within));
-        }
-        let entry = self.slice(owner, prp2 + page * 8, 8).and_then(|b| b.try_into().ok()).map(u64::from_le_bytes);
-        Ok((entry.ok_or(Status::DATA_TRANSFER_ERROR)? + within, PAGE - within))
     }
 }
 
@@ -450,12 +428,12 @@ impl Host for Memories {
 
     #[inline]
     fn read_data(&mut self, owner: Owner, data: &DataPointer, offset: u32, into: &mut [u8]) -> Result<(), Status> {
-        self.pieces(owner, data, offset, into.len(), |bytes, at| into[at].copy_from_slice(bytes))
+        self.pieces(owner, (data, Direction::FromHost), offset, into.len(), |bytes, at| into[at].copy_from_slice(bytes))
     }
 
     #[inline]
     fn write_data(&mut self, owner: Owner, data: &DataPointer, offset: u32, from: &[u8]) -> Result<(), Status> {
-        self.pieces(owner, data, offset, from.len(), |bytes, at| bytes.copy_from_slice(&from[at]))
+        self.pieces(owner, (data, Direction::ToHost), offset, from.len(), |bytes, at| bytes.copy_from_slice(&from[at]))
     }
 
     /// The client reads its own memory: what the null medium does not have need not be written there.

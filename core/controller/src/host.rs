@@ -30,13 +30,18 @@ pub enum Data {
     Media(u64),
 }
 
-/// Where the host's bytes of a command are: [`Data`] as it travels with the command, in three registers.
+/// Where the host's bytes of a command are, and how many it has in all: [`Data`] as it travels with the command, in three
+/// registers. [`Walk`](crate::Walk) finds them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DataPointer {
     /// PRP1 and PRP2, or the 16 bytes of an SGL descriptor, or a tag.
     words: [u64; 2],
+    len: u32,
     kind: Kind,
+    page_shift: u8,
 }
+
+const _: () = assert!(size_of::<DataPointer>() == 24);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
@@ -50,22 +55,43 @@ impl DataPointer {
     /// The door knows.
     #[inline]
     pub const fn tag(tag: Tag) -> Self {
-        Self { words: [tag.0 as u64, 0], kind: Kind::Tag }
+        Self { words: [tag.0 as u64, 0], len: 0, kind: Kind::Tag, page_shift: 0 }
     }
-    /// By physical region pages.
+    /// By physical region pages of `1 << page_shift` bytes, for a command that moves `len` bytes in all.
     #[inline]
-    pub const fn prp(prp1: u64, prp2: u64) -> Self {
-        Self { words: [prp1, prp2], kind: Kind::Prp }
+    pub const fn prp(prp1: u64, prp2: u64, page_shift: u8, len: u32) -> Self {
+        Self { words: [prp1, prp2], len, kind: Kind::Prp, page_shift }
+    }
+    /// By a scatter gather list whose first descriptor this is, for a command that moves `len` bytes in all.
+    #[inline]
+    pub const fn sgl(descriptor: SglDescriptor, len: u32) -> Self {
+        Self { words: descriptor.words(), len, kind: Kind::Sgl, page_shift: 12 }
     }
     /// On the drive's own media.
     #[inline]
     pub const fn media(offset: u64) -> Self {
-        Self { words: [offset, 0], kind: Kind::Media }
+        Self { words: [offset, 0], len: 0, kind: Kind::Media, page_shift: 0 }
     }
-    /// DPTR of an entry whose PSDT says PRP (0) or an SGL (1 and 2).
+    /// DPTR of an entry whose PSDT says PRP (0) or an SGL (1 and 2); its length is not known yet.
     #[inline]
-    pub(crate) const fn from_dptr(psdt: u8, words: [u64; 2]) -> Self {
-        Self { words, kind: if psdt == 0 { Kind::Prp } else { Kind::Sgl } }
+    pub(crate) const fn from_dptr(psdt: u8, words: [u64; 2], page_shift: u8) -> Self {
+        Self { words, len: 0, kind: if psdt == 0 { Kind::Prp } else { Kind::Sgl }, page_shift }
+    }
+    /// The same for a command that moves `len` bytes in all.
+    #[inline]
+    pub(crate) const fn of(self, len: u32) -> Self {
+        Self { len, ..self }
+    }
+    /// Bytes that the whole command moves, of those in host memory: it decides whether PRP2 is a page or a list.
+    #[inline]
+    #[allow(clippy::len_without_is_empty)]
+    pub const fn len(&self) -> u32 {
+        self.len
+    }
+    /// Host memory pages have `1 << page_shift` bytes (12 + CC.MPS).
+    #[inline]
+    pub const fn page_shift(&self) -> u8 {
+        self.page_shift
     }
     /// Taken apart.
     #[inline]

@@ -10,7 +10,8 @@ use crate::config::Cost;
 use crate::event::{Effect, Effects, Io, Op, Request, SlotId, SqHandle};
 use crate::host::{DataPointer, Host, Owner, Tag};
 use crate::namespace::{self, Plan};
-use crate::queue::{Command, NONE, SqState, check_pointer, data_pointer, flag};
+use crate::pointer::check_pointer;
+use crate::queue::{Command, NONE, SqState, data_pointer, flag};
 use crate::service::Operation;
 use crate::slots::SlotState;
 use crate::stats::Work;
@@ -212,9 +213,9 @@ impl Subsystem {
             };
             cq.credit -= 1;
             let mut command = Command::parse(&entry, Tag(0));
-            let data = data_pointer(&entry).unwrap_or_else(|| {
+            let data = data_pointer(&entry, sq.page_shift).unwrap_or_else(|| {
                 command.flags |= flag::BAD_POINTER;
-                DataPointer::prp(0, 0)
+                DataPointer::tag(Tag(0))
             });
             if !sq.holes.is_empty() {
                 let head = sq.head;
@@ -255,10 +256,9 @@ impl Subsystem {
             Ok(plan) => {
                 let room = effects.room() > 0 || !self.is_instant();
                 if self.fetched.is_empty() && room && self.slots.fits(plan.transfer) {
-                    self.start(now, (q, &command, &plan, data), host, effects);
+                    self.start(now, (q, &command, &plan, data.of(plan.transfer)), host, effects);
                 } else {
-                    let words = self.words;
-                    let arrived = self.stamp;
+                    let (words, arrived, data) = (self.words, self.stamp, data.of(plan.transfer));
                     self.fetched.push_back(Fetched { queue: q, command, plan, data, words, arrived });
                 }
             }

@@ -58,8 +58,8 @@
 //! **Slots.** A command leaves its submission queue only when the arbiter picked it and a slot is free and, on rings, a
 //! completion queue entry is reserved. One that does not fit into `slot_bytes` waits and nobody overtakes it.
 //!
-//! **Limits.** Controllers are dynamic only; no metadata, no fused commands, no SGL segments, no PRP walk here (the `Host` does
-//! it), no shadow doorbells. An association ends with its admin queue's connection.
+//! **Data.** Where a command's bytes are is walked by [`Walk`], for the `Host` that has the memory.
+//! **Limits.** Controllers are dynamic only; no metadata, no fused commands, no shadow doorbells. An association ends with its admin queue's connection.
 
 extern crate alloc;
 
@@ -80,6 +80,7 @@ mod manage;
 pub mod model;
 mod namespace;
 mod placement;
+mod pointer;
 mod queue;
 mod registers;
 mod service;
@@ -96,6 +97,7 @@ pub use config::{ClassFrom, Config, Cost, DiscoveryRecord, Kind, NamespaceConfig
 pub use event::{ControllerHandle, Effect, Effects, Event, Io, Op, Request, SlotId, SqHandle};
 pub use fabrics::{ConnectError, ConnectRequest, Connected};
 pub use host::{Data, DataPointer, Host, Owner, Tag};
+pub use pointer::{DESCRIPTORS_MAX, Direction, Piece, Walk};
 pub use service::{Operation, Service};
 pub use stats::{ControllerInfo, DriveStats, QueueInfo, TenantStats, Work};
 pub use subsystem::{Attach, Error, Model, Subsystem};

@@ -1,3 +1,4 @@
+// tidy: long because the oracle and the hosts that it watches are one world.
 //! A host, a media and an oracle for tests and fuzzing: slow and obvious. Not for production use.
 //!
 //! [`World`] is a drive with a [`Memory`] beside it. Every event goes through [`World::event`], which checks the invariants.
@@ -6,11 +7,12 @@
 //! one that sends capsules. [`drive`] turns bytes into events of all of them.
 
 use crate::{
-    Attach, Config, ConnectError, ConnectRequest, Connected, ControllerHandle, Data, DataPointer, Effect, Effects,
-    Event, Host, Io, Model, Owner, SqHandle, Subsystem, Tag,
+    Attach, Config, ConnectError, ConnectRequest, Connected, ControllerHandle, Data, DataPointer, Direction, Effect,
+    Effects, Event, Host, Io, Model, Owner, Piece, SqHandle, Subsystem, Tag, Walk,
 };
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
+use core::ops::Range;
 use weir_spec::nvme::fabrics::{CNTLID_DYNAMIC, Connect, ConnectData, Property};
 use weir_spec::nvme::register;
 use weir_spec::nvme::{AdminOpcode, Cqe, FabricsType, Sqe, Status};
@@ -67,21 +69,37 @@ impl Memory {
         memory.get_mut(start..end).ok_or(Status::DATA_TRANSFER_ERROR)
     }
 
-    fn bytes(&mut self, owner: Owner, data: &DataPointer, offset: u32, len: usize) -> Result<&mut [u8], Status> {
-        let address = match data.get() {
-            Data::Tag(tag) => {
-                let pending = self.pending.contains_key(&(owner.0, tag.0));
-                assert!(pending, "data of a command that is not outstanding was touched: {owner:?} {tag:?}");
-                let buffer = self.data.entry((owner.0, tag.0)).or_insert_with(|| alloc::vec![0; 4096]);
-                let start = offset as usize;
-                return buffer.get_mut(start..start + len).ok_or(Status::DATA_TRANSFER_ERROR);
+    /// The bytes of a message command.
+    fn tagged(&mut self, owner: Owner, tag: Tag, offset: u32, len: usize) -> Result<&mut [u8], Status> {
+        let pending = self.pending.contains_key(&(owner.0, tag.0));
+        assert!(pending, "data of a command that is not outstanding was touched: {owner:?} {tag:?}");
+        let buffer = self.data.entry((owner.0, tag.0)).or_insert_with(|| alloc::vec![0; 4096]);
+        let start = offset as usize;
+        buffer.get_mut(start..start + len).ok_or(Status::DATA_TRANSFER_ERROR)
+    }
+
+    /// Calls `each` with the pieces of a ring command's bytes, and their place.
+    fn pieces(
+        &mut self,
+        owner: Owner,
+        (data, direction): (&DataPointer, Direction),
+        (offset, len): (u32, usize),
+        mut each: impl FnMut(&mut [u8], Range<usize>),
+    ) -> Result<(), Status> {
+        let mut walk = Walk::new(data, direction, offset, len as u32);
+        let mut at = 0;
+        while let Some(piece) = walk.next(&mut |address, into: &mut [u8]| {
+            into.copy_from_slice(self.at(owner, address, into.len())?);
+            Ok(())
+        })? {
+            let range = at..at + piece.len() as usize;
+            if let Piece::Memory { address, len } = piece {
+                each(self.at(owner, address, len as usize)?, range.clone());
             }
-            Data::Prp { prp1, .. } => prp1,
-            Data::Sgl(sgl) => sgl.address.get(),
-            Data::Media(_) => panic!("a host was asked for bytes of the media"),
-        };
-        let address = address.checked_add(offset.into()).ok_or(Status::DATA_TRANSFER_ERROR)?;
-        self.at(owner, address, len)
+            at = range.end;
+        }
+        assert_eq!(at, len, "a walk that goes well is as long as was asked for");
+        Ok(())
     }
 
     /// The queue is gone, and with it what was outstanding.
@@ -124,13 +142,23 @@ impl Host for Memory {
     }
 
     fn read_data(&mut self, owner: Owner, data: &DataPointer, offset: u32, into: &mut [u8]) -> Result<(), Status> {
-        into.copy_from_slice(self.bytes(owner, data, offset, into.len())?);
-        Ok(())
+        if let Data::Tag(tag) = data.get() {
+            into.copy_from_slice(self.tagged(owner, tag, offset, into.len())?);
+            return Ok(());
+        }
+        self.pieces(owner, (data, Direction::FromHost), (offset, into.len()), |bytes, at| {
+            into[at].copy_from_slice(bytes)
+        })
     }
 
     fn write_data(&mut self, owner: Owner, data: &DataPointer, offset: u32, from: &[u8]) -> Result<(), Status> {
-        self.bytes(owner, data, offset, from.len())?.copy_from_slice(from);
-        Ok(())
+        if let Data::Tag(tag) = data.get() {
+            self.tagged(owner, tag, offset, from.len())?.copy_from_slice(from);
+            return Ok(());
+        }
+        self.pieces(owner, (data, Direction::ToHost), (offset, from.len()), |bytes, at| {
+            bytes.copy_from_slice(&from[at])
+        })
     }
 }
 

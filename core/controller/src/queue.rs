@@ -1,13 +1,12 @@
 //! Submission and completion queues, and a command that waits in one.
 
 use crate::event::{Op, Request, SqHandle};
-use crate::host::{Data, DataPointer, Owner, Tag};
+use crate::host::{DataPointer, Owner, Tag};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use weir_arbiter::QueueKey;
-use weir_spec::nvme::entry::SglDescriptor;
 use weir_spec::nvme::zns::ZonedOpcode;
-use weir_spec::nvme::{IoOpcode, Status, nvm};
+use weir_spec::nvme::{IoOpcode, nvm};
 use weir_units::{Class, Nanos};
 
 /// No such queue.
@@ -184,22 +183,9 @@ fn entry_flags(entry: &[u64; 8]) -> u8 {
 
 /// Where the data of a ring's entry is (base 2.0, Figure 87: PSDT). `None` for a reserved PSDT.
 #[inline]
-pub(crate) fn data_pointer(entry: &[u64; 8]) -> Option<DataPointer> {
+pub(crate) fn data_pointer(entry: &[u64; 8], page_shift: u8) -> Option<DataPointer> {
     let psdt = entry_flags(entry) >> 6;
-    (psdt != 3).then(|| DataPointer::from_dptr(psdt, [entry[3], entry[4]]))
-}
-
-/// Whether a data pointer can carry `len` bytes (base 2.0, 4.1.1 and 4.1.2). PRP lists are walked by the `Host`.
-#[inline]
-pub(crate) fn check_pointer(data: &DataPointer, len: u64) -> Result<(), Status> {
-    match data.get() {
-        Data::Tag(_) | Data::Media(_) => Ok(()),
-        Data::Prp { prp1, .. } if prp1 & 3 != 0 => Err(Status::PRP_OFFSET_INVALID.dnr()),
-        Data::Prp { .. } => Ok(()),
-        Data::Sgl(sgl) if sgl.kind != SglDescriptor::DATA_BLOCK => Err(Status::SGL_TYPE_INVALID.dnr()),
-        Data::Sgl(sgl) if u64::from(sgl.length.get()) < len => Err(Status::DATA_SGL_LENGTH_INVALID.dnr()),
-        Data::Sgl(_) => Ok(()),
-    }
+    (psdt != 3).then(|| DataPointer::from_dptr(psdt, [entry[3], entry[4]], page_shift))
 }
 
 /// What state a submission queue is in.
@@ -246,6 +232,8 @@ pub(crate) struct Sq {
     pub generation: u8,
     pub state: SqState,
     pub ring: bool,
+    /// Rings: host memory pages have `1 << page_shift` bytes.
+    pub page_shift: u8,
     /// Its controller shuts down: nothing is fetched.
     pub paused: bool,
     /// The host takes no SQHD.

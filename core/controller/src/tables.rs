@@ -114,6 +114,7 @@ impl Subsystem {
         let (group, tenant, front) = (ctrl.group, ctrl.tenant, ctrl.transport == Transport::Front);
         let tenant_from = self.tenants[usize::from(tenant)].config.class_from;
         // A front controller's door splits as it likes.
+        let page_shift = 12 + ctrl.cc.mps() as u8;
         let mdts = if front { u64::MAX } else { self.mdts };
         // Its class from the start: a class that was used once is one the arbiter keeps accounts for.
         let class = self.tenants[usize::from(tenant)].class(ctrl.counts(tenant_from), wish);
@@ -146,6 +147,7 @@ impl Subsystem {
             generation: self.queue_generation,
             state: SqState::Open,
             ring: false,
+            page_shift,
             paused: false,
             flow_off: false,
             starved: false,

@@ -464,7 +464,13 @@ fn data_pointers_are_checked() {
     assert_eq!(try_it(0, [0xf8002, 0]), Status::PRP_OFFSET_INVALID.dnr());
     assert_eq!(try_it(1 << 6, sgl(SglDescriptor::DATA_BLOCK, 512)), Status::SUCCESS);
     assert_eq!(try_it(1 << 6, sgl(SglDescriptor::DATA_BLOCK, 511)), Status::DATA_SGL_LENGTH_INVALID.dnr());
-    assert_eq!(try_it(1 << 6, sgl(0x20, 512)), Status::SGL_TYPE_INVALID.dnr());
+    // What a list says is seen when its bytes move; the command's own descriptor at once.
+    assert_eq!(try_it(1 << 6, sgl(SglDescriptor::SEGMENT, 512)), Status::SUCCESS);
+    assert_eq!(try_it(1 << 6, sgl(SglDescriptor::SEGMENT, 511)), Status::INVALID_SGL_SEGMENT.dnr());
+    for kind in [SglDescriptor::DATA_BLOCK_OFFSET, SglDescriptor::KEYED_DATA_BLOCK, SglDescriptor::TRANSPORT_DATA_BLOCK]
+    {
+        assert_eq!(try_it(1 << 6, sgl(kind, 512)), Status::SGL_TYPE_INVALID.dnr());
+    }
     assert_eq!(try_it(3 << 6, [0x38000, 0]), Status::INVALID_FIELD.dnr());
 }
 

@@ -45,6 +45,8 @@ fn flash() -> OpenChannelConfig {
 /// Where the ring's host keeps its lists and its data.
 const LIST: u64 = 0x3_0000;
 const SECOND: u64 = 0x3_1000;
+/// The list of the pages behind `DATA`.
+const PAGES: u64 = 0x3_1800;
 const DATA: u64 = 0x3_2000;
 
 struct Rig {
@@ -125,8 +127,11 @@ impl Rig {
     }
 
     fn raw(&mut self, opcode: OpenChannelOpcode, first: u64, nlb: u32, second: u64) -> Cqe {
+        let pages: Vec<u64> = (1..=u64::from(nlb)).map(|i| DATA + i * 4096).collect();
+        self.list(PAGES, &pages);
+        let prp2 = if pages.len() == 1 { pages[0] } else { PAGES };
         let sqe = Sqe {
-            dptr: [U64::new(DATA), U64::new(DATA + 4096)],
+            dptr: [U64::new(DATA), U64::new(prp2)],
             cdw14: U32::new(second as u32),
             cdw15: U32::new((second >> 32) as u32),
             cdw12: U32::new(nlb),

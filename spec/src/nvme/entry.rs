@@ -133,6 +133,14 @@ impl SglDescriptor {
     pub const DATA_BLOCK: u8 = 0x00;
     /// Data block, offset into the capsule: type 0h, subtype 1h (in-capsule data).
     pub const DATA_BLOCK_OFFSET: u8 = 0x01;
+    /// Bit bucket: type 1h, subtype 0h.
+    pub const BIT_BUCKET: u8 = 0x10;
+    /// Segment, address: type 2h, subtype 0h.
+    pub const SEGMENT: u8 = 0x20;
+    /// Last segment, address: type 3h, subtype 0h.
+    pub const LAST_SEGMENT: u8 = 0x30;
+    /// Keyed data block, address: type 4h, subtype 0h (memory-based fabrics).
+    pub const KEYED_DATA_BLOCK: u8 = 0x40;
     /// Transport data block: type 5h, subtype Ah (data by R2T or C2HData over TCP).
     pub const TRANSPORT_DATA_BLOCK: u8 = 0x5a;
 
@@ -142,6 +150,19 @@ impl SglDescriptor {
         let [_, _, _, _, r0, r1, r2, kind] = words[1].to_le_bytes();
         let length = U32::new(words[1] as u32);
         Self { address: U64::new(words[0]), length, reserved: [r0, r1, r2], kind }
+    }
+
+    /// Its 16 bytes as two words.
+    #[inline]
+    pub const fn words(&self) -> [u64; 2] {
+        let [r0, r1, r2] = self.reserved;
+        let [l0, l1, l2, l3] = self.length.get().to_le_bytes();
+        [self.address.get(), u64::from_le_bytes([l0, l1, l2, l3, r0, r1, r2, self.kind])]
+    }
+
+    /// Whether it names more descriptors: a segment or the last segment, whatever its subtype.
+    pub const fn leads_on(&self) -> bool {
+        matches!(self.kind >> 4, 2 | 3)
     }
 
     /// A descriptor of that kind.

@@ -249,7 +249,7 @@ impl Subsystem {
     fn set_host_id<H: Host>(&mut self, admin: &Admin, host: &mut H) -> Result<u32, Status> {
         let len = if admin.sqe.cdw11.get() & 1 == 1 { 16 } else { 8 };
         let mut id = [0; 16];
-        crate::queue::check_pointer(&admin.data, len as u64)?;
+        crate::pointer::check_pointer(&admin.data, len as u64)?;
         host.read_data(admin.owner, &admin.data, 0, &mut id[..len])?;
         let ctrl = self.ctrl_mut(admin.c).ok_or(Status::INTERNAL_ERROR)?;
         ctrl.hostid = id;

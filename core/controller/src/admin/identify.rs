@@ -28,6 +28,8 @@ const ONCS: u16 = 1 | 1 << 2 | 1 << 3 | 1 << 4;
 const LPA: u8 = 1 << 1 | 1 << 2;
 /// SGLs over fabrics: supported, in-capsule offsets, transport data blocks.
 const SGLS: u32 = 1 | 1 << 20 | 1 << 21;
+/// SGLS over PCIe (base 2.0, Figure 275): bytes of any alignment, bit buckets, lists longer than what is transferred.
+const SGLS_RINGS: u32 = 1 | 1 << 16 | 1 << 18;
 /// VWC: flush with FFFFFFFFh flushes all.
 const FLUSH_ALL: u8 = 0b11 << 1;
 /// Deallocated blocks read as zeroes, and write zeroes may deallocate.
@@ -117,6 +119,9 @@ impl Subsystem {
         id.lpa = LPA;
         id.kas = U16::new(KAS);
         id.maxcmd = U16::new(config.max_queue_entries.min(0xffff) as u16);
+        if ctrl.transport == Transport::Rings {
+            id.sgls = U32::new(SGLS_RINGS);
+        }
         if ctrl.transport == Transport::Fabrics {
             id.sgls = U32::new(SGLS);
             id.ioccsz = U32::new((64 + config.in_capsule) / 16);

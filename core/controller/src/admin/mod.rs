@@ -12,7 +12,8 @@ use crate::aer;
 use crate::config::Kind;
 use crate::controller::{Shutdown, Transport};
 use crate::host::{DataPointer, Host, Owner, Tag};
-use crate::queue::{NONE, SqState, check_pointer, data_pointer};
+use crate::pointer::check_pointer;
+use crate::queue::{NONE, SqState, data_pointer};
 use crate::subsystem::Subsystem;
 use weir_spec::nvme::log::AsyncEvent;
 use weir_spec::nvme::{AdminOpcode, Sqe, Status};
@@ -125,15 +126,18 @@ impl Subsystem {
         let q = self.ctrl(c).map_or(NONE, |ctrl| ctrl.sq(0));
         let sq = self.sq(q);
         let (owner, ring, cq, address) = (sq.owner, sq.ring, sq.cq, sq.base + u64::from(sq.head) * 64);
+        let page_shift = sq.page_shift;
         let mut bad_pointer = false;
         let (sqe, tag, data) = if ring {
             let Ok(entry) = host.fetch(owner, address) else { return self.fatal(c) };
             if let Some(Some(cq)) = self.cqs.get_mut(cq as usize) {
                 cq.credit -= 1;
             }
-            let data = data_pointer(&entry);
-            bad_pointer = data.is_none();
-            (Sqe::from_words(entry), 0, data.unwrap_or(DataPointer::prp(0, 0)))
+            let sqe = Sqe::from_words(entry);
+            // Over PCIe admin commands have PRPs (base 2.0, Figure 87: PSDT).
+            bad_pointer = sqe.psdt() != 0;
+            let data = data_pointer(&entry, page_shift).unwrap_or(DataPointer::tag(Tag(0)));
+            (sqe, 0, data.of(transfer_len(&sqe)))
         } else {
             let next = self.ctrl_mut(c).and_then(|ctrl| ctrl.admin.pop_front());
             let Some((sqe, tag)) = next else { return };
@@ -342,4 +346,16 @@ impl Subsystem {
         self.finish(q, cid, tag, Status::ABORT_REQUESTED, 0, host);
         true
     }
+}
+
+/// Bytes that an admin command moves, for its data pointer: NUMD where it has one, else a page or less.
+fn transfer_len(sqe: &Sqe) -> u32 {
+    let (cdw10, cdw11) = (sqe.cdw10.get(), sqe.cdw11.get());
+    let dwords = match AdminOpcode(sqe.opcode) {
+        AdminOpcode::GET_LOG_PAGE => cdw10 >> 16 | cdw11 << 16,
+        AdminOpcode::FIRMWARE_DOWNLOAD | AdminOpcode::DIRECTIVE_SEND | AdminOpcode::DIRECTIVE_RECEIVE => cdw10,
+        AdminOpcode::SECURITY_SEND | AdminOpcode::SECURITY_RECEIVE => cdw11 / 4,
+        _ => 1023,
+    };
+    dwords.saturating_add(1).saturating_mul(4)
 }

@@ -4,7 +4,7 @@ use super::{Admin, Outcome};
 use crate::host::Host;
 use crate::namespace::active;
 use crate::placement::{EVENTS, GROUP, Placement};
-use crate::queue::check_pointer;
+use crate::pointer::check_pointer;
 use crate::subsystem::Subsystem;
 use alloc::vec::Vec;
 use weir_flash::{Flash, Isolation, UNIT};

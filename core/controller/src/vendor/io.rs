@@ -1,6 +1,6 @@
 //! The path of a vendor's command, beside the one of all others.
 
-use super::{Vendor, VendorAnswer, VendorCommand, VendorPort, VendorQueue, VendorRequest, VendorWork};
+use super::{Vendor, VendorAnswer, VendorCommand, VendorData, VendorPort, VendorQueue, VendorRequest, VendorWork};
 use crate::admin::{Admin, Outcome};
 use crate::event::{Io, Op, SlotId};
 use crate::host::{DataPointer, Host, Owner};
@@ -117,7 +117,8 @@ impl Subsystem {
     pub(crate) fn vendor_admin<H: Host>(&mut self, now: Nanos, admin: &Admin, host: &mut H) -> Option<Outcome> {
         let set = self.vendor.0.as_mut()?;
         let opcode = admin.sqe.opcode;
-        set.commands().iter().find(|c| c.queue == VendorQueue::Admin && c.opcode == opcode)?;
+        let command = set.commands().iter().find(|c| c.queue == VendorQueue::Admin && c.opcode == opcode)?;
+        let data = if let VendorData::Bytes(len) = command.data { admin.data.of(len) } else { admin.data };
         let sqe = &admin.sqe;
         let nsid = sqe.nsid.get();
         if let Err(status) = active(&self.namespaces, nsid).and_then(|ns| match ns.vendor {
@@ -128,7 +129,7 @@ impl Subsystem {
         }
         let words = [sqe.cdw10, sqe.cdw11, sqe.cdw12, sqe.cdw13, sqe.cdw14, sqe.cdw15];
         let request = VendorRequest { queue: VendorQueue::Admin, opcode, nsid, cdw: words.map(|w| w.get()) };
-        let mut port = VendorPort::new(host, admin.owner, admin.data);
+        let mut port = VendorPort::new(host, admin.owner, data);
         Some(match set.serve(now, &request, &mut port) {
             Ok(answer) => Outcome::Done(answer.status, answer.result),
             Err(refusal) => Outcome::Done(refusal.status, refusal.result),

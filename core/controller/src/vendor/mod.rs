@@ -15,7 +15,7 @@ pub use open_channel::OpenChannelSet;
 
 use crate::event::Op;
 use crate::host::{DataPointer, Host, Owner};
-use crate::queue::check_pointer;
+use crate::pointer::check_pointer;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::any::Any;
@@ -210,7 +210,7 @@ impl<'a> VendorPort<'a> {
             return Err(Status::INVALID_FIELD.dnr());
         }
         let next = (address & !4095).checked_add(4096).ok_or(Status::INVALID_FIELD.dnr())?;
-        self.host.read_data(self.owner, &DataPointer::prp(address, next), 0, into)
+        self.host.read_data(self.owner, &DataPointer::prp(address, next, 12, into.len() as u32), 0, into)
     }
 
     /// The media's bytes at `offset` go to the host, behind those of the moves before.

@@ -7,8 +7,8 @@ use alloc::string::ToString;
 use alloc::vec;
 use alloc::vec::Vec;
 use weir_controller::{
-    Attach, Config, ControllerHandle, Data, DataPointer, Effect, Effects, Event, Host, Io as DriveIo, Model,
-    NamespaceConfig, Op, Owner, Subsystem, Tag, TenantConfig,
+    Attach, Config, ControllerHandle, DataPointer, Direction, Effect, Effects, Event, Host, Io as DriveIo, Model,
+    NamespaceConfig, Op, Owner, Piece, Subsystem, Tag, TenantConfig, Walk,
 };
 use weir_spec::nvme::feature::Arbitration;
 use weir_spec::nvme::register::{self, Cap, Csts, Doorbell, ams};
@@ -29,18 +29,25 @@ impl Ram {
         &mut self.0[at..at + len]
     }
 
-    /// The page that holds byte `offset` of a command's data (base 2.0, 4.1.1). What PRP2 is depends on the length, which
-    /// is not known here: the plan puts lists below buffers.
-    fn page(&mut self, data: &DataPointer, offset: u64) -> u64 {
-        match data.get() {
-            Data::Prp { prp1, .. } if offset < PAGE => prp1 + offset,
-            Data::Prp { prp1, prp2 } if prp2 > prp1 => prp2 + offset - PAGE,
-            Data::Prp { prp2, .. } => {
-                let entry = self.at(prp2 + (offset / PAGE - 1) * 8, 8);
-                u64::from_le_bytes(entry.try_into().unwrap()) + offset % PAGE
-            }
-            other => unreachable!("{other:?}: the controller offers no SGLs"),
+    /// Calls `each` with the pieces of a command's bytes, and their place.
+    fn pieces(
+        &mut self,
+        (data, direction): (&DataPointer, Direction),
+        (offset, len): (u32, usize),
+        mut each: impl FnMut(&mut [u8], std::ops::Range<usize>),
+    ) -> Result<(), Status> {
+        let mut walk = Walk::new(data, direction, offset, len as u32);
+        let mut at = 0;
+        while let Some(piece) = walk.next(&mut |address, into: &mut [u8]| {
+            into.copy_from_slice(self.at(address, into.len()));
+            Ok(())
+        })? {
+            let range = at..at + piece.len() as usize;
+            let Piece::Memory { address, len } = piece else { unreachable!("the driver has no bit buckets") };
+            each(self.at(address, len as usize), range.clone());
+            at = range.end;
         }
+        Ok(())
     }
 }
 
@@ -56,18 +63,10 @@ impl Host for Ram {
         unreachable!("there are no message queues");
     }
     fn read_data(&mut self, _: Owner, data: &DataPointer, offset: u32, into: &mut [u8]) -> Result<(), Status> {
-        for (i, part) in into.chunks_mut(PAGE as usize).enumerate() {
-            let from = self.page(data, u64::from(offset) + i as u64 * PAGE);
-            part.copy_from_slice(self.at(from, part.len()));
-        }
-        Ok(())
+        self.pieces((data, Direction::FromHost), (offset, into.len()), |bytes, at| into[at].copy_from_slice(bytes))
     }
     fn write_data(&mut self, _: Owner, data: &DataPointer, offset: u32, from: &[u8]) -> Result<(), Status> {
-        for (i, part) in from.chunks(PAGE as usize).enumerate() {
-            let to = self.page(data, u64::from(offset) + i as u64 * PAGE);
-            self.at(to, part.len()).copy_from_slice(part);
-        }
-        Ok(())
+        self.pieces((data, Direction::ToHost), (offset, from.len()), |bytes, at| bytes.copy_from_slice(&from[at]))
     }
 }
 
