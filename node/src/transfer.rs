@@ -73,7 +73,7 @@ impl Transfer {
         if !live {
             return Err(Status::ABORT_REQUESTED);
         }
-        host.read_data(self.io.owner, &self.io.data, self.io.skip + self.at, &mut buffer[..self.chunk as usize])
+        self.io.read_data(host, self.at, &mut buffer[..self.chunk as usize])
     }
 
     /// The chunk came back. `None`: there is another one to begin.

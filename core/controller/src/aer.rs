@@ -6,7 +6,7 @@
 
 use alloc::vec::Vec;
 use weir_spec::nvme::feature::async_config;
-use weir_spec::nvme::log::critical_warning::{READ_ONLY, RELIABILITY};
+use weir_spec::nvme::log::critical_warning::{READ_ONLY, RELIABILITY, SPARE, TEMPERATURE};
 use weir_spec::nvme::log::{AsyncEvent, event_type};
 use weir_spec::nvme::zns;
 
@@ -14,15 +14,24 @@ use weir_spec::nvme::zns;
 pub(crate) const LIMIT: usize = 4;
 
 /// Everything that can be reported, most urgent first; a set of them is a bit mask.
-const EVENTS: [AsyncEvent; 8] = [
+const EVENTS: [AsyncEvent; 17] = [
     AsyncEvent::PERSISTENT_INTERNAL_ERROR,
+    AsyncEvent::DIAGNOSTIC_FAILURE,
+    AsyncEvent::FIRMWARE_LOAD_ERROR,
     AsyncEvent::INVALID_DOORBELL_REGISTER,
     AsyncEvent::INVALID_DOORBELL_VALUE,
     AsyncEvent::RELIABILITY,
     AsyncEvent::TEMPERATURE,
+    AsyncEvent::SPARE,
+    AsyncEvent::ANA_CHANGE,
     AsyncEvent::NAMESPACE_ATTRIBUTE,
+    AsyncEvent::FIRMWARE_STARTING,
+    AsyncEvent::TELEMETRY_CHANGED,
+    AsyncEvent::ENDURANCE_CHANGE,
     AsyncEvent::ZONE_DESCRIPTOR_CHANGED,
     AsyncEvent::DISCOVERY_CHANGE,
+    AsyncEvent::RESERVATION,
+    AsyncEvent::SANITIZE_COMPLETED,
 ];
 
 /// A request that waits for an event.
@@ -36,13 +45,19 @@ pub(crate) struct Waiting {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Aer {
     pub waiting: Vec<Waiting>,
-    pending: u8,
+    pending: u32,
     masked: u8,
 }
 
 /// Whether Asynchronous Event Configuration lets an event through. Errors cannot be switched off.
 fn wanted(event: AsyncEvent, config: u32) -> bool {
     match (event.kind, event) {
+        (_, AsyncEvent::TEMPERATURE) => config & u32::from(TEMPERATURE) != 0,
+        (_, AsyncEvent::SPARE) => config & u32::from(SPARE) != 0,
+        (_, AsyncEvent::FIRMWARE_STARTING) => config & async_config::FIRMWARE != 0,
+        (_, AsyncEvent::TELEMETRY_CHANGED) => config & async_config::TELEMETRY != 0,
+        (_, AsyncEvent::ANA_CHANGE) => config & async_config::ANA != 0,
+        (_, AsyncEvent::ENDURANCE_CHANGE) => config & async_config::ENDURANCE != 0,
         (_, AsyncEvent::RELIABILITY) => config & u32::from(RELIABILITY | READ_ONLY) != 0,
         (event_type::SMART, _) => config & async_config::SMART != 0,
         (_, AsyncEvent::NAMESPACE_ATTRIBUTE) => config & async_config::NAMESPACE != 0,

@@ -5,6 +5,7 @@ use crate::aer::Aer;
 use crate::config::ClassFrom;
 use crate::event::ControllerHandle;
 use crate::host::Owner;
+use crate::power::{SENSORS, thermal};
 use crate::queue::NONE;
 use alloc::collections::VecDeque;
 use alloc::string::String;
@@ -12,7 +13,7 @@ use alloc::vec::Vec;
 use core::net::SocketAddr;
 use weir_arbiter::{Burst, GroupKey, Mechanism, Quanta, Settings, Weights};
 use weir_spec::nvme::Sqe;
-use weir_spec::nvme::feature::Arbitration;
+use weir_spec::nvme::feature::{Arbitration, Power};
 use weir_spec::nvme::log::AsyncEvent;
 use weir_spec::nvme::register::{Aqa, Cc, Csts, ams};
 use weir_units::Nanos;
@@ -41,8 +42,10 @@ pub(crate) enum Shutdown {
 pub(crate) struct Features {
     pub arbitration: Arbitration,
     pub quanta: Quanta,
-    pub temperature_over: u16,
-    pub temperature_under: u16,
+    pub power: Power,
+    /// Thresholds of the composite temperature and of the sensors, K; 0: none.
+    pub temperature_over: [u16; SENSORS],
+    pub temperature_under: [u16; SENSORS],
     pub error_recovery: u32,
     pub write_cache: u32,
     pub coalescing: u32,
@@ -50,12 +53,18 @@ pub(crate) struct Features {
     pub uncoalesced: Vec<u16>,
     pub write_atomicity: u32,
     pub async_config: u32,
+    /// APST, and its table by power state.
+    pub autonomous: bool,
+    pub transitions: [u64; 32],
+    /// Host controlled thermal management.
+    pub thermal: u32,
+    pub non_operational: u32,
+    /// Host behaviour support: its first bytes.
+    pub behavior: [u8; 8],
+    pub sanitize: u32,
     /// I/O queues granted, if the host asked.
     pub queues: Option<(u16, u16)>,
 }
-
-/// WCTEMP in K; also the default of the over-temperature threshold.
-pub(crate) const WARNING_TEMPERATURE: u16 = 343;
 
 impl Features {
     pub fn new(volatile_write_cache: bool) -> Self {
@@ -69,14 +78,21 @@ impl Features {
                 .with_mpw(w(medium))
                 .with_lpw(w(low)),
             quanta: defaults.quanta,
-            temperature_over: WARNING_TEMPERATURE,
-            temperature_under: 0,
+            power: Power(0),
+            temperature_over: [thermal::WARNING, 0, 0],
+            temperature_under: [0; SENSORS],
             error_recovery: 0,
             write_cache: volatile_write_cache.into(),
             coalescing: 0,
             uncoalesced: Vec::new(),
             write_atomicity: 0,
             async_config: 0,
+            autonomous: false,
+            transitions: [0; 32],
+            thermal: 0,
+            non_operational: 0,
+            behavior: [0; 8],
+            sanitize: 0,
             queues: None,
         }
     }
@@ -114,6 +130,13 @@ pub(crate) struct Controller {
     /// It is in the list of those with admin commands.
     pub admin_listed: bool,
     pub features: Features,
+    /// What its host set the timestamp to, ms since 1970, and when.
+    pub timestamp: Option<(u64, Nanos)>,
+    /// When its host set the power state, and the operational one before.
+    pub power_since: Nanos,
+    pub power_before: u8,
+    /// The temperature was beyond its thresholds when it was looked at.
+    pub too_hot: bool,
     pub aer: Aer,
     pub errors: ErrorLog,
     pub changed: Vec<u32>,

@@ -1,6 +1,6 @@
 //! What happens to a drive, and what it wants done.
 
-use crate::host::{DataPointer, Owner, Tag};
+use crate::host::{Data, DataPointer, Host, Owner, Tag};
 use alloc::vec::Vec;
 use weir_spec::nvme::{Sqe, Status};
 
@@ -173,6 +173,24 @@ pub struct Io {
     pub fua: bool,
     /// Where its bytes begin in the command's data; 0 but for a command of several pieces.
     pub skip: u32,
+}
+
+impl Io {
+    /// Bytes `at..at + into.len()` of what a write, or a comparison, is given: the host's, or the drive's own pattern.
+    ///
+    /// # Errors
+    /// The host does not deliver.
+    #[inline]
+    pub fn read_data<H: Host>(&self, host: &mut H, at: u32, into: &mut [u8]) -> Result<(), Status> {
+        match self.data.get() {
+            Data::Pattern(pattern) => {
+                let bytes = pattern.to_le_bytes();
+                into.iter_mut().zip(at as usize..).for_each(|(to, i)| *to = bytes[i % 4]);
+                Ok(())
+            }
+            _ => host.read_data(self.owner, &self.data, self.skip + at, into),
+        }
+    }
 }
 
 /// What the drive wants done.

@@ -28,6 +28,8 @@ pub enum Data {
     Sgl(SglDescriptor),
     /// The drive's own media, at this offset in bytes: of [`Op::Copy`](crate::Op::Copy) only.
     Media(u64),
+    /// These four bytes over and over, little-endian: of a write of the drive's own.
+    Pattern(u32),
 }
 
 /// Where the host's bytes of a command are, and how many it has in all: [`Data`] as it travels with the command, in three
@@ -49,6 +51,7 @@ enum Kind {
     Prp,
     Sgl,
     Media,
+    Pattern,
 }
 
 impl DataPointer {
@@ -71,6 +74,11 @@ impl DataPointer {
     #[inline]
     pub const fn media(offset: u64) -> Self {
         Self { words: [offset, 0], len: 0, kind: Kind::Media, page_shift: 0 }
+    }
+    /// These four bytes over and over.
+    #[inline]
+    pub const fn pattern(pattern: u32) -> Self {
+        Self { words: [pattern as u64, 0], len: 0, kind: Kind::Pattern, page_shift: 0 }
     }
     /// DPTR of an entry whose PSDT says PRP (0) or an SGL (1 and 2); its length is not known yet.
     #[inline]
@@ -102,6 +110,7 @@ impl DataPointer {
             Kind::Prp => Data::Prp { prp1: first, prp2: second },
             Kind::Sgl => Data::Sgl(SglDescriptor::from_words(self.words)),
             Kind::Media => Data::Media(first),
+            Kind::Pattern => Data::Pattern(first as u32),
         }
     }
     /// The tag, if it is one.

@@ -132,6 +132,9 @@ impl Subsystem {
         if !self.admin_ready.is_empty() || !self.admin_held.is_empty() {
             self.serve_admin(now, host);
         }
+        if !self.background.is_empty() {
+            self.work_in_background(now, host);
+        }
         self.emit(now, effects);
         if !self.zoned.is_empty() || self.vendor.0.is_some() {
             self.elapse(now, host);
@@ -429,6 +432,7 @@ impl Subsystem {
         if self.slots.used == 0 {
             if let Some(since) = self.busy_since.take() {
                 self.busy += now.saturating_sub(since).0;
+                self.idle_since = now;
             }
         }
     }
@@ -461,7 +465,10 @@ impl Subsystem {
             self.settle_released(now);
         }
         if slot.internal {
-            return self.flushed(slot.tag, id, status);
+            if !self.piece_done(now, id, status, host) {
+                self.flushed(slot.tag, id, status);
+            }
+            return;
         }
         if slot.queue == NONE {
             return;

@@ -148,7 +148,8 @@ impl Subsystem {
             return Err(Error::Fixed);
         }
         let resized = Namespace::new(&crate::config::NamespaceConfig { size, ..config.clone() });
-        let resized = Namespace { vendor: held.vendor, why: held.why, ..resized.ok_or(Error::Namespace)? };
+        let resized =
+            Namespace { vendor: held.vendor, why: held.why, barred: held.barred, ..resized.ok_or(Error::Namespace)? };
         config.size = size;
         self.namespaces[nsid as usize - 1] = Some(resized);
         self.note_event(AsyncEvent::NAMESPACE_ATTRIBUTE, Some(nsid));
@@ -233,7 +234,7 @@ impl Subsystem {
     }
 
     /// An event for every controller; reported when the drive next runs.
-    fn note_event(&mut self, event: AsyncEvent, nsid: Option<u32>) {
+    pub(crate) fn note_event(&mut self, event: AsyncEvent, nsid: Option<u32>) {
         for c in 0..self.controllers.len() as u32 {
             let Some(ctrl) = self.ctrl_mut(c) else { continue };
             if let Some(nsid) = nsid {

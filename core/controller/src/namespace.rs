@@ -19,6 +19,8 @@ pub(crate) mod why {
     pub const ZONES: u8 = 1;
     /// A vendor's commands claim reads and writes.
     pub const VENDOR: u8 = 1 << 1;
+    /// Its I/O commands are refused for now.
+    pub const BARRED: u8 = 1 << 2;
 }
 
 /// A namespace.
@@ -38,6 +40,8 @@ pub(crate) struct Namespace {
     pub vendor: Option<&'static [VendorOpcode]>,
     /// Why its reads and writes are decided apart from the common path, a bit for each reason ([`why`]); 0: they are not.
     pub why: u8,
+    /// Every I/O command but a flush is refused with this.
+    pub barred: Option<Status>,
     pub uuid: [u8; 16],
 }
 
@@ -54,6 +58,7 @@ impl Namespace {
             extension: 0,
             vendor: None,
             why: 0,
+            barred: None,
             uuid,
         })
     }
@@ -147,6 +152,7 @@ fn plan_flush(namespaces: &Namespaces, command: &Command) -> Result<Plan, Status
 fn plan_dataset(namespaces: &Namespaces, command: &Command) -> Result<Plan, Status> {
     let ns = active(namespaces, command.nsid)?;
     let mut plan = Plan { op: Op::Deallocate, offset: ns.start, len: 0, transfer: 0, empty: false, apart: ns.apart() };
+    ns.barred.map_or(Ok(()), Err)?;
     if ns.zoned {
         // A hint that is not followed: only a reset makes room in a zone.
         plan.empty = true;
@@ -167,6 +173,7 @@ fn plan_dataset(namespaces: &Namespaces, command: &Command) -> Result<Plan, Stat
 #[cold]
 fn plan_management(namespaces: &Namespaces, command: &Command, mdts: u64) -> Result<Plan, Status> {
     let ns = active(namespaces, command.nsid)?;
+    ns.barred.map_or(Ok(()), Err)?;
     let bytes = management_bytes(command)?;
     let transfer = u32::try_from(bytes).ok().filter(|b| u64::from(*b) <= mdts);
     let transfer = transfer.ok_or(Status::INVALID_FIELD.dnr())?;
@@ -185,6 +192,7 @@ fn plan_zones(namespaces: &Namespaces, command: &Command, mdts: u64) -> Result<P
         let inactive = if known { active(namespaces, command.nsid).err() } else { None };
         return Err(inactive.unwrap_or(Status::INVALID_OPCODE.dnr()));
     };
+    ns.barred.map_or(Ok(()), Err)?;
     let invalid = Status::INVALID_FIELD.dnr();
     let mut plan = Plan { op: Op::Write, offset: ns.start, len: 0, transfer: 0, empty: false, apart: true };
     match ZonedOpcode(command.opcode) {

@@ -117,7 +117,7 @@ impl Walk {
             Data::Sgl(sgl) => {
                 (walk.next, walk.skip) = (Next::Inline(sgl.words()), offset.into());
             }
-            Data::Tag(_) | Data::Media(_) => walk.next = Next::Refused(Status::INTERNAL_ERROR),
+            Data::Tag(_) | Data::Media(_) | Data::Pattern(_) => walk.next = Next::Refused(Status::INTERNAL_ERROR),
         }
         walk
     }
@@ -360,7 +360,7 @@ pub(crate) fn check_descriptor(descriptor: &SglDescriptor) -> Result<(), Status>
 #[inline]
 pub(crate) fn check_pointer(data: &DataPointer, len: u64) -> Result<(), Status> {
     match data.get() {
-        Data::Tag(_) | Data::Media(_) => Ok(()),
+        Data::Tag(_) | Data::Media(_) | Data::Pattern(_) => Ok(()),
         Data::Prp { prp1, .. } if prp1 & 3 != 0 => Err(MISPLACED),
         Data::Prp { .. } => Ok(()),
         Data::Sgl(sgl) if sgl.kind == SglDescriptor::DATA_BLOCK && u64::from(sgl.length.get()) >= len => Ok(()),

@@ -6,7 +6,7 @@
 //!     └──────CC.EN 1→0───────┴─────────────┴────────────────┴─────────────┘
 //! ```
 
-use crate::controller::{Features, Shutdown, Transport};
+use crate::controller::{Shutdown, Transport};
 use crate::event::{Io, Op, SlotId};
 use crate::host::{DataPointer, Host, Owner, Tag};
 use crate::queue::{Cq, NONE};
@@ -116,12 +116,12 @@ impl Subsystem {
 
     /// CC.EN 0 → 1. What the host selects and cannot have ends in CSTS.CFS, not in a hang.
     fn enable(&mut self, now: Nanos, c: u32) {
-        let (vwc, max) = (self.config.volatile_write_cache, self.config.max_queue_entries);
+        let (saved, max) = (self.saved.clone(), self.config.max_queue_entries);
         let all = !self.zoned.is_empty();
         let Some(ctrl) = self.ctrl_mut(c) else { return };
         let (cc, rings) = (ctrl.cc, ctrl.transport == Transport::Rings);
         ctrl.shutdown = Shutdown::None;
-        ctrl.features = Features::new(vwc);
+        ctrl.features = saved;
         let sizes = [(cc.iosqes(), 6), (cc.iocqes(), 4)];
         let good = (cc.css() == css::NVM || all && cc.css() == css::ALL)
             && cc.mps() <= MPSMAX

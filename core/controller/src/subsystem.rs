@@ -1,13 +1,16 @@
 //! One drive: its controllers, queues and slots, and the front door of the machine.
 
+use crate::background::Background;
 use crate::config::{Config, DiscoveryRecord, Kind};
-use crate::controller::{Controller, Transport};
+use crate::controller::{Controller, Features, Transport};
 use crate::event::{ControllerHandle, Effects, Event, SlotId, SqHandle};
 use crate::host::{Host, Owner};
 use crate::io::Fetched;
 use crate::namespace::{self, Namespace, Namespaces, why};
 use crate::placement::Placement;
+use crate::power::Thermal;
 use crate::queue::{Command, Cq, NONE, Sq};
+use crate::sanitize::Sanitize;
 use crate::service::Inside;
 use crate::slots::Slots;
 use crate::tenant::Tenant;
@@ -130,6 +133,13 @@ pub struct Subsystem {
     pub(crate) placement: Option<Box<Placement>>,
     /// A vendor's commands, if it has some.
     pub(crate) vendor: Vendor,
+    /// Long work of the drive itself.
+    pub(crate) background: Background,
+    /// Moves with every change of what is remembered without power.
+    pub(crate) nonvolatile: u64,
+    pub(crate) sanitize: Sanitize,
+    /// The values that features have when a controller is enabled.
+    pub(crate) saved: Features,
     /// CDW12 to CDW15 of the vendor's command that is being started.
     pub(crate) words: [u64; 2],
     /// Commands that left their queue and wait for bytes in flight (or, eagerly fetched, for a slot), in order.
@@ -155,6 +165,11 @@ pub struct Subsystem {
     /// Since when something is in flight, and for how long something was before.
     pub(crate) busy_since: Option<Nanos>,
     pub(crate) busy: u64,
+    /// When nothing was in flight any more.
+    pub(crate) idle_since: Nanos,
+    pub(crate) thermal: Thermal,
+    /// When the temperature is looked at again.
+    pub(crate) thermal_next: Nanos,
     /// For admin answers; `IDENTIFY_LEN` bytes.
     pub(crate) scratch: Box<[u8]>,
     pub(crate) more: bool,
@@ -202,6 +217,10 @@ impl Subsystem {
             queue_generation: 0,
             cqs: Vec::new(),
             slots: Slots::new(config.slots, config.slot_bytes),
+            background: Background::new(),
+            nonvolatile: 0,
+            sanitize: Sanitize::default(),
+            saved: Features::new(config.volatile_write_cache),
             inside: Inside::default(),
             placement: None,
             vendor: Vendor::default(),
@@ -221,6 +240,9 @@ impl Subsystem {
             unsafe_shutdowns: 0,
             busy_since: None,
             busy: 0,
+            idle_since: now,
+            thermal: Thermal::new(now),
+            thermal_next: Nanos::NEVER,
             scratch: alloc::vec![0; weir_spec::nvme::identify::IDENTIFY_LEN].into(),
             more: false,
             died: false,

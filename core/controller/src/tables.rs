@@ -1,6 +1,6 @@
 //! A drive's tables: controllers and queues come and go.
 
-use crate::controller::{Controller, Features, Shutdown, Transport};
+use crate::controller::{Controller, Shutdown, Transport};
 use crate::event::{ControllerHandle, Effect, Effects, SqHandle};
 use crate::host::Owner;
 use crate::queue::{Cq, NONE, Sq, SqState};
@@ -84,7 +84,11 @@ impl Subsystem {
             attached: 0,
             admin: VecDeque::new(),
             admin_listed: false,
-            features: Features::new(self.config.volatile_write_cache),
+            features: self.saved.clone(),
+            timestamp: None,
+            power_since: Nanos(0),
+            power_before: 0,
+            too_hot: false,
             aer: Default::default(),
             errors: Default::default(),
             changed: Vec::new(),

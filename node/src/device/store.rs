@@ -11,9 +11,7 @@ pub(super) fn serve<H: Host>(store: &mut Store, io: &Io, host: &mut H) -> Status
     let result = match io.op {
         Op::Read if matches!(store, Store::Null(_)) => host.write_nothing(io.owner, &io.data, io.len),
         Op::Read => store.read(io.offset, io.len, |at, bytes| host.write_data(io.owner, &io.data, io.skip + at, bytes)),
-        Op::Write => {
-            store.write(io.offset, io.len, |at, bytes| host.read_data(io.owner, &io.data, io.skip + at, bytes))
-        }
+        Op::Write => store.write(io.offset, io.len, |at, bytes| io.read_data(host, at, bytes)),
         Op::Verify => store.read(io.offset, io.len, |_, _| Ok(())),
         Op::Compare => store.read(io.offset, io.len, |at, bytes| transfer::compare(io, at, bytes, host)),
         Op::WriteZeroes { deallocate: false } => store.zero(io.offset, io.len),

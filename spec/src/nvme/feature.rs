@@ -25,16 +25,48 @@ pub mod fid {
     pub const WRITE_ATOMICITY: u8 = 0x0a;
     /// Asynchronous event configuration.
     pub const ASYNC_EVENTS: u8 = 0x0b;
+    /// Autonomous power state transition.
+    pub const AUTONOMOUS_POWER: u8 = 0x0c;
+    /// Host memory buffer.
+    pub const HOST_MEMORY_BUFFER: u8 = 0x0d;
+    /// Timestamp.
+    pub const TIMESTAMP: u8 = 0x0e;
     /// Keep alive timer.
     pub const KEEP_ALIVE: u8 = 0x0f;
+    /// Host controlled thermal management.
+    pub const THERMAL_MANAGEMENT: u8 = 0x10;
+    /// Non-operational power state configuration.
+    pub const NON_OPERATIONAL: u8 = 0x11;
+    /// Read recovery level configuration.
+    pub const READ_RECOVERY: u8 = 0x12;
+    /// Predictable latency mode configuration.
+    pub const PREDICTABLE_LATENCY: u8 = 0x13;
+    /// Predictable latency mode window.
+    pub const PREDICTABLE_WINDOW: u8 = 0x14;
+    /// LBA status information attributes.
+    pub const LBA_STATUS: u8 = 0x15;
+    /// Host behaviour support.
+    pub const HOST_BEHAVIOR: u8 = 0x16;
+    /// Sanitize configuration.
+    pub const SANITIZE: u8 = 0x17;
+    /// Endurance group event configuration.
+    pub const ENDURANCE_EVENTS: u8 = 0x18;
     /// I/O command set profile.
     pub const COMMAND_SET_PROFILE: u8 = 0x19;
     /// Flexible data placement (base 2.1, 5.1.25.1.20).
     pub const FDP: u8 = 0x1d;
     /// FDP events (base 2.1, 5.1.25.1.21).
     pub const FDP_EVENTS: u8 = 0x1e;
+    /// Software progress marker.
+    pub const SOFTWARE_PROGRESS: u8 = 0x80;
     /// Host identifier.
     pub const HOST_ID: u8 = 0x81;
+    /// Reservation notification mask.
+    pub const RESERVATION_MASK: u8 = 0x82;
+    /// Reservation persistence.
+    pub const RESERVATION_PERSISTENCE: u8 = 0x83;
+    /// Namespace write protection.
+    pub const WRITE_PROTECT: u8 = 0x84;
     /// Vendor specific: the quanta of deficit round robin ([`super::Quanta`]).
     pub const QUANTA: u8 = 0xc1;
 }
@@ -43,8 +75,18 @@ pub mod fid {
 pub mod async_config {
     /// SMART critical warnings, bits 7:0.
     pub const SMART: u32 = 0xff;
+    /// The one of the temperature.
+    pub const TEMPERATURE: u32 = 1 << 1;
     /// Namespace attribute notices.
     pub const NAMESPACE: u32 = 1 << 8;
+    /// Firmware activation notices.
+    pub const FIRMWARE: u32 = 1 << 9;
+    /// Telemetry log notices.
+    pub const TELEMETRY: u32 = 1 << 10;
+    /// Asymmetric namespace access change notices.
+    pub const ANA: u32 = 1 << 11;
+    /// Endurance group event aggregate log change notices.
+    pub const ENDURANCE: u32 = 1 << 14;
     /// Discovery log page change.
     pub const DISCOVERY: u32 = 1 << 31;
 }
@@ -125,9 +167,81 @@ wire! {
     }
 }
 
+bits! {
+    /// Power management, feature 02h (base 2.0, Figure 319).
+    Power: u32 {
+        /// Power state.
+        ps, with_ps: 4, 0;
+        /// Workload hint.
+        wh, with_wh: 7, 5;
+    }
+}
+
+/// ITPS of an entry of feature 0Ch: the power state that is gone to (base 2.0, Figure 330).
+pub const fn transition_state(entry: u64) -> u8 {
+    (entry >> 3) as u8 & 0x1f
+}
+
+/// ITPT of an entry of feature 0Ch: the milliseconds of idleness before; 0 is never.
+pub const fn transition_idle_ms(entry: u64) -> u32 {
+    (entry >> 8) as u32 & 0xff_ffff
+}
+
+wire! {
+    /// Timestamp, feature 0Eh: 8 bytes (base 2.0, Figures 333 and 334).
+    Timestamp: 8 {
+        /// Milliseconds since the beginning of 1970.
+        ms: [u8; 6] = 0,
+        /// Where the value comes from: bits 3:1, 000b a reset, 001b Set Features.
+        attributes: u8 = 6,
+        /// Reserved.
+        rsvd7: u8 = 7,
+    }
+}
+
+impl Timestamp {
+    /// So many milliseconds (48 bits of them), of that origin.
+    pub fn new(ms: u64, origin: u8) -> Self {
+        let [a, b, c, d, e, f, ..] = ms.to_le_bytes();
+        Self { ms: [a, b, c, d, e, f], attributes: origin << 1, rsvd7: 0 }
+    }
+    /// Milliseconds.
+    pub const fn milliseconds(&self) -> u64 {
+        let [a, b, c, d, e, f] = self.ms;
+        u64::from_le_bytes([a, b, c, d, e, f, 0, 0])
+    }
+}
+
+wire! {
+    /// Host behaviour support, feature 16h: 512 bytes (base 2.1, Figure 401).
+    HostBehavior: 512 {
+        /// Advanced command retry: 1 enabled.
+        acre: u8 = 0,
+        /// Extended telemetry data area 4.
+        etdas: u8 = 1,
+        /// LBA format extensions.
+        lbafee: u8 = 2,
+        /// Host dispersed namespace support.
+        hdisns: u8 = 3,
+        /// Copy descriptor formats enabled.
+        cdfe: [u8; 2] = 4,
+        /// Reserved.
+        rsvd6: [u8; 506] = 6,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn timestamps_and_transitions() {
+        let t = Timestamp::new(0x0123_4567_89ab, 1);
+        assert_eq!(zerocopy::IntoBytes::as_bytes(&t), [0xab, 0x89, 0x67, 0x45, 0x23, 0x01, 2, 0]);
+        assert_eq!(t.milliseconds(), 0x0123_4567_89ab);
+        let entry = 100 << 8 | 3 << 3;
+        assert_eq!((transition_state(entry), transition_idle_ms(entry)), (3, 100));
+    }
 
     #[test]
     fn arbitration_as_nvme_cli_prints_it() {

@@ -54,8 +54,53 @@ pub mod ctratt {
     pub const FDP: u32 = 1 << 19;
 }
 
-/// OACS bit 5: directives.
-pub const OACS_DIRECTIVES: u16 = 1 << 5;
+/// Bits of OACS: optional admin commands (base 2.0, Figure 275).
+pub mod oacs {
+    /// Security Send and Receive.
+    pub const SECURITY: u16 = 1 << 0;
+    /// Format NVM.
+    pub const FORMAT: u16 = 1 << 1;
+    /// Firmware Commit and Firmware Image Download.
+    pub const FIRMWARE: u16 = 1 << 2;
+    /// Namespace Management and Attachment.
+    pub const NAMESPACES: u16 = 1 << 3;
+    /// Device Self-test.
+    pub const SELF_TEST: u16 = 1 << 4;
+    /// Directives.
+    pub const DIRECTIVES: u16 = 1 << 5;
+    /// NVMe-MI Send and Receive.
+    pub const MI: u16 = 1 << 6;
+    /// Virtualization Management.
+    pub const VIRTUALIZATION: u16 = 1 << 7;
+    /// Doorbell Buffer Config.
+    pub const DOORBELL_BUFFERS: u16 = 1 << 8;
+    /// Get LBA Status.
+    pub const LBA_STATUS: u16 = 1 << 9;
+    /// Lockdown.
+    pub const LOCKDOWN: u16 = 1 << 10;
+}
+
+/// Bits of ONCS: optional NVM commands and features (base 2.0, Figure 275).
+pub mod oncs {
+    /// Compare.
+    pub const COMPARE: u16 = 1 << 0;
+    /// Write Uncorrectable.
+    pub const WRITE_UNCORRECTABLE: u16 = 1 << 1;
+    /// Dataset Management.
+    pub const DATASET_MANAGEMENT: u16 = 1 << 2;
+    /// Write Zeroes.
+    pub const WRITE_ZEROES: u16 = 1 << 3;
+    /// Save of Set Features and Select of Get Features.
+    pub const SAVE_AND_SELECT: u16 = 1 << 4;
+    /// Reservations.
+    pub const RESERVATIONS: u16 = 1 << 5;
+    /// Timestamp.
+    pub const TIMESTAMP: u16 = 1 << 6;
+    /// Verify.
+    pub const VERIFY: u16 = 1 << 7;
+    /// Copy.
+    pub const COPY: u16 = 1 << 8;
+}
 
 /// I/O command set identifiers (base 2.0, Figure 274).
 pub mod csi {
@@ -71,6 +116,42 @@ pub mod controller_type {
     pub const IO: u8 = 1;
     /// Discovery controller.
     pub const DISCOVERY: u8 = 2;
+}
+
+wire! {
+    /// A power state: 32 bytes (base 2.0, Figure 276).
+    PowerStateDescriptor: 32 {
+        /// Maximum power, in 0.01 W (or 0.0001 W with bit 0 of `flags`).
+        mp: U16 = 0,
+        /// Reserved.
+        rsvd2: u8 = 2,
+        /// Bit 0: the scale of `mp`; bit 1: no I/O is served in it (non-operational).
+        flags: u8 = 3,
+        /// Entry latency, µs.
+        enlat: U32 = 4,
+        /// Exit latency, µs.
+        exlat: U32 = 8,
+        /// Relative read throughput, 0 best.
+        rrt: u8 = 12,
+        /// Relative read latency.
+        rrl: u8 = 13,
+        /// Relative write throughput.
+        rwt: u8 = 14,
+        /// Relative write latency.
+        rwl: u8 = 15,
+        /// Idle power.
+        idlp: U16 = 16,
+        /// Scale of the idle power in 7:6.
+        ips: u8 = 18,
+        /// Reserved.
+        rsvd19: u8 = 19,
+        /// Active power.
+        actp: U16 = 20,
+        /// Workload of the active power in 2:0, its scale in 7:6.
+        apw: u8 = 22,
+        /// Reserved.
+        rsvd23: [u8; 9] = 23,
+    }
 }
 
 wire! {
@@ -260,8 +341,8 @@ wire! {
         ofcs: U16 = 1804,
         /// Reserved.
         rsvd1806: [u8; 242] = 1806,
-        /// Power states; only the first is used.
-        psd: [u8; 1024] = 2048,
+        /// Power states.
+        psd: [PowerStateDescriptor; 32] = 2048,
         /// Vendor specific.
         vs: [u8; 1024] = 3072,
     }

@@ -17,8 +17,24 @@ pub mod lid {
     pub const CHANGED_NAMESPACES: u8 = 0x04;
     /// Commands supported and effects.
     pub const EFFECTS: u8 = 0x05;
+    /// Device self-test.
+    pub const SELF_TEST: u8 = 0x06;
+    /// Telemetry, host-initiated.
+    pub const TELEMETRY_HOST: u8 = 0x07;
+    /// Telemetry, controller-initiated.
+    pub const TELEMETRY_CONTROLLER: u8 = 0x08;
     /// Endurance group information.
     pub const ENDURANCE_GROUP: u8 = 0x09;
+    /// Asymmetric namespace access.
+    pub const ANA: u8 = 0x0c;
+    /// Persistent event log.
+    pub const PERSISTENT_EVENTS: u8 = 0x0d;
+    /// Endurance group event aggregate.
+    pub const ENDURANCE_AGGREGATE: u8 = 0x0f;
+    /// Feature identifiers supported and effects.
+    pub const FEATURE_EFFECTS: u8 = 0x12;
+    /// Command and feature lockdown.
+    pub const LOCKDOWN: u8 = 0x14;
     /// FDP configurations (base 2.1).
     pub const FDP_CONFIGURATIONS: u8 = 0x20;
     /// Reclaim unit handle usage (base 2.1).
@@ -29,6 +45,10 @@ pub mod lid {
     pub const FDP_EVENTS: u8 = 0x23;
     /// Discovery.
     pub const DISCOVERY: u8 = 0x70;
+    /// Reservation notification.
+    pub const RESERVATION: u8 = 0x80;
+    /// Sanitize status.
+    pub const SANITIZE: u8 = 0x81;
 }
 
 bits! {
@@ -171,7 +191,105 @@ bits! {
         ccc, with_ccc: 4, 4;
         /// Execution restrictions.
         cse, with_cse: 18, 16;
+        /// UUID selection supported.
+        uss, with_uss: 19, 19;
     }
+}
+
+bits! {
+    /// The effects of one feature (base 2.0, Figure 257).
+    FeatureEffect: u32 {
+        /// Supported.
+        fsupp, with_fsupp: 0, 0;
+        /// User data content may change.
+        udcc, with_udcc: 1, 1;
+        /// Namespace capability may change.
+        ncc, with_ncc: 2, 2;
+        /// Namespace inventory may change.
+        nic, with_nic: 3, 3;
+        /// Controller capability may change.
+        ccc, with_ccc: 4, 4;
+        /// UUID selection supported.
+        uss, with_uss: 19, 19;
+        /// Whose it is: [`scope`].
+        scope, with_scope: 31, 20;
+    }
+}
+
+/// Bits of the scope of a feature, or of a command.
+pub mod scope {
+    /// A namespace.
+    pub const NAMESPACE: u32 = 1 << 0;
+    /// A controller.
+    pub const CONTROLLER: u32 = 1 << 1;
+    /// An NVM set.
+    pub const NVM_SET: u32 = 1 << 2;
+    /// An endurance group.
+    pub const ENDURANCE_GROUP: u32 = 1 << 3;
+    /// A domain.
+    pub const DOMAIN: u32 = 1 << 4;
+    /// The NVM subsystem.
+    pub const SUBSYSTEM: u32 = 1 << 5;
+}
+
+wire! {
+    /// Feature identifiers supported and effects: 1024 bytes (base 2.0, Figure 256).
+    FeatureEffects: 1024 {
+        /// By FID: [`FeatureEffect`].
+        features: [U32; 256] = 0,
+    }
+}
+
+/// Values of [`Effect`]'s CSE (base 2.0, Figure 211).
+pub mod cse {
+    /// No restriction.
+    pub const NONE: u32 = 0;
+    /// No other command of the same namespace may run beside it.
+    pub const ALONE_IN_NAMESPACE: u32 = 1;
+    /// No other command of any namespace may run beside it.
+    pub const ALONE: u32 = 2;
+}
+
+wire! {
+    /// Sanitize status: 512 bytes (base 2.0, Figure 266).
+    SanitizeStatus: 512 {
+        /// Progress of the operation under way in 65536ths; FFFFh where there is none.
+        sprog: U16 = 0,
+        /// [`sanitize_status`] in 2:0, completed passes in 7:3, bit 8: nothing was written since (global data erased).
+        sstat: U16 = 2,
+        /// CDW10 of the command that began it.
+        scdw10: U32 = 4,
+        /// Estimated seconds of an overwrite; FFFFFFFFh unknown.
+        overwrite_time: U32 = 8,
+        /// Of a block erase.
+        block_erase_time: U32 = 12,
+        /// Of a crypto erase.
+        crypto_erase_time: U32 = 16,
+        /// Of an overwrite after which nothing is deallocated.
+        overwrite_time_kept: U32 = 20,
+        /// Of a block erase after which nothing is deallocated.
+        block_erase_time_kept: U32 = 24,
+        /// Of a crypto erase after which nothing is deallocated.
+        crypto_erase_time_kept: U32 = 28,
+        /// Reserved.
+        rsvd32: [u8; 480] = 32,
+    }
+}
+
+/// Bits 2:0 of SSTAT.
+pub mod sanitize_status {
+    /// The drive was never sanitized.
+    pub const NEVER: u16 = 0;
+    /// The last operation was successful.
+    pub const DONE: u16 = 1;
+    /// One is under way.
+    pub const IN_PROGRESS: u16 = 2;
+    /// The last one failed.
+    pub const FAILED: u16 = 3;
+    /// Successful, but deallocated although that was not wanted.
+    pub const DONE_DEALLOCATED: u16 = 4;
+    /// Bit 8: nothing was written since.
+    pub const ERASED: u16 = 1 << 8;
 }
 
 wire! {
@@ -352,6 +470,8 @@ pub const TREQ_DISABLE_SQ_FLOW: u8 = 1 << 2;
 
 /// Critical warning bits of [`Smart`] (base 2.0, Figure 207).
 pub mod critical_warning {
+    /// Available spare is below its threshold.
+    pub const SPARE: u8 = 1 << 0;
     /// The temperature has left its thresholds.
     pub const TEMPERATURE: u8 = 1 << 1;
     /// Reliability is degraded by media or internal errors.
@@ -390,10 +510,28 @@ impl AsyncEvent {
     pub const INVALID_DOORBELL_VALUE: Self = Self { kind: event_type::ERROR, info: 1, lid: lid::ERROR };
     /// Persistent internal error.
     pub const PERSISTENT_INTERNAL_ERROR: Self = Self { kind: event_type::ERROR, info: 3, lid: lid::ERROR };
+    /// The self-test of a reset or of the drive's own found a failure.
+    pub const DIAGNOSTIC_FAILURE: Self = Self { kind: event_type::ERROR, info: 2, lid: lid::ERROR };
+    /// Firmware image load error: another image runs than was to be activated.
+    pub const FIRMWARE_LOAD_ERROR: Self = Self { kind: event_type::ERROR, info: 5, lid: lid::ERROR };
     /// Reliability is compromised: media errors, an internal error, media that is read-only now.
     pub const RELIABILITY: Self = Self { kind: event_type::SMART, info: 0, lid: lid::SMART };
     /// Temperature above (or below) threshold.
     pub const TEMPERATURE: Self = Self { kind: event_type::SMART, info: 1, lid: lid::SMART };
+    /// Available spare below threshold.
+    pub const SPARE: Self = Self { kind: event_type::SMART, info: 2, lid: lid::SMART };
+    /// Firmware activation starting; cleared by reading the firmware slot information.
+    pub const FIRMWARE_STARTING: Self = Self { kind: event_type::NOTICE, info: 1, lid: lid::FIRMWARE };
+    /// The controller saved telemetry of its own accord.
+    pub const TELEMETRY_CHANGED: Self = Self { kind: event_type::NOTICE, info: 2, lid: lid::TELEMETRY_CONTROLLER };
+    /// Asymmetric namespace access changed.
+    pub const ANA_CHANGE: Self = Self { kind: event_type::NOTICE, info: 3, lid: lid::ANA };
+    /// The endurance group event aggregate log changed.
+    pub const ENDURANCE_CHANGE: Self = Self { kind: event_type::NOTICE, info: 6, lid: lid::ENDURANCE_AGGREGATE };
+    /// A reservation notification is available.
+    pub const RESERVATION: Self = Self { kind: event_type::IO, info: 0, lid: lid::RESERVATION };
+    /// A sanitize operation has ended; its log says how.
+    pub const SANITIZE_COMPLETED: Self = Self { kind: event_type::IO, info: 1, lid: lid::SANITIZE };
     /// Namespace attribute changed.
     pub const NAMESPACE_ATTRIBUTE: Self = Self { kind: event_type::NOTICE, info: 0, lid: lid::CHANGED_NAMESPACES };
     /// Discovery log page changed.

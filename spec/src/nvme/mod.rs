@@ -10,6 +10,7 @@ pub mod nvm;
 pub mod opcode;
 pub mod open_channel;
 pub mod register;
+pub mod sanitize;
 pub mod status;
 pub mod tcp;
 pub mod wire;

@@ -46,12 +46,18 @@ codes! {
         KEEP_ALIVE = 0x18,
         DIRECTIVE_SEND = 0x19,
         DIRECTIVE_RECEIVE = 0x1a,
+        VIRTUALIZATION_MANAGEMENT = 0x1c,
+        MI_SEND = 0x1d,
+        MI_RECEIVE = 0x1e,
+        CAPACITY_MANAGEMENT = 0x20,
+        LOCKDOWN = 0x24,
         DOORBELL_BUFFER_CONFIG = 0x7c,
         FABRICS = 0x7f,
         FORMAT_NVM = 0x80,
         SECURITY_SEND = 0x81,
         SECURITY_RECEIVE = 0x82,
         SANITIZE = 0x84,
+        GET_LBA_STATUS = 0x86,
     }
 }
 

@@ -1,86 +1,161 @@
 //! Get Features and Set Features (base 2.0, 5.15 and 5.27).
+//!
+//! One table says what a controller has; the feature effects log (12h) and Get Features with SEL 3 are taken from it. A controller
+//! that is enabled begins with the drive's saved values: in the dynamic controller model they are those of all controllers (base
+//! 2.0, 3.1.2.1), and what one of them saves the others have from their next enable on.
 
 use super::{Admin, Outcome};
 use crate::config::Kind;
 use crate::controller::{Controller, Features, Transport};
 use crate::host::Host;
+use crate::nonvolatile::{Damaged, Reader, Section, Writer};
+use crate::pointer::check_pointer;
+use crate::power::{POWER_STATES, SENSORS, thermal};
 use crate::queue::NONE;
 use crate::subsystem::Subsystem;
 use weir_arbiter::Quanta;
 use weir_spec::nvme::Status;
-use weir_spec::nvme::feature::{self, Arbitration, FeatureDw10, Queues, TemperatureThreshold, fid, select};
-use weir_spec::nvme::log::AsyncEvent;
+use weir_spec::nvme::feature::{
+    self, Arbitration, FeatureDw10, HostBehavior, Power, Queues, TemperatureThreshold, Timestamp, fid, select,
+};
+use weir_spec::nvme::identify::NSID_ALL;
+use weir_spec::nvme::log::{AsyncEvent, FeatureEffect, FeatureEffects, scope};
 use weir_units::Nanos;
-use zerocopy::IntoBytes;
 use zerocopy::little_endian::U32;
+use zerocopy::{FromBytes, IntoBytes};
 
 const INVALID: Status = Status::INVALID_FIELD.dnr();
 
-/// What a controller does with a feature (base 2.0, Figure 192): bit 1 namespace specific, bit 2 changeable.
-const CHANGEABLE: u64 = 1 << 2;
-const NAMESPACE_SPECIFIC: u64 = 1 << 1;
+/// A feature of a controller.
+struct Entry {
+    fid: u8,
+    has: fn(&Subsystem, &Controller) -> bool,
+    /// Set Features may change it.
+    changes: fn(&Controller) -> bool,
+    /// Its value can be saved.
+    saves: bool,
+    /// Whose it is: [`scope`].
+    scope: u32,
+}
+
+impl Entry {
+    /// As Get Features tells it (base 2.0, Figure 192).
+    fn capabilities(&self, ctrl: &Controller) -> u32 {
+        let bit = |yes: bool, bit: u32| u32::from(yes) << bit;
+        bit(self.saves, 0) | bit(self.scope == scope::NAMESPACE, 1) | bit((self.changes)(ctrl), 2)
+    }
+}
+
+fn always(_: &Subsystem, _: &Controller) -> bool {
+    true
+}
+fn of_io(drive: &Subsystem, _: &Controller) -> bool {
+    drive.config.kind == Kind::Io
+}
+fn of_rings(drive: &Subsystem, ctrl: &Controller) -> bool {
+    of_io(drive, ctrl) && ctrl.transport == Transport::Rings
+}
+fn of_placement(drive: &Subsystem, _: &Controller) -> bool {
+    drive.placement.is_some()
+}
+fn yes(_: &Controller) -> bool {
+    true
+}
+
+/// One that can be changed and saved.
+const fn saved(fid: u8, has: fn(&Subsystem, &Controller) -> bool) -> Entry {
+    Entry { fid, has, changes: yes, saves: true, scope: scope::CONTROLLER }
+}
+/// One that can be changed, and is not saved.
+const fn current(fid: u8, has: fn(&Subsystem, &Controller) -> bool) -> Entry {
+    Entry { fid, has, changes: yes, saves: false, scope: scope::CONTROLLER }
+}
+
+/// Every feature, by identifier.
+const FEATURES: &[Entry] = &[
+    saved(fid::ARBITRATION, of_io),
+    saved(fid::POWER, of_io),
+    saved(fid::TEMPERATURE, of_io),
+    saved(fid::ERROR_RECOVERY, of_io),
+    saved(fid::WRITE_CACHE, |drive, ctrl| of_io(drive, ctrl) && drive.config.volatile_write_cache),
+    current(fid::QUEUES, of_io),
+    saved(fid::COALESCING, of_rings),
+    saved(fid::VECTOR, of_rings),
+    saved(fid::WRITE_ATOMICITY, of_io),
+    saved(fid::ASYNC_EVENTS, always),
+    saved(fid::AUTONOMOUS_POWER, of_io),
+    current(fid::TIMESTAMP, of_io),
+    current(fid::KEEP_ALIVE, always),
+    saved(fid::THERMAL_MANAGEMENT, of_io),
+    saved(fid::NON_OPERATIONAL, of_io),
+    current(fid::HOST_BEHAVIOR, of_io),
+    Entry { scope: scope::SUBSYSTEM, ..saved(fid::SANITIZE, |drive, ctrl| of_io(drive, ctrl) && drive.can_sanitize()) },
+    current(fid::COMMAND_SET_PROFILE, |drive, ctrl| of_io(drive, ctrl) && !drive.zoned.is_empty()),
+    Entry { scope: scope::ENDURANCE_GROUP, ..current(fid::FDP, of_placement) },
+    Entry { scope: scope::NAMESPACE, ..current(fid::FDP_EVENTS, of_placement) },
+    // Set by Connect over fabrics (base 2.0, 5.27.1.25).
+    Entry { changes: |ctrl| ctrl.transport == Transport::Rings, ..current(fid::HOST_ID, always) },
+    saved(fid::QUANTA, of_io),
+];
 
 impl Subsystem {
-    /// Which features a controller has, and their capabilities; `None` for those it has not.
-    fn feature_capabilities(&self, ctrl: &Controller, fid: u8) -> Option<u64> {
-        let (io, rings) = (self.config.kind == Kind::Io, ctrl.transport == Transport::Rings);
-        match fid {
-            fid::ASYNC_EVENTS | fid::KEEP_ALIVE => Some(CHANGEABLE),
-            // Set by Connect over fabrics (base 2.0, 5.27.1.25).
-            fid::HOST_ID => Some(if rings { CHANGEABLE } else { 0 }),
-            fid::COALESCING | fid::VECTOR => (io && rings).then_some(CHANGEABLE),
-            fid::WRITE_CACHE => (io && self.config.volatile_write_cache).then_some(CHANGEABLE),
-            fid::COMMAND_SET_PROFILE => (io && !self.zoned.is_empty()).then_some(CHANGEABLE),
-            fid::FDP => self.placement.is_some().then_some(CHANGEABLE),
-            fid::FDP_EVENTS => self.placement.is_some().then_some(CHANGEABLE | NAMESPACE_SPECIFIC),
-            fid::ARBITRATION
-            | fid::POWER
-            | fid::TEMPERATURE
-            | fid::ERROR_RECOVERY
-            | fid::QUEUES
-            | fid::WRITE_ATOMICITY
-            | fid::QUANTA => io.then_some(CHANGEABLE),
-            _ => None,
+    fn feature_entry(&self, ctrl: &Controller, fid: u8) -> Result<&'static Entry, Status> {
+        FEATURES.iter().find(|e| e.fid == fid && (e.has)(self, ctrl)).ok_or(INVALID)
+    }
+
+    /// Feature Identifiers Supported and Effects (base 2.0, 5.16.1.18).
+    pub(super) fn feature_effects(&self, ctrl: &Controller) -> FeatureEffects {
+        let mut page = FeatureEffects::default();
+        for e in FEATURES.iter().filter(|e| (e.has)(self, ctrl)) {
+            let effect = FeatureEffect(0).with_fsupp(1).with_scope(e.scope);
+            page.features[usize::from(e.fid)] = U32::new(effect.0);
         }
+        page
     }
 
     /// Get Features.
-    pub(crate) fn get_features<H: Host>(&mut self, admin: &Admin, host: &mut H) -> Outcome {
+    pub(crate) fn get_features<H: Host>(&mut self, now: Nanos, admin: &Admin, host: &mut H) -> Outcome {
         let Some(ctrl) = self.ctrl(admin.c) else { return Outcome::status(Status::INTERNAL_ERROR) };
         let dw10 = FeatureDw10(admin.sqe.cdw10.get());
-        let fid = dw10.fid() as u8;
-        let Some(capabilities) = self.feature_capabilities(ctrl, fid) else { return Outcome::status(INVALID) };
+        let entry = match self.feature_entry(ctrl, dw10.fid() as u8) {
+            Ok(entry) => entry,
+            Err(status) => return Outcome::status(status),
+        };
         let defaults = Features::new(self.config.volatile_write_cache);
         let features = match dw10.sel() {
             select::CURRENT => &ctrl.features,
-            // Nothing is saved, so the saved value is the default (base 2.0, 5.15).
+            // What cannot be saved has its default as saved value (base 2.0, 5.15).
+            select::SAVED if entry.saves => &self.saved,
             select::DEFAULT | select::SAVED => &defaults,
-            select::SUPPORTED => return Outcome::Done(Status::SUCCESS, capabilities),
+            select::SUPPORTED => return Outcome::Done(Status::SUCCESS, entry.capabilities(ctrl).into()),
             _ => return Outcome::status(INVALID),
         };
         let current = dw10.sel() == select::CURRENT;
-        match self.feature_value(admin, ctrl, features, current, host) {
+        match self.feature_value(now, admin, (ctrl, features, current), host) {
             Ok(dw0) => Outcome::Done(Status::SUCCESS, dw0.into()),
             Err(status) => Outcome::status(status),
         }
     }
 
+    // tidy: long because it is a table: a line or two for each feature.
     fn feature_value<H: Host>(
         &self,
+        now: Nanos,
         admin: &Admin,
-        ctrl: &Controller,
-        features: &Features,
-        current: bool,
+        (ctrl, features, current): (&Controller, &Features, bool),
         host: &mut H,
     ) -> Result<u32, Status> {
         let cdw11 = admin.sqe.cdw11.get();
         Ok(match admin.sqe.cdw10.get() as u8 {
             fid::ARBITRATION => features.arbitration.0,
+            fid::POWER if current => ctrl.features.power.with_ps(self.power_state(ctrl, now).into()).0,
+            fid::POWER => features.power.0,
             fid::TEMPERATURE => {
                 let which = TemperatureThreshold(cdw11);
-                match (which.tmpsel(), which.thsel()) {
-                    (0, 0) => features.temperature_over.into(),
-                    (0, 1) => features.temperature_under.into(),
+                let sensor = which.tmpsel() as usize;
+                match which.thsel() {
+                    0 => (*features.temperature_over.get(sensor).ok_or(INVALID)?).into(),
+                    1 => (*features.temperature_under.get(sensor).ok_or(INVALID)?).into(),
                     _ => return Err(INVALID),
                 }
             }
@@ -101,7 +176,35 @@ impl Subsystem {
             }
             fid::WRITE_ATOMICITY => features.write_atomicity,
             fid::ASYNC_EVENTS => features.async_config,
+            fid::AUTONOMOUS_POWER => {
+                let mut table = [0; 256];
+                for (to, entry) in table.chunks_exact_mut(8).zip(&features.transitions) {
+                    to.copy_from_slice(&entry.to_le_bytes());
+                }
+                admin.answer(host, 0, &table)?;
+                features.autonomous.into()
+            }
+            fid::TIMESTAMP => {
+                let set = ctrl.timestamp.filter(|_| current);
+                let (ms, since, origin) = match set {
+                    Some((ms, at)) => (ms, at, 1),
+                    None if current => (0, self.started, 0),
+                    None => (0, now, 0),
+                };
+                let ms = ms + now.saturating_sub(since).0 / 1_000_000;
+                admin.answer(host, 0, Timestamp::new(ms, origin).as_bytes())?;
+                0
+            }
             fid::KEEP_ALIVE if current => ctrl.kato,
+            fid::THERMAL_MANAGEMENT => features.thermal,
+            fid::NON_OPERATIONAL => features.non_operational,
+            fid::HOST_BEHAVIOR => {
+                let mut page = [0; size_of::<HostBehavior>()];
+                page[..features.behavior.len()].copy_from_slice(&features.behavior);
+                admin.answer(host, 0, &page)?;
+                0
+            }
+            fid::SANITIZE => features.sanitize,
             fid::FDP => self.placement_mode(cdw11)?,
             fid::FDP_EVENTS => self.placement_events(admin, current, host)?,
             fid::HOST_ID => {
@@ -121,37 +224,16 @@ impl Subsystem {
                 admin.answer(host, 0, wire.as_bytes())?;
                 q.high
             }
-            // Power state 0 is the only one, keep alive is off by default.
+            // Keep alive is off by default; there is one combination of command sets.
             _ => 0,
         })
     }
 
-    /// Set Features. Nothing can be saved.
+    /// Set Features.
     pub(crate) fn set_features<H: Host>(&mut self, now: Nanos, admin: &Admin, host: &mut H) -> Outcome {
-        let dw10 = FeatureDw10(admin.sqe.cdw10.get());
-        let fid = dw10.fid() as u8;
-        let Some(ctrl) = self.ctrl(admin.c) else { return Outcome::status(Status::INTERNAL_ERROR) };
-        let Some(capabilities) = self.feature_capabilities(ctrl, fid) else { return Outcome::status(INVALID) };
-        if dw10.sv() == 1 {
-            return Outcome::status(Status::FEATURE_NOT_SAVEABLE.dnr());
-        }
-        if capabilities & CHANGEABLE == 0 {
-            let sequence = fid == fid::HOST_ID;
-            let status = if sequence { Status::COMMAND_SEQUENCE_ERROR } else { Status::FEATURE_NOT_CHANGEABLE };
-            return Outcome::status(status.dnr());
-        }
-        let set = match fid {
-            fid::ARBITRATION | fid::QUANTA => self.set_arbitration_feature(admin, fid),
-            fid::QUEUES => self.set_queue_count(admin),
-            fid::KEEP_ALIVE => self.set_keep_alive(now, admin),
-            fid::HOST_ID => self.set_host_id(admin, host),
-            fid::FDP => self.set_placement_mode(admin),
-            fid::FDP_EVENTS => self.set_placement_events(admin, host),
-            _ => self.set_value(admin, fid),
-        };
-        match set {
+        match self.set_feature(now, admin, host) {
             Ok(dw0) => {
-                if fid == fid::TEMPERATURE && self.temperature_alarm(admin.c) {
+                if admin.sqe.cdw10.get() as u8 == fid::TEMPERATURE && self.temperature_alarm(now, admin.c) {
                     self.raise(admin.c, AsyncEvent::TEMPERATURE, host);
                 }
                 Outcome::Done(Status::SUCCESS, dw0.into())
@@ -160,21 +242,92 @@ impl Subsystem {
         }
     }
 
+    fn set_feature<H: Host>(&mut self, now: Nanos, admin: &Admin, host: &mut H) -> Result<u32, Status> {
+        let dw10 = FeatureDw10(admin.sqe.cdw10.get());
+        let (fid, save) = (dw10.fid() as u8, dw10.sv() == 1);
+        let ctrl = self.ctrl(admin.c).ok_or(Status::INTERNAL_ERROR)?;
+        let entry = self.feature_entry(ctrl, fid)?;
+        if save && !entry.saves {
+            return Err(Status::FEATURE_NOT_SAVEABLE.dnr());
+        }
+        if !(entry.changes)(ctrl) {
+            let sequence = fid == fid::HOST_ID;
+            let status = if sequence { Status::COMMAND_SEQUENCE_ERROR } else { Status::FEATURE_NOT_CHANGEABLE };
+            return Err(status.dnr());
+        }
+        let nsid = admin.sqe.nsid.get();
+        if entry.scope != scope::NAMESPACE && !matches!(nsid, 0 | NSID_ALL) {
+            let known = (1..=self.namespaces.len() as u32).contains(&nsid);
+            let status =
+                if known { Status::FEATURE_NOT_NAMESPACE_SPECIFIC } else { Status::INVALID_NAMESPACE_OR_FORMAT };
+            return Err(status.dnr());
+        }
+        let dw0 = match fid {
+            fid::ARBITRATION | fid::QUANTA => self.set_arbitration_feature(admin, fid),
+            fid::QUEUES => self.set_queue_count(admin),
+            fid::AUTONOMOUS_POWER => self.set_transitions(admin, host),
+            fid::TIMESTAMP => self.set_timestamp(now, admin, host),
+            fid::KEEP_ALIVE => self.set_keep_alive(now, admin),
+            fid::HOST_BEHAVIOR => self.set_host_behavior(admin, host),
+            fid::HOST_ID => self.set_host_id(admin, host),
+            fid::FDP => self.set_placement_mode(admin),
+            fid::FDP_EVENTS => self.set_placement_events(admin, host),
+            _ => self.set_value(now, admin, fid),
+        }?;
+        if fid == fid::ASYNC_EVENTS {
+            self.arm_thermal(now);
+        }
+        if entry.scope == scope::SUBSYSTEM {
+            self.share_feature(admin.c, fid);
+        }
+        if save {
+            self.save_feature(admin.c, fid);
+        }
+        Ok(dw0)
+    }
+
+    /// A value of the whole subsystem: every controller has it.
+    fn share_feature(&mut self, c: u32, fid: u8) {
+        let Some(features) = self.ctrl(c).map(|ctrl| ctrl.features.clone()) else { return };
+        for ctrl in self.controllers.iter_mut().flatten() {
+            take(&mut ctrl.features, &features, fid);
+        }
+    }
+
+    /// The current value of a controller's feature is what controllers begin with from now on.
+    fn save_feature(&mut self, c: u32, fid: u8) {
+        let Some(features) = self.ctrl(c).map(|ctrl| ctrl.features.clone()) else { return };
+        take(&mut self.saved, &features, fid);
+        self.touch();
+    }
+
     /// Features that are only remembered, or read where they matter.
-    fn set_value(&mut self, admin: &Admin, fid: u8) -> Result<u32, Status> {
+    fn set_value(&mut self, now: Nanos, admin: &Admin, fid: u8) -> Result<u32, Status> {
         let (cdw11, vectors) = (admin.sqe.cdw11.get(), self.config.max_io_queues);
         let ctrl = self.ctrl_mut(admin.c).ok_or(Status::INTERNAL_ERROR)?;
         let features = &mut ctrl.features;
         match fid {
-            // Power state 0 is the only one.
-            fid::POWER if cdw11 & 0x1f != 0 => return Err(INVALID),
+            fid::POWER => {
+                let power = Power(cdw11 & 0xff);
+                if power.ps() as usize >= POWER_STATES.len() {
+                    return Err(INVALID);
+                }
+                if POWER_STATES[features.power.ps() as usize].operational {
+                    ctrl.power_before = features.power.ps() as u8;
+                }
+                features.power = power;
+                ctrl.power_since = now;
+            }
             fid::TEMPERATURE => {
                 let t = TemperatureThreshold(cdw11);
-                let kelvin = t.tmpth() as u16;
-                match (t.tmpsel(), t.thsel()) {
-                    (0 | 0xf, 0) => features.temperature_over = kelvin,
-                    (0 | 0xf, 1) => features.temperature_under = kelvin,
+                let thresholds = match t.thsel() {
+                    0 => &mut features.temperature_over,
+                    1 => &mut features.temperature_under,
                     _ => return Err(INVALID),
+                };
+                match t.tmpsel() as usize {
+                    0xf => thresholds.fill(t.tmpth() as u16),
+                    sensor => *thresholds.get_mut(sensor).ok_or(INVALID)? = t.tmpth() as u16,
                 }
             }
             // There is one combination of I/O command sets.
@@ -198,6 +351,16 @@ impl Subsystem {
             }
             fid::WRITE_ATOMICITY => features.write_atomicity = cdw11 & 1,
             fid::ASYNC_EVENTS => features.async_config = cdw11,
+            fid::THERMAL_MANAGEMENT => {
+                let (tmt1, tmt2) = ((cdw11 >> 16) as u16, cdw11 as u16);
+                let within = |t: u16| t == 0 || (thermal::LEAST..=thermal::MOST).contains(&t);
+                if !within(tmt1) || !within(tmt2) || tmt1 != 0 && tmt2 != 0 && tmt1 >= tmt2 {
+                    return Err(INVALID);
+                }
+                features.thermal = cdw11;
+            }
+            fid::NON_OPERATIONAL => features.non_operational = cdw11 & 1,
+            fid::SANITIZE => features.sanitize = cdw11 & 1,
             _ => {}
         }
         Ok(0)
@@ -237,6 +400,34 @@ impl Subsystem {
         Ok(Queues(0).with_nsq(u32::from(sqs) - 1).with_ncq(u32::from(cqs) - 1).0)
     }
 
+    /// Autonomous Power State Transition (0Ch): 32 entries of 8 bytes. A state that is gone to does no I/O.
+    fn set_transitions<H: Host>(&mut self, admin: &Admin, host: &mut H) -> Result<u32, Status> {
+        let mut table = [0; 256];
+        read(admin, host, &mut table)?;
+        let mut transitions = [0; 32];
+        for (entry, bytes) in transitions.iter_mut().zip(table.chunks_exact(8)) {
+            *entry = bytes.try_into().map(u64::from_le_bytes).map_err(|_| Status::INTERNAL_ERROR)?;
+            let (to, idle) = (feature::transition_state(*entry), feature::transition_idle_ms(*entry));
+            let state = POWER_STATES.get(usize::from(to)).ok_or(INVALID)?;
+            if idle != 0 && state.operational {
+                return Err(INVALID);
+            }
+        }
+        let ctrl = self.ctrl_mut(admin.c).ok_or(Status::INTERNAL_ERROR)?;
+        ctrl.features.autonomous = admin.sqe.cdw11.get() & 1 == 1;
+        ctrl.features.transitions = transitions;
+        Ok(0)
+    }
+
+    /// Timestamp (0Eh): milliseconds since 1970.
+    fn set_timestamp<H: Host>(&mut self, now: Nanos, admin: &Admin, host: &mut H) -> Result<u32, Status> {
+        let mut bytes = [0; size_of::<Timestamp>()];
+        read(admin, host, &mut bytes)?;
+        let timestamp = Timestamp::read_from_bytes(&bytes).map_err(|_| Status::INTERNAL_ERROR)?;
+        self.ctrl_mut(admin.c).ok_or(Status::INTERNAL_ERROR)?.timestamp = Some((timestamp.milliseconds(), now));
+        Ok(0)
+    }
+
     /// Keep Alive Timer (0Fh). The value is rounded up when the timer is set, and read back as the host wrote it.
     fn set_keep_alive(&mut self, now: Nanos, admin: &Admin) -> Result<u32, Status> {
         let ctrl = self.ctrl_mut(admin.c).ok_or(Status::INTERNAL_ERROR)?;
@@ -246,13 +437,112 @@ impl Subsystem {
         Ok(0)
     }
 
+    /// Host Behavior Support (16h). Nothing of it has the drive behave in another way but what reads it.
+    fn set_host_behavior<H: Host>(&mut self, admin: &Admin, host: &mut H) -> Result<u32, Status> {
+        let mut bytes = [0; size_of::<HostBehavior>()];
+        read(admin, host, &mut bytes)?;
+        let behavior = HostBehavior::read_from_bytes(&bytes).map_err(|_| Status::INTERNAL_ERROR)?;
+        if [behavior.acre, behavior.etdas, behavior.lbafee].iter().any(|b| *b > 1) {
+            return Err(INVALID);
+        }
+        let ctrl = self.ctrl_mut(admin.c).ok_or(Status::INTERNAL_ERROR)?;
+        let len = ctrl.features.behavior.len();
+        ctrl.features.behavior.copy_from_slice(&bytes[..len]);
+        Ok(0)
+    }
+
     fn set_host_id<H: Host>(&mut self, admin: &Admin, host: &mut H) -> Result<u32, Status> {
         let len = if admin.sqe.cdw11.get() & 1 == 1 { 16 } else { 8 };
         let mut id = [0; 16];
-        crate::pointer::check_pointer(&admin.data, len as u64)?;
-        host.read_data(admin.owner, &admin.data, 0, &mut id[..len])?;
+        read(admin, host, &mut id[..len])?;
         let ctrl = self.ctrl_mut(admin.c).ok_or(Status::INTERNAL_ERROR)?;
         ctrl.hostid = id;
         Ok(0)
     }
+}
+
+/// Reads a command's data.
+pub(super) fn read<H: Host>(admin: &Admin, host: &mut H, into: &mut [u8]) -> Result<(), Status> {
+    check_pointer(&admin.data, into.len() as u64)?;
+    host.read_data(admin.owner, &admin.data, 0, into)
+}
+
+/// Takes one feature's value over.
+fn take(to: &mut Features, from: &Features, fid: u8) {
+    match fid {
+        fid::ARBITRATION => to.arbitration = from.arbitration,
+        fid::POWER => to.power = from.power,
+        fid::TEMPERATURE => {
+            (to.temperature_over, to.temperature_under) = (from.temperature_over, from.temperature_under);
+        }
+        fid::ERROR_RECOVERY => to.error_recovery = from.error_recovery,
+        fid::WRITE_CACHE => to.write_cache = from.write_cache,
+        fid::COALESCING => to.coalescing = from.coalescing,
+        fid::VECTOR => to.uncoalesced.clone_from(&from.uncoalesced),
+        fid::WRITE_ATOMICITY => to.write_atomicity = from.write_atomicity,
+        fid::ASYNC_EVENTS => to.async_config = from.async_config,
+        fid::AUTONOMOUS_POWER => (to.autonomous, to.transitions) = (from.autonomous, from.transitions),
+        fid::THERMAL_MANAGEMENT => to.thermal = from.thermal,
+        fid::NON_OPERATIONAL => to.non_operational = from.non_operational,
+        fid::SANITIZE => to.sanitize = from.sanitize,
+        fid::QUANTA => to.quanta = from.quanta,
+        _ => debug_assert!(false, "feature {fid:#x} is saved and is not here"),
+    }
+}
+
+/// The saved values.
+pub(crate) const SECTION: Section = Section { id: 1, version: 1, save, restore };
+
+fn save(drive: &Subsystem, to: &mut Writer) {
+    let f = &drive.saved;
+    to.u32(f.arbitration.0);
+    to.u32(f.power.0);
+    f.temperature_over.iter().chain(&f.temperature_under).for_each(|t| to.u16(*t));
+    to.words([f.error_recovery, f.write_cache, f.coalescing, f.write_atomicity, f.async_config]);
+    to.u16(f.uncoalesced.len() as u16);
+    f.uncoalesced.iter().for_each(|vector| to.u16(*vector));
+    to.u8(f.autonomous.into());
+    f.transitions.iter().for_each(|entry| to.u64(*entry));
+    to.words([f.thermal, f.non_operational, f.sanitize]);
+    to.words([f.quanta.high, f.quanta.medium, f.quanta.low]);
+}
+
+fn restore(drive: &mut Subsystem, from: &mut Reader<'_>, _: u16) -> Result<(), Damaged> {
+    let mut f = Features::new(drive.config.volatile_write_cache);
+    f.arbitration = Arbitration(from.u32()?);
+    f.power = Power(from.u32()?);
+    if f.power.ps() as usize >= POWER_STATES.len() {
+        return Err(Damaged);
+    }
+    for of in [&mut f.temperature_over, &mut f.temperature_under] {
+        for threshold in of.iter_mut() {
+            *threshold = from.u16()?;
+        }
+    }
+    const { assert!(SENSORS == 3, "version 1 has so many sensors") };
+    f.error_recovery = from.u32()?;
+    // The drive may have been given another medium since.
+    f.write_cache = from.u32()? & u32::from(drive.config.volatile_write_cache);
+    f.coalescing = from.u32()?;
+    f.write_atomicity = from.u32()?;
+    f.async_config = from.u32()?;
+    for _ in 0..from.u16()? {
+        f.uncoalesced.push(from.u16()?);
+    }
+    f.autonomous = from.u8()? == 1;
+    for entry in &mut f.transitions {
+        *entry = from.u64()?;
+        if usize::from(feature::transition_state(*entry)) >= POWER_STATES.len() {
+            return Err(Damaged);
+        }
+    }
+    f.thermal = from.u32()?;
+    f.non_operational = from.u32()?;
+    f.sanitize = from.u32()?;
+    f.quanta = Quanta { high: from.u32()?, medium: from.u32()?, low: from.u32()? };
+    if [f.quanta.high, f.quanta.medium, f.quanta.low].contains(&0) {
+        return Err(Damaged);
+    }
+    drive.saved = f;
+    Ok(())
 }

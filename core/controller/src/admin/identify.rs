@@ -4,9 +4,11 @@ use super::log::ERROR_ENTRIES;
 use super::{Admin, Outcome};
 use crate::aer;
 use crate::config::Kind;
-use crate::controller::{KAS, Transport, WARNING_TEMPERATURE};
+use crate::controller::{KAS, Transport};
 use crate::host::Host;
 use crate::namespace::{Namespace, active};
+use crate::power::{self, thermal};
+use crate::sanitize;
 use crate::subsystem::Subsystem;
 use alloc::vec::Vec;
 use weir_spec::nvme::feature::async_config;
@@ -22,8 +24,6 @@ use zerocopy::{FromZeros, IntoBytes};
 
 /// Abort command limit, 0-based.
 const ACL: u8 = 3;
-/// Optional NVM commands: compare, dataset management, write zeroes, and Select in Get Features.
-const ONCS: u16 = 1 | 1 << 2 | 1 << 3 | 1 << 4;
 /// Log page attributes: effects log, extended data.
 const LPA: u8 = 1 << 1 | 1 << 2;
 /// SGLs over fabrics: supported, in-capsule offsets, transport data blocks.
@@ -34,8 +34,6 @@ const SGLS_RINGS: u32 = 1 | 1 << 16 | 1 << 18;
 const FLUSH_ALL: u8 = 0b11 << 1;
 /// Deallocated blocks read as zeroes, and write zeroes may deallocate.
 const DLFEAT: u8 = 1 | 1 << 3;
-/// Maximum power, in 0.01 W.
-const POWER: u16 = 2500;
 
 impl Subsystem {
     /// Identify.
@@ -140,18 +138,26 @@ impl Subsystem {
         id.acl = ACL;
         // One firmware slot, read only.
         id.frmw = 1 | 1 << 1;
-        id.wctemp = U16::new(WARNING_TEMPERATURE);
-        id.cctemp = U16::new(WARNING_TEMPERATURE + 10);
+        id.wctemp = U16::new(thermal::WARNING);
+        id.cctemp = U16::new(thermal::CRITICAL);
+        id.hctma = U16::new(1);
+        id.mntmt = U16::new(thermal::LEAST);
+        id.mxtmt = U16::new(thermal::MOST);
         let capacity: u128 = self.namespaces.iter().flatten().map(|ns| u128::from(ns.blocks) << ns.shift).sum();
         id.tnvmcap = capacity.to_le_bytes();
         id.sqes = 0x66;
         id.cqes = 0x44;
         id.nn = U32::new(self.namespaces.len() as u32);
         id.mnan = id.nn;
-        id.oncs = U16::new(ONCS);
+        id.oacs = U16::new(self.optional_admin(ctrl));
+        id.oncs = U16::new(self.optional_io(ctrl));
         id.vwc = FLUSH_ALL | u8::from(config.volatile_write_cache);
         self.identify_placement(&mut id);
-        id.psd[..2].copy_from_slice(&POWER.to_le_bytes());
+        id.sanicap = U32::new(if self.can_sanitize() { sanitize::CAPABILITIES } else { 0 });
+        let states = power::descriptors();
+        id.psd[..states.len()].copy_from_slice(&states);
+        id.npss = states.len() as u8 - 1;
+        id.apsta = 1;
         put(page, &id)
     }
 

@@ -7,25 +7,19 @@ use crate::host::Host;
 use crate::namespace::active;
 use crate::queue::NONE;
 use crate::subsystem::Subsystem;
-use crate::vendor::VendorQueue;
-use alloc::boxed::Box;
 use alloc::vec::Vec;
-use weir_spec::nvme::identify::csi;
+use weir_spec::nvme::Status;
 use weir_spec::nvme::log::{
-    AsyncEvent, Effect, Effects, ErrorEntry, FirmwareSlots, GetLogDw10, Smart, SupportedLogPages, critical_warning,
-    lid, log_length,
+    AsyncEvent, ErrorEntry, FirmwareSlots, GetLogDw10, Smart, SupportedLogPages, critical_warning, lid, log_length,
 };
 use weir_spec::nvme::wire::set_text;
 use weir_spec::nvme::zns::CHANGED_ZONES;
-use weir_spec::nvme::{AdminOpcode, IoOpcode, Status};
 use weir_units::Nanos;
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U16, U32, U64, U128};
 
 /// Entries of the error log (ELPE + 1).
 pub(crate) const ERROR_ENTRIES: usize = 64;
-/// What the emulated drive's sensor reads, K.
-const TEMPERATURE: u16 = 313;
 /// The longest that one Get Log Page moves; the rest has to be asked for by offset.
 const LENGTH_MAX: u64 = 1 << 20;
 
@@ -195,12 +189,14 @@ impl Subsystem {
                 }
                 page
             }
-            lid::EFFECTS if io && self.has_set(c, set) => self.effects(c, set).as_bytes().to_vec(),
+            lid::EFFECTS if io && self.has_set(c, set) => self.effects(ctrl, set).as_bytes().to_vec(),
             lid::EFFECTS if io => return Err(Status::INVALID_FIELD.dnr()),
             CHANGED_ZONES if !self.zoned.is_empty() => {
                 let page = self.changed_zones(c, nsid).ok_or(Status::INVALID_NAMESPACE_OR_FORMAT.dnr())?;
                 page.as_bytes().to_vec()
             }
+            lid::FEATURE_EFFECTS if io => self.feature_effects(ctrl).as_bytes().to_vec(),
+            lid::SANITIZE if io && self.can_sanitize() => self.sanitize_status().as_bytes().to_vec(),
             lid::DISCOVERY if !io => self.discovery_log(ctrl, lsp),
             _ => return Err(Status::INVALID_LOG_PAGE.dnr()),
         })
@@ -214,6 +210,12 @@ impl Subsystem {
         let lids = if self.config.kind == Kind::Io { &of_io[..] } else { &of_discovery[..] };
         for lid in lids {
             page.pages[usize::from(*lid)] = U32::new(1);
+        }
+        if self.config.kind == Kind::Io {
+            page.pages[usize::from(lid::FEATURE_EFFECTS)] = U32::new(1);
+        }
+        if self.config.kind == Kind::Io && self.can_sanitize() {
+            page.pages[usize::from(lid::SANITIZE)] = U32::new(1);
         }
         if self.placement.is_some() {
             PAGES.iter().for_each(|lid| page.pages[usize::from(*lid)] = U32::new(1));
@@ -239,12 +241,15 @@ impl Subsystem {
         let up = now.saturating_sub(self.started).0;
         let busy = self.busy + self.busy_since.map_or(0, |since| now.saturating_sub(since).0);
         let (minute, hour) = (60_000_000_000, 3_600_000_000_000);
-        let hot = self.ctrl(c).is_some_and(|ctrl| {
-            TEMPERATURE >= ctrl.features.temperature_over || TEMPERATURE <= ctrl.features.temperature_under
-        });
+        let hot = self.temperature_alarm(now, c);
+        let mut sensors = [U16::new(0); 8];
+        sensors.iter_mut().zip(self.sensors(now)).for_each(|(to, t)| *to = U16::new(t));
         Smart {
             critical_warning: self.media_warning | if hot { critical_warning::TEMPERATURE } else { 0 },
-            temperature: U16::new(TEMPERATURE),
+            temperature: U16::new(self.temperature(now)),
+            sensors,
+            warning_minutes: U32::new((self.thermal.warm.0 / minute) as u32),
+            critical_minutes: U32::new((self.thermal.hot.0 / minute) as u32),
             available_spare: 100,
             spare_threshold: 10,
             data_units_read: units(work.read_bytes),
@@ -261,56 +266,9 @@ impl Subsystem {
         }
     }
 
-    /// Whether the temperature has left the thresholds that a controller's host set.
-    pub(crate) fn temperature_alarm(&self, c: u32) -> bool {
-        self.smart(self.started, c).critical_warning & critical_warning::TEMPERATURE != 0
-    }
-
     fn firmware(&self) -> FirmwareSlots {
         let mut page = FirmwareSlots { afi: 1, ..FirmwareSlots::default() };
         set_text(&mut page.revisions[0], &self.config.firmware, b' ');
-        page
-    }
-
-    /// Commands Supported and Effects (base 2.0, 5.16.1.6).
-    fn effects(&self, c: u32, set: u8) -> Box<Effects> {
-        let mut page = Box::new(Effects::default());
-        let supported = Effect(0).with_csupp(1);
-        let mut admin = alloc::vec![
-            AdminOpcode::GET_LOG_PAGE,
-            AdminOpcode::IDENTIFY,
-            AdminOpcode::ABORT,
-            AdminOpcode::SET_FEATURES,
-            AdminOpcode::GET_FEATURES,
-            AdminOpcode::ASYNC_EVENT_REQUEST,
-            AdminOpcode::KEEP_ALIVE,
-        ];
-        let fabrics = self.ctrl(c).is_some_and(|ctrl| ctrl.transport == crate::controller::Transport::Fabrics);
-        if !fabrics {
-            let queues = [AdminOpcode::CREATE_IO_CQ, AdminOpcode::CREATE_IO_SQ];
-            admin.extend(queues);
-            admin.extend([AdminOpcode::DELETE_IO_CQ, AdminOpcode::DELETE_IO_SQ]);
-        }
-        for opcode in admin {
-            page.admin[usize::from(opcode.0)] = U32::new(supported.0);
-        }
-        for opcode in [IoOpcode::FLUSH, IoOpcode::READ, IoOpcode::COMPARE] {
-            page.io[usize::from(opcode.0)] = U32::new(supported.0);
-        }
-        for opcode in [IoOpcode::WRITE, IoOpcode::WRITE_ZEROES, IoOpcode::DATASET_MANAGEMENT] {
-            page.io[usize::from(opcode.0)] = U32::new(supported.with_lbcc(1).0);
-        }
-        self.placement_effects(&mut page);
-        if set == csi::ZNS {
-            self.zoned_effects(&mut page);
-        }
-        for command in self.vendor().map_or(&[][..], |set| set.commands()) {
-            let effect = U32::new(supported.with_lbcc(command.changes.into()).0);
-            match command.queue {
-                VendorQueue::Admin => page.admin[usize::from(command.opcode)] = effect,
-                VendorQueue::Io => page.io[usize::from(command.opcode)] = effect,
-            }
-        }
         page
     }
 

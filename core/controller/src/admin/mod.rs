@@ -1,7 +1,8 @@
 //! Admin commands (base 2.0, 5): paced per tenant, served before I/O, answered at once.
 
+mod commands;
 mod discovery;
-mod feature;
+pub(crate) mod feature;
 mod identify;
 pub(crate) mod log;
 mod placement;
@@ -9,7 +10,6 @@ mod queue;
 mod zoned;
 
 use crate::aer;
-use crate::config::Kind;
 use crate::controller::{Shutdown, Transport};
 use crate::host::{DataPointer, Host, Owner, Tag};
 use crate::pointer::check_pointer;
@@ -167,7 +167,6 @@ impl Subsystem {
         let fabrics = ctrl.transport == Transport::Fabrics;
         // From the begin of a shutdown on, only fabrics commands are processed (base 2.0, 3.6.2).
         let ready = if fabrics { ctrl.serves() } else { ctrl.csts.rdy() == 1 };
-        let discovery = self.config.kind == Kind::Discovery;
         let opcode = AdminOpcode(admin.sqe.opcode);
         if opcode == AdminOpcode::FABRICS && fabrics {
             return self.fabrics_admin(now, admin.c, &admin.sqe, host);
@@ -175,24 +174,28 @@ impl Subsystem {
         if !ready {
             return Outcome::status(Status::COMMAND_SEQUENCE_ERROR.dnr());
         }
+        if let Err(status) = self.admits(admin, ctrl) {
+            return Outcome::status(status);
+        }
         match opcode {
             AdminOpcode::IDENTIFY => self.identify(admin, host),
             AdminOpcode::GET_LOG_PAGE => self.get_log_page(now, admin, host),
-            AdminOpcode::GET_FEATURES => self.get_features(admin, host),
+            AdminOpcode::GET_FEATURES => self.get_features(now, admin, host),
             AdminOpcode::SET_FEATURES => self.set_features(now, admin, host),
             AdminOpcode::ASYNC_EVENT_REQUEST => self.async_event_request(admin, host),
             AdminOpcode::KEEP_ALIVE => self.keep_alive(now, admin.c),
-            AdminOpcode::DIRECTIVE_RECEIVE if self.placement.is_some() => self.directive_receive(admin, host),
-            AdminOpcode::DIRECTIVE_SEND if self.placement.is_some() => self.directive_send(admin),
-            AdminOpcode::ABORT if !discovery => self.abort(admin, host),
-            AdminOpcode::CREATE_IO_CQ if !fabrics => self.create_cq(admin),
-            AdminOpcode::CREATE_IO_SQ if !fabrics => self.create_sq(admin),
-            AdminOpcode::DELETE_IO_CQ if !fabrics => self.delete_cq(admin),
-            AdminOpcode::DELETE_IO_SQ if !fabrics => self.delete_sq(admin),
-            _ => match self.vendor_admin(now, admin, host) {
-                Some(outcome) if !discovery => outcome,
-                _ => Outcome::status(Status::INVALID_OPCODE.dnr()),
-            },
+            AdminOpcode::DIRECTIVE_RECEIVE => self.directive_receive(admin, host),
+            AdminOpcode::DIRECTIVE_SEND => self.directive_send(admin),
+            AdminOpcode::ABORT => self.abort(admin, host),
+            AdminOpcode::CREATE_IO_CQ => self.create_cq(admin),
+            AdminOpcode::CREATE_IO_SQ => self.create_sq(admin),
+            AdminOpcode::DELETE_IO_CQ => self.delete_cq(admin),
+            AdminOpcode::DELETE_IO_SQ => self.delete_sq(admin),
+            AdminOpcode::SANITIZE => self.sanitize(admin, host),
+            _ => {
+                let outcome = self.vendor_admin(now, admin, host);
+                outcome.unwrap_or(Outcome::status(Status::INVALID_OPCODE.dnr()))
+            }
         }
     }
 
@@ -271,7 +274,8 @@ impl Subsystem {
         if self.keep_alive_next > now {
             return;
         }
-        let mut next = Nanos::NEVER;
+        self.watch_temperature(now);
+        let mut next = self.background.wake.min(self.thermal_next);
         for c in 0..self.controllers.len() as u32 {
             let Some(ctrl) = self.ctrl(c) else { continue };
             if ctrl.expires <= now {

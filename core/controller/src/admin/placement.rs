@@ -8,14 +8,14 @@ use crate::pointer::check_pointer;
 use crate::subsystem::Subsystem;
 use alloc::vec::Vec;
 use weir_flash::{Flash, Isolation, UNIT};
+use weir_spec::nvme::Status;
 use weir_spec::nvme::fdp::{
     Attributes, Configuration, ConfigurationsHeader, DirectiveDw11, DirectiveParameters, EnduranceGroup, EventsDw11,
     EventsHeader, HandleDescriptor, LSP_HOST_EVENTS, Mode, Statistics, SupportedEvent, UsageDescriptor, UsageHeader,
     directive, handle_type, usage,
 };
-use weir_spec::nvme::identify::{IdentifyController, NSID_ALL, OACS_DIRECTIVES, ctratt};
-use weir_spec::nvme::log::{Effect, Effects, GetLogDw10, lid};
-use weir_spec::nvme::{AdminOpcode, IoOpcode, Status};
+use weir_spec::nvme::identify::{IdentifyController, NSID_ALL, ctratt};
+use weir_spec::nvme::log::{GetLogDw10, lid};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U16, U32, U64, U128};
 
@@ -35,7 +35,6 @@ impl Subsystem {
         if self.placement.is_some() {
             id.ctratt |= U32::new(ctratt::ENDURANCE_GROUPS | ctratt::FDP);
             id.endgidmax = U16::new(GROUP);
-            id.oacs |= U16::new(OACS_DIRECTIVES);
         }
     }
 
@@ -46,17 +45,6 @@ impl Subsystem {
             page[..4].copy_from_slice(&[1, 0, group as u8, 0]);
         }
         Ok(())
-    }
-
-    /// Adds the commands of data placement to those of the command set.
-    pub(super) fn placement_effects(&self, page: &mut Effects) {
-        if self.placement.is_some() {
-            let supported = U32::new(Effect(0).with_csupp(1).0);
-            page.admin[usize::from(AdminOpcode::DIRECTIVE_SEND.0)] = supported;
-            page.admin[usize::from(AdminOpcode::DIRECTIVE_RECEIVE.0)] = supported;
-            page.io[usize::from(IoOpcode::IO_MANAGEMENT_RECEIVE.0)] = supported;
-            page.io[usize::from(IoOpcode::IO_MANAGEMENT_SEND.0)] = supported;
-        }
     }
 
     /// A log page of the endurance group; `None` for other pages.

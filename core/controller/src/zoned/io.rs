@@ -39,6 +39,14 @@ impl Subsystem {
     #[cold]
     pub(crate) fn start_zoned<H: Host>(&mut self, now: Nanos, begun: Begun<'_>, host: &mut H) {
         let (queue, command, plan, data) = begun;
+        match active(&self.namespaces, command.nsid) {
+            Ok(Namespace { barred: Some(status), .. }) => return self.refuse(queue, command, *status, host),
+            // It was barred while this command waited for its slot, and is no more.
+            Ok(ns) if !ns.apart() && ns.vendor.is_none() && command.opcode <= IoOpcode::DATASET_MANAGEMENT.0 => {
+                return self.refuse(queue, command, Status::COMMAND_INTERRUPTED, host);
+            }
+            _ => {}
+        }
         if matches!(IoOpcode(command.opcode), IoOpcode::IO_MANAGEMENT_RECEIVE | IoOpcode::IO_MANAGEMENT_SEND) {
             return self.start_management(now, begun, host);
         }

@@ -35,7 +35,7 @@ pub(crate) struct Space {
     /// Writes in flight in each zone; [`LOCKED`] while a reset of it is under way.
     busy: Vec<u32>,
     /// Descriptor extensions of the zones whose host has set one.
-    extensions: BTreeMap<u32, Box<[u8]>>,
+    pub extensions: BTreeMap<u32, Box<[u8]>>,
     /// Slots of resets that wait for writes in flight.
     held: Vec<u32>,
 }
@@ -134,7 +134,7 @@ impl Engine {
         }
     }
 
-    fn manage(&mut self, now: Nanos, action: ZoneAction, zones: Selection) -> Result<Nanos, ZoneError> {
+    pub fn manage(&mut self, now: Nanos, action: ZoneAction, zones: Selection) -> Result<Nanos, ZoneError> {
         match self {
             Engine::Plain(plain) => plain.manage(action, zones, |_, _| {}).map(|()| now),
             Engine::Flash(flash) => flash.manage(now, action, zones),

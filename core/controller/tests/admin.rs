@@ -1,0 +1,385 @@
+//! Admin commands, features and what a drive remembers.
+
+mod common;
+
+use common::{drive, fabric_with_queues, get_feature, identify_controller, set_feature};
+use weir_controller::model::{Fabric, World, admin, io};
+use weir_controller::{Data, Op, RestoreError};
+use weir_spec::nvme::feature::{async_config, fid, select};
+use weir_spec::nvme::identify::{oacs, oncs};
+use weir_spec::nvme::log::{Effects, FeatureEffects, SanitizeStatus, SupportedLogPages, lid, sanitize_status};
+use weir_spec::nvme::register::ams;
+use weir_spec::nvme::sanitize::{SanitizeDw10, action};
+use weir_spec::nvme::{AdminOpcode, Cqe, IoOpcode, Sqe, Status};
+use weir_units::Nanos;
+use zerocopy::FromBytes;
+
+const HOST: &str = "nqn.gold";
+
+fn world() -> (World, Fabric) {
+    let mut world = drive(|c| (c.volatile_write_cache, c.admin_rate) = (true, 1_000_000));
+    let host = Fabric::ready(&mut world, HOST, 0, ams::RR);
+    (world, host)
+}
+
+/// Get Log Page of `length` bytes from `offset` on.
+fn get_log(lid: u8, offset: u32, length: u32) -> Sqe {
+    let numd = length / 4 - 1;
+    let sqe = admin(AdminOpcode::GET_LOG_PAGE, 63, u32::from(lid) | numd << 16, numd >> 16);
+    Sqe { cdw12: offset.into(), ..sqe }
+}
+
+fn log<T: FromBytes>(world: &mut World, host: &mut Fabric, lid: u8) -> T {
+    let (cqe, data) = host.admin_data(world, get_log(lid, 0, size_of::<T>() as u32));
+    assert!(cqe.status().is_success(), "log page {lid:#x}: {}", cqe.status());
+    T::read_from_bytes(&data[..size_of::<T>()]).expect("a whole page")
+}
+
+fn value(cqe: Cqe) -> u32 {
+    assert!(cqe.status().is_success(), "{}", cqe.status());
+    cqe.dw0.get()
+}
+
+fn saving(sqe: Sqe) -> Sqe {
+    Sqe { cdw10: (sqe.cdw10.get() | 1 << 31).into(), ..sqe }
+}
+
+/// What is dispatched, what the effects log says and the bits of Identify are the same.
+#[test]
+fn the_effects_log_agrees_with_what_is_dispatched() {
+    let (mut world, mut host) = world();
+    let effects: Effects = log(&mut world, &mut host, lid::EFFECTS);
+    let id = identify_controller(&mut world, &mut host);
+    for opcode in (0..=0xff).filter(|o| *o != AdminOpcode::FABRICS.0 && *o != AdminOpcode::ASYNC_EVENT_REQUEST.0) {
+        // On a drive of its own, so that what it does is nobody's affair; its namespace exists nowhere.
+        let (mut world, mut host) = self::world();
+        let sqe = Sqe { nsid: 77.into(), ..admin(AdminOpcode(opcode), 5, 0, 0) };
+        let tag = host.tags + 1;
+        world.host.data.insert((host.base, tag), vec![0; 1 << 16]);
+        host.send(&mut world, 0, sqe);
+        world.settle();
+        let known = world.answer(weir_controller::Owner(host.base), tag).expect("an answer").status();
+        let known = !known.same_code(Status::INVALID_OPCODE);
+        assert_eq!(known, effects.admin[usize::from(opcode)].get() & 1 == 1, "admin opcode {opcode:#x}");
+    }
+    for opcode in (0..=0xff).filter(|o| *o != IoOpcode::FABRICS.0) {
+        let mut world = drive(|_| {});
+        let mut host = fabric_with_queues(&mut world, HOST, 0, 1);
+        let tag = host.send(&mut world, 1, Sqe { nsid: 77.into(), ..io(opcode, 5, 0, 1) });
+        world.settle();
+        let status = host.answer(&mut world, 1, tag).expect("an answer").status();
+        // I/O management and zones are known as opcodes wherever they are; what a drive has is seen when they start.
+        let listed = effects.io[usize::from(opcode)].get() & 1 == 1;
+        if listed {
+            assert!(!status.same_code(Status::INVALID_OPCODE), "I/O opcode {opcode:#x}: {status}");
+        } else {
+            assert!(!status.is_success(), "I/O opcode {opcode:#x}");
+        }
+    }
+    let bits = [
+        (oacs::FORMAT, AdminOpcode::FORMAT_NVM),
+        (oacs::SECURITY, AdminOpcode::SECURITY_SEND),
+        (oacs::FIRMWARE, AdminOpcode::FIRMWARE_COMMIT),
+        (oacs::FIRMWARE, AdminOpcode::FIRMWARE_DOWNLOAD),
+        (oacs::NAMESPACES, AdminOpcode::NAMESPACE_MANAGEMENT),
+        (oacs::NAMESPACES, AdminOpcode::NAMESPACE_ATTACHMENT),
+        (oacs::SELF_TEST, AdminOpcode::DEVICE_SELF_TEST),
+        (oacs::DIRECTIVES, AdminOpcode::DIRECTIVE_SEND),
+        (oacs::DIRECTIVES, AdminOpcode::DIRECTIVE_RECEIVE),
+        (oacs::MI, AdminOpcode::MI_SEND),
+        (oacs::VIRTUALIZATION, AdminOpcode::VIRTUALIZATION_MANAGEMENT),
+        (oacs::DOORBELL_BUFFERS, AdminOpcode::DOORBELL_BUFFER_CONFIG),
+        (oacs::LBA_STATUS, AdminOpcode::GET_LBA_STATUS),
+        (oacs::LOCKDOWN, AdminOpcode::LOCKDOWN),
+    ];
+    for (bit, opcode) in bits {
+        let listed = effects.admin[usize::from(opcode.0)].get() & 1 == 1;
+        assert_eq!(id.oacs.get() & bit != 0, listed, "OACS bit of {opcode:?}");
+    }
+    let bits = [
+        (oncs::COMPARE, IoOpcode::COMPARE),
+        (oncs::WRITE_UNCORRECTABLE, IoOpcode::WRITE_UNCORRECTABLE),
+        (oncs::DATASET_MANAGEMENT, IoOpcode::DATASET_MANAGEMENT),
+        (oncs::WRITE_ZEROES, IoOpcode::WRITE_ZEROES),
+        (oncs::VERIFY, IoOpcode::VERIFY),
+        (oncs::COPY, IoOpcode::COPY),
+    ];
+    for (bit, opcode) in bits {
+        let listed = effects.io[usize::from(opcode.0)].get() & 1 == 1;
+        assert_eq!(id.oncs.get() & bit != 0, listed, "ONCS bit of {opcode:?}");
+    }
+}
+
+/// Every log page that is said to be supported is answered, and no other; the same of features.
+#[test]
+fn supported_pages_and_features_are_those_that_are_answered() {
+    let (mut world, mut host) = world();
+    let pages: SupportedLogPages = log(&mut world, &mut host, lid::SUPPORTED);
+    let features: FeatureEffects = log(&mut world, &mut host, lid::FEATURE_EFFECTS);
+    for lid in 0..=0xff {
+        world.pass(Nanos::from_millis(2));
+        let (cqe, _) = host.admin_data(&mut world, get_log(lid, 0, 512));
+        let known = !cqe.status().same_code(Status::INVALID_LOG_PAGE);
+        assert_eq!(known, pages.pages[usize::from(lid)].get() & 1 == 1, "log page {lid:#x}: {}", cqe.status());
+    }
+    for fid in 0..=0xffu8 {
+        world.pass(Nanos::from_millis(2));
+        let (cqe, _) = host.admin_data(&mut world, get_feature(fid, select::SUPPORTED));
+        let supported = features.features[usize::from(fid)].get() & 1 == 1;
+        assert_eq!(cqe.status().is_success(), supported, "feature {fid:#x}: {}", cqe.status());
+        if supported && cqe.dw0.get() & 1 == 0 {
+            let refused = host.admin(&mut world, saving(set_feature(fid, 0))).status();
+            assert!(refused.same_code(Status::FEATURE_NOT_SAVEABLE) && refused.is_dnr(), "feature {fid:#x}: {refused}");
+        }
+    }
+}
+
+#[test]
+fn a_saved_value_is_that_of_the_next_enable_and_survives_the_loss_of_power() {
+    let (mut world, mut host) = world();
+    let supported = value(host.admin(&mut world, get_feature(fid::ERROR_RECOVERY, select::SUPPORTED)));
+    assert_eq!(supported, 0b101, "saveable, changeable");
+    let before = world.drive.nonvolatile_generation();
+    assert!(host.admin(&mut world, set_feature(fid::ERROR_RECOVERY, 7)).status().is_success());
+    assert_eq!(world.drive.nonvolatile_generation(), before, "nothing was saved");
+    assert_eq!(value(host.admin(&mut world, get_feature(fid::ERROR_RECOVERY, select::SAVED))), 0);
+    assert!(host.admin(&mut world, saving(set_feature(fid::ERROR_RECOVERY, 9))).status().is_success());
+    assert!(world.drive.nonvolatile_generation() > before);
+    assert!(host.admin(&mut world, set_feature(fid::ERROR_RECOVERY, 11)).status().is_success());
+    let values = |world: &mut World, host: &mut Fabric| {
+        [select::CURRENT, select::DEFAULT, select::SAVED]
+            .map(|sel| value(host.admin(world, get_feature(fid::ERROR_RECOVERY, sel))))
+    };
+    assert_eq!(values(&mut world, &mut host), [11, 0, 9]);
+    // Another host's controller begins with the saved value.
+    let mut other = Fabric::ready(&mut world, "nqn.silver", 100, ams::RR);
+    assert_eq!(values(&mut world, &mut other), [9, 0, 9]);
+    let blob = world.drive.save();
+    let mut world = drive(|c| c.volatile_write_cache = true);
+    world.drive.restore(&blob).expect("its own");
+    let mut host = Fabric::ready(&mut world, HOST, 0, ams::RR);
+    assert_eq!(values(&mut world, &mut host), [9, 0, 9]);
+    assert_eq!(world.drive.save(), blob, "what was restored is what is saved");
+}
+
+#[test]
+fn a_blob_that_was_damaged_is_refused() {
+    let (world, _) = world();
+    let blob = world.drive.save();
+    let restore = |blob: &[u8]| drive(|_| {}).drive.restore(blob);
+    assert_eq!(restore(&blob), Ok(()));
+    for at in 0..blob.len() {
+        let mut bad = blob.clone();
+        bad[at] ^= 0x40;
+        let error = restore(&bad).expect_err("a flipped bit");
+        let expected = match at {
+            0..8 => matches!(error, RestoreError::Foreign),
+            8..12 => matches!(error, RestoreError::Version(_)),
+            _ => error == RestoreError::Damaged,
+        };
+        assert!(expected, "byte {at}: {error}");
+        assert!(restore(&blob[..at]).is_err());
+    }
+}
+
+#[test]
+fn features_with_data_come_back() {
+    let (mut world, mut host) = world();
+    let mut send = |world: &mut World, sqe: Sqe, data: &[u8]| {
+        let tag = host.tags + 1;
+        let mut buffer = data.to_vec();
+        buffer.resize(4096, 0);
+        world.host.data.insert((host.base, tag), buffer);
+        let cqe = host.admin(world, sqe);
+        (cqe.status(), world.host.data.remove(&(host.base, tag)).unwrap_or_default(), cqe.dw0.get())
+    };
+    // APST: from state 0 to 3 after 100 ms, from 3 to 4 after a second.
+    let mut table = [0u8; 256];
+    for (state, entry) in [(0, 100u64 << 8 | 3 << 3), (3, 1000 << 8 | 4 << 3)] {
+        table[state * 8..][..8].copy_from_slice(&entry.to_le_bytes());
+    }
+    assert!(send(&mut world, set_feature(fid::AUTONOMOUS_POWER, 1), &table).0.is_success());
+    let (_, data, dw0) = send(&mut world, get_feature(fid::AUTONOMOUS_POWER, select::CURRENT), &[]);
+    assert_eq!((&data[..256], dw0), (&table[..], 1));
+    assert_eq!(send(&mut world, get_feature(fid::POWER, select::CURRENT), &[]).2 & 0x1f, 0);
+    world.pass(Nanos::from_millis(150));
+    assert_eq!(send(&mut world, get_feature(fid::POWER, select::CURRENT), &[]).2 & 0x1f, 3);
+    world.pass(Nanos::from_millis(1000));
+    assert_eq!(send(&mut world, get_feature(fid::POWER, select::CURRENT), &[]).2 & 0x1f, 4);
+    // A state that serves I/O is not gone to, nor one that is not there.
+    for state in [1u64, 9] {
+        let entry = (100 << 8 | state << 3).to_le_bytes();
+        assert!(send(&mut world, set_feature(fid::AUTONOMOUS_POWER, 1), &entry).0.same_code(Status::INVALID_FIELD));
+    }
+    // The timestamp goes on.
+    assert!(send(&mut world, set_feature(fid::TIMESTAMP, 0), &1_000_000u64.to_le_bytes()).0.is_success());
+    world.pass(Nanos::from_millis(250));
+    let (_, data, _) = send(&mut world, get_feature(fid::TIMESTAMP, select::CURRENT), &[]);
+    assert_eq!((data[..6].to_vec(), data[6]), (1_000_250u64.to_le_bytes()[..6].to_vec(), 2));
+    // Host behaviour: what is not 0 or 1 is refused.
+    assert!(send(&mut world, set_feature(fid::HOST_BEHAVIOR, 0), &[1, 0, 1]).0.is_success());
+    assert_eq!(send(&mut world, get_feature(fid::HOST_BEHAVIOR, select::CURRENT), &[]).1[..4], [1, 0, 1, 0]);
+    assert!(send(&mut world, set_feature(fid::HOST_BEHAVIOR, 0), &[2]).0.same_code(Status::INVALID_FIELD));
+}
+
+#[test]
+fn a_drive_that_gets_hot_says_so_once() {
+    let (mut world, mut host) = world();
+    assert!(host.admin(&mut world, set_feature(fid::ASYNC_EVENTS, async_config::TEMPERATURE)).status().is_success());
+    let event = host.send(&mut world, 0, admin(AdminOpcode::ASYNC_EVENT_REQUEST, 9, 0, 0));
+    let again = host.send(&mut world, 0, admin(AdminOpcode::ASYNC_EVENT_REQUEST, 10, 0, 0));
+    world.run();
+    world.drive.set_ambient(world.now, 360);
+    world.pass(Nanos::from_secs(10));
+    world.run();
+    assert_eq!(host.answer(&mut world, 0, event).map(|c| c.dw0.get()), None, "it warms up slowly");
+    world.pass(Nanos::from_secs(600));
+    world.run();
+    let told = host.answer(&mut world, 0, event).expect("the temperature is above its threshold");
+    assert_eq!(told.dw0.get(), 0x0002_0101);
+    assert!(host.answer(&mut world, 0, again).is_none());
+    let smart: weir_spec::nvme::log::Smart = log(&mut world, &mut host, lid::SMART);
+    assert_eq!((smart.critical_warning, smart.temperature.get()), (2, 359));
+    assert!(smart.critical_minutes.get() > 5 && smart.warning_minutes.get() <= 1);
+}
+
+fn sanitize(dw10: SanitizeDw10, pattern: u32) -> Sqe {
+    admin(AdminOpcode::SANITIZE, 70, dw10.0, pattern)
+}
+
+fn status_of(world: &mut World, host: &mut Fabric) -> SanitizeStatus {
+    log(world, host, lid::SANITIZE)
+}
+
+#[test]
+fn an_overwrite_goes_over_everything_and_io_waits_for_its_end() {
+    let mut world = drive(|_| {});
+    let mut host = fabric_with_queues(&mut world, HOST, 0, 1);
+    assert_eq!(status_of(&mut world, &mut host).sstat.get(), sanitize_status::NEVER);
+    // A write that is in flight ends first.
+    let write = host.send(&mut world, 1, io(IoOpcode::WRITE.0, 1, 0, 8));
+    world.run();
+    let dw10 = SanitizeDw10(0).with_sanact(action::OVERWRITE).with_owpass(2).with_oipbp(1);
+    assert!(host.admin(&mut world, sanitize(dw10, 0xdead_beef)).status().is_success());
+    assert_eq!(world.issued.len(), 1, "nothing is overwritten while a write is in flight");
+    let late = host.send(&mut world, 1, io(IoOpcode::READ.0, 2, 0, 8));
+    let flush = host.send(&mut world, 1, io(IoOpcode::FLUSH.0, 3, 0, 1));
+    world.run();
+    assert!(host.answer(&mut world, 1, late).expect("refused").status().same_code(Status::SANITIZE_IN_PROGRESS));
+    world.done(0, Status::SUCCESS);
+    assert!(host.answer(&mut world, 1, write).expect("it was before").status().is_success());
+    world.run();
+    world.done(0, Status::SUCCESS);
+    assert!(host.answer(&mut world, 1, flush).expect("allowed").status().is_success());
+    let (mut written, mut seen, mut last) = ([0u64; 2], Vec::new(), 0);
+    let mut deallocated = 0;
+    for step in 0.. {
+        world.run();
+        let Some(io) = world.issued.first().copied() else { break };
+        assert_eq!(world.issued.len(), 1, "one piece at a time");
+        match (io.op, io.data.get()) {
+            (Op::Write, Data::Pattern(pattern)) => {
+                if seen.last() != Some(&pattern) {
+                    seen.push(pattern);
+                }
+                written[seen.len() - 1] += u64::from(io.len);
+            }
+            (Op::Deallocate, _) => deallocated += u64::from(io.len),
+            other => panic!("{other:?}"),
+        }
+        world.done(0, Status::SUCCESS);
+        if step % 4096 == 0 {
+            let status = status_of(&mut world, &mut host);
+            assert_eq!(status.sstat.get() & 7, sanitize_status::IN_PROGRESS);
+            assert!(status.sprog.get() >= last);
+            last = status.sprog.get();
+            // Most admin commands have to wait.
+            let again = host.admin(&mut world, sanitize(dw10, 0)).status();
+            assert!(again.same_code(Status::SANITIZE_IN_PROGRESS));
+            let (cqe, _) = host.admin_data(&mut world, get_log(lid::FIRMWARE, 0, 512));
+            assert!(cqe.status().same_code(Status::SANITIZE_IN_PROGRESS));
+            let smart = host.admin_data(&mut world, get_log(lid::SMART, 0, 512)).0;
+            assert!(smart.status().is_success());
+        }
+    }
+    // The media ends behind namespace 3.
+    assert_eq!((seen, written, deallocated), (vec![0xdead_beef, !0xdead_beef], [3 << 30; 2], 3 << 30));
+    let status = status_of(&mut world, &mut host);
+    assert_eq!(status.sstat.get(), sanitize_status::DONE | 2 << 3 | sanitize_status::ERASED);
+    assert_eq!((status.sprog.get(), status.scdw10.get()), (0xffff, dw10.0));
+    let write = host.send(&mut world, 1, io(IoOpcode::WRITE.0, 4, 0, 8));
+    world.settle();
+    assert!(host.answer(&mut world, 1, write).expect("as before").status().is_success());
+    assert_eq!(status_of(&mut world, &mut host).sstat.get() & sanitize_status::ERASED, 0);
+}
+
+#[test]
+fn sanitizing_survives_resets_and_the_loss_of_power_and_its_failure_is_sticky() {
+    let (mut world, mut host) = world();
+    let event = host.send(&mut world, 0, admin(AdminOpcode::ASYNC_EVENT_REQUEST, 9, 0, 0));
+    let erase = SanitizeDw10(0).with_sanact(action::BLOCK_ERASE);
+    assert!(host.admin(&mut world, sanitize(erase, 0)).status().is_success());
+    world.run();
+    world.done(0, Status::SUCCESS);
+    let blob = world.drive.save();
+    // The controller goes, and the operation does not.
+    world.disconnect(weir_controller::Owner(0), host.queues[0]);
+    world.run();
+    assert_eq!(world.issued.len(), 1);
+    let _ = event;
+    // The power goes, and the operation begins anew.
+    let mut world = drive(|c| c.volatile_write_cache = true);
+    world.drive.restore(&blob).expect("its own");
+    let mut host = fabric_with_queues(&mut world, HOST, 0, 1);
+    assert_eq!(status_of(&mut world, &mut host).sstat.get(), sanitize_status::IN_PROGRESS);
+    let event = host.send(&mut world, 0, admin(AdminOpcode::ASYNC_EVENT_REQUEST, 9, 0, 0));
+    world.run();
+    assert_eq!(world.issued[0].offset, 0);
+    world.done(0, Status::WRITE_FAULT);
+    world.run();
+    assert_eq!(host.answer(&mut world, 0, event).expect("it has ended").dw0.get(), 0x0081_0106);
+    assert_eq!(status_of(&mut world, &mut host).sstat.get(), sanitize_status::FAILED);
+    let read = host.send(&mut world, 1, io(IoOpcode::READ.0, 2, 0, 8));
+    world.run();
+    let status = host.answer(&mut world, 1, read).expect("refused").status();
+    assert!(status.same_code(Status::SANITIZE_FAILED) && status.is_dnr());
+    // It was restricted: neither can it be left, nor by an unrestricted one.
+    for dw10 in [SanitizeDw10(0).with_sanact(action::EXIT_FAILURE), erase.with_ause(1)] {
+        assert!(host.admin(&mut world, sanitize(dw10, 0)).status().same_code(Status::SANITIZE_FAILED));
+    }
+    assert!(
+        host.admin(&mut world, sanitize(SanitizeDw10(0).with_sanact(7), 0)).status().same_code(Status::INVALID_FIELD)
+    );
+    assert!(host.admin(&mut world, sanitize(erase, 0)).status().is_success());
+    world.settle();
+    assert_eq!(status_of(&mut world, &mut host).sstat.get(), sanitize_status::DONE | sanitize_status::ERASED);
+    // An unrestricted one that fails can be left.
+    assert!(host.admin(&mut world, sanitize(erase.with_ause(1), 0)).status().is_success());
+    world.run();
+    world.done(0, Status::WRITE_FAULT);
+    let exit = SanitizeDw10(0).with_sanact(action::EXIT_FAILURE);
+    assert!(host.admin(&mut world, sanitize(exit, 0)).status().is_success());
+    let read = host.send(&mut world, 1, io(IoOpcode::READ.0, 2, 0, 8));
+    world.settle();
+    assert!(host.answer(&mut world, 1, read).expect("served").status().is_success());
+}
+
+/// Half of the drive's time is its hosts': a piece is followed by a pause as long as it took.
+#[test]
+fn long_work_rests_as_long_as_it_works() {
+    let (mut world, mut host) = world();
+    let erase = SanitizeDw10(0).with_sanact(action::BLOCK_ERASE);
+    assert!(host.admin(&mut world, sanitize(erase, 0)).status().is_success());
+    world.run();
+    for _ in 0..5 {
+        let begun = world.now;
+        world.pass(Nanos::from_micros(300));
+        world.done(0, Status::SUCCESS);
+        world.run();
+        assert!(world.issued.is_empty());
+        assert_eq!(world.drive.next_deadline(), Some(begun.saturating_add(Nanos::from_micros(600))));
+        world.pass(Nanos::from_micros(300));
+        world.run();
+        assert_eq!(world.issued.len(), 1);
+    }
+}
