@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   Controller::open(Target, Options) ─► queue_pair(QueueClass) ─► HostQueue ──┬─ NVMe/TCP     class: CATTR of Connect
+//!                                              │                              ├─ vfio-user    class: QPRIO
 //!                                              │                              ├─ vhost-user   class: the server asks the kernel
 //!                  Gate (one Front for many) ──┘                              └─ local        class: QPRIO
 //! ```
@@ -13,20 +14,26 @@
 //! **Arbitration in front.** A drive that tells classes apart needs none. Before any other, a [`Gate`] holds the requests of
 //! all queue pairs that were given it, in this process, and lets them go by class (`weir_driver::front`).
 //!
+//! A vfio-user server takes one client at a time, which has one controller: all queue pairs of a target come from one
+//! [`Controller`].
+//!
 //! **Limits.** A local drive is run by whoever polls a queue pair on it; its data is copied once more than by
 //! [`Local`] itself. Arbitration in front reaches as far as the process: clients of several processes want a node before
 //! the drive (`media = "nvme:TARGET"`).
 
+mod local;
+
 use crate::config::DeviceConfig;
 use crate::local::{Local, LocalTenant};
 use crate::target::{HOST_NQN, Target};
+use local::LocalQueue;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use weir_driver::front::{Front, FrontClient, FrontConfig, FrontTenant};
-use weir_driver::{Done, Io, IoKind, QueuePair, TransportError, nvme_tcp, vhost_user};
+use weir_driver::{Done, Io, QueuePair, TransportError, nvme_tcp, vhost_user};
 use weir_spec::nvme::register::ams;
 use weir_sys::reactor::now;
 use weir_sys::sched::ClassWatch;
-use weir_sys::transport::{nvme_tcp as tcp, vhost_user as vhost};
+use weir_sys::transport::{nvme_tcp as tcp, vfio_user as vfio, vhost_user as vhost};
 use weir_units::{Class, Nanos};
 
 /// Polls between looks at the clock, for the thread's priority.
@@ -39,9 +46,9 @@ const SWEEP: u32 = 64;
 pub struct Options {
     /// NVMe/TCP: who connects.
     pub hostnqn: String,
-    /// Queue pairs, at most; over vhost-user exactly.
+    /// Queue pairs, at most; over vfio-user and vhost-user exactly.
     pub queues: u16,
-    /// Requests in flight of each.
+    /// Requests in flight of each; over vfio-user fewer where the drive's queues do not hold as many.
     pub depth: u32,
     /// Bytes of the longest request, and of each buffer.
     pub max_io: u32,
@@ -51,8 +58,8 @@ pub struct Options {
     pub keep_alive: Nanos,
     /// vhost-user: packed rings.
     pub packed: bool,
-    /// The class of a thread that nobody niced, where this process decides: behind a gate, and on a local drive. Elsewhere it is
-    /// the tenant's class.
+    /// The class of a thread that nobody niced, where this process decides: behind a gate, on a local drive, and in QPRIO over
+    /// vfio-user, which cannot be left out. Elsewhere it is the tenant's class.
     pub unniced: Class,
     /// NVMe/TCP: selects weighted round robin (CC.AMS) where the controller offers it, so that the classes of this controller's
     /// own queues order them as well. Silence is *urgent* in CATTR, so a queue pair of which nobody says a class then asks
@@ -153,7 +160,7 @@ impl LocalDrive {
     }
 }
 
-/// What a controller's namespace is; over vhost-user it is known as long as queue pairs are left.
+/// What a controller's namespace is; over vfio-user and vhost-user it is known as long as queue pairs are left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Namespace {
     /// NSID; 1 where the transport has no such thing.
@@ -166,6 +173,8 @@ pub struct Namespace {
 
 enum Way {
     Tcp(tcp::Controller),
+    /// The queue pairs that are left, the namespace, and the class that they were created in.
+    VfioUser(std::vec::IntoIter<vfio::VfioUserQueue>, u32, Class),
     VhostUser(std::vec::IntoIter<vhost::VhostUserQueue>),
     Local(LocalDrive, u16),
 }
@@ -204,6 +213,17 @@ impl Controller {
                 };
                 Way::Tcp(tcp::Controller::connect(host, *port, wanted)?)
             }
+            Target::VfioUser { path, nsid, ams } => {
+                let wanted = vfio::Options {
+                    nsid: *nsid,
+                    queues: options.queues.max(1),
+                    depth: options.depth,
+                    max_io: options.max_io,
+                    priority: options.unniced,
+                    ams: *ams,
+                };
+                Way::VfioUser(vfio::connect(path, &wanted)?.into_iter(), *nsid, options.unniced)
+            }
             Target::VhostUser { path } => {
                 let queues = options.queues.max(1);
                 let wanted = vhost_user::Options { queues, packed: options.packed, ..vhost_user::Options::default() };
@@ -225,11 +245,8 @@ impl Controller {
                 let ready = controller.ready();
                 Namespace { nsid: ready.nsid, block_size: ready.block_size, capacity: ready.capacity }
             }
-            Way::VhostUser(queues) => {
-                let (block_size, capacity) =
-                    queues.as_slice().first().map_or((0, 0), |q| (q.block_size(), q.capacity()));
-                Namespace { nsid: 1, block_size, capacity }
-            }
+            Way::VfioUser(queues, nsid, _) => of_first(*nsid, queues.as_slice()),
+            Way::VhostUser(queues) => of_first(1, queues.as_slice()),
             Way::Local(drive, _) => {
                 let local = drive.lock();
                 Namespace { nsid: 1, block_size: local.block_size(), capacity: local.capacity() }
@@ -260,6 +277,14 @@ impl Controller {
         let (watch, wish) = class.resolve();
         let way = match &mut self.way {
             Way::Tcp(controller) => QueueWay::Tcp(Box::new(controller.queue_pair_in(o.said(wish), o.max_io)?)),
+            Way::VfioUser(queues, _, made) => {
+                let mut queue = queues.next().ok_or_else(none)?;
+                let class = wish.unwrap_or(o.unniced);
+                if class != *made {
+                    queue.set_class(class)?;
+                }
+                QueueWay::VfioUser(Box::new(queue))
+            }
             Way::VhostUser(queues) => QueueWay::VhostUser(Box::new(queues.next().ok_or_else(none)?)),
             Way::Local(drive, tenant) => {
                 let priority = wish.unwrap_or(o.unniced);
@@ -285,8 +310,14 @@ impl Controller {
     }
 }
 
+fn of_first<Q: QueuePair>(nsid: u32, queues: &[Q]) -> Namespace {
+    let (block_size, capacity) = queues.first().map_or((0, 0), |q| (q.block_size(), q.capacity()));
+    Namespace { nsid, block_size, capacity }
+}
+
 enum QueueWay {
     Tcp(Box<tcp::NvmeTcpQueue>),
+    VfioUser(Box<vfio::VfioUserQueue>),
     VhostUser(Box<vhost::VhostUserQueue>),
     Local(LocalQueue),
 }
@@ -296,6 +327,7 @@ impl QueueWay {
     fn pair(&self) -> &dyn QueuePair {
         match self {
             QueueWay::Tcp(q) => &**q,
+            QueueWay::VfioUser(q) => &**q,
             QueueWay::VhostUser(q) => &**q,
             QueueWay::Local(q) => q,
         }
@@ -305,6 +337,7 @@ impl QueueWay {
     fn submit(&mut self, io: Io) -> Result<(), TransportError> {
         match self {
             QueueWay::Tcp(q) => q.submit(io),
+            QueueWay::VfioUser(q) => q.submit(io),
             QueueWay::VhostUser(q) => q.submit(io),
             QueueWay::Local(q) => q.submit(io),
         }
@@ -314,6 +347,7 @@ impl QueueWay {
     fn poll(&mut self, done: &mut Vec<Done>) -> Result<(), TransportError> {
         match self {
             QueueWay::Tcp(q) => q.poll(done),
+            QueueWay::VfioUser(q) => q.poll(done),
             QueueWay::VhostUser(q) => q.poll(done),
             QueueWay::Local(q) => q.poll(done),
         }
@@ -407,6 +441,10 @@ impl HostQueue {
                 true
             }
             QueueWay::Local(q) => q.drive.lock().set_priority(q.client, self.class.unwrap_or(self.unniced), now())?,
+            QueueWay::VfioUser(q) => {
+                q.set_class(self.class.unwrap_or(self.unniced))?;
+                true
+            }
             QueueWay::VhostUser(_) => true,
         };
         if made {
@@ -472,6 +510,7 @@ impl QueuePair for HostQueue {
     fn buffer(&mut self, slot: u32) -> &mut [u8] {
         match &mut self.way {
             QueueWay::Tcp(q) => q.buffer(slot),
+            QueueWay::VfioUser(q) => q.buffer(slot),
             QueueWay::VhostUser(q) => q.buffer(slot),
             QueueWay::Local(q) => q.buffer(slot),
         }
@@ -504,88 +543,6 @@ impl QueuePair for HostQueue {
         let before = done.len();
         self.way.poll(done)?;
         self.in_flight -= (done.len() - before) as u32;
-        Ok(())
-    }
-}
-
-/// A queue pair on a drive of this process.
-struct LocalQueue {
-    drive: LocalDrive,
-    client: usize,
-    depth: u32,
-    block_size: u32,
-    capacity: u64,
-    max_io: u32,
-    memory: Vec<u8>,
-    /// Bytes that a finished request brings, by slot.
-    reads: Vec<u32>,
-}
-
-impl LocalQueue {
-    fn connect(
-        drive: &LocalDrive,
-        tenant: u16,
-        (depth, max_io): (u32, u32),
-        priority: Class,
-    ) -> Result<Self, TransportError> {
-        let mut local = drive.lock();
-        let at = now();
-        let client = local.connect_in(tenant, "host", (depth, max_io), priority, at)?;
-        let pair = local.queue(client, at);
-        let (block_size, capacity, max_io) = (pair.block_size(), pair.capacity(), pair.max_io());
-        let memory = vec![0; depth as usize * max_io as usize];
-        let reads = vec![0; depth as usize];
-        Ok(LocalQueue { drive: drive.clone(), client, depth, block_size, capacity, max_io, memory, reads })
-    }
-}
-
-impl QueuePair for LocalQueue {
-    fn depth(&self) -> u32 {
-        self.depth
-    }
-
-    fn block_size(&self) -> u32 {
-        self.block_size
-    }
-
-    fn capacity(&self) -> u64 {
-        self.capacity
-    }
-
-    fn max_io(&self) -> u32 {
-        self.max_io
-    }
-
-    fn buffer(&mut self, slot: u32) -> &mut [u8] {
-        &mut self.memory[slot as usize * self.max_io as usize..][..self.max_io as usize]
-    }
-
-    fn submit(&mut self, io: Io) -> Result<(), TransportError> {
-        io.check(self)?;
-        let mut local = self.drive.lock();
-        let mut pair = local.queue(self.client, now());
-        let bytes = &self.memory[io.slot as usize * self.max_io as usize..][..io.len as usize];
-        self.reads[io.slot as usize] = match io.kind {
-            IoKind::Read => io.len,
-            IoKind::Write => {
-                pair.buffer(io.slot)[..bytes.len()].copy_from_slice(bytes);
-                0
-            }
-            IoKind::WriteZeroes | IoKind::Trim | IoKind::Flush => 0,
-        };
-        pair.submit(io)
-    }
-
-    fn poll(&mut self, done: &mut Vec<Done>) -> Result<(), TransportError> {
-        let mut local = self.drive.lock();
-        let mut pair = local.queue(self.client, now());
-        let before = done.len();
-        pair.poll(done)?;
-        for d in &done[before..] {
-            let len = self.reads[d.slot as usize] as usize;
-            let at = d.slot as usize * self.max_io as usize;
-            self.memory[at..at + len].copy_from_slice(&pair.buffer(d.slot)[..len]);
-        }
         Ok(())
     }
 }

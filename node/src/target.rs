@@ -1,11 +1,12 @@
 //! Targets: drives named by URL, as `weir bench` and `media = "nvme:TARGET"` take them.
 //!
-//! `local:ram?latency=80us&slots=16` · `nvme-tcp://127.0.0.1:4420/NQN?ns=1` · `vhost-user:/path`
+//! `local:ram?latency=80us&slots=16` · `nvme-tcp://127.0.0.1:4420/NQN?ns=1` · `vfio-user:/path?ns=1` · `vhost-user:/path`
 
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 use weir_driver::{QueuePair, TransportError, nvme_tcp, vhost_user};
+use weir_spec::nvme::register::ams;
 use weir_sys::transport;
 
 /// Who a node is to the drives that it uses as media.
@@ -37,6 +38,15 @@ pub enum Target {
         /// NSID.
         nsid: u32,
     },
+    /// A namespace of an NVMe drive on a vfio-user socket.
+    VfioUser {
+        /// The socket.
+        path: PathBuf,
+        /// NSID.
+        nsid: u32,
+        /// CC.AMS ([`weir_spec::nvme::register::ams`]), if it is said.
+        ams: Option<u32>,
+    },
     /// A virtio-blk device on a vhost-user socket.
     VhostUser {
         /// The socket.
@@ -56,8 +66,8 @@ impl fmt::Display for TargetError {
 
 impl std::error::Error for TargetError {}
 
-const FORMS: &str =
-    "local:null, local:ram?latency=80us&slots=16, nvme-tcp://127.0.0.1:4420/NQN?ns=1 or vhost-user:/path";
+const FORMS: &str = "local:null, local:ram?latency=80us&slots=16, nvme-tcp://127.0.0.1:4420/NQN?ns=1, \
+                     vfio-user:/path?ns=1 or vhost-user:/path";
 
 impl FromStr for Target {
     type Err = TargetError;
@@ -77,8 +87,11 @@ impl FromStr for Target {
             }
             return Ok(Target::VhostUser { path: path.into() });
         }
+        if let Some(rest) = s.strip_prefix("vfio-user:") {
+            return vfio_user(rest).map_err(wrong);
+        }
         let Some(rest) = s.strip_prefix("nvme-tcp://") else {
-            let later = ["vfio-user:", "pci:"].iter().any(|p| s.starts_with(p));
+            let later = s.starts_with("pci:");
             return Err(wrong(if later { "this transport is not built yet" } else { "unknown transport" }));
         };
         let (address, rest) = rest.split_once('/').ok_or_else(|| wrong("no /NQN after the address"))?;
@@ -93,14 +106,36 @@ impl FromStr for Target {
         let mut nsid = 1;
         for pair in query.split('&').filter(|p| !p.is_empty()) {
             match pair.split_once('=') {
-                Some(("ns", n)) => {
-                    nsid = n.parse().ok().filter(|n| *n != 0).ok_or_else(|| wrong("ns is no number from 1"))?;
-                }
+                Some(("ns", n)) => nsid = namespace(n).map_err(wrong)?,
                 _ => return Err(wrong("the only key is ns")),
             }
         }
         Ok(Target::NvmeTcp { host: host.into(), port, nqn: nqn.into(), nsid })
     }
+}
+
+fn namespace(text: &str) -> Result<u32, &'static str> {
+    text.parse().ok().filter(|n| *n != 0).ok_or("ns is no number from 1")
+}
+
+/// What follows `vfio-user:`.
+fn vfio_user(rest: &str) -> Result<Target, &'static str> {
+    let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
+    if path.is_empty() {
+        return Err("no path after vfio-user:");
+    }
+    let (mut nsid, mut wanted) = (1, None);
+    for pair in query.split('&').filter(|p| !p.is_empty()) {
+        match pair.split_once('=') {
+            Some(("ns", n)) => nsid = namespace(n)?,
+            Some(("arbitration", "rr")) => wanted = Some(ams::RR),
+            Some(("arbitration", "wrr")) => wanted = Some(ams::WRR),
+            Some(("arbitration", "drr")) => wanted = Some(ams::VENDOR),
+            Some(("arbitration", _)) => return Err("arbitration is rr, wrr or drr"),
+            _ => return Err("the keys are ns and arbitration"),
+        }
+    }
+    Ok(Target::VfioUser { path: path.into(), nsid, ams: wanted })
 }
 
 /// Opens a target of another process with one queue pair, for a drive that lives on it.
@@ -121,6 +156,11 @@ pub fn open(target: &str, depth: u32) -> Result<Box<dyn QueuePair + Send>, Trans
                 ..nvme_tcp::Options::new(&nqn, HOST_NQN)
             };
             only(target, transport::nvme_tcp::open(&host, port, &options, MAX_IO)?)
+        }
+        Target::VfioUser { path, nsid, ams } => {
+            let depth = depth.clamp(1, DEPTH);
+            let options = transport::vfio_user::Options { nsid, ams, depth, max_io: MAX_IO, ..Default::default() };
+            only(target, transport::vfio_user::connect(&path, &options)?)
         }
         Target::VhostUser { path } => {
             let options = vhost_user::Options::default();
@@ -151,6 +191,16 @@ mod tests {
         assert_eq!(t, Target::NvmeTcp { host: "::1".into(), port: 4420, nqn, nsid: 2 });
         let t: Target = "local:ram?slots=16".parse().unwrap();
         assert_eq!(t, Target::Local { kind: "ram".into(), query: "slots=16".into() });
+        for (text, nsid, ams) in [
+            ("vfio-user:/run/x.sock", 1, None),
+            ("vfio-user:/run/x.sock?ns=3", 3, None),
+            ("vfio-user:/run/x.sock?arbitration=rr", 1, Some(0)),
+            ("vfio-user:/run/x.sock?ns=2&arbitration=wrr", 2, Some(1)),
+            ("vfio-user:/run/x.sock?arbitration=drr&", 1, Some(7)),
+        ] {
+            let path = "/run/x.sock".into();
+            assert_eq!(text.parse::<Target>().unwrap(), Target::VfioUser { path, nsid, ams }, "{text}");
+        }
         let t: Target = "vhost-user:/run/x.sock".parse().unwrap();
         assert_eq!(t, Target::VhostUser { path: "/run/x.sock".into() });
     }
@@ -161,6 +211,11 @@ mod tests {
             ("", "unknown transport"),
             ("local:", "no kind"),
             ("vhost-user:", "no path"),
+            ("vfio-user:", "no path"),
+            ("vfio-user:?ns=1", "no path"),
+            ("vfio-user:/x?ns=0", "ns is no number"),
+            ("vfio-user:/x?arbitration=fair", "rr, wrr or drr"),
+            ("vfio-user:/x?nsid=1", "the keys are"),
             ("nvme-tcp://127.0.0.1:4420", "no /NQN"),
             ("nvme-tcp://127.0.0.1/nqn", "no :PORT"),
             ("nvme-tcp://127.0.0.1:99999/nqn", "port"),

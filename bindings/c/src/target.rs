@@ -135,6 +135,12 @@ impl Target {
                 let options = settings.options(QUEUES_A_CONTROLLER, u32::from(u16::MAX) - 1);
                 (options.clone(), Controller::open(&url, options)?)
             }
+            Url::VfioUser { .. } => {
+                let queues = settings.queues.clamp(1, u32::from(u16::MAX)) as u16;
+                // The drive says how many its queues hold.
+                let options = settings.options(queues, u32::from(u16::MAX) - 1);
+                (options.clone(), Controller::open(&url, options)?)
+            }
             Url::VhostUser { .. } => {
                 let queues = settings.queues.clamp(1, u32::from(u16::MAX)) as u16;
                 let options = settings.options(queues, Layout::MAX_DEPTH);
@@ -156,6 +162,7 @@ impl Target {
         match self.url {
             Url::Local { .. } => "local",
             Url::NvmeTcp { .. } => "nvme-tcp",
+            Url::VfioUser { .. } => "vfio-user",
             Url::VhostUser { .. } => "vhost-user",
         }
     }
@@ -163,7 +170,7 @@ impl Target {
     /// Queues at the same time; 0 where it is the target's affair.
     pub fn queues(&self) -> u32 {
         match self.url {
-            Url::VhostUser { .. } => self.options.queues.into(),
+            Url::VfioUser { .. } | Url::VhostUser { .. } => self.options.queues.into(),
             _ => 0,
         }
     }

@@ -110,6 +110,7 @@ static void refusals_of_open(void)
     }
     CHECK(!weir_open(NULL, NULL, &error) && error.code == WEIR_EUSAGE);
     CHECK(!weir_open("vhost-user:/nonexistent/socket", NULL, &error) && error.code == WEIR_EUNREACHABLE);
+    CHECK(!weir_open("vfio-user:/nonexistent/socket", NULL, &error) && error.code == WEIR_EUNREACHABLE);
     CHECK(!weir_open("nvme-tcp://127.0.0.1:1/nqn.x?ns=1", NULL, &error) && error.code == WEIR_EUNREACHABLE);
     weir_opts_t opts = weir_opts_init();
     opts.flags = 0x80000000u;

@@ -20,6 +20,7 @@ Examples:
   weir bench 'local:ram?latency=80us&slots=16&arbitration=drr' --time 5s \\
       --job name=gold,class=high,qd=128 --job name=bronze,class=low,bs=8KiB,qd=128,start=2s --series 1s
   weir bench 'nvme-tcp://127.0.0.1:4420/nqn.2026-11.io.weir:n1:ssd0?ns=1' --rw randrw:70 --qd 32
+  weir bench vfio-user:/run/weir/ssd0.sock --qd 32 --job name=a,class=high --job name=b,class=low
   weir bench vhost-user:/run/weir/gold.sock --rw randwrite --verify crc32c --size 64MiB
   ionice -c3 weir bench 'nvme-tcp://127.0.0.1:4420/nqn.2026-11.io.weir:n1:ssd0?ns=1'
   weir bench 'local:ram?latency=80us&slots=16&arbitration=none' --arbitrate drr --slots 16 \\
@@ -31,7 +32,7 @@ start, time, jobs, region (SIZE or OFFSET+SIZE), host (NQN), target; what a job 
 run side by side.
 
 A job without a class takes it from the I/O priority of this process (ionice -c1 high, -c2 medium, -c3 low), and follows it
-while it changes: by QPRIO on a local drive, by CATTR over NVMe/TCP; a vhost-user server looks by itself.
+while it changes: by QPRIO on a local drive and over vfio-user, by CATTR over NVMe/TCP; a vhost-user server looks by itself.
 
 --arbitrate puts Weir's arbiter in front of the drive, in this process: all jobs' requests wait there and go by class,
 as many as --slots at once, whatever the drive does with what it gets.
@@ -39,7 +40,8 @@ as many as --slots at once, whatever the drive does with what it gets.
 A rate makes a job open-loop: latencies then count from when a request was due. At a depth above 1 a latency ends
 with the batch in which its request was found done.")]
 pub struct Args {
-    /// local:null|ram|file:PATH[?key=value&...], nvme-tcp://HOST:PORT/NQN[?ns=1] or vhost-user:/path
+    /// local:null|ram|file:PATH[?key=value&...], nvme-tcp://HOST:PORT/NQN[?ns=1], vfio-user:/path[?ns=1&arbitration=wrr] or
+    /// vhost-user:/path
     pub target: String,
     /// Requests: read, write, randread, randwrite, randrw[:READ_PERCENT], trim
     #[arg(long, default_value = "randread", value_parser = job_value::<Pattern>)]

@@ -381,10 +381,10 @@ fn spread(
     let mut shared: Vec<(&Target, Vec<HostQueue>)> = Vec::new();
     for (i, target) in run.targets.iter().enumerate() {
         match target {
-            // One vhost-user socket takes one front end: jobs with the same target share it.
-            Target::VhostUser { .. } => {
+            // Such a socket takes one client: jobs with the same target share it.
+            Target::VfioUser { .. } | Target::VhostUser { .. } => {
                 if !shared.iter().any(|(t, _)| *t == target) {
-                    shared.push((target, open_vhost(run, target, gate.as_ref())?));
+                    shared.push((target, open_socket(run, target, gate.as_ref())?));
                 }
                 let queues = shared.iter_mut().find(|(t, _)| *t == target).map(|(_, queues)| queues);
                 let mine = run.jobs[i].copies as usize;
@@ -417,8 +417,8 @@ fn thread_count(run: &Run, pairs: usize) -> usize {
     cores.clamp(1, pairs.max(1))
 }
 
-/// The queue pairs of all jobs at a vhost-user socket, in their order.
-fn open_vhost(run: &Run, target: &Target, gate: Option<&Gate>) -> Result<Vec<HostQueue>, TransportError> {
+/// The queue pairs of all jobs at a vfio-user or vhost-user socket, in their order.
+fn open_socket(run: &Run, target: &Target, gate: Option<&Gate>) -> Result<Vec<HostQueue>, TransportError> {
     let jobs: Vec<&Job> = run.jobs.iter().zip(&run.targets).filter(|(_, t)| *t == target).map(|(j, _)| j).collect();
     let copies: u32 = jobs.iter().map(|j| j.copies).sum();
     let wanted = Options {

@@ -7,6 +7,7 @@
 //!
 //! ```text
 //!   weir bench ──► QueuePair ──┬─ node::local                 nvme::{Admin, Rings}        memory and doorbells
+//!                              ├─ sys::transport::vfio_user   vfio_user, then nvme        memory and doorbells of a socket
 //!                              ├─ sys::transport::nvme_tcp    nvme_tcp (initiator)        one connection
 //!                              └─ sys::transport::vhost_user  vhost_user (front end)      a ring in shared memory
 //! ```
@@ -26,6 +27,7 @@ extern crate std;
 pub mod front;
 pub mod nvme;
 pub mod nvme_tcp;
+pub mod vfio_user;
 pub mod vhost_user;
 
 use alloc::string::String;

@@ -8,6 +8,7 @@ use super::tenant::nqn;
 use super::types::{Arbitration, ClassFrom, Cost, DeviceConfig, FlashConfig, Mechanism, MediaConfig};
 use super::value::{Entry, Value};
 use super::{calibration, open_channel, zoned};
+use crate::target::Target;
 use std::path::Path;
 use weir_units::{Bytes, Nanos};
 
@@ -154,6 +155,23 @@ fn media_and_kind(section: &Section<'_>, base: &Path) -> MediaConfig {
     }
 }
 
+/// A drive of another process. Sockets are found from the file's folder on, like other paths.
+fn remote(target: &str, base: &Path) -> Result<MediaConfig, String> {
+    let needs =
+        || "nvme: needs a target like nvme:nvme-tcp://HOST:PORT/NQN?ns=1 or nvme:vfio-user:PATH?ns=1".to_string();
+    match target.split_once(':') {
+        Some(("nvme-tcp", _)) if target.starts_with("nvme-tcp://") => Ok(MediaConfig::Nvme(target.to_string())),
+        Some((door @ ("vfio-user" | "vhost-user"), place)) if !place.contains('\0') => {
+            let (path, query) = place.split_once('?').map_or((place, None), |(path, query)| (path, Some(query)));
+            let query = query.map_or_else(String::new, |q| format!("?{q}"));
+            let target = format!("{door}:{}{query}", super::resolve(base, path).display());
+            let known = !path.is_empty() && target.parse::<Target>().is_ok();
+            if known { Ok(MediaConfig::Nvme(target)) } else { Err(needs()) }
+        }
+        _ => Err(needs()),
+    }
+}
+
 /// `ram`, `null`, `file:PATH`, `block:PATH`, `nvme:TARGET`.
 fn parse_media(text: &str, base: &Path) -> Result<MediaConfig, String> {
     let (kind, place) = text.split_once(':').map_or((text, None), |(kind, place)| (kind, Some(place)));
@@ -167,8 +185,7 @@ fn parse_media(text: &str, base: &Path) -> Result<MediaConfig, String> {
         ("null", None) => Ok(MediaConfig::Null),
         ("file", place) => path(place.unwrap_or_default()).map(MediaConfig::File),
         ("block", place) => path(place.unwrap_or_default()).map(MediaConfig::Block),
-        ("nvme", Some(target)) if target.starts_with("nvme-tcp://") => Ok(MediaConfig::Nvme(target.to_string())),
-        ("nvme", _) => Err("nvme: needs a target like nvme:nvme-tcp://HOST:PORT/NQN?ns=1".to_string()),
+        ("nvme", target) => remote(target.unwrap_or_default(), base),
         _ => Err(format!("{} is no medium; there is ram, null, file:PATH, block:PATH and nvme:TARGET", quoted(text))),
     }
 }

@@ -430,7 +430,8 @@ fn addresses_and_media() {
         ("[[device]]\nmedia = \"block\"", "weir.toml:2: device.ssd0.media: block: needs a path; write block:PATH"),
         (
             "[[device]]\nmedia = \"nvme:x\"",
-            "weir.toml:2: device.ssd0.media: nvme: needs a target like nvme:nvme-tcp://HOST:PORT/NQN?ns=1",
+            "weir.toml:2: device.ssd0.media: nvme: needs a target like nvme:nvme-tcp://HOST:PORT/NQN?ns=1 or \
+             nvme:vfio-user:PATH?ns=1",
         ),
         (
             "[[device]]\nkind = \"file\"",
@@ -447,6 +448,11 @@ fn addresses_and_media() {
     assert_eq!(media("media = \"block:/dev/sdx\""), MediaConfig::Block("/dev/sdx".into()));
     let remote = "nvme-tcp://10.0.0.2:4420/nqn.x?ns=1";
     assert_eq!(media(&format!("media = \"nvme:{remote}\"")), MediaConfig::Nvme(remote.into()));
+    let socket = media("media = \"nvme:vfio-user:a.sock?ns=2\"");
+    assert!(
+        matches!(&socket, MediaConfig::Nvme(t) if t.starts_with("vfio-user:/") && t.ends_with("/a.sock?ns=2")),
+        "{socket:?}"
+    );
 }
 
 #[test]

@@ -9,6 +9,9 @@
 //! process by SIGBUS at the next access; [`guard`] puts a page of zeroes there instead.
 
 pub mod guard;
+mod words;
+
+pub use words::Words;
 
 use rustix::fs::{FileType, MemfdFlags};
 use rustix::mm::{MapFlags, ProtFlags};

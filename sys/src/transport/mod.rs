@@ -3,4 +3,5 @@
 pub mod fds;
 pub mod nvme_tcp;
 pub mod signal;
+pub mod vfio_user;
 pub mod vhost_user;

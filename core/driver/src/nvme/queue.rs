@@ -6,6 +6,7 @@ use crate::nvme_tcp::command;
 use crate::{Done, Io, IoKind, TransportError};
 use alloc::vec;
 use alloc::vec::Vec;
+use core::ops::Range;
 use weir_spec::nvme::entry::SglDescriptor;
 use zerocopy::IntoBytes;
 
@@ -69,6 +70,11 @@ impl IoQueue {
     /// The address of a slot's buffer.
     pub fn buffer(&self, slot: u32) -> u64 {
         self.at.buffers + u64::from(slot) * self.at.stride
+    }
+
+    /// The addresses of its rings, lists and buffers, which are nobody else's.
+    pub fn memory(&self) -> Range<u64> {
+        self.at.sq..self.at.end
     }
 
     /// Requests that may be in flight.
