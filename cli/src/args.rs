@@ -217,6 +217,24 @@ Examples:
   weir tenant set bronze --ceiling-iops 20k --ceiling-burst 100
   weir tenant set bronze --ceiling-iops none")]
     Set(Box<TenantSet>),
+    /// Add a tenant while I/O runs; it stays until the node ends
+    #[command(after_help = "\
+Examples:
+  weir tenant add bronze --class low --host nqn.2014-08.org.nvmexpress:uuid:1b4e28ba-2fa1-11d2-883f-0016d3cca427
+  weir tenant add lead --class medium --host '*' --sla-p99 2ms --ceiling-iops 20k
+  weir tenant add gold --class high --sla-iops 50k --force
+
+  Where the drives are calibrated, one whose promises cannot be kept is refused, with the reason; write a [[tenant]] into
+  the configuration to have it at the next start as well.")]
+    Add(Box<TenantAdd>),
+    /// Remove a tenant that has no hosts connected and no export
+    #[command(after_help = "\
+Examples:
+  weir tenant rm bronze")]
+    Rm {
+        /// The tenant
+        name: String,
+    },
 }
 
 #[derive(Debug, Args)]
@@ -227,6 +245,24 @@ Examples:
 pub struct TenantSet {
     /// The tenant
     pub name: String,
+    #[command(flatten)]
+    pub share: Share,
+}
+
+#[derive(Debug, Args)]
+pub struct TenantAdd {
+    /// Its name: 1 to 32 letters, digits, '-', '_' and '.'
+    pub name: String,
+    /// A host of its own by NQN, or '*' for all that are nobody else's (repeatable)
+    #[arg(long = "host", value_name = "NQN")]
+    pub hosts: Vec<String>,
+    #[command(flatten)]
+    pub share: Share,
+}
+
+/// What a tenant is given and promised.
+#[derive(Debug, Args)]
+pub struct Share {
     /// Its class
     #[arg(long, value_enum)]
     pub class: Option<ClassArg>,

@@ -9,7 +9,8 @@ use crate::report::flash_text;
 use crate::timing;
 use std::time::{Duration, Instant};
 use weir_node::api::{
-    DevicePatch, DeviceStats, DeviceStatus, ExportStatus, PowerCutStatus, SharesPatch, State, Status, TenantStatus,
+    DevicePatch, DeviceStats, DeviceStatus, ExportStatus, PowerCutStatus, SharesPatch, State, Status, TenantAdd,
+    TenantPatch, TenantStatus,
 };
 use weir_node::config::{Arbitration, Mechanism};
 use weir_units::{Bytes, Nanos, parse};
@@ -148,16 +149,29 @@ pub fn tenant(client: &Client, args: &args::Tenant, json: bool) -> Result<(), Fa
         }
         TenantCommand::Set(set) => {
             let tenant: TenantStatus =
-                client.patch(&format!("/v1/tenants/{}", in_url(&set.name)), &promises::patch(set))?;
-            if json {
-                return output::json(&tenant);
-            }
-            let promises = promises::text(&tenant);
-            let said: String = tenant.admission.iter().map(|line| format!("{line}\n")).collect();
-            let shares = format!("class {}, weight {}", tenant.class, tenant.weight);
-            output::text(&format!("{}: {shares}{promises}\n{said}", tenant.name))
+                client.patch(&format!("/v1/tenants/{}", in_url(&set.name)), &promises::patch(&set.share))?;
+            if json { output::json(&tenant) } else { output::text(&promised(&tenant)) }
+        }
+        TenantCommand::Add(add) => {
+            let TenantPatch { class, weight, floor, ceiling, sla, force } = promises::patch(&add.share);
+            let (name, hosts) = (add.name.clone(), add.hosts.clone());
+            let body = TenantAdd { name, hosts, class, weight, floor, ceiling, sla, force };
+            let tenant: TenantStatus = client.create("/v1/tenants", &body)?;
+            if json { output::json(&tenant) } else { output::text(&promised(&tenant)) }
+        }
+        TenantCommand::Rm { name } => {
+            let tenant: TenantStatus = client.delete(&format!("/v1/tenants/{}", in_url(name)))?;
+            if json { output::json(&tenant) } else { output::text(&format!("{}: removed\n", tenant.name)) }
         }
     }
+}
+
+/// A tenant's share and promises, and what admission says of them.
+fn promised(tenant: &TenantStatus) -> String {
+    let promises = promises::text(tenant);
+    let said: String = tenant.admission.iter().map(|line| format!("{line}\n")).collect();
+    let shares = format!("class {}, weight {}", tenant.class, tenant.weight);
+    format!("{}: {shares}{promises}\n{said}", tenant.name)
 }
 
 pub fn export(client: &Client, args: &args::Export, json: bool) -> Result<(), Failure> {

@@ -41,6 +41,16 @@ impl Client {
         self.call("PATCH", path, Some(serde_json::to_vec(body).map_err(Failure::new)?))
     }
 
+    /// `POST path` with a JSON body.
+    pub fn create<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, Failure> {
+        self.call("POST", path, Some(serde_json::to_vec(body).map_err(Failure::new)?))
+    }
+
+    /// `DELETE path`.
+    pub fn delete<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
+        self.call("DELETE", path, None)
+    }
+
     /// `POST path` without a body.
     pub fn post<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
         self.call("POST", path, None)

@@ -1,11 +1,11 @@
 //! Floors, ceilings and service levels on the command line: as changes to send, and as a table shows them.
 
-use crate::args::{Change, TenantSet};
+use crate::args::{Change, Share};
 use weir_node::api::{AttainmentStatus, CeilingPatch, FloorPatch, SlaPatch, SlaState, TenantPatch, TenantStatus};
 use weir_units::{Bytes, Nanos, PerSecond};
 
-/// What `weir tenant set` sends.
-pub fn patch(set: &TenantSet) -> TenantPatch {
+/// What `weir tenant set` sends, and `weir tenant add` beside name and hosts.
+pub fn patch(set: &Share) -> TenantPatch {
     let number = |change: Option<Change<u64>>| change.map(|c| c.0);
     let bytes = |change: Option<Change<Bytes>>| change.map(|c| c.0.map(Bytes::get));
     let time = |change: Option<Change<Nanos>>| change.map(|c| c.0.map(Nanos::get));

@@ -35,7 +35,7 @@ fn what_is_accepted() {
     let Ok(Command::Device(device)) = parsed("weir device set d --weights 1::3 --json --api /x") else { panic!("set") };
     assert!(matches!(device.command, DeviceCommand::Set(set) if set.weights.as_deref() == Some("1::3")));
     let Ok(Command::Tenant(tenant)) = parsed("weir tenant set t --weight 256 --class low") else { panic!("set") };
-    assert!(matches!(tenant.command, TenantCommand::Set(set) if set.weight == Some(256)));
+    assert!(matches!(tenant.command, TenantCommand::Set(set) if set.share.weight == Some(256)));
     for line in [
         "status --json",
         "tenant ls",
@@ -150,7 +150,7 @@ fn promises_are_sent_and_shown() {
         panic!("set")
     };
     let TenantCommand::Set(set) = tenant.command else { panic!("set") };
-    let patch = crate::promises::patch(&set);
+    let patch = crate::promises::patch(&set.share);
     let json = serde_json::to_string(&patch).unwrap();
     let wanted = r#"{"floor":{"iops":20000,"bandwidth_bytes_per_s":null},"ceiling":{"burst_bytes":1048576},"sla":{"p99_ns":2000000,"p999_ns":null}}"#;
     assert_eq!(json, wanted);

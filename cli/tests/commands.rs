@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use weir_node::api::{
     Bound, Control, Counters, DevicePatch, DeviceStats, DeviceStatus, ExportStatus, PowerCutStatus, Refusal, Running,
-    State, Status, TenantPatch, TenantStatus,
+    SlaPatch, State, Status, TenantAdd, TenantPatch, TenantStatus,
 };
 use weir_node::config::{Address, Arbitration, ClassFrom, Cost};
 
@@ -15,6 +15,7 @@ use weir_node::config::{Address, Arbitration, ClassFrom, Cost};
 struct Fake {
     devices: Mutex<Vec<(String, DevicePatch)>>,
     tenants: Mutex<Vec<(String, TenantPatch)>>,
+    added: Mutex<Vec<TenantAdd>>,
     shutdowns: AtomicU32,
     resets: AtomicU32,
 }
@@ -140,6 +141,15 @@ impl Control for Fake {
         }
         self.devices.lock().unwrap().push((name.into(), patch.clone()));
         Ok(Fake::device(name))
+    }
+
+    fn add_tenant(&self, tenant: &TenantAdd) -> Result<TenantStatus, Refusal> {
+        self.added.lock().unwrap().push(tenant.clone());
+        Ok(Fake::tenant(&tenant.name))
+    }
+
+    fn remove_tenant(&self, name: &str) -> Result<TenantStatus, Refusal> {
+        Ok(Fake::tenant(name))
     }
 
     fn set_tenant(&self, name: &str, patch: &TenantPatch) -> Result<TenantStatus, Refusal> {
@@ -294,6 +304,14 @@ fn what_fails_says_why_in_a_line_and_by_status() {
     refused(&weir(&nobody, &["status"]), 1, &format!("weir: unix:{}: {message}", nobody.display()));
     let wrong = served.run(&["status", "--api", "example.org:80"]);
     refused(&wrong, 2, "weir: --api: \"example.org:80\" is not an address like unix:weir.sock or 127.0.0.1:9400");
+    let add = ["tenant", "add", "tin", "--host", "nqn.a", "--host", "*", "--class", "low", "--sla-p99", "2ms"];
+    assert_eq!(served.good(&add), "tin: class high, weight 7\n");
+    let sla = SlaPatch { p99_ns: Some(Some(2_000_000)), ..SlaPatch::default() };
+    let hosts = vec!["nqn.a".into(), "*".into()];
+    let added =
+        TenantAdd { name: "tin".into(), hosts, class: Some("low".into()), sla: Some(sla), ..TenantAdd::default() };
+    assert_eq!(*served.fake.added.lock().unwrap(), [added]);
+    assert_eq!(served.good(&["tenant", "rm", "tin"]), "tin: removed\n");
     let usage = served.run(&["tenant", "set", "gold"]);
     assert_eq!(usage.status.code(), Some(2));
     assert!(texts(&usage).1.contains("--class"), "{:?}", texts(&usage));

@@ -10,11 +10,11 @@
 //! ask for the rate that it was promised, or for one request at a time where that is none.
 //! A drive without a calibration is not judged: nothing is known of it.
 
-use crate::config::{Arbitration, Config, Cost, DeviceConfig, DoorConfig, TenantConfig};
+use crate::config::{Arbitration, Config, Cost, DeviceConfig, DoorConfig, Mechanism, TenantConfig};
 use std::fmt;
-use weir_plan::planner::{Bound, Margin, TenantPlan, check};
+use weir_plan::planner::{Bound, Margin, TenantPlan, check, propose};
 use weir_plan::{Demand, Drive, Setting, Tenant};
-use weir_units::{Rates, Sla};
+use weir_units::{Bytes, Rates, Sla};
 use weir_workload::{Arrival, Mix, Pattern, Rate};
 
 /// Floors may hold this part of the calibrated capacity: what is left is for rounds and for whoever has none.
@@ -91,6 +91,39 @@ pub fn breaches(device: &DeviceConfig, arbitration: &Arbitration, tenants: &[&Te
         found.extend(judge.sla(own));
     }
     found
+}
+
+/// Shares under which all promises of a drive would be kept, for people: what `weir device set` and `weir tenant set` take. `None`
+/// where there are none, or where nothing is known.
+pub fn proposal(device: &DeviceConfig, arbitration: &Arbitration, tenants: &[&TenantConfig]) -> Option<String> {
+    let file = device.calibration.as_ref()?;
+    let drive = file.calibration.drive(device.slots.into(), device.slot_bytes).ok()?;
+    let judge = Judge { device, drive, setting: setting(device, arbitration), dearest: dearest(device), tenants };
+    let plan = |tenant: &&TenantConfig| match tenant.sla.is_none() {
+        true => judge.plan(tenant, judge.neighbour(tenant), Sla::default()),
+        false => judge.plan(tenant, judge.own(tenant, &tenant.sla.rates), tenant.sla),
+    };
+    let plans: Vec<TenantPlan> = tenants.iter().map(plan).collect();
+    let (shares, _) = propose(&judge.drive, &judge.setting, &plans, Margin::default()).ok()?;
+    let mut proposed = *arbitration;
+    proposed.take_shares(&shares.settings(&judge.setting.arbiter));
+    let weighed = |(tenant, weight): (&&TenantConfig, &u16)| TenantConfig { weight: *weight, ..(*tenant).clone() };
+    let after: Vec<TenantConfig> = tenants.iter().zip(&shares.tenants).map(weighed).collect();
+    // Judged as every other change: each against neighbours that ask for all there is.
+    if !breaches(device, &proposed, &after.iter().collect::<Vec<_>>()).is_empty() {
+        return None;
+    }
+    let option = match proposed.mechanism {
+        Mechanism::Drr => {
+            let q = proposed.quanta;
+            let [high, medium, low] = [q.high, q.medium, q.low].map(|q| Bytes(q.into()));
+            format!("--quanta {high}:{medium}:{low}")
+        }
+        _ => format!("--weights {}:{}:{}", proposed.weights.high, proposed.weights.medium, proposed.weights.low),
+    };
+    let changed = tenants.iter().zip(&after).filter(|(before, after)| before.weight != after.weight);
+    let weights: String = changed.map(|(_, t)| format!(", and for {} --weight {}", t.name, t.weight)).collect();
+    Some(format!("weir device set {} {option}{weights}", device.name))
 }
 
 /// The breaches of `after` that `before` did not have, or less of.

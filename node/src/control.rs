@@ -5,23 +5,25 @@ mod admit;
 use crate::api::{
     AttainmentStatus, CeilingStatus, ClientStatus, CompletionError, Control, Counters, DevicePatch, DeviceStats,
     DeviceStatus, DoorStatus, ExportStatus, FloorStatus, PowerCutStatus, Promises, Refusal, ShardStatus, SlaStatus,
-    State, Status, TenantPatch, TenantStatus,
+    State, Status, TenantAdd, TenantPatch, TenantStatus,
 };
 use crate::config::{Address, Arbitration, Config, DoorConfig, TenantConfig};
+use crate::door::nvme_tcp;
 use crate::flash::FlashFigures;
 use crate::lateness::Summary;
 use crate::node::{Node, place};
 use crate::shard::ShardHandle;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, mpsc};
 use std::time::Instant;
-use weir_controller::{Attainment, ControllerInfo, DriveStats, Work};
+use weir_controller::{Attainment, ControllerInfo, DriveStats, Subsystem, Work};
 use weir_units::{Class, Nanos};
 
 /// See the [module](self).
 pub struct NodeControl {
-    config: Arc<Config>,
+    /// As it is now: tenants come and go while the node runs.
+    config: RwLock<Arc<Config>>,
     shards: Vec<ShardHandle>,
     listening: Vec<SocketAddr>,
     started: Instant,
@@ -32,6 +34,9 @@ pub struct NodeControl {
     /// What admission says of the tenants since the last change.
     said: Mutex<admit::Said>,
 }
+
+/// Tenants keep their places when they have gone.
+const MOST_TENANTS: usize = 4096;
 
 /// One drive at one moment.
 struct Snapshot {
@@ -80,9 +85,19 @@ impl NodeControl {
             draining: AtomicBool::new(false),
             on_shutdown,
             arbitration,
-            said: Mutex::new(admit::said(&config, &crate::admission::of_config(&config), &config.tenants)),
-            config,
+            said: Mutex::new(admit::said(&config, &crate::admission::of_config(&config))),
+            config: RwLock::new(config),
         }
+    }
+
+    /// The configuration as it is now.
+    fn config(&self) -> Arc<Config> {
+        self.config.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Changes it. Whoever does holds `arbitration`: changes come one after the other.
+    fn change(&self, how: impl FnOnce(&mut Config)) {
+        how(Arc::make_mut(&mut self.config.write().unwrap_or_else(PoisonError::into_inner)));
     }
 
     /// From now on the status says that the node is finishing.
@@ -91,8 +106,8 @@ impl NodeControl {
     }
 
     fn device_index(&self, name: &str) -> Result<usize, Refusal> {
-        let found = self.config.devices.iter().position(|d| d.name == name);
-        let names = || self.config.devices.iter().map(|d| d.name.as_str()).collect::<Vec<_>>().join(", ");
+        let found = self.config().devices.iter().position(|d| d.name == name);
+        let names = || self.config().devices.iter().map(|d| d.name.as_str()).collect::<Vec<_>>().join(", ");
         found.ok_or_else(|| Refusal::NotFound(format!("there is no device \"{name}\"; there is {}", names())))
     }
 
@@ -119,11 +134,11 @@ impl NodeControl {
     }
 
     fn snapshots(&self) -> Result<Vec<Snapshot>, Refusal> {
-        (0..self.config.devices.len()).map(|i| self.snapshot(i)).collect()
+        (0..self.config().devices.len()).map(|i| self.snapshot(i)).collect()
     }
 
     fn device_status(&self, index: usize, s: &Snapshot) -> DeviceStatus {
-        let device = &self.config.devices[index];
+        let device = &self.config().devices[index];
         let place = place(index, self.shards.len());
         let arbitration = self.arbitration.lock().unwrap_or_else(PoisonError::into_inner)[index];
         DeviceStatus {
@@ -141,7 +156,7 @@ impl NodeControl {
             slot_bytes: device.slot_bytes.get(),
             arbitration,
             cost: device.cost,
-            core: self.config.node.cores[place.shard as usize],
+            core: self.config().node.cores[place.shard as usize],
             controllers: s.controllers.len() as u32,
             queues: s.controllers.iter().map(|c| c.queues.len() as u32).sum(),
             io: counters(&s.stats.work),
@@ -158,7 +173,7 @@ impl NodeControl {
         classes.dedup();
         ClientStatus {
             host: c.host.clone(),
-            tenant: self.config.tenants.get(usize::from(c.tenant)).map(|t| t.name.clone()).unwrap_or_default(),
+            tenant: self.config().tenants.get(usize::from(c.tenant)).map(|t| t.name.clone()).unwrap_or_default(),
             controller: c.id,
             ready: c.ready,
             queues: c.queues.len() as u32,
@@ -182,7 +197,7 @@ impl NodeControl {
     }
 
     fn tenant_status(&self, index: usize, snapshots: &[Snapshot]) -> TenantStatus {
-        let tenant = &self.config.tenants[index];
+        let tenant = &self.config().tenants[index];
         let mut status = TenantStatus {
             name: tenant.name.clone(),
             class: tenant.class.to_string(),
@@ -201,7 +216,7 @@ impl NodeControl {
         if tenant.any_host {
             status.hosts.push("*".into());
         }
-        for (device, s) in self.config.devices.iter().zip(snapshots) {
+        for (device, s) in self.config().devices.iter().zip(snapshots) {
             let Some(t) = s.stats.tenants.get(index) else { continue };
             status.floor = FloorStatus::of(&t.floor);
             status.ceiling = CeilingStatus::of(&t.ceiling);
@@ -215,6 +230,47 @@ impl NodeControl {
             status.io.add(&counters(&t.work));
         }
         status
+    }
+
+    fn tenant_statuses(&self, snapshots: &[Snapshot]) -> Vec<TenantStatus> {
+        let config = self.config();
+        let there = (0..config.tenants.len()).filter(|i| !config.tenants[*i].is_gone());
+        there.map(|i| self.tenant_status(i, snapshots)).collect()
+    }
+
+    fn tenant_index(&self, name: &str) -> Result<usize, Refusal> {
+        let config = self.config();
+        let found = config.tenants.iter().position(|t| t.name == name && !t.is_gone());
+        found.ok_or_else(|| {
+            let names: Vec<&str> = config.tenants.iter().filter(|t| !t.is_gone()).map(|t| t.name.as_str()).collect();
+            Refusal::NotFound(format!("there is no tenant \"{name}\"; there is {}", names.join(", ")))
+        })
+    }
+
+    /// Does something to every drive, in their order.
+    fn on_drives(
+        &self,
+        what: impl Fn(&mut Subsystem, Nanos) -> Result<(), weir_controller::Error> + Clone + Send + 'static,
+    ) -> Result<(), Refusal> {
+        for device in 0..self.config().devices.len() {
+            let (place, what) = (place(device, self.shards.len()), what.clone());
+            let change = move |s: &mut crate::shard::Shard| {
+                let now = s.reactor.now();
+                what(s.drives.get(place.drive), now)
+            };
+            let answer = self.shards[place.shard as usize].call(change).ok_or_else(gone)?;
+            answer.map_err(|e| Refusal::Invalid(e.to_string()))?;
+        }
+        Ok(())
+    }
+
+    /// Does something to every shard's NVMe/TCP door.
+    fn on_doors(&self, what: impl Fn(&mut nvme_tcp::Door) + Clone + Send + 'static) -> Result<(), Refusal> {
+        for shard in &self.shards {
+            let what = what.clone();
+            shard.call(move |s| what(&mut s.doors.nvme_tcp)).ok_or_else(gone)?;
+        }
+        Ok(())
     }
 
     /// Connections of the NVMe/TCP door over all shards, and clients of every vhost-user socket.
@@ -242,12 +298,12 @@ impl NodeControl {
                 }
                 DoorConfig::VhostUser { path, tenant } => {
                     let clients = sockets.iter().find(|(p, _)| p == path).map_or(0, |(_, n)| *n);
-                    let tenant = Some(self.config.tenants[*tenant].name.clone());
+                    let tenant = Some(self.config().tenants[*tenant].name.clone());
                     ("vhost-user", vec![path.display().to_string()], tenant, clients)
                 }
             };
             ExportStatus {
-                device: self.config.devices[e.device].name.clone(),
+                device: self.config().devices[e.device].name.clone(),
                 door: door.into(),
                 addresses,
                 tenant,
@@ -257,12 +313,12 @@ impl NodeControl {
                 clients,
             }
         };
-        Ok(self.config.exports.iter().map(status).collect())
+        Ok(self.config().exports.iter().map(status).collect())
     }
 
     fn serves(&self, socket: &std::path::Path, device: usize) -> bool {
         let same = |door: &DoorConfig| matches!(door, DoorConfig::VhostUser { path, .. } if path == socket);
-        self.config.exports.iter().any(|e| e.device == device && same(&e.door))
+        self.config().exports.iter().any(|e| e.device == device && same(&e.door))
     }
 }
 
@@ -272,23 +328,23 @@ impl Control for NodeControl {
         let (connections, _) = self.clients()?;
         let state = if self.draining.load(Ordering::Relaxed) { State::Draining } else { State::Serving };
         let mut shards = Vec::new();
-        for (shard, core) in self.shards.iter().zip(&self.config.node.cores) {
+        for (shard, core) in self.shards.iter().zip(&self.config().node.cores) {
             let (cpu_s, busy_pct) = shard.call(|s| (cpu_seconds(), s.load().0)).ok_or_else(gone)?;
-            shards.push(ShardStatus { core: *core, poll: self.config.node.poll, cpu_s, busy_pct });
+            shards.push(ShardStatus { core: *core, poll: self.config().node.poll, cpu_s, busy_pct });
         }
         let listen: Vec<String> = self.listening.iter().map(SocketAddr::to_string).collect();
         let door = DoorStatus { kind: "nvme-tcp".into(), listen, connections };
         Ok(Status {
-            node: self.config.node.name.clone(),
+            node: self.config().node.name.clone(),
             version: env!("CARGO_PKG_VERSION").into(),
             pid: std::process::id(),
             state,
             uptime_s: self.started.elapsed().as_secs_f64(),
-            api: self.config.node.api.iter().map(Address::to_string).collect(),
+            api: self.config().node.api.iter().map(Address::to_string).collect(),
             shards,
             doors: if self.listening.is_empty() { Vec::new() } else { vec![door] },
             devices: snapshots.iter().enumerate().map(|(i, s)| self.device_status(i, s)).collect(),
-            tenants: (0..self.config.tenants.len()).map(|i| self.tenant_status(i, &snapshots)).collect(),
+            tenants: self.tenant_statuses(&snapshots),
             exports: self.export_statuses(&snapshots)?,
         })
     }
@@ -299,7 +355,7 @@ impl Control for NodeControl {
 
     fn tenants(&self) -> Result<Vec<TenantStatus>, Refusal> {
         let snapshots = self.snapshots()?;
-        Ok((0..self.config.tenants.len()).map(|i| self.tenant_status(i, &snapshots)).collect())
+        Ok(self.tenant_statuses(&snapshots))
     }
 
     fn exports(&self) -> Result<Vec<ExportStatus>, Refusal> {
@@ -326,8 +382,8 @@ impl Control for NodeControl {
         let ((summary, lateness, now), flash, (busy, waited)) = shard.call(look).ok_or_else(gone)?;
         Ok(DeviceStats {
             device: name.into(),
-            core: self.config.node.cores[place.shard as usize],
-            poll: self.config.node.poll,
+            core: self.config().node.cores[place.shard as usize],
+            poll: self.config().node.poll,
             core_busy_pct: busy,
             core_wait_s: waited.map(|w| w.as_secs_f64()),
             timing: summary.map(Into::into),
@@ -365,7 +421,7 @@ impl Control for NodeControl {
     }
 
     fn power_cut(&self, name: &str) -> Result<PowerCutStatus, Refusal> {
-        let index = self.config.devices.iter().position(|d| d.name == name);
+        let index = self.config().devices.iter().position(|d| d.name == name);
         let index = index.ok_or_else(|| Refusal::NotFound(format!("there is no device \"{name}\"")))?;
         let place = place(index, self.shards.len());
         let (reply, answer) = mpsc::sync_channel(1);
@@ -384,10 +440,9 @@ impl Control for NodeControl {
     }
 
     fn set_tenant(&self, name: &str, patch: &TenantPatch) -> Result<TenantStatus, Refusal> {
-        let index = self.config.tenants.iter().position(|t| t.name == name);
-        let index = index.ok_or_else(|| Refusal::NotFound(format!("there is no tenant \"{name}\"")))?;
+        let index = self.tenant_index(name)?;
         let class = patch.class().map_err(Refusal::Invalid)?;
-        let urgent = self.config.tenants[index].urgent;
+        let urgent = self.config().tenants[index].urgent;
         if class == Some(Class::Urgent) && !urgent {
             let why = format!("tenant \"{name}\" may not be urgent; write urgent = true in its [[tenant]]");
             return Err(Refusal::Conflict(why));
@@ -403,27 +458,89 @@ impl Control for NodeControl {
             }
         };
         let said = self.admit_tenant(&turn, (index, changed), patch.force)?;
-        for device in 0..self.config.devices.len() {
-            let place = place(device, self.shards.len());
-            let change = move |s: &mut crate::shard::Shard| {
-                let at = s.reactor.now();
-                let machine = s.drives.get(place.drive);
-                let now = &machine.config().tenants[index];
-                let (class, weight) = (class.unwrap_or(now.class), weight.unwrap_or(now.weight));
-                machine.set_tenant(index as u16, class, urgent, weight)?;
-                match promises {
-                    Some(Promises { floor, ceiling, sla }) => machine.set_limits(at, index as u16, floor, ceiling, sla),
-                    None => Ok(()),
-                }
-            };
-            let answer = self.shards[place.shard as usize].call(change).ok_or_else(gone)?;
-            answer.map_err(|e| Refusal::Invalid(e.to_string()))?;
-        }
+        self.on_drives(move |machine, at| {
+            let now = &machine.config().tenants[index];
+            let (class, weight) = (class.unwrap_or(now.class), weight.unwrap_or(now.weight));
+            machine.set_tenant(index as u16, class, urgent, weight)?;
+            match promises {
+                Some(Promises { floor, ceiling, sla }) => machine.set_limits(at, index as u16, floor, ceiling, sla),
+                None => Ok(()),
+            }
+        })?;
         self.remember(said);
         drop(turn);
         // Whoever forces a change wants to know what it breaks, whosoever that is.
         let admission = if patch.force { self.said_of_all() } else { self.said_of(index) };
         Ok(TenantStatus { admission, ..self.tenant_status(index, &self.snapshots()?) })
+    }
+
+    fn add_tenant(&self, tenant: &TenantAdd) -> Result<TenantStatus, Refusal> {
+        // Held over the calls: changes come one after the other.
+        let turn = self.arbitration.lock().unwrap_or_else(PoisonError::into_inner);
+        let config = self.config();
+        if config.tenants.len() >= MOST_TENANTS {
+            return Err(Refusal::Conflict(format!("a node has {MOST_TENANTS} tenants at the most in its life")));
+        }
+        let class = tenant.class.as_deref().map_or(Ok(Class::Medium), str::parse);
+        let class = class.map_err(|()| Refusal::Invalid("class: urgent, high, medium or low is allowed".into()))?;
+        let mut joins =
+            TenantConfig::joining(&tenant.name, class, &tenant.hosts, &config.tenants).map_err(Refusal::Invalid)?;
+        let TenantAdd { floor, ceiling, sla, .. } = tenant;
+        let promises = Promises::default().changed(floor.as_ref(), ceiling.as_ref(), sla.as_ref());
+        let promises = promises.map_err(Refusal::Invalid)?;
+        (joins.floor, joins.ceiling, joins.sla) = (promises.floor, promises.ceiling, promises.sla);
+        joins.weight = tenant.weight.unwrap_or(1);
+        let index = config.tenants.len();
+        let said = self.admit_newcomer(&turn, joins.clone(), tenant.force)?;
+        // The doors first: a drive may find the tenant's hosts as soon as it knows them.
+        let at_doors = joins.clone();
+        self.on_doors(move |door| door.add_tenant(&at_doors))?;
+        for device in 0..config.devices.len() {
+            let (place, class_from) = (place(device, self.shards.len()), crate::node::class_from(&config, device));
+            let machine = crate::node::machine_tenant(&joins, class_from);
+            let add = move |s: &mut crate::shard::Shard| {
+                let now = s.reactor.now();
+                s.drives.get(place.drive).add_tenant(now, machine)
+            };
+            let added = self.shards[place.shard as usize].call(add).ok_or_else(gone)?;
+            let place = added.map_err(|e| Refusal::Invalid(e.to_string()))?;
+            debug_assert_eq!(usize::from(place), index);
+        }
+        self.change(|config| config.tenants.push(joins));
+        self.remember(said);
+        drop(turn);
+        let admission = if tenant.force { self.said_of_all() } else { self.said_of(index) };
+        Ok(TenantStatus { admission, ..self.tenant_status(index, &self.snapshots()?) })
+    }
+
+    fn remove_tenant(&self, name: &str) -> Result<TenantStatus, Refusal> {
+        let turn = self.arbitration.lock().unwrap_or_else(PoisonError::into_inner);
+        let index = self.tenant_index(name)?;
+        let config = self.config();
+        let exported = |e: &&crate::config::ExportConfig| matches!(&e.door, DoorConfig::VhostUser { tenant, .. } if *tenant == index);
+        if let Some(export) = config.exports.iter().find(exported) {
+            return Err(Refusal::Conflict(format!(
+                "tenant \"{name}\" has the export {}; nothing was changed",
+                export.door
+            )));
+        }
+        // Nobody new from here on, and then whether somebody is there.
+        self.on_drives(move |machine, _| machine.set_hosts(index as u16, Vec::new()))?;
+        let before = self.tenant_status(index, &self.snapshots()?);
+        if before.controllers > 0 {
+            let hosts = before.hosts.clone();
+            self.on_drives(move |machine, _| machine.set_hosts(index as u16, hosts.clone()))?;
+            let what = format!(
+                "tenant \"{name}\" has {} controllers of hosts that are connected; nothing was changed: disconnect them first",
+                before.controllers
+            );
+            return Err(Refusal::Conflict(what));
+        }
+        self.on_doors(move |door| door.retire_tenant(index))?;
+        self.on_drives(move |machine, now| machine.retire_tenant(now, index as u16))?;
+        self.change(|config| config.tenants[index].retire());
+        drop(turn);
+        Ok(before)
     }
 
     fn shutdown(&self) {

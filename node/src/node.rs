@@ -4,7 +4,7 @@
 //! 4. open the doors; 5. start the threads.
 
 use crate::admission::{self, Breach};
-use crate::config::{Admission, ClassFrom, Config, Cost, DeviceConfig, DoorConfig};
+use crate::config::{Admission, ClassFrom, Config, Cost, DeviceConfig, DoorConfig, ExportConfig, TenantConfig};
 use crate::device::{Device, Drives, OpenError};
 use crate::door::{Directory, Doors, Place, nvme_tcp, vhost_user};
 use crate::holder;
@@ -204,36 +204,42 @@ fn make_shards(config: &Config, directory: &Arc<Directory>) -> Result<(Vec<Shard
 
 /// What the drive's machine is made with.
 pub(crate) fn subsystem_config(config: &Config, device: &DeviceConfig) -> controller::Config {
-    let index = config.devices.iter().position(|d| d.name == device.name);
-    let export = config.exports.iter().find(|e| Some(e.device) == index && e.door == DoorConfig::NvmeTcp);
+    let export = config.devices.iter().position(|d| d.name == device.name).and_then(|i| tcp_export(config, i));
     let class_from = export.map_or(device.class_from, |e| e.class_from);
-    let tenants = config.tenants.iter().map(|t| {
-        let mut hosts = t.hosts.clone();
-        if t.any_host {
-            hosts.push("*".into());
-        }
-        controller::TenantConfig {
-            name: t.name.clone(),
-            class: t.class,
-            urgent: t.urgent,
-            class_from: class_of(class_from),
-            weight: t.weight,
-            placement: t.placement,
-            floor: t.floor,
-            ceiling: t.ceiling,
-            sla: t.sla,
-            hosts,
-        }
-    });
     controller::Config {
-        tenants: tenants.collect(),
+        tenants: config.tenants.iter().map(|t| machine_tenant(t, class_from)).collect(),
         in_capsule: config.nvme_tcp.in_capsule.get() as u32,
         max_io_queues: export.map_or(device.queues, |e| e.queues.min(device.queues)),
         ..machine_config(device)
     }
 }
 
-/// The part of it that the device alone decides.
+/// A tenant as the machine of a drive with that `class_from` knows it.
+pub(crate) fn machine_tenant(t: &TenantConfig, class_from: ClassFrom) -> controller::TenantConfig {
+    let any = t.any_host.then(|| "*".to_string());
+    controller::TenantConfig {
+        name: t.name.clone(),
+        class: t.class,
+        urgent: t.urgent,
+        class_from: class_of(class_from),
+        weight: t.weight,
+        placement: t.placement,
+        floor: t.floor,
+        ceiling: t.ceiling,
+        sla: t.sla,
+        hosts: t.hosts.iter().cloned().chain(any).collect(),
+    }
+}
+
+/// Who may wish for a class at a drive, as its doors have it.
+pub(crate) fn class_from(config: &Config, device: usize) -> ClassFrom {
+    tcp_export(config, device).map_or(config.devices[device].class_from, |e| e.class_from)
+}
+
+fn tcp_export(config: &Config, device: usize) -> Option<&ExportConfig> {
+    config.exports.iter().find(|e| e.device == device && e.door == DoorConfig::NvmeTcp)
+}
+
 /// What a drive's machine is made with, but for tenants and namespaces.
 pub fn machine_config(device: &DeviceConfig) -> controller::Config {
     controller::Config {

@@ -1,9 +1,13 @@
 //! What tenants are promised and held to, and when their commands came: what the [`Judge`]s are told.
 
 use crate::attainment::{Attainment, Judge};
+use crate::config::TenantConfig;
 use crate::queue::Sq;
 use crate::subsystem::{Error, NO_STAMP, Subsystem};
+use crate::tenant::Tenant;
 use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::vec::Vec;
 use weir_arbiter::QueueKey;
 use weir_units::{Ceiling, Floor, Nanos, Sla};
 
@@ -29,6 +33,54 @@ impl Subsystem {
         self.clock = now;
         self.prepare_judging(tenant);
         self.more = true;
+        Ok(())
+    }
+
+    /// One more tenant, while the drive runs; its place.
+    ///
+    /// # Errors
+    /// A weight of 0, or more tenants than can be counted.
+    pub fn add_tenant(&mut self, now: Nanos, config: TenantConfig) -> Result<u16, Error> {
+        let place = u16::try_from(self.tenants.len()).map_err(|_| Error::Range)?;
+        if config.weight == 0 {
+            return Err(Error::Range);
+        }
+        let key = self.arbiter.add_tenant(config.weight);
+        self.arbiter.set_limits(key, &config.floor, &config.ceiling);
+        self.config.tenants.push(config.clone());
+        self.tenants.push(Tenant::new(key, config, now));
+        self.clock = now;
+        self.prepare_judging(place);
+        Ok(place)
+    }
+
+    /// Which hosts belong to a tenant from now on: NQNs, or `*`. Controllers that hosts have keep their tenant.
+    ///
+    /// # Errors
+    /// There is no such tenant.
+    pub fn set_hosts(&mut self, tenant: u16, hosts: Vec<String>) -> Result<(), Error> {
+        let t = self.tenants.get_mut(usize::from(tenant)).ok_or(Error::NoTenant)?;
+        t.config.hosts = hosts;
+        self.config.tenants[usize::from(tenant)] = t.config.clone();
+        Ok(())
+    }
+
+    /// A tenant that nobody belongs to any more. Its place stays, and its promises end.
+    ///
+    /// # Errors
+    /// There is no such tenant, or it has controllers.
+    pub fn retire_tenant(&mut self, now: Nanos, tenant: u16) -> Result<(), Error> {
+        if usize::from(tenant) >= self.tenants.len() {
+            return Err(Error::NoTenant);
+        }
+        if self.controllers.iter().flatten().any(|c| c.tenant == tenant) {
+            return Err(Error::InUse);
+        }
+        self.set_limits(now, tenant, Floor::default(), Ceiling::default(), Sla::default())?;
+        let t = &mut self.tenants[usize::from(tenant)];
+        t.config.hosts.clear();
+        t.config.name.clear();
+        self.config.tenants[usize::from(tenant)] = t.config.clone();
         Ok(())
     }
 

@@ -58,6 +58,8 @@ pub enum Error {
     NoNamespace,
     /// The configured number of controllers or queues is reached.
     Full,
+    /// The tenant has controllers.
+    InUse,
     /// A queue of no entry or more than the drive's largest.
     QueueSize,
     /// Two namespaces of one NSID, an NSID of 0 or above 1024, a block size other than 512 and 4096, or a size or start
@@ -80,6 +82,7 @@ impl core::fmt::Display for Error {
             Error::NoController => "there is no such controller, or it is of another kind",
             Error::NoNamespace => "there is no such namespace",
             Error::Full => "the drive has as many controllers or queues as it may have",
+            Error::InUse => "it has controllers: disconnect its hosts first",
             Error::QueueSize => "the queue depth is zero or larger than the drive permits",
             Error::Namespace => {
                 "a namespace needs an identifier of its own from 1 to 1024, a block size of 512 or 4096, and a start and size \

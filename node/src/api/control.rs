@@ -1,7 +1,9 @@
 //! What the API asks of a node.
 
 use super::timing::DeviceStats;
-use super::types::{DevicePatch, DeviceStatus, ExportStatus, PowerCutStatus, Status, TenantPatch, TenantStatus};
+use super::types::{
+    DevicePatch, DeviceStatus, ExportStatus, PowerCutStatus, Status, TenantAdd, TenantPatch, TenantStatus,
+};
 use std::fmt;
 
 /// Why a call did not do what it was asked; the text is what the user reads.
@@ -52,6 +54,10 @@ pub trait Control: Send + Sync + 'static {
     fn power_cut(&self, name: &str) -> Result<PowerCutStatus, Refusal>;
     /// Changes a tenant's class, weight or promises while I/O runs; the patch is in range (see [`TenantPatch::check`]).
     fn set_tenant(&self, name: &str, patch: &TenantPatch) -> Result<TenantStatus, Refusal>;
+    /// One more tenant while I/O runs; it is in range (see [`TenantAdd::check`]).
+    fn add_tenant(&self, tenant: &TenantAdd) -> Result<TenantStatus, Refusal>;
+    /// Removes a tenant that has no hosts connected and no export; the answer is what it was.
+    fn remove_tenant(&self, name: &str) -> Result<TenantStatus, Refusal>;
     /// Begins to drain and then ends the process; returns at once, and may be called twice.
     fn shutdown(&self);
 }

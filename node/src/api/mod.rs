@@ -33,5 +33,5 @@ pub use server::{Bound, Running};
 pub use timing::{Bucket, CompletionError, DeviceStats, Quantiles, Timing, TimingState};
 pub use types::{
     ClientStatus, Counters, DevicePatch, DeviceStatus, DoorStatus, ErrorBody, ExportStatus, PowerCutStatus,
-    ShardStatus, SharesPatch, State, Status, TenantPatch, TenantStatus,
+    ShardStatus, SharesPatch, State, Status, TenantAdd, TenantPatch, TenantStatus,
 };

@@ -42,13 +42,17 @@ fn paths() -> Value {
             "parameters": [name_parameter()],
             "post": power_cut(),
         },
-        "/v1/tenants": { "get": list("tenants", "All tenants.", "Tenant") },
+        "/v1/tenants": {
+            "get": list("tenants", "All tenants.", "Tenant"),
+            "post": add_tenant(),
+        },
         "/v1/tenants/{name}": {
             "parameters": [name_parameter()],
             "get": named(operation("tenant", "One tenant.", "Tenant")),
             "patch": patch(
                 "set_tenant", "Change a tenant's class, weight, floor, ceiling or service level while I/O runs; what is left out stays.", "TenantPatch", "Tenant",
             ),
+            "delete": remove_tenant(),
         },
         "/v1/exports": { "get": list("exports", "All exports.", "Export") },
         "/v1/shutdown": { "post": {
@@ -112,6 +116,27 @@ fn patch(id: &str, summary: &str, body: &str, schema: &str) -> Value {
         json!({ "required": true, "content": { "application/json": { "schema": reference(body) } } });
     operation["responses"]["400"] = error("A value is out of range or unknown.");
     operation["responses"]["409"] = error("Not allowed in this state.");
+    operation
+}
+
+fn add_tenant() -> Value {
+    let mut operation = operation("add_tenant", "One more tenant while I/O runs.", "Tenant");
+    let added = operation["responses"]["200"].take();
+    operation["responses"] = json!({
+        "201": added,
+        "400": error("A value is out of range or unknown, or the name or a host is somebody else's."),
+        "409": error("A promise to somebody could not be kept then."),
+        "503": error("The node is not answering."),
+    });
+    operation["requestBody"] =
+        json!({ "required": true, "content": { "application/json": { "schema": reference("TenantAdd") } } });
+    operation
+}
+
+fn remove_tenant() -> Value {
+    let summary = "Remove a tenant that has no hosts connected and no export; the answer is what it was.";
+    let mut operation = named(operation("remove_tenant", summary, "Tenant"));
+    operation["responses"]["409"] = error("Hosts are connected, or it has an export.");
     operation
 }
 
@@ -254,6 +279,7 @@ fn schemas() -> Value {
         ]),
         "PowerCut": power_cut_done(),
         "TenantPatch": tenant_patch(),
+        "TenantAdd": tenant_add(),
         "Floor": floor(&number),
         "Ceiling": ceiling(&number),
         "Sla": sla(&number),
@@ -279,6 +305,19 @@ fn power_cut_done() -> Value {
 
 fn tenant_patch() -> Value {
     object(&[
+        ("class?", words(&["urgent", "high", "medium", "low"])),
+        ("weight?", between(1, 256, "Share among the tenants of its class.")),
+        ("floor?", reference("FloorPatch")),
+        ("ceiling?", reference("CeilingPatch")),
+        ("sla?", reference("SlaPatch")),
+        ("force?", flag("Do it even where promises to tenants cannot be kept then.")),
+    ])
+}
+
+fn tenant_add() -> Value {
+    object(&[
+        ("name", text("Its name: 1 to 32 letters, digits, '-', '_' and '.', and nobody else's.")),
+        ("hosts?", texts("NQNs of its hosts; *: all that are nobody else's.")),
         ("class?", words(&["urgent", "high", "medium", "low"])),
         ("weight?", between(1, 256, "Share among the tenants of its class.")),
         ("floor?", reference("FloorPatch")),

@@ -1,7 +1,7 @@
 //! HTTP to calls of [`Control`], and their answers back.
 
 use super::control::{Control, Refusal};
-use super::types::{DevicePatch, ErrorBody, TenantPatch};
+use super::types::{DevicePatch, ErrorBody, TenantAdd, TenantPatch};
 use super::{metrics, openapi};
 use axum::Json;
 use axum::Router;
@@ -58,8 +58,8 @@ fn methods(path: &str) -> MethodRouter<Node> {
         "/v1/devices/{name}/stats" => get(device_stats),
         "/v1/devices/{name}/stats/reset" => post(reset_device_stats),
         "/v1/devices/{name}/power-cut" => post(power_cut),
-        "/v1/tenants" => get(tenants),
-        "/v1/tenants/{name}" => get(tenant).patch(set_tenant),
+        "/v1/tenants" => get(tenants).post(add_tenant),
+        "/v1/tenants/{name}" => get(tenant).patch(set_tenant).delete(remove_tenant),
         "/v1/exports" => get(exports),
         "/v1/shutdown" => post(shutdown),
         "/metrics" => get(prometheus),
@@ -165,6 +165,16 @@ async fn set_tenant(
 ) -> Answer<impl Serialize> {
     patch.check().map_err(|e| Failure(StatusCode::BAD_REQUEST, e))?;
     ask(node, move |c| c.set_tenant(&name, &patch)).await.map(Json)
+}
+
+async fn add_tenant(State(node): State<Node>, Body(tenant): Body<TenantAdd>) -> Result<impl IntoResponse, Failure> {
+    tenant.check().map_err(|e| Failure(StatusCode::BAD_REQUEST, e))?;
+    let added = ask(node, move |c| c.add_tenant(&tenant)).await?;
+    Ok((StatusCode::CREATED, Json(added)))
+}
+
+async fn remove_tenant(State(node): State<Node>, Path(name): Path<String>) -> Answer<impl Serialize> {
+    ask(node, move |c| c.remove_tenant(&name)).await.map(Json)
 }
 
 async fn shutdown(State(node): State<Node>) -> impl IntoResponse {

@@ -220,6 +220,22 @@ impl Control for Fake {
         Ok(tenant.clone())
     }
 
+    fn add_tenant(&self, tenant: &TenantAdd) -> Result<TenantStatus, Refusal> {
+        let mut tenants = self.tenants.lock().unwrap();
+        let (name, hosts) = (tenant.name.clone(), tenant.hosts.clone());
+        let class = tenant.class.clone().unwrap_or("medium".into());
+        let weight = tenant.weight.unwrap_or(1);
+        let added = TenantStatus { name, hosts, class, weight, ..tenants[0].clone() };
+        tenants.push(added.clone());
+        Ok(added)
+    }
+
+    fn remove_tenant(&self, name: &str) -> Result<TenantStatus, Refusal> {
+        let mut tenants = self.tenants.lock().unwrap();
+        let at = tenants.iter().position(|t| t.name == name);
+        Ok(tenants.remove(at.ok_or_else(|| Refusal::NotFound(format!("there is no tenant \"{name}\"")))?))
+    }
+
     fn shutdown(&self) {
         self.shutdowns.fetch_add(1, Ordering::SeqCst);
     }
@@ -523,6 +539,10 @@ fn answers_are_as_described() {
     check("TenantPatch", patch.clone());
     let read: TenantPatch = serde_json::from_value(patch.clone()).unwrap();
     assert_eq!(serde_json::to_value(&read).unwrap(), patch);
+    let (mut add, named) = (patch, json!({ "name": "new", "hosts": ["*"] }));
+    add.as_object_mut().unwrap().extend(named.as_object().unwrap().clone());
+    check("TenantAdd", add.clone());
+    assert_eq!(serde_json::to_value(serde_json::from_value::<TenantAdd>(add.clone()).unwrap()).unwrap(), add);
     let weights = Some(SharesPatch { high: Some(1), medium: None, low: None });
     let quanta = Some(SharesPatch { high: Some(4096), medium: Some(4096), low: Some(4096) });
     let patch = DevicePatch {

@@ -376,6 +376,44 @@ impl TenantPatch {
     }
 }
 
+/// `POST /v1/tenants`: one more tenant.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TenantAdd {
+    /// 1 to 32 letters, digits, `-`, `_` and `.`, and nobody else's.
+    pub name: String,
+    /// NQNs of hosts that are nobody else's; `*`: all hosts that are nobody else's.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hosts: Vec<String>,
+    /// `urgent`, `high`, `medium` (where it is left out) or `low`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub class: Option<String>,
+    /// 1 to 256; 1 where it is left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weight: Option<u16>,
+    /// What it gets of each drive at least.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub floor: Option<FloorPatch>,
+    /// What it gets of each drive at the most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ceiling: Option<CeilingPatch>,
+    /// What it was promised of each drive.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sla: Option<SlaPatch>,
+    /// Do it even where promises to tenants cannot be kept then.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub force: bool,
+}
+
+impl TenantAdd {
+    /// Whether its numbers are in range.
+    pub fn check(&self) -> Result<(), String> {
+        let Self { class, weight, .. } = self.clone();
+        // A patch that changes nothing is refused; a tenant may be added that is promised nothing.
+        TenantPatch { class, weight: weight.or(Some(1)), ..TenantPatch::default() }.check()
+    }
+}
+
 /// The body of every answer that is not 2xx.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ErrorBody {

@@ -36,6 +36,12 @@ fn default_api(base: &Path) -> Vec<Address> {
 /// A name as it stands in NQNs, paths and URLs.
 pub fn name(value: &Value) -> Read<String> {
     let name = text(value)?;
+    name_text(&name)?;
+    Ok(name)
+}
+
+/// Whether this is a name.
+pub fn name_text(name: &str) -> Result<(), String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     if name.is_empty()
         || name.len() > 32
@@ -44,11 +50,11 @@ pub fn name(value: &Value) -> Read<String> {
     {
         let what = format!(
             "{} is no name; use 1 to 32 letters, digits, '-', '_' and '.', a letter or digit first",
-            quoted(&name)
+            quoted(name)
         );
-        return Err(what.into());
+        return Err(what);
     }
-    Ok(name)
+    Ok(())
 }
 
 /// The name of an element of `[[list]]`; its path follows its name.

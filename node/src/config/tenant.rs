@@ -64,22 +64,30 @@ fn read(section: &Section<'_>) -> TenantRead {
 
 fn host(value: &Value) -> Read<String> {
     let text = text(value)?;
-    if text == "*" { Ok(text) } else { nqn_text(text) }
+    host_text(&text)?;
+    Ok(text)
+}
+
+/// Whether this names hosts: an NQN, or `*`.
+pub(super) fn host_text(text: &str) -> Result<(), String> {
+    if text == "*" { Ok(()) } else { nqn_text(text) }
 }
 
 /// An NVMe qualified name (NVMe base 2.0, section 4.5): `nqn.`, no blanks, no control characters, at most 223 bytes.
 pub(super) fn nqn(value: &Value) -> Read<String> {
-    nqn_text(text(value)?)
+    let text = text(value)?;
+    nqn_text(&text)?;
+    Ok(text)
 }
 
-fn nqn_text(text: String) -> Read<String> {
+fn nqn_text(text: &str) -> Result<(), String> {
     let plain = text.chars().all(|c| !c.is_whitespace() && !c.is_control());
     if !text.starts_with("nqn.") || text.len() < 5 || text.len() > MAX_NQN || !plain {
         let what = format!(
             "{} is not an NQN like nqn.2014-08.org.nvmexpress:uuid:… (at most {MAX_NQN} bytes, no blanks)",
-            quoted(&text)
+            quoted(text)
         );
-        return Err(what.into());
+        return Err(what);
     }
-    Ok(text)
+    Ok(())
 }

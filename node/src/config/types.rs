@@ -191,6 +191,15 @@ impl Default for Arbitration {
     }
 }
 
+impl Arbitration {
+    /// Takes weights and quanta over from the arbiter's settings.
+    pub fn take_shares(&mut self, settings: &weir_arbiter::Settings) {
+        let (w, q) = (settings.weights, settings.quanta);
+        self.weights = Shares { high: w.high, medium: w.medium, low: w.low };
+        self.quanta = Shares { high: q.high, medium: q.medium, low: q.low };
+    }
+}
+
 /// One value for each weighted class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -322,6 +331,63 @@ pub struct TenantConfig {
 }
 
 impl TenantConfig {
+    /// A tenant as it joins a running node, checked against those that are there. Hosts may have `*` among them.
+    ///
+    /// # Errors
+    /// A name or host that is none, or that somebody else has.
+    pub fn joining(name: &str, class: Class, hosts: &[String], beside: &[TenantConfig]) -> Result<Self, String> {
+        super::node::name_text(name).map_err(|e| format!("name: {e}"))?;
+        if beside.iter().any(|t| t.name == name) {
+            return Err(format!(
+                "name: there is a tenant \"{name}\" already; choose another, or change it (weir tenant set)"
+            ));
+        }
+        for (i, host) in hosts.iter().enumerate() {
+            super::tenant::host_text(host).map_err(|e| format!("hosts: {e}"))?;
+            let has = |t: &&TenantConfig| t.hosts.contains(host) || (host == "*" && t.any_host);
+            if let Some(other) = beside.iter().find(has) {
+                return Err(format!("hosts: {host} is tenant \"{}\"'s; a host belongs to one tenant", other.name));
+            }
+            if hosts[..i].contains(host) {
+                return Err(format!("hosts: {host} is listed twice; keep one"));
+            }
+        }
+        Ok(TenantConfig {
+            name: name.into(),
+            class,
+            urgent: class == Class::Urgent,
+            hosts: hosts.iter().filter(|h| *h != "*").cloned().collect(),
+            any_host: hosts.iter().any(|h| h == "*"),
+            ..Self::nobody()
+        })
+    }
+
+    /// It was removed while the node ran; its place stays.
+    pub fn is_gone(&self) -> bool {
+        self.name.is_empty()
+    }
+
+    /// Removes it.
+    pub fn retire(&mut self) {
+        *self = Self::nobody();
+    }
+
+    fn nobody() -> Self {
+        TenantConfig {
+            name: String::new(),
+            class: Class::Medium,
+            urgent: false,
+            weight: 1,
+            placement: None,
+            floor: Floor::default(),
+            ceiling: Ceiling::default(),
+            sla: Sla::default(),
+            demand: None,
+            hosts: Vec::new(),
+            any_host: false,
+        }
+    }
+
     /// The best class its queues can have.
     pub fn ceiling(&self) -> Class {
         if self.urgent { Class::Urgent } else { self.class }

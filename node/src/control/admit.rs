@@ -11,8 +11,12 @@ use std::sync::PoisonError;
 /// What admission says of the tenants, by their places: kept from one change to the next, because it is asked for often.
 pub(super) type Said = Vec<(usize, String)>;
 
+/// The drives' arbitration and the tenants.
+type Shared<'a> = (&'a [Arbitration], &'a [TenantConfig]);
+
 /// What there is to say of these breaches, and of drives that nothing is known of.
-pub(super) fn said(config: &Config, breaches: &[Breach], tenants: &[TenantConfig]) -> Said {
+pub(super) fn said(config: &Config, breaches: &[Breach]) -> Said {
+    let tenants = &config.tenants;
     let place = |breach: &Breach| tenants.iter().position(|t| t.name == breach.tenant);
     let mut said: Said = breaches.iter().filter_map(|b| Some((place(b)?, b.to_string()))).collect();
     for (i, device) in config.devices.iter().enumerate().filter(|(_, d)| d.calibration.is_none()) {
@@ -40,16 +44,33 @@ impl NodeControl {
             sla: live.sla,
             ..config.clone()
         };
-        Ok(self.config.tenants.iter().zip(live).map(now).collect())
+        Ok(self.config().tenants.iter().zip(live).map(now).collect())
     }
 
-    fn judge(&self, arbitration: &[Arbitration], tenants: &[TenantConfig]) -> Vec<Breach> {
+    fn judge(&self, (arbitration, tenants): Shared<'_>) -> Vec<Breach> {
+        let config = Config { tenants: tenants.to_vec(), ..(*self.config()).clone() };
         let one = |device: usize| {
             let here: Vec<&TenantConfig> =
-                admission::reach(&self.config, device).into_iter().map(|t| &tenants[t]).collect();
-            admission::breaches(&self.config.devices[device], &arbitration[device], &here)
+                admission::reach(&config, device).into_iter().map(|t| &config.tenants[t]).collect();
+            admission::breaches(&config.devices[device], &arbitration[device], &here)
         };
-        (0..self.config.devices.len()).flat_map(one).collect()
+        (0..config.devices.len()).flat_map(one).collect()
+    }
+
+    /// Judges one more tenant.
+    ///
+    /// # Errors
+    /// As [`NodeControl::admit_tenant`].
+    pub(super) fn admit_newcomer(
+        &self,
+        arbitration: &[Arbitration],
+        joins: TenantConfig,
+        force: bool,
+    ) -> Result<Said, Refusal> {
+        let before = self.tenants_now()?;
+        let mut after = before.clone();
+        after.push(joins);
+        self.admit((arbitration, &before), (arbitration, &after), force)
     }
 
     /// Judges a change of one tenant.
@@ -65,7 +86,7 @@ impl NodeControl {
         let before = self.tenants_now()?;
         let mut after = before.clone();
         changed(&mut after[index]);
-        self.admit(&self.judge(arbitration, &before), &self.judge(arbitration, &after), &after, force)
+        self.admit((arbitration, &before), (arbitration, &after), force)
     }
 
     /// Judges a change of the drives' arbitration.
@@ -79,23 +100,34 @@ impl NodeControl {
         force: bool,
     ) -> Result<Said, Refusal> {
         let tenants = self.tenants_now()?;
-        self.admit(&self.judge(before, &tenants), &self.judge(after, &tenants), &tenants, force)
+        self.admit((before, &tenants), (after, &tenants), force)
     }
 
-    fn admit(
-        &self,
-        before: &[Breach],
-        after: &[Breach],
-        tenants: &[TenantConfig],
-        force: bool,
-    ) -> Result<Said, Refusal> {
-        let fresh: Vec<String> = admission::new(before, after).map(ToString::to_string).collect();
-        if !fresh.is_empty() && !force && self.config.node.admission == Admission::Enforce {
-            let what = fresh.join("; ");
-            return Err(Refusal::Conflict(format!("{what}; nothing was changed: promise less, or force it (--force)")));
+    fn admit(&self, before: Shared<'_>, after: Shared<'_>, force: bool) -> Result<Said, Refusal> {
+        let config = Config { tenants: after.1.to_vec(), ..(*self.config()).clone() };
+        let (was, will) = (self.judge(before), self.judge(after));
+        let fresh: Vec<&Breach> = admission::new(&was, &will).collect();
+        if !fresh.is_empty() && !force && config.node.admission == Admission::Enforce {
+            let what: Vec<String> = fresh.iter().map(ToString::to_string).collect();
+            let fits = fresh.iter().filter_map(|breach| self.proposal(&config, after.0, &breach.device));
+            let mut fits: Vec<String> = fits.map(|fits| format!(", or first make room: {fits}")).collect();
+            fits.dedup();
+            let what = what.join("; ");
+            let fits = fits.concat();
+            return Err(Refusal::Conflict(format!(
+                "{what}; nothing was changed: promise less, or force it (--force){fits}"
+            )));
         }
         fresh.iter().for_each(|breach| tracing::warn!("{breach}; admitted all the same"));
-        Ok(said(&self.config, after, tenants))
+        Ok(said(&config, &will))
+    }
+
+    /// Shares of that drive under which everybody would have what he was promised.
+    fn proposal(&self, config: &Config, arbitration: &[Arbitration], device: &str) -> Option<String> {
+        let index = config.devices.iter().position(|d| d.name == device)?;
+        let here: Vec<&TenantConfig> =
+            admission::reach(config, index).into_iter().map(|t| &config.tenants[t]).collect();
+        admission::proposal(&config.devices[index], &arbitration[index], &here)
     }
 
     pub(super) fn remember(&self, said: Said) {

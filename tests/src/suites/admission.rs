@@ -17,6 +17,7 @@ pub fn tests() -> Vec<Test> {
     vec![
         test(S, "a_live_drive_is_calibrated", a_live_drive_is_calibrated),
         test(S, "a_calibrated_node_keeps_to_what_it_can", a_calibrated_node_keeps_to_what_it_can),
+        test(S, "tenants_come_and_go", tenants_come_and_go),
         test(S, "a_calibration_is_whole_or_not_there", a_calibration_is_whole_or_not_there),
     ]
 }
@@ -113,6 +114,64 @@ fn a_calibrated_node_keeps_to_what_it_can(env: &Env) -> Outcome {
         ensure(gold["admission"].as_array().is_none_or(Vec::is_empty), || gold.to_string())?;
         let swap = node.cli(&["device", "set", "ssd0", "--quanta", "32KiB:64KiB:128KiB"])?;
         ensure(swap.stderr.contains("tenant gold on ssd0"), || swap.stderr.clone())
+    })
+}
+
+/// A fourth tenant, admitted or not while the others are served, does its I/O, and goes.
+fn tenants_come_and_go(env: &Env) -> Outcome {
+    let file = calibrated(env)?;
+    with_node(env, &setup(&file, ""), |node| {
+        let host = "nqn.2014-08.org.nvmexpress:uuid:11111111-2222-4333-8444-555555555555";
+        let add = |more: &[&str]| {
+            let args: Vec<&str> = ["tenant", "add", "tin", "--host", host].iter().chain(more).copied().collect();
+            node.cli(&args)
+        };
+        let refused = add(&["--class", "low", "--sla-iops", "3000"])?;
+        let said = || format!("{}{}", refused.stdout, refused.stderr);
+        ensure(refused.status.code() == Some(1), said)?;
+        ensure(refused.stderr.contains("tenant tin on ssd0: its SLA, 3000 IOPS, cannot be kept"), said)?;
+        ensure(tenant(node, "tin").is_err(), || "a refused tenant is there".into())?;
+        // With other shares all of them fit, and the refusal says which: taken at its word.
+        let refused = add(&["--class", "low", "--sla-iops", "1400"])?;
+        let said = || format!("{}{}", refused.stdout, refused.stderr);
+        let command = refused.stderr.split("first make room: weir ").nth(1).ok_or_else(said)?;
+        let (shares, weights) = command.trim().split_once(", and for ").unwrap_or((command.trim(), ""));
+        node.cli_ok(&shares.split(' ').collect::<Vec<_>>())?;
+        let own = weights.split(", and for ").find_map(|part| part.strip_prefix("tin --weight "));
+        add(&["--class", "low", "--sla-iops", "1400", "--weight", own.unwrap_or("1")])?.success("weir tenant add")?;
+        let twice = add(&[])?;
+        ensure(twice.status.code() == Some(1) && twice.stderr.contains("already"), || twice.stderr.clone())?;
+        let other = node.cli(&["tenant", "add", "lead", "--host", host])?;
+        ensure(other.stderr.contains("tenant \"tin\"'s"), || other.stderr.clone())?;
+        let target = node.tcp_target();
+        let args = [
+            "bench",
+            &target,
+            "--hostnqn",
+            host,
+            "--time",
+            "300ms",
+            "--qd",
+            "4",
+            "--verify",
+            "--rw",
+            "randwrite",
+            "--json",
+        ];
+        let bench = process::run(&node.dir, &env.weir, args, Duration::from_secs(60))?.success("weir bench")?;
+        let bench: Value = serde_json::from_str(&bench).context(|| bench.clone())?;
+        let tin = tenant(node, "tin")?;
+        let (asked, served) = (&bench["jobs"][0]["ios"], &tin["io"]["writes"]);
+        ensure(served.as_u64().is_some_and(|n| n > 0), || format!("{tin}, asked {asked}"))?;
+        node.cli_ok(&["tenant", "rm", "tin"])?;
+        ensure(tenant(node, "tin").is_err(), || "a removed tenant is there".into())?;
+        let gone = process::run(&node.dir, &env.weir, args, Duration::from_secs(60))?;
+        ensure(!gone.status.success(), || "the host of a removed tenant was served".into())?;
+        // Its name and its host are free again.
+        add(&["--class", "low"])?.success("weir tenant add")?;
+        node.cli_ok(&["tenant", "rm", "tin"])?;
+        let vain = node.cli(&["tenant", "rm", "tin"])?;
+        ensure(vain.status.code() == Some(1) && vain.stderr.contains("there is no tenant"), || vain.stderr.clone())
     })
 }
 

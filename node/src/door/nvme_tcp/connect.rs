@@ -1,7 +1,7 @@
 //! The first command of a connection: Connect, which makes it a queue (NVMe base 2.0, 6.3).
 
 use super::conn::Queue;
-use super::{Door, Moving};
+use super::{Door, Moving, NOBODY};
 use crate::door::Cx;
 use weir_controller::{ConnectError, ConnectRequest, Connected};
 use weir_session::nvme_tcp::Command;
@@ -55,11 +55,11 @@ impl Door {
         self.answer(at, command.tag, &connected.cqe);
     }
 
-    /// The tenant that the host's NQN names, as the drives find it; the last budget where there is none.
+    /// The budget of the tenant that the host's NQN names, as the drives find it; the first where there is none.
     fn tenant_of(&self, data: &ConnectData) -> usize {
         let host = data.hostnqn().unwrap_or_default();
         let named = self.tenants.iter().position(|t| t.hosts.iter().any(|h| h == host));
-        named.or_else(|| self.tenants.iter().position(|t| t.any_host)).unwrap_or(self.tenants.len())
+        named.or_else(|| self.tenants.iter().position(|t| t.any_host)).map_or(NOBODY, |tenant| tenant + 1)
     }
 
     fn answer(&mut self, at: u32, tag: u16, cqe: &Cqe) {

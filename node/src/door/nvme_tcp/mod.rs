@@ -33,6 +33,8 @@ const RECEIVE: usize = 256 << 10;
 const BEHIND: usize = 4 << 10;
 /// A connection without a queue is given up after this long.
 const CONNECT_WITHIN: Nanos = Nanos::from_secs(15);
+/// The budget of connections that are nobody's yet.
+const NOBODY: usize = 0;
 /// Marks a listener's token.
 const LISTENER: u64 = 1 << 32;
 
@@ -40,8 +42,10 @@ const LISTENER: u64 = 1 << 32;
 pub struct Door {
     settings: Settings,
     tenants: Vec<TenantConfig>,
-    /// One a tenant, and the last for connections that are nobody's yet.
+    /// The first for connections that are nobody's yet, and then one a tenant.
     budgets: Vec<Budget>,
+    /// Bytes of a budget.
+    budget: Bytes,
     limit: usize,
     listeners: Vec<(TcpListener, WatchId)>,
     /// A listener could not accept for want of descriptors or memory: it is tried again when a connection has gone.
@@ -68,11 +72,11 @@ impl Door {
             in_capsule: config.in_capsule.get() as u32,
             ..Settings::default()
         };
-        let Bytes(budget) = config.tenant_buffer;
         Self {
             settings,
             tenants: tenants.to_vec(),
-            budgets: (0..=tenants.len()).map(|_| Budget::new(budget)).collect(),
+            budgets: (0..=tenants.len()).map(|_| Budget::new(config.tenant_buffer.get())).collect(),
+            budget: config.tenant_buffer,
             limit: config.connections.into(),
             listeners: Vec::new(),
             starved: false,
@@ -85,6 +89,18 @@ impl Door {
             deadline: Nanos::NEVER,
             buffer: vec![0; RECEIVE],
         }
+    }
+
+    /// One more tenant, behind the others.
+    pub fn add_tenant(&mut self, tenant: &TenantConfig) {
+        self.tenants.push(tenant.clone());
+        self.budgets.push(Budget::new(self.budget.get()));
+    }
+
+    /// Nobody belongs to this tenant any more.
+    pub fn retire_tenant(&mut self, tenant: usize) {
+        self.tenants[tenant].hosts.clear();
+        self.tenants[tenant].any_host = false;
     }
 
     /// Accepts from a listener that is bound already.
@@ -143,7 +159,7 @@ impl Door {
                         tracing::warn!(%peer, limit = self.limit, "refused: door.nvme-tcp.connections is reached");
                         continue;
                     }
-                    match Conn::new(stream, peer, cx.now, self.settings, self.tenants.len()) {
+                    match Conn::new(stream, peer, cx.now, self.settings, NOBODY) {
                         Ok(conn) => drop(self.insert(conn, cx)),
                         Err(e) => tracing::warn!(%peer, "connection lost: {e}"),
                     }
