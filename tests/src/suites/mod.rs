@@ -18,6 +18,7 @@ mod libblkio;
 mod libweir;
 mod limits;
 mod model_live;
+mod plan;
 mod power;
 mod realtime;
 mod reproduce;
@@ -42,6 +43,7 @@ pub fn all() -> Vec<Test> {
         hostile_vhost::tests(),
         faults::tests(),
         admission::tests(),
+        plan::tests(),
         classes::tests(),
         guest_tcp::tests(),
         guest_zns::tests(),
