@@ -87,6 +87,7 @@ mod pointer;
 mod power;
 mod queue;
 mod registers;
+mod rings;
 mod sanitize;
 mod service;
 mod slots;
