@@ -2,6 +2,7 @@
 
 use crate::admin::log::ErrorLog;
 use crate::aer::Aer;
+use crate::attachment::NamespaceSet;
 use crate::config::ClassFrom;
 use crate::event::ControllerHandle;
 use crate::host::Owner;
@@ -16,7 +17,7 @@ use weir_spec::nvme::Sqe;
 use weir_spec::nvme::feature::{Arbitration, Power};
 use weir_spec::nvme::log::AsyncEvent;
 use weir_spec::nvme::register::{Aqa, Cc, Csts, ams};
-use weir_units::{Class, Nanos};
+use weir_units::Nanos;
 
 /// How its queues reach a controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,8 +111,6 @@ pub(crate) struct Controller {
     pub host: String,
     /// Who may wish among its queues, where that is not the tenant's `class_from`.
     pub class_from: Option<ClassFrom>,
-    /// What the process at the other end asks for all of them.
-    pub wish: Option<Class>,
     pub hostid: [u8; 16],
     /// The address that its host has reached.
     pub local: Option<SocketAddr>,
@@ -141,6 +140,8 @@ pub(crate) struct Controller {
     pub too_hot: bool,
     pub aer: Aer,
     pub errors: ErrorLog,
+    /// Attached to it.
+    pub namespaces: NamespaceSet,
     pub changed: Vec<u32>,
     /// Zones whose descriptors the drive changed, ascending: NSID and first block.
     pub changed_zones: Vec<(u32, u64)>,
@@ -158,12 +159,12 @@ impl Controller {
 
     /// Whether the wishes of its queues count, where the tenant takes those that come from `tenant`.
     pub fn counts(&self, tenant: ClassFrom) -> bool {
-        let from = self.class_from.unwrap_or(tenant);
-        match self.transport {
-            Transport::Fabrics => from == ClassFrom::Cattr,
-            Transport::Rings => matches!(from, ClassFrom::Qprio | ClassFrom::Peer),
-            Transport::Front => from == ClassFrom::Peer,
-        }
+        let here = match self.transport {
+            Transport::Fabrics => ClassFrom::Cattr,
+            Transport::Rings => ClassFrom::Qprio,
+            Transport::Front => ClassFrom::Peer,
+        };
+        self.class_from.unwrap_or(tenant) == here
     }
 
     /// DW1 of an event's completion: of a changed zone its namespace (ZNS 1.1, 4.1.2).

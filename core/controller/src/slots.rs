@@ -1,6 +1,7 @@
 //! Commands in flight, and the timers of those whose service time has not passed.
 
 use crate::event::{Io, Op, SlotId};
+use crate::metadata::Metadata;
 use crate::queue::{Command, NONE};
 use crate::vendor::VendorWork;
 use crate::zoned::ZonedOp;
@@ -85,6 +86,8 @@ pub(crate) struct Ranges {
     pub zoned: Option<ZonedOp>,
     /// What is left of a vendor's command.
     pub vendor: Option<VendorWork>,
+    /// Metadata of its blocks.
+    pub metadata: Option<Metadata>,
 }
 
 impl Ranges {
@@ -221,7 +224,7 @@ impl Slots {
         if slot.ranges != NONE {
             let work = &mut self.work[slot.ranges as usize];
             self.released.extend(work.zoned.take());
-            work.vendor = None;
+            (work.vendor, work.metadata) = (None, None);
             self.free_work.push(slot.ranges);
             slot.ranges = NONE;
         }
@@ -328,13 +331,25 @@ impl Slots {
     /// A list for ranges; allocates only when more commands of this kind are in flight than ever before.
     pub fn take_work(&mut self) -> (u32, &mut Ranges) {
         let index = self.free_work.pop().unwrap_or_else(|| {
-            self.work.push(Ranges { list: Vec::with_capacity(DSM_RANGES_MAX), next: 0, zoned: None, vendor: None });
+            self.work.push(Ranges {
+                list: Vec::with_capacity(DSM_RANGES_MAX),
+                next: 0,
+                zoned: None,
+                vendor: None,
+                metadata: None,
+            });
             self.work.len() as u32 - 1
         });
         let work = &mut self.work[index as usize];
         work.list.clear();
         work.next = 0;
         (index, work)
+    }
+
+    /// Metadata of the blocks of a command with that list.
+    #[cold]
+    pub fn metadata(&self, index: u32) -> Option<&Metadata> {
+        self.work.get(index as usize)?.metadata.as_ref()
     }
 
     pub fn drop_work(&mut self, index: u32) {

@@ -63,6 +63,7 @@ impl Subsystem {
         self.next_controller = (free + 1) % len.max(1);
         self.generation = self.generation.wrapping_add(1);
         let key = self.tenants[usize::from(tenant)].key;
+        let namespaces = self.first_attachments(&host);
         let mut ctrl = Controller {
             generation: self.generation,
             id: free as u16 + 1,
@@ -91,17 +92,18 @@ impl Subsystem {
             too_hot: false,
             aer: Default::default(),
             errors: Default::default(),
+            namespaces,
             changed: Vec::new(),
             changed_zones: Vec::new(),
             kato: 0,
             expires: Nanos::NEVER,
             class_from: None,
-            wish: None,
             shutdown: Shutdown::None,
         };
         ctrl.sqs.push(NONE);
         ctrl.cqs.push(NONE);
         self.controllers[free] = Some(Box::new(ctrl));
+        self.refresh_guards();
         Some(free as u32)
     }
 
@@ -132,7 +134,6 @@ impl Subsystem {
             self.queues.resize_with(key.index() + 1, || None);
         }
         self.queue_generation = self.queue_generation.wrapping_add(1);
-        self.ring_epoch = self.ring_epoch.wrapping_add(1);
         self.queues[key.index()] = Some(Sq {
             key,
             owner,
@@ -193,7 +194,6 @@ impl Subsystem {
             self.cqs.push(None);
         }
         self.cqs[index] = Some(cq);
-        self.ring_epoch = self.ring_epoch.wrapping_add(1);
         let ctrl = self.ctrl_mut(c).expect("the controller exists");
         if ctrl.cqs.len() <= qid {
             ctrl.cqs.resize(qid + 1, NONE);
@@ -203,7 +203,6 @@ impl Subsystem {
     }
 
     pub(crate) fn free_cqs(&mut self, c: u32) {
-        self.ring_epoch = self.ring_epoch.wrapping_add(1);
         let Some(ctrl) = self.ctrl_mut(c) else { return };
         let cqs = core::mem::replace(&mut ctrl.cqs, alloc::vec![NONE]);
         for index in cqs.into_iter().filter(|i| *i != NONE) {
@@ -225,6 +224,9 @@ impl Subsystem {
         self.arbiter.withdraw(key);
         self.slots.orphan(q);
         self.fetched.retain(|f| f.queue != q);
+        if admin {
+            self.forget_waiters(q);
+        }
         if let (true, Some(ctrl)) = (admin, self.ctrl_mut(c)) {
             ctrl.admin.clear();
             // Event requests hold no entry of the completion queue.
@@ -257,7 +259,6 @@ impl Subsystem {
     /// Frees a submission queue.
     pub(crate) fn free_sq(&mut self, q: u32) {
         self.silence(q);
-        self.ring_epoch = self.ring_epoch.wrapping_add(1);
         let sq = self.queues[q as usize].take().expect("the queue exists");
         self.arbiter.remove_queue(sq.key);
         if let Some(Some(cq)) = self.cqs.get_mut(sq.cq as usize) {
@@ -306,6 +307,7 @@ impl Subsystem {
         self.free_cqs(c);
         if let Some(ctrl) = self.controllers[c as usize].take() {
             self.arbiter.remove_group(ctrl.group);
+            self.refresh_guards();
         }
         self.admin_ready.retain(|r| *r != c);
         self.admin_held.retain(|r| *r != c);
