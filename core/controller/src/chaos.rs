@@ -17,7 +17,8 @@ use zerocopy::FromBytes;
 use zerocopy::little_endian::{U32, U64};
 
 const HOSTS: [&str; 4] = ["nqn.gold", "nqn.silver", "nqn.anybody", "nqn.gold2"];
-const OPCODES: [u8; 11] = [0x02, 0x01, 0x00, 0x05, 0x08, 0x09, 0x02, 0x7e, 0x79, 0x7a, 0x7d];
+const OPCODES: [u8; 19] =
+    [0x02, 0x01, 0x00, 0x05, 0x08, 0x09, 0x02, 0x7e, 0x79, 0x7a, 0x7d, 0x04, 0x0c, 0x0d, 0x0e, 0x11, 0x15, 0x19, 0x01];
 const FRONT: u32 = 900;
 const HOSTILE: u32 = 800;
 const HONEST: u32 = 700;
@@ -119,8 +120,12 @@ pub fn drive(bytes: &[u8]) {
 }
 
 fn command(input: &mut Input<'_>) -> Sqe {
-    let mut sqe =
-        io(OPCODES[input.below(11)], input.byte().into(), input.byte().into(), 1 + u32::from(input.byte() % 10));
+    let mut sqe = io(
+        OPCODES[input.below(OPCODES.len())],
+        input.byte().into(),
+        input.byte().into(),
+        1 + u32::from(input.byte() % 10),
+    );
     match input.byte() {
         0..130 => {}
         // The zoned namespace, often at the beginning of a zone.
@@ -134,12 +139,58 @@ fn command(input: &mut Input<'_>) -> Sqe {
         210..215 => sqe.set_slba(u64::from(input.word()) << 40 | 2040),
         // Zone management: an action, for one zone or all of them.
         215..220 => sqe.cdw13 = U32::new(u32::from(input.byte()) | u32::from(input.byte() % 4) << 8),
-        220..230 => sqe.flags = input.byte(),
+        // FUSE and PSDT.
+        220..225 => sqe.flags = input.byte(),
+        225..230 => sqe.flags |= 1 + input.byte() % 3,
         230..240 => (sqe.cdw10, sqe.cdw11, sqe.cdw12) = (input.word().into(), input.word().into(), input.word().into()),
         _ => sqe.cdw11 = U32::new(4),
     }
     sqe.dptr[0] = U64::new(DATA);
     sqe
+}
+
+/// What a command carries that says what it does: keys of reservations, ranges of a copy.
+fn carried(sqe: &mut Sqe, input: &mut Input<'_>) -> Option<Vec<u8>> {
+    match sqe.opcode {
+        0x0d | 0x11 | 0x15 => {
+            // Every action, type and way of persisting; most often few keys.
+            sqe.cdw10 = U32::new(u32::from(input.byte() % 16) | u32::from(input.byte() % 8) << 8);
+            if input.byte() > 200 {
+                sqe.cdw10 = U32::new(input.word());
+            }
+            let key = |byte: u8| u64::from(byte % 3).to_le_bytes();
+            Some([key(input.byte()), key(input.byte())].concat())
+        }
+        0x0e => {
+            (sqe.cdw10, sqe.cdw11) = (U32::new(input.byte().into()), U32::new((input.byte() % 2).into()));
+            None
+        }
+        0x19 => {
+            let (nr, format) = (input.byte() % 4, u32::from(input.byte() > 128));
+            sqe.cdw12 = U32::new(u32::from(nr) | format << 8 | u32::from(input.byte() > 250) << 20);
+            let mut list = Vec::new();
+            for _ in 0..=nr {
+                let mut range = alloc::vec![0; if format == 1 { 40 } else { 32 }];
+                (range[8], range[16]) = (input.byte(), input.byte() % 40);
+                list.extend(range);
+            }
+            Some(list)
+        }
+        _ => None,
+    }
+}
+
+/// The second command of a pair for a first one: most often one that fits.
+fn second(first: &Sqe, input: &mut Input<'_>) -> Option<Sqe> {
+    if first.opcode != 0x05 || first.flags & 3 != 1 || input.byte() > 220 {
+        return None;
+    }
+    let mut sqe = Sqe { opcode: 0x01, flags: first.flags & !3 | 2, ..*first };
+    sqe.cid = zerocopy::little_endian::U16::new(sqe.cid.get() ^ 0x100);
+    if input.byte() > 230 {
+        sqe.set_slba(input.byte().into());
+    }
+    Some(sqe)
 }
 
 fn admin_command(input: &mut Input<'_>, cid: u16) -> Sqe {
@@ -240,9 +291,16 @@ impl Actors {
     fn fabric_io(&mut self, world: &mut World, input: &mut Input<'_>) {
         let Some(f) = &mut self.fabrics[input.below(3)] else { return };
         let qid = input.below(f.queues.len()) as u16;
-        let sqe = command(input);
+        let mut sqe = command(input);
         if qid > 0 {
+            if let Some(mut bytes) = carried(&mut sqe, input) {
+                bytes.resize(4096, 0);
+                world.host.data.insert((f.base + u32::from(qid), f.tags + 1), bytes);
+            }
             f.send(world, qid, sqe);
+            if let Some(sqe) = second(&sqe, input) {
+                f.send(world, qid, sqe);
+            }
         }
     }
 
@@ -305,7 +363,19 @@ impl Actors {
         }
         let mut sqe = command(input);
         sqe.flags &= 0x3f;
-        ring.submit(world, qid, sqe);
+        if let Some(bytes) = carried(&mut sqe, input) {
+            world.host.ring(ring.owner)[DATA as usize..][..bytes.len()].copy_from_slice(&bytes);
+        }
+        match second(&sqe, input) {
+            // One doorbell for both, if there is room.
+            Some(other) if ring.put(world, qid, sqe).is_some() => {
+                if ring.submit(world, qid, other).is_none() {
+                    ring.ring(world, qid);
+                }
+            }
+            Some(_) => {}
+            None => _ = ring.submit(world, qid, sqe),
+        }
     }
 
     fn honest_reap(&mut self, world: &mut World) {

@@ -22,8 +22,8 @@ impl Subsystem {
         self.check_in_flight();
         self.check_completion_queues();
         self.check_zones();
-        self.check_namespaces();
         self.check_controllers();
+        self.check_ledger();
         if !self.eager {
             assert!(
                 self.fetched.len() <= 1 || self.fetched.len() as u32 <= self.slots.limit * 4096,
@@ -37,7 +37,8 @@ impl Subsystem {
         assert!(sq.head < sq.size && sq.waiting <= sq.size, "queue {q}: head {} of {}", sq.head, sq.size);
         let ctrl = self.ctrl(sq.controller).expect("a queue's controller exists");
         assert_eq!(ctrl.tenant, sq.tenant);
-        let serves = sq.qid != 0 && sq.waiting > 0 && sq.state == SqState::Open && !sq.paused && !sq.starved;
+        let serves =
+            sq.qid != 0 && sq.waiting > 0 && sq.state == SqState::Open && !sq.paused && !sq.starved && !sq.awaits;
         assert_eq!(
             self.arbiter.is_backlogged(sq.key),
             serves,
@@ -69,6 +70,22 @@ impl Subsystem {
             assert!(sq.state != SqState::Condemned);
             counted[slot.queue as usize] += 1;
         }
+        for id in 0..self.slots.slots.len() as u32 {
+            let queue = self.slots.slots[id as usize].queue;
+            if queue != NONE && self.slots.is_pair(id) {
+                counted[queue as usize] += 1;
+            }
+        }
+        let waiting = self.ledger.waits.iter().filter_map(|w| w.partner.as_ref().map(|_| w.slot));
+        for slot in waiting {
+            let queue = self.slots.slots[slot as usize].queue;
+            if queue != NONE {
+                counted[queue as usize] += 1;
+            }
+        }
+        for p in &self.ledger.partners {
+            counted[p.queue as usize] += 1;
+        }
         for f in &self.fetched {
             assert!(self.queues[f.queue as usize].is_some(), "a fetched command belongs to a live queue");
             counted[f.queue as usize] += 1;
@@ -84,32 +101,9 @@ impl Subsystem {
                 self.queues.iter().flatten().filter(|s| s.controller == sq.controller && s.deleter.is_some());
             assert_eq!(
                 sq.in_flight as usize,
-                ctrl.aer.waiting.len() + deleting.count() + self.kept_for(q as u32),
+                ctrl.aer.waiting.len() + deleting.count(),
                 "admin commands that are kept"
             );
-        }
-    }
-
-    /// Every namespace lies in granules of its own, and the common path serves only what is plain.
-    fn check_namespaces(&self) {
-        let Some(room) = &self.room else { return };
-        room.check();
-        for (nsid, ns) in (1u32..).zip(&self.namespaces) {
-            let Some(ns) = ns else { continue };
-            let (extents, record) = (room.extents(nsid), &self.records[&nsid]);
-            assert!(
-                extents.iter().map(|e| e.1).sum::<u64>() >= ns.blocks << ns.shift
-                    && ns.blocks == record.bytes >> ns.shift
-            );
-            assert!(extents.first().is_some_and(|e| e.0 == ns.start) && ns.fragmented == (extents.len() > 1));
-            let all = self.controllers.iter().flatten().all(|ctrl| ctrl.namespaces.has(nsid));
-            let plain = all && !ns.fragmented && ns.protect == 0 && ns.format.metadata == 0;
-            assert_eq!(
-                ns.why & crate::namespace::why::GUARDED == 0,
-                plain,
-                "namespace {nsid} is guarded if it has to be"
-            );
-            assert!(!record.private || self.attached_to(nsid).count() <= 1, "a private namespace is one controller's");
         }
     }
 

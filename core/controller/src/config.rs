@@ -102,17 +102,6 @@ pub struct NamespaceConfig {
     pub uuid: [u8; 16],
 }
 
-/// A drive whose namespaces hosts create, format and delete (base 2.0, 8.11).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Management {
-    /// Bytes that namespaces are made of, from the beginning of the media.
-    pub capacity: u64,
-    /// The smallest block that the media can have, 512 or 4096.
-    pub least_block: u32,
-    /// Blocks can have metadata: the executor asks for it ([`Subsystem::metadata_of`](crate::Subsystem::metadata_of)).
-    pub metadata: bool,
-}
-
 /// A namespace of the ZNS command set: makes one of [`Config::namespaces`] zoned.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ZonedNamespace {
@@ -157,6 +146,8 @@ pub struct Config {
     pub mdts: u8,
     /// Whether the media has a volatile write cache, so that hosts must flush.
     pub volatile_write_cache: bool,
+    /// Bytes of the media that one write changes at once, as others on the drive see it; at least a block.
+    pub atomic_write: u64,
     /// In-capsule data that the fabrics door takes on an I/O queue, in bytes (IOCCSZ − 4).
     pub in_capsule: u32,
     /// Admin commands a second and tenant.
@@ -167,9 +158,6 @@ pub struct Config {
     pub namespaces: Vec<NamespaceConfig>,
     /// Which of them are zoned.
     pub zoned: Vec<ZonedNamespace>,
-    /// Namespace management; none of it where there are zones or a vendor's commands. The namespaces above begin at multiples of
-    /// [`granule`](crate::granule).
-    pub management: Option<Management>,
 }
 
 impl Config {
@@ -191,12 +179,12 @@ impl Config {
             max_controllers: 1024,
             mdts: 8,
             volatile_write_cache: false,
+            atomic_write: 4096,
             in_capsule: 8192,
             admin_rate: 1000,
             tenants: Vec::new(),
             namespaces: Vec::new(),
             zoned: Vec::new(),
-            management: None,
         }
     }
 

@@ -2,12 +2,12 @@
 
 use crate::admin::log::ErrorLog;
 use crate::aer::Aer;
-use crate::attachment::NamespaceSet;
 use crate::config::ClassFrom;
 use crate::event::ControllerHandle;
 use crate::host::Owner;
 use crate::power::{SENSORS, thermal};
 use crate::queue::NONE;
+use crate::reservation::Notices;
 use alloc::collections::VecDeque;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -112,6 +112,8 @@ pub(crate) struct Controller {
     /// Who may wish among its queues, where that is not the tenant's `class_from`.
     pub class_from: Option<ClassFrom>,
     pub hostid: [u8; 16],
+    /// It has 128 bits, not 64.
+    pub wide_id: bool,
     /// The address that its host has reached.
     pub local: Option<SocketAddr>,
     pub cc: Cc,
@@ -140,11 +142,11 @@ pub(crate) struct Controller {
     pub too_hot: bool,
     pub aer: Aer,
     pub errors: ErrorLog,
-    /// Attached to it.
-    pub namespaces: NamespaceSet,
     pub changed: Vec<u32>,
     /// Zones whose descriptors the drive changed, ascending: NSID and first block.
     pub changed_zones: Vec<(u32, u64)>,
+    /// What happened to its host's reservations.
+    pub notices: Notices,
     /// KATO as the host set it, ms.
     pub kato: u32,
     /// When the keep alive timer expires, or, while the controller is not enabled or shut down, the association ends.

@@ -119,6 +119,7 @@ impl Subsystem {
             let c = self.make_controller(Transport::Fabrics, tenant, request.owner, host.into()).ok_or(busy)?;
             let ctrl = self.ctrl_mut(c).expect("just made");
             (ctrl.hostid, ctrl.kato, ctrl.local) = (data.hostid, command.kato.get(), request.local);
+            ctrl.wide_id = true;
             ctrl.wait_for_host(now);
             self.arm_expiry(c);
             c

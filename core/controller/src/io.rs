@@ -6,9 +6,7 @@
 //!                                                                               └─▶ complete: refused, or nothing to do
 //! ```
 
-use crate::config::Cost;
 use crate::event::{Effect, Effects, Io, Op, Request, SlotId, SqHandle};
-use crate::guard::{Words, words_of};
 use crate::host::{DataPointer, Host, Owner, Tag};
 use crate::namespace::{self, Plan};
 use crate::pointer::check_pointer;
@@ -16,10 +14,11 @@ use crate::queue::{Command, NONE, SqState, data_pointer, flag};
 use crate::service::Operation;
 use crate::slots::SlotState;
 use crate::stats::Work;
+use crate::steps::Steps;
 use crate::subsystem::Subsystem;
 use crate::vendor::FIRST_OPCODE;
 use crate::zoned::ZonedOp;
-use weir_arbiter::{LEAST_COST, QueueKey};
+use weir_arbiter::QueueKey;
 use weir_spec::nvme::nvm::DsmRange;
 use weir_spec::nvme::{Cqe, IoOpcode, Sqe, Status};
 use weir_units::Nanos;
@@ -33,8 +32,8 @@ pub(crate) struct Fetched {
     pub command: Command,
     pub plan: Plan,
     pub data: DataPointer,
-    /// What else is kept of it.
-    pub words: Words,
+    /// CDW12 to CDW15 of a vendor's command.
+    pub words: [u64; 2],
     /// Its stamp.
     pub arrived: Nanos,
 }
@@ -64,8 +63,8 @@ impl Subsystem {
         if sqe.psdt() == 3 || sqe.psdt() == 0 && !self.sq(q).front {
             command.flags |= flag::BAD_POINTER;
         }
-        if self.keep_words || command.opcode >= FIRST_OPCODE && self.vendor.0.is_some() {
-            self.put_words(q, sqe);
+        if command.opcode >= FIRST_OPCODE && self.vendor.0.is_some() {
+            self.keep_words(q, sqe);
         }
         if self.inside.0.is_some() {
             self.soon(command.nsid, command.slba);
@@ -81,14 +80,14 @@ impl Subsystem {
         }
     }
 
-    /// The rest of a command that is about to be queued.
+    /// The rest of a vendor's command that is about to be queued.
     #[cold]
-    fn put_words(&mut self, q: u32, sqe: &Sqe) {
+    fn keep_words(&mut self, q: u32, sqe: &Sqe) {
         let sq = self.sq_mut(q);
-        sq.words.resize(sq.pending.len(), [0; 3]);
+        sq.words.resize(sq.pending.len(), [0; 2]);
         let (at, [.., cdw12, cdw14]) = (sq.tail() as usize, sqe.words());
         if let Some(words) = sq.words.get_mut(at).filter(|_| sq.waiting < sq.size) {
-            *words = [cdw12, cdw14, 0];
+            *words = [cdw12, cdw14];
         }
     }
 
@@ -118,7 +117,7 @@ impl Subsystem {
         if let Some(arrived) = sq.arrived.get_mut(at) {
             *arrived = clock;
         }
-        if sq.waiting == 1 {
+        if sq.waiting == 1 || sq.awaits {
             self.refresh(q);
         }
     }
@@ -137,12 +136,16 @@ impl Subsystem {
             self.work_in_background(now, host);
         }
         self.emit(now, effects);
-        if !self.zoned.is_empty() || self.vendor.0.is_some() {
+        if !self.slots.elapsed.is_empty() || !self.slots.released.is_empty() {
             self.elapse(now, host);
+        }
+        if !self.ledger.waits.is_empty() || !self.ledger.locks.is_empty() {
+            self.go_on_waiting(now, host);
         }
         self.serve_io(now, host, effects);
         if self.slots.early && self.slots.has_ready() {
             self.emit(now, effects);
+            self.more |= !self.slots.elapsed.is_empty();
         }
         if self.slots.used > 0 && self.busy_since.is_none() {
             self.busy_since = Some(now);
@@ -180,8 +183,10 @@ impl Subsystem {
                 if !self.slots.fits(first.plan.transfer) || instant && effects.room() == 0 {
                     break;
                 }
-                if let Some(Fetched { queue, command, plan, data, words, arrived }) = self.fetched.pop_front() {
+                if let Some(Fetched { queue, command, mut plan, data, words, arrived }) = self.fetched.pop_front() {
                     (self.words, self.stamp) = (words, arrived);
+                    // Its namespace may have got a reason since it was planned.
+                    plan.apart |= namespace::active(&self.namespaces, command.nsid).is_ok_and(|ns| ns.apart());
                     self.start(now, (queue, &command, &plan, data), host, effects);
                 }
             }
@@ -229,23 +234,23 @@ impl Subsystem {
                     cq.credit += 1;
                 }
             }
-            if self.keep_words || command.opcode >= FIRST_OPCODE {
-                self.words = words_of(&entry);
+            if command.opcode >= FIRST_OPCODE {
+                self.words = [entry[6], entry[7]];
             }
             (command, data)
         } else {
             let command = sq.pending[sq.head as usize];
-            if self.keep_words || command.opcode >= FIRST_OPCODE {
+            if command.opcode >= FIRST_OPCODE {
                 self.words = sq.words.get(sq.head as usize).copied().unwrap_or_default();
             }
             (command, DataPointer::tag(Tag(command.tag)))
         };
         let at = sq.advance();
         sq.in_flight += 1;
-        let (key, more, cq) = (sq.key, sq.waiting > 0, sq.cq);
-        let mdts = sq.mdts;
-        let plan = match command.is(flag::HOLE | flag::PLACED) {
-            true => self.plan_flagged(&command, mdts),
+        let (key, more, cq, mdts) = (sq.key, sq.waiting > 0, sq.cq, sq.mdts);
+        let plan = match command.is(flag::HOLE | flag::PLACED | flag::FUSED) {
+            true if command.is_fused() => return self.fetch_fused(now, (q, at), (&command, data), host),
+            true => self.plan_flagged(q, &command, &data, host),
             false => namespace::plan(&self.namespaces, &command, mdts),
         };
         let plan = plan.and_then(|plan| match plan.transfer {
@@ -256,7 +261,7 @@ impl Subsystem {
         let more = more && (cq == NONE || self.has_credit(q, cq));
         self.account(now, (key, at), (&plan, &command), more);
         match plan {
-            Ok(plan) if plan.empty => self.dismiss(q, &command, Status::SUCCESS, host),
+            Ok(plan) if plan.empty => self.finish(q, command.cid, command.tag, Status::SUCCESS, 0, host),
             Ok(plan) => {
                 let room = effects.room() > 0 || !self.is_instant();
                 if self.fetched.is_empty() && room && self.slots.fits(plan.transfer) {
@@ -267,24 +272,13 @@ impl Subsystem {
                 }
             }
             Err(_) if command.is(flag::HOLE) => self.sq_mut(q).in_flight -= 1,
-            Err(status) => self.dismiss(q, &command, status, host),
+            Err(status) => self.refuse(q, &command, status, host),
         }
-    }
-
-    /// What an aborted command does (nothing), and a write with a placement identifier.
-    #[cold]
-    fn plan_flagged(&self, command: &Command, mdts: u64) -> Result<Plan, Status> {
-        if command.is(flag::HOLE) {
-            return Err(Status::ABORT_REQUESTED);
-        }
-        // A directive that is not enabled (base 2.1, 8.1.8).
-        self.placement.as_ref().ok_or(Status::INVALID_FIELD.dnr())?;
-        namespace::plan(&self.namespaces, &command.unplaced(), mdts)
     }
 
     /// Whether another command of the queue can be fetched; if not, the queue waits for its completion queue.
     #[inline]
-    fn has_credit(&mut self, q: u32, cq: u32) -> bool {
+    pub(crate) fn has_credit(&mut self, q: u32, cq: u32) -> bool {
         let cq = self.cqs[cq as usize].as_mut().expect("a ring has its completion queue");
         if cq.credit > 0 {
             return true;
@@ -299,7 +293,7 @@ impl Subsystem {
 
     /// Charges a command that was fetched from that place of its queue.
     #[inline(always)]
-    fn account(
+    pub(crate) fn account(
         &mut self,
         now: Nanos,
         (key, at): (QueueKey, u32),
@@ -312,25 +306,6 @@ impl Subsystem {
         if !self.stamps.is_empty() {
             self.judge_start(now, (key, at), bytes);
         }
-    }
-
-    #[inline]
-    fn cost(&self, plan: &Result<Plan, Status>, command: &Command) -> u32 {
-        match (plan, self.config.cost) {
-            (Ok(plan), Cost::DeviceTime) if self.inside.0.is_some() => self.device_time(plan, command),
-            (Ok(plan), Cost::Bytes | Cost::DeviceTime) if matches!(plan.op, Op::Read | Op::Write | Op::Compare) => {
-                plan.len.max(LEAST_COST)
-            }
-            _ => LEAST_COST,
-        }
-    }
-
-    /// The ranges of a deallocation are not known yet; it is charged like a command without data.
-    #[cold]
-    fn device_time(&self, plan: &Plan, command: &Command) -> u32 {
-        let Plan { op, offset, len, .. } = *plan;
-        let operation = Operation { op, offset, len, fua: command.is(flag::FUA), placement: 0 };
-        self.inside.0.as_ref().map_or(0, |inside| inside.cost(operation)).max(LEAST_COST)
     }
 
     /// Gives a fetched command a slot. The caller has seen that it fits.
@@ -389,15 +364,11 @@ impl Subsystem {
         let mut status = Ok(());
         for bytes in bytes.chunks_exact(size_of::<DsmRange>()) {
             let range = DsmRange::read_from_bytes(bytes).unwrap_or_default();
-            let (slba, blocks) = (range.slba.get(), u64::from(range.nlb.get()));
-            match (ns.locate(slba, blocks), &self.room) {
-                (Some(_), _) if blocks == 0 => {}
-                (Some(_), Some(room)) if ns.fragmented => {
-                    let pieces = room.pieces(command.nsid, slba << ns.shift, blocks << ns.shift);
-                    pieces.into_iter().for_each(|(offset, len)| work.push(offset, len));
-                }
-                (Some(offset), _) => work.push(offset, blocks << ns.shift),
-                (None, _) => status = Err(Status::LBA_OUT_OF_RANGE.dnr()),
+            let blocks = u64::from(range.nlb.get());
+            match ns.locate(range.slba.get(), blocks) {
+                Some(_) if blocks == 0 => {}
+                Some(offset) => work.push(offset, blocks << ns.shift),
+                None => status = Err(Status::LBA_OUT_OF_RANGE.dnr()),
             }
         }
         let first = status.map(|()| work.next());
@@ -445,7 +416,7 @@ impl Subsystem {
     /// The same for a command of several ranges, one that nobody waits for, and one that failed.
     #[cold]
     fn done_else<H: Host>(&mut self, now: Nanos, id: u32, status: Status, host: &mut H) {
-        if status.is_success() && self.go_on(id) {
+        if status.is_success() && (self.step_on(now, id) || self.go_on(id)) {
             return;
         }
         let slot = self.slots.slots[id as usize];
@@ -461,7 +432,11 @@ impl Subsystem {
             }
         }
         let owed = self.slots.owed(id).cloned();
+        let steps = if slot.ranges == NONE { None } else { self.slots.work(slot.ranges).steps.take() };
         self.release(now, id);
+        if let Some(steps) = steps.as_ref().filter(|_| status.is_success()) {
+            self.heal(slot.nsid, &steps.heals);
+        }
         if let Some(op) = &owed {
             // Media and data integrity errors; a host that failed to deliver leaves its zone as it is.
             if status.sct() == Status::WRITE_FAULT.sct() {
@@ -480,6 +455,10 @@ impl Subsystem {
         }
         let tenant = usize::from(self.sq(slot.queue).tenant);
         self.judge_done(now, id, tenant);
+        if let Some(Steps { second: Some(second), todo, .. }) = &steps {
+            // The comparison failed where the write had not begun.
+            return self.end_pair(&slot, second, (status, todo.is_empty()), host);
+        }
         if status.is_success() {
             count(&mut self.tenants[tenant].work, slot.opcode, slot.bytes);
         } else {

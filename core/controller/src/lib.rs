@@ -59,31 +59,32 @@
 //! completion queue entry is reserved. One that does not fit into `slot_bytes` waits and nobody overtakes it.
 //!
 //! **Data.** Where a command's bytes are is walked by [`Walk`], for the `Host` that has the memory.
-//! **Limits.** Controllers are dynamic only; no metadata, no fused commands, no shadow doorbells. An association ends with its admin queue's connection.
+//! **Limits.** Controllers are dynamic only; no metadata, no shadow doorbells. An association ends with its admin queue's connection.
 
 extern crate alloc;
 
 mod abort;
 mod admin;
 mod aer;
-mod attachment;
+mod apart;
 mod attainment;
 mod background;
 mod chaos;
+mod charge;
 mod check;
-mod chore;
 mod config;
 mod controller;
+mod copying;
 mod crc;
 mod event;
 mod fabrics;
-mod guard;
+mod fused;
 mod host;
 mod io;
 mod judging;
-mod layout;
+mod ledger;
+mod locks;
 mod manage;
-mod metadata;
 pub mod model;
 mod namespace;
 mod nonvolatile;
@@ -92,28 +93,26 @@ mod pointer;
 mod power;
 mod queue;
 mod registers;
-mod room;
+mod reservation;
 mod sanitize;
 mod service;
 mod slots;
 mod stats;
+mod steps;
 mod subsystem;
 mod tables;
 mod tenant;
+mod unreadable;
 mod vendor;
 mod zoned;
 
 pub use attainment::{Attainment, Judge, PERIOD, PeriodFigures, TOLERANCE};
-pub use config::{
-    ClassFrom, Config, Cost, DiscoveryRecord, Kind, Management, NamespaceConfig, TenantConfig, ZonedNamespace,
-};
+pub use config::{ClassFrom, Config, Cost, DiscoveryRecord, Kind, NamespaceConfig, TenantConfig, ZonedNamespace};
 pub use event::{ControllerHandle, Effect, Effects, Event, Io, Op, Request, SlotId, SqHandle};
 pub use fabrics::{ConnectError, ConnectRequest, Connected};
 pub use host::{Data, DataPointer, Host, Owner, Tag};
-pub use metadata::{Format, METADATA_SHIFT, Metadata};
 pub use nonvolatile::RestoreError;
 pub use pointer::{DESCRIPTORS_MAX, Direction, Piece, Walk};
-pub use room::granule;
 pub use service::{Operation, Service};
 pub use stats::{ControllerInfo, DriveStats, QueueInfo, TenantStats, Work};
 pub use subsystem::{Attach, Error, Model, Subsystem};

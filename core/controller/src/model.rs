@@ -486,6 +486,12 @@ impl Ring {
         Some(cid)
     }
 
+    /// Rings the doorbell of a queue for what was put there.
+    pub fn ring(&self, world: &mut World, qid: u16) {
+        let tail = self.tail(qid);
+        world.event(Event::SqTail { controller: self.controller, qid, tail });
+    }
+
     /// Puts an entry into a ring without ringing.
     pub fn put(&mut self, world: &mut World, qid: u16, mut sqe: Sqe) -> Option<u16> {
         self.next_cid = (self.next_cid + 1) % 0xfff0;

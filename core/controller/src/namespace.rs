@@ -1,11 +1,12 @@
 //! Namespaces, and what a command does on one.
 
+use crate::apart::flush_asks;
 use crate::config::NamespaceConfig;
 use crate::event::Op;
-use crate::metadata::Format;
 use crate::placement::management_bytes;
 use crate::queue::{Command, flag, receive};
 use crate::vendor::{FIRST_OPCODE, VendorData, VendorOpcode, VendorQueue};
+use crate::{copying, reservation};
 use alloc::vec::Vec;
 use weir_spec::nvme::identify::{NSID_ALL, csi};
 use weir_spec::nvme::zns::{SendAction, SendDw13, ZonedOpcode};
@@ -13,8 +14,6 @@ use weir_spec::nvme::{IoOpcode, Status};
 
 /// Largest NSID.
 pub(crate) const NSID_MAX: u32 = 1024;
-/// Namespaces of a drive whose hosts make some (NN, MNAN).
-pub(crate) const MANAGED: usize = 256;
 
 /// Bits of [`Namespace::why`]. Reasons come and go one by one.
 pub(crate) mod why {
@@ -24,8 +23,12 @@ pub(crate) mod why {
     pub const VENDOR: u8 = 1 << 1;
     /// Its I/O commands are refused for now.
     pub const BARRED: u8 = 1 << 2;
-    /// Not everybody may do everything with it, or its blocks are not simply where they seem: see `guard.rs`.
-    pub const GUARDED: u8 = 1 << 3;
+    /// Somebody holds a reservation.
+    pub const RESERVED: u8 = 1 << 4;
+    /// Some of its blocks cannot be read.
+    pub const UNREADABLE: u8 = 1 << 5;
+    /// A pair of commands holds some of its blocks, or waits for them.
+    pub const LOCKED: u8 = 1 << 6;
 }
 
 /// A namespace.
@@ -47,41 +50,25 @@ pub(crate) struct Namespace {
     pub why: u8,
     /// Every I/O command but a flush is refused with this.
     pub barred: Option<Status>,
-    /// Its LBA format beside the block size.
-    pub format: Format,
-    /// It lies in several pieces: [`Subsystem::pieces`](crate::Subsystem::pieces) knows where.
-    pub fragmented: bool,
-    /// State of its write protection (base 2.0, 8.12).
-    pub protect: u8,
     pub uuid: [u8; 16],
 }
 
 impl Namespace {
-    /// Of no blocks.
-    pub const fn empty() -> Self {
-        let format = Format { index: 0, metadata: 0, extended: false, kind: 0, first: false };
-        Self {
-            blocks: 0,
-            start: 0,
-            shift: 9,
+    pub fn new(config: &NamespaceConfig) -> Option<Self> {
+        let NamespaceConfig { start, size, block_size, uuid, .. } = *config;
+        let valid = matches!(block_size, 512 | 4096) && (size | start) % u64::from(block_size) == 0;
+        let shift = block_size.trailing_zeros();
+        (valid && start.checked_add(size).is_some()).then(|| Self {
+            blocks: size >> shift,
+            start,
+            shift,
             zoned: false,
             extension: 0,
             vendor: None,
             why: 0,
             barred: None,
-            format,
-            fragmented: false,
-            protect: 0,
-            uuid: [0; 16],
-        }
-    }
-
-    pub fn new(config: &NamespaceConfig) -> Option<Self> {
-        let NamespaceConfig { start, size, block_size, uuid, .. } = *config;
-        let valid = matches!(block_size, 512 | 4096) && (size | start) % u64::from(block_size) == 0;
-        let shift = block_size.trailing_zeros();
-        let placed = Self { blocks: size >> shift, start, shift, uuid, ..Self::empty() };
-        (valid && start.checked_add(size).is_some()).then_some(placed)
+            uuid,
+        })
     }
 
     /// Whether its reads and writes are decided apart from the common path.
@@ -164,10 +151,12 @@ pub(crate) fn plan(namespaces: &Namespaces, command: &Command, mdts: u64) -> Res
 fn plan_flush(namespaces: &Namespaces, command: &Command) -> Result<Plan, Status> {
     let flush = Plan { op: Op::Flush, offset: 0, len: 0, transfer: 0, empty: false, apart: false };
     if command.nsid == NSID_ALL {
-        return Ok(flush);
+        let apart = flush_asks(namespaces.iter().flatten().map(|ns| ns.why), NSID_ALL);
+        return Ok(Plan { apart, ..flush });
     }
     let ns = active(namespaces, command.nsid)?;
-    Ok(Plan { offset: ns.start, apart: ns.why & why::GUARDED != 0, ..flush })
+    let apart = ns.apart() && flush_asks(core::iter::once(ns.why), command.nsid);
+    Ok(Plan { offset: ns.start, apart, ..flush })
 }
 
 fn plan_dataset(namespaces: &Namespaces, command: &Command) -> Result<Plan, Status> {
@@ -201,11 +190,48 @@ fn plan_management(namespaces: &Namespaces, command: &Command, mdts: u64) -> Res
     Ok(Plan { op: Op::Flush, offset: ns.start, len: 0, transfer, empty: false, apart: true })
 }
 
-/// Zone management and append; no other opcode is known here.
+/// Verify, Write Uncorrectable, Copy and the commands of reservations; `None`: it is none of them.
+fn plan_rare(namespaces: &Namespaces, command: &Command, mdts: u64) -> Option<Result<Plan, Status>> {
+    let opcode = IoOpcode(command.opcode);
+    let invalid = Status::INVALID_FIELD.dnr();
+    let blocks = || {
+        let ns = active(namespaces, command.nsid)?;
+        let marks = opcode == IoOpcode::WRITE_UNCORRECTABLE;
+        // The set's own reads are its own affair, and a zone has no unreadable blocks.
+        if ns.why & why::VENDOR != 0 || marks && ns.zoned {
+            return Err(Status::INVALID_OPCODE.dnr());
+        }
+        let offset = ns.locate(command.slba, command.blocks.into()).ok_or(Status::LBA_OUT_OF_RANGE.dnr())?;
+        let len = u64::from(command.blocks) << ns.shift;
+        let (op, len) = match marks {
+            // VSL is what MDTS is.
+            false if len > mdts => return Err(invalid),
+            false => (Op::Verify, u32::try_from(len).map_err(|_| invalid)?),
+            true => (Op::Flush, 0),
+        };
+        Ok(Plan { op, offset, len, transfer: 0, empty: false, apart: true })
+    };
+    Some(match opcode {
+        IoOpcode::VERIFY | IoOpcode::WRITE_UNCORRECTABLE => blocks(),
+        IoOpcode::COPY => active(namespaces, command.nsid).and_then(|ns| copying::plan(ns, command)),
+        _ => {
+            let bytes = reservation::transfer(opcode, command.slba as u32)?;
+            active(namespaces, command.nsid).and_then(|ns| {
+                let transfer = u32::try_from(bytes).ok().filter(|b| u64::from(*b) <= mdts).ok_or(invalid)?;
+                Ok(Plan { op: Op::Flush, offset: ns.start, len: 0, transfer, empty: false, apart: true })
+            })
+        }
+    })
+}
+
+/// Zone management and append, a vendor's commands, and those that are rare; no other opcode is known here.
 #[cold]
 fn plan_zones(namespaces: &Namespaces, command: &Command, mdts: u64) -> Result<Plan, Status> {
     if command.opcode >= FIRST_OPCODE {
         return plan_vendor(namespaces, command, mdts);
+    }
+    if let Some(plan) = plan_rare(namespaces, command, mdts) {
+        return plan;
     }
     let known = ZonedOpcode(command.opcode).name().is_some();
     let ns = active(namespaces, command.nsid).ok().filter(|ns| known && ns.zoned);

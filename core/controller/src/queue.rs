@@ -1,7 +1,6 @@
 //! Submission and completion queues, and a command that waits in one.
 
 use crate::event::{Op, Request, SqHandle};
-use crate::guard::Words;
 use crate::host::{DataPointer, Owner, Tag};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -19,7 +18,7 @@ pub(crate) mod flag {
     pub const FUA: u8 = 1;
     /// Write zeroes may deallocate; dataset management has AD set.
     pub const DEALLOCATE: u8 = 1 << 1;
-    /// Part of a fused pair.
+    /// Part of a fused pair; with `RAGGED`, of one that there is not.
     pub const FUSED: u8 = 1 << 2;
     /// Its data pointer is of a kind that its queue does not take.
     pub const BAD_POINTER: u8 = 1 << 3;
@@ -30,6 +29,7 @@ pub(crate) mod flag {
     /// A request that is not made of whole blocks.
     pub const RAGGED: u8 = 1 << 6;
     /// A write with the data placement directive: `blocks` is 0-based in its lower half, its upper half the placement identifier.
+    /// Or a copy: `blocks` is its CDW12.
     pub const PLACED: u8 = 1 << 7;
 }
 
@@ -60,11 +60,11 @@ impl Command {
         // Read, write, compare and flush come first.
         if opcode >= IoOpcode::WRITE_ZEROES.0 {
             (blocks, flags) = parse_other(entry, blocks, flags);
-        } else if cdw12 & nvm::DTYPE == nvm::DTYPE_DATA_PLACEMENT && opcode == IoOpcode::WRITE.0 {
-            (blocks, flags) = (parse_placed(entry), flags | flag::PLACED);
+        } else if cdw12 & nvm::DTYPE != 0 && opcode == IoOpcode::WRITE.0 {
+            (blocks, flags) = parse_directed(entry, blocks, flags);
         }
         if entry_flags(entry) & 3 != 0 {
-            flags |= flag::FUSED;
+            flags = parse_fused(entry, flags);
         }
         Self { slba, nsid, blocks, tag: tag.0, cid, opcode, flags }
     }
@@ -100,10 +100,15 @@ impl Command {
 
     /// The same without its placement identifier.
     pub fn unplaced(&self) -> Self {
-        if self.is(flag::PLACED) {
+        if self.is(flag::PLACED) && self.opcode == IoOpcode::WRITE.0 {
             return Self { blocks: (self.blocks & 0xffff) + 1, flags: self.flags & !flag::PLACED, ..*self };
         }
         *self
+    }
+
+    /// Whether it is part of a pair, and not aborted.
+    pub fn is_fused(&self) -> bool {
+        self.flags & (flag::FUSED | flag::HOLE) == flag::FUSED
     }
 
     pub fn is(&self, flag: u8) -> bool {
@@ -111,11 +116,26 @@ impl Command {
     }
 }
 
-/// A write's blocks with its placement identifier.
+/// A write with a directive: its blocks with its placement identifier, and flags. There is no other directive.
 #[cold]
-fn parse_placed(entry: &[u64; 8]) -> u32 {
+fn parse_directed(entry: &[u64; 8], blocks: u32, flags: u8) -> (u32, u8) {
     let dwords = entry[6];
-    dwords as u32 & 0xffff | (dwords >> 48 << 16) as u32
+    if dwords as u32 & nvm::DTYPE != nvm::DTYPE_DATA_PLACEMENT {
+        return (blocks, flags | flag::RAGGED);
+    }
+    (dwords as u32 & 0xffff | (dwords >> 48 << 16) as u32, flags | flag::PLACED)
+}
+
+/// The flags of a command with FUSE: Compare is a first one and Write a second one; there are no other pairs (NVM 1.0, 2.1.4),
+/// and none with a directive.
+#[cold]
+fn parse_fused(entry: &[u64; 8], flags: u8) -> u8 {
+    let known = match (IoOpcode(entry[0] as u8), entry_flags(entry) & 3) {
+        (IoOpcode::COMPARE, 1) => true,
+        (IoOpcode::WRITE, 2) => flags & flag::PLACED == 0,
+        _ => false,
+    };
+    flags | flag::FUSED | if known { 0 } else { flag::RAGGED }
 }
 
 /// The same for the opcodes whose fields are others: blocks and flags.
@@ -130,6 +150,7 @@ fn parse_other(entry: &[u64; 8], blocks: u32, flags: u8) -> (u32, u8) {
             let (cdw10, cdw11) = (slba as u32, (slba >> 32) as u32);
             return ((cdw10 & nvm::DSM_NR) + 1, deallocate(cdw11 & nvm::DSM_AD != 0));
         }
+        IoOpcode::COPY => return (cdw12, flags | flag::PLACED),
         _ => {}
     }
     match ZonedOpcode(cdw0 as u8) {
@@ -224,8 +245,8 @@ pub(crate) struct Sq {
     pub front: bool,
     /// Message I/O queues: the entries.
     pub pending: Box<[Command]>,
-    /// What else is kept of them, by the same place; empty while nothing was.
-    pub words: Vec<Words>,
+    /// CDW12 to CDW15 of those of a vendor's own, by the same place; empty while none came.
+    pub words: Vec<[u64; 2]>,
     /// When they arrived, by the same place; empty while the tenant was promised nothing.
     pub arrived: Box<[Nanos]>,
     pub qid: u16,
@@ -241,6 +262,8 @@ pub(crate) struct Sq {
     pub flow_off: bool,
     /// Waits for room in its completion queue.
     pub starved: bool,
+    /// Its head is the first command of a pair whose second has not come.
+    pub awaits: bool,
     /// Class at the drive, and inside its controller.
     pub class: Class,
     pub local: Class,

@@ -164,7 +164,9 @@ impl Subsystem {
         let (fabrics, admin) = (ctrl.transport == Transport::Fabrics, ctrl.sq(0));
         ctrl.changed.clear();
         ctrl.changed_zones.clear();
+        ctrl.notices = Default::default();
         self.drop_io_queues(c);
+        self.forget_host(c);
         if fabrics {
             // The admin queue lives on, and so do the capsules that its host sent: they are answered.
             let requests = self.ctrl_mut(c).map(|ctrl| ctrl.aer.reset()).unwrap_or_default();

@@ -1,8 +1,8 @@
 //! Commands in flight, and the timers of those whose service time has not passed.
 
 use crate::event::{Io, Op, SlotId};
-use crate::metadata::Metadata;
 use crate::queue::{Command, NONE};
+use crate::steps::Steps;
 use crate::vendor::VendorWork;
 use crate::zoned::ZonedOp;
 use alloc::collections::{BinaryHeap, VecDeque};
@@ -86,8 +86,8 @@ pub(crate) struct Ranges {
     pub zoned: Option<ZonedOp>,
     /// What is left of a vendor's command.
     pub vendor: Option<VendorWork>,
-    /// Metadata of its blocks.
-    pub metadata: Option<Metadata>,
+    /// What is left of a command of several steps, and what follows from its end.
+    pub steps: Option<Steps>,
 }
 
 impl Ranges {
@@ -97,7 +97,12 @@ impl Ranges {
 
     /// Whether its command has changed something already, so that it cannot be aborted.
     pub fn is_begun(&self) -> bool {
-        self.zoned.is_some() || self.vendor.is_some()
+        self.zoned.is_some() || self.vendor.is_some() || self.steps.is_some()
+    }
+
+    /// All ranges, as bytes of the media; what was taken already is missing.
+    pub fn all(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        self.list.iter().copied()
     }
 
     /// Appends a range, to the last one if it follows it.
@@ -224,7 +229,8 @@ impl Slots {
         if slot.ranges != NONE {
             let work = &mut self.work[slot.ranges as usize];
             self.released.extend(work.zoned.take());
-            (work.vendor, work.metadata) = (None, None);
+            work.vendor = None;
+            work.steps = None;
             self.free_work.push(slot.ranges);
             slot.ranges = NONE;
         }
@@ -336,7 +342,7 @@ impl Slots {
                 next: 0,
                 zoned: None,
                 vendor: None,
-                metadata: None,
+                steps: None,
             });
             self.work.len() as u32 - 1
         });
@@ -344,12 +350,6 @@ impl Slots {
         work.list.clear();
         work.next = 0;
         (index, work)
-    }
-
-    /// Metadata of the blocks of a command with that list.
-    #[cold]
-    pub fn metadata(&self, index: u32) -> Option<&Metadata> {
-        self.work.get(index as usize)?.metadata.as_ref()
     }
 
     pub fn drop_work(&mut self, index: u32) {
@@ -373,6 +373,13 @@ impl Slots {
     pub fn is_orphan(&self, id: SlotId) -> bool {
         let slot = &self.slots[id.index()];
         slot.state == SlotState::Issued && slot.queue == NONE && !self.goes_on(id.0)
+    }
+
+    /// Whether the command in this slot is a fused pair.
+    pub fn is_pair(&self, id: u32) -> bool {
+        let slot = &self.slots[id as usize];
+        let steps = self.work.get(slot.ranges as usize).and_then(|work| work.steps.as_ref());
+        slot.state != SlotState::Free && steps.is_some_and(|steps| steps.second.is_some())
     }
 
     /// The slot of a command.

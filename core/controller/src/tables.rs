@@ -63,7 +63,6 @@ impl Subsystem {
         self.next_controller = (free + 1) % len.max(1);
         self.generation = self.generation.wrapping_add(1);
         let key = self.tenants[usize::from(tenant)].key;
-        let namespaces = self.first_attachments(&host);
         let mut ctrl = Controller {
             generation: self.generation,
             id: free as u16 + 1,
@@ -73,6 +72,7 @@ impl Subsystem {
             owner,
             host,
             hostid: [0; 16],
+            wide_id: false,
             local: None,
             cc: Cc(0),
             csts: Csts(0),
@@ -92,9 +92,9 @@ impl Subsystem {
             too_hot: false,
             aer: Default::default(),
             errors: Default::default(),
-            namespaces,
             changed: Vec::new(),
             changed_zones: Vec::new(),
+            notices: Default::default(),
             kato: 0,
             expires: Nanos::NEVER,
             class_from: None,
@@ -103,7 +103,6 @@ impl Subsystem {
         ctrl.sqs.push(NONE);
         ctrl.cqs.push(NONE);
         self.controllers[free] = Some(Box::new(ctrl));
-        self.refresh_guards();
         Some(free as u32)
     }
 
@@ -158,6 +157,7 @@ impl Subsystem {
             paused: false,
             flow_off: false,
             starved: false,
+            awaits: false,
             class,
             local,
             wish,
@@ -217,6 +217,7 @@ impl Subsystem {
         let mut reserved = core::mem::take(&mut sq.in_flight);
         sq.waiting = 0;
         sq.deleter = None;
+        sq.awaits = false;
         sq.holes.clear();
         let starved = core::mem::take(&mut sq.starved);
         let index = sq.cq;
@@ -224,9 +225,7 @@ impl Subsystem {
         self.arbiter.withdraw(key);
         self.slots.orphan(q);
         self.fetched.retain(|f| f.queue != q);
-        if admin {
-            self.forget_waiters(q);
-        }
+        self.ledger.partners.retain(|p| p.queue != q);
         if let (true, Some(ctrl)) = (admin, self.ctrl_mut(c)) {
             ctrl.admin.clear();
             // Event requests hold no entry of the completion queue.
@@ -305,9 +304,9 @@ impl Subsystem {
             }
         }
         self.free_cqs(c);
+        self.forget_host(c);
         if let Some(ctrl) = self.controllers[c as usize].take() {
             self.arbiter.remove_group(ctrl.group);
-            self.refresh_guards();
         }
         self.admin_ready.retain(|r| *r != c);
         self.admin_held.retain(|r| *r != c);
@@ -330,6 +329,7 @@ impl Subsystem {
             cq.starved -= u32::from(sq.starved);
             sq.starved = false;
         }
+        sq.awaits = false;
         self.arbiter.backlog(sq.key);
     }
 

@@ -642,7 +642,7 @@ fn identify_says_what_hosts_read() {
     let mut host = Fabric::ready(&mut world, "nqn.gold", 100, ams::RR);
     let id = identify_controller(&mut world, &mut host);
     assert_eq!((id.ver.get(), id.mdts, id.sqes, id.cqes, id.nn.get()), (0x2_0000, 8, 0x66, 0x44, 3));
-    assert_eq!((id.oncs.get(), id.fuses.get(), id.vwc, id.cntrltype, id.cntlid.get()), (0x1d, 0, 7, 1, 1));
+    assert_eq!((id.oncs.get(), id.fuses.get(), id.vwc, id.cntrltype, id.cntlid.get()), (0x1bf, 1, 7, 1, 1));
     assert_eq!((id.ioccsz.get(), id.iorcsz.get(), id.kas.get() > 0), (516, 1, true));
     assert_eq!((id.sgls.get() & 3, id.cmic & 2, id.lpa & 6), (1, 2, 6));
     assert_eq!((id.subnqn(), id.serial()), (Some("nqn.2026-01.io.weir:test"), "WEIR0001"));
@@ -775,7 +775,7 @@ fn log_pages_are_what_they_claim() {
     let effects = Effects::read_from_bytes(&effects[..4096]).unwrap();
     assert_eq!(
         (effects.admin[6].get(), effects.io[1].get(), effects.io[2].get(), effects.io[0x19].get()),
-        (1, 3, 1, 0)
+        (1, 3, 1, 3)
     );
     assert_eq!(effects.admin[usize::from(AdminOpcode::CREATE_IO_SQ.0)].get(), 0, "not over fabrics");
     assert!(read(&mut world, lid::SMART, 512, 2).0.same_code(Status::INVALID_FIELD), "offsets are in dwords");

@@ -422,20 +422,21 @@ fn ranges_lengths_and_namespaces_are_checked() {
         ("an invalid NSID", Sqe { nsid: U32::new(4), ..io(READ, 0, 0, 1) }, invalid_ns),
         ("every namespace", Sqe { nsid: U32::new(u32::MAX), ..io(READ, 0, 0, 1) }, invalid_ns),
         ("flush of every namespace", Sqe { nsid: U32::new(u32::MAX), ..io(FLUSH, 0, 0, 1) }, Status::SUCCESS),
-        ("an opcode that is not there", io(0x19, 0, 0, 1), Status::INVALID_OPCODE.dnr()),
+        ("an opcode that is not there", io(0x1a, 0, 0, 1), Status::INVALID_OPCODE.dnr()),
     ];
     for (what, sqe, expected) in table {
         ring.submit(&mut world, 1, sqe);
         world.settle();
         assert_eq!(ring.reap(&mut world, 1)[0].status(), expected, "{what}");
     }
-    // FUSE in bits 1:0: no fused operations here, in either half.
-    for fuse in [1, 2, 3] {
+    // FUSE in bits 1:0: a compare is a first command, here without its second, and nothing else.
+    let invalid = Status::INVALID_FIELD.dnr();
+    for (fuse, expected) in [(1, Status::ABORTED_MISSING_FUSED), (2, invalid), (3, invalid)] {
         let mut sqe = io(5, 0, 0, 1);
         sqe.flags = fuse;
         ring.submit(&mut world, 1, sqe);
         world.settle();
-        assert_eq!(ring.reap(&mut world, 1)[0].status(), Status::INVALID_FIELD.dnr());
+        assert_eq!(ring.reap(&mut world, 1)[0].status(), expected);
     }
 }
 

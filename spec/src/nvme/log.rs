@@ -528,12 +528,12 @@ impl AsyncEvent {
     pub const ANA_CHANGE: Self = Self { kind: event_type::NOTICE, info: 3, lid: lid::ANA };
     /// The endurance group event aggregate log changed.
     pub const ENDURANCE_CHANGE: Self = Self { kind: event_type::NOTICE, info: 6, lid: lid::ENDURANCE_AGGREGATE };
-    /// A reservation notification is available.
-    pub const RESERVATION: Self = Self { kind: event_type::IO, info: 0, lid: lid::RESERVATION };
     /// A sanitize operation has ended; its log says how.
     pub const SANITIZE_COMPLETED: Self = Self { kind: event_type::IO, info: 1, lid: lid::SANITIZE };
     /// Namespace attribute changed.
     pub const NAMESPACE_ATTRIBUTE: Self = Self { kind: event_type::NOTICE, info: 0, lid: lid::CHANGED_NAMESPACES };
+    /// A reservation notification is available.
+    pub const RESERVATION: Self = Self { kind: event_type::IO, info: 0, lid: lid::RESERVATION };
     /// Discovery log page changed.
     pub const DISCOVERY_CHANGE: Self = Self { kind: event_type::NOTICE, info: 0xf0, lid: lid::DISCOVERY };
 

@@ -1,7 +1,8 @@
 //! Fields of the NVM command set's I/O commands (NVM 1.0, 3.2).
 
-use super::wire::wire;
-use zerocopy::little_endian::{U32, U64};
+use super::status::Status;
+use super::wire::{bits, wire};
+use zerocopy::little_endian::{U16, U32, U64};
 
 /// CDW12 bit 30 of read, write and others: force unit access.
 pub const FUA: u32 = 1 << 30;
@@ -38,5 +39,96 @@ impl DsmRange {
     /// Blocks `slba` to `slba + nlb`.
     pub const fn new(slba: u64, nlb: u32) -> Self {
         Self { cattr: U32::ZERO, nlb: U32::new(nlb), slba: U64::new(slba) }
+    }
+}
+
+impl Status {
+    /// Command Size Limit Exceeded, of Copy (NVM 1.0, 3.2.2): the code that fabrics have for something else.
+    pub const COMMAND_SIZE_LIMIT: Status = Status::new(1, 0x83);
+    /// Overlapping I/O Range, of Copy (NVM 1.1, 3.3.2).
+    pub const OVERLAPPING_IO_RANGE: Status = Status::new(1, 0x87);
+}
+
+bits! {
+    /// CDW12 of Copy (NVM 1.0, Figure 31).
+    CopyDw12: u32 {
+        /// Number of ranges, 0-based.
+        nr, with_nr: 7, 0;
+        /// Descriptor format.
+        desfmt, with_desfmt: 11, 8;
+        /// Protection information of what is read.
+        prinfor, with_prinfor: 15, 12;
+        /// Directive type.
+        dtype, with_dtype: 23, 20;
+        /// Protection information of what is written.
+        prinfow, with_prinfow: 29, 26;
+        /// Force unit access.
+        fua, with_fua: 30, 30;
+        /// Limited retry.
+        lr, with_lr: 31, 31;
+    }
+}
+
+wire! {
+    /// A source range of Copy, descriptor format 0h: 32 bytes (NVM 1.0, Figure 34).
+    CopyRange: 32 {
+        /// Reserved.
+        rsvd0: [u8; 8] = 0,
+        /// First block.
+        slba: U64 = 8,
+        /// Number of blocks, 0-based.
+        nlb: U16 = 16,
+        /// Reserved.
+        rsvd18: [u8; 6] = 18,
+        /// Expected initial logical block reference tag.
+        eilbrt: U32 = 24,
+        /// Expected logical block application tag.
+        elbat: U16 = 28,
+        /// Its mask.
+        elbatm: U16 = 30,
+    }
+}
+
+wire! {
+    /// The same in descriptor format 1h, with room for larger tags: 40 bytes (NVM 1.0, Figure 35).
+    CopyRangeWide: 40 {
+        /// Reserved.
+        rsvd0: [u8; 8] = 0,
+        /// First block.
+        slba: U64 = 8,
+        /// Number of blocks, 0-based.
+        nlb: U16 = 16,
+        /// Reserved.
+        rsvd18: [u8; 8] = 18,
+        /// Expected storage and initial reference tag.
+        elbt: [u8; 10] = 26,
+        /// Expected logical block application tag.
+        elbat: U16 = 36,
+        /// Its mask.
+        elbatm: U16 = 38,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use zerocopy::IntoBytes;
+
+    #[test]
+    fn copy_ranges_lie_where_the_standard_has_them() {
+        let (slba, nlb) = (U64::new(0x1122), U16::new(7));
+        let range =
+            CopyRange { slba, nlb, eilbrt: U32::new(9), elbat: U16::new(3), elbatm: U16::new(4), ..Default::default() };
+        let mut expected = [0; 32];
+        (expected[8], expected[9], expected[16], expected[24], expected[28], expected[30]) = (0x22, 0x11, 7, 9, 3, 4);
+        assert_eq!(range.as_bytes(), expected);
+        let wide =
+            CopyRangeWide { slba, nlb, elbt: [5; 10], elbat: U16::new(3), elbatm: U16::new(4), ..Default::default() };
+        let mut expected = [0; 40];
+        (expected[8], expected[9], expected[16], expected[36], expected[38]) = (0x22, 0x11, 7, 3, 4);
+        expected[26..36].fill(5);
+        assert_eq!(wide.as_bytes(), expected);
+        let dw12 = CopyDw12(0).with_nr(3).with_desfmt(1).with_dtype(2).with_fua(1);
+        assert_eq!(dw12.0, 0x4020_0103);
     }
 }

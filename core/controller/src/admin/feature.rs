@@ -93,9 +93,10 @@ const FEATURES: &[Entry] = &[
     current(fid::COMMAND_SET_PROFILE, |drive, ctrl| of_io(drive, ctrl) && !drive.zoned.is_empty()),
     Entry { scope: scope::ENDURANCE_GROUP, ..current(fid::FDP, of_placement) },
     Entry { scope: scope::NAMESPACE, ..current(fid::FDP_EVENTS, of_placement) },
-    Entry { scope: scope::NAMESPACE, ..current(fid::WRITE_PROTECT, |drive, _| drive.is_managed()) },
     // Set by Connect over fabrics (base 2.0, 5.27.1.25).
     Entry { changes: |ctrl| ctrl.transport == Transport::Rings, ..current(fid::HOST_ID, always) },
+    Entry { scope: scope::NAMESPACE, ..current(fid::RESERVATION_MASK, of_io) },
+    Entry { scope: scope::NAMESPACE, ..current(fid::RESERVATION_PERSISTENCE, of_io) },
     saved(fid::QUANTA, of_io),
 ];
 
@@ -206,8 +207,10 @@ impl Subsystem {
                 0
             }
             fid::SANITIZE => features.sanitize,
+            fid::RESERVATION_MASK | fid::RESERVATION_PERSISTENCE if !current => 0,
+            fid::RESERVATION_MASK => self.reservation_feature(admin.c, admin.sqe.nsid.get(), true)?,
+            fid::RESERVATION_PERSISTENCE => self.reservation_feature(admin.c, admin.sqe.nsid.get(), false)?,
             fid::FDP => self.placement_mode(cdw11)?,
-            fid::WRITE_PROTECT => self.write_protection(admin, current)?,
             fid::FDP_EVENTS => self.placement_events(admin, current, host)?,
             fid::HOST_ID => {
                 let id = if current { ctrl.hostid } else { [0; 16] };
@@ -233,9 +236,6 @@ impl Subsystem {
 
     /// Set Features.
     pub(crate) fn set_features<H: Host>(&mut self, now: Nanos, admin: &Admin, host: &mut H) -> Outcome {
-        if admin.sqe.cdw10.get() as u8 == fid::WRITE_PROTECT && self.is_managed() {
-            return self.set_write_protection(admin);
-        }
         match self.set_feature(now, admin, host) {
             Ok(dw0) => {
                 if admin.sqe.cdw10.get() as u8 == fid::TEMPERATURE && self.temperature_alarm(now, admin.c) {
@@ -275,6 +275,7 @@ impl Subsystem {
             fid::KEEP_ALIVE => self.set_keep_alive(now, admin),
             fid::HOST_BEHAVIOR => self.set_host_behavior(admin, host),
             fid::HOST_ID => self.set_host_id(admin, host),
+            fid::RESERVATION_MASK | fid::RESERVATION_PERSISTENCE => self.set_reservation_feature(admin),
             fid::FDP => self.set_placement_mode(admin),
             fid::FDP_EVENTS => self.set_placement_events(admin, host),
             _ => self.set_value(now, admin, fid),
@@ -460,8 +461,14 @@ impl Subsystem {
         let len = if admin.sqe.cdw11.get() & 1 == 1 { 16 } else { 8 };
         let mut id = [0; 16];
         read(admin, host, &mut id[..len])?;
+        let ctrl = self.ctrl(admin.c).ok_or(Status::INTERNAL_ERROR)?;
+        // One that is known does not change (base 2.0, 5.27.1.25).
+        if ctrl.hostid != [0; 16] && ctrl.hostid != id {
+            return Err(Status::COMMAND_SEQUENCE_ERROR.dnr());
+        }
+        self.forget_host(admin.c);
         let ctrl = self.ctrl_mut(admin.c).ok_or(Status::INTERNAL_ERROR)?;
-        ctrl.hostid = id;
+        (ctrl.hostid, ctrl.wide_id) = (id, len == 16);
         Ok(0)
     }
 }

@@ -64,7 +64,6 @@ impl Subsystem {
             location: U16::new(0xffff),
             lba: U64::new(at.0),
             nsid: U32::new(at.1),
-            command_specific: U64::new(core::mem::take(&mut self.command_specific)),
             ..ErrorEntry::default()
         };
         if let Some(ctrl) = self.ctrl_mut(c) {
@@ -150,6 +149,10 @@ impl Subsystem {
         let (c, nsid) = (admin.c, admin.sqe.nsid.get());
         let Some(ctrl) = self.ctrl_mut(c) else { return };
         ctrl.aer.cleared(lid);
+        if lid == lid::RESERVATION && ctrl.notices.was_read() {
+            // The next one can be read.
+            ctrl.aer.raise(AsyncEvent::RESERVATION, ctrl.features.async_config);
+        }
         if lid == lid::CHANGED_NAMESPACES && whole {
             ctrl.changed.clear();
         }
@@ -198,6 +201,7 @@ impl Subsystem {
             }
             lid::FEATURE_EFFECTS if io => self.feature_effects(ctrl).as_bytes().to_vec(),
             lid::SANITIZE if io && self.can_sanitize() => self.sanitize_status().as_bytes().to_vec(),
+            lid::RESERVATION if io => ctrl.notices.page().as_bytes().to_vec(),
             lid::DISCOVERY if !io => self.discovery_log(ctrl, lsp),
             _ => return Err(Status::INVALID_LOG_PAGE.dnr()),
         })
@@ -206,7 +210,15 @@ impl Subsystem {
     /// Supported Log Pages (base 2.0, 5.16.1.1).
     fn supported_pages(&self) -> SupportedLogPages {
         let mut page = SupportedLogPages::default();
-        let of_io = [lid::SUPPORTED, lid::ERROR, lid::SMART, lid::FIRMWARE, lid::CHANGED_NAMESPACES, lid::EFFECTS];
+        let of_io = [
+            lid::SUPPORTED,
+            lid::ERROR,
+            lid::SMART,
+            lid::FIRMWARE,
+            lid::CHANGED_NAMESPACES,
+            lid::EFFECTS,
+            lid::RESERVATION,
+        ];
         let of_discovery = [lid::SUPPORTED, lid::ERROR, lid::DISCOVERY];
         let lids = if self.config.kind == Kind::Io { &of_io[..] } else { &of_discovery[..] };
         for lid in lids {

@@ -5,13 +5,13 @@ use crate::namespace::{Namespace, active};
 use crate::subsystem::Subsystem;
 use alloc::boxed::Box;
 use weir_flash::Zones;
-use weir_spec::nvme::Status;
 use weir_spec::nvme::identify::csi;
 use weir_spec::nvme::log::{Effect, Effects};
 use weir_spec::nvme::register::css;
 use weir_spec::nvme::zns::{
     CHANGED_ZONES_MAX, ChangedZones, IdentifyZonedNamespace, ZRWA_EXPLICIT_FLUSH, ZonedOpcode, ozcs,
 };
+use weir_spec::nvme::{IoOpcode, Status};
 use zerocopy::FromZeros;
 use zerocopy::little_endian::{U16, U32, U64};
 
@@ -32,11 +32,10 @@ impl Subsystem {
         self.has_set(c, ns.set())
     }
 
-    /// The active namespace of an NSID, as a controller sees it: attached, and its command set is enabled.
+    /// The active namespace of an NSID, as a controller sees it.
     pub(super) fn visible(&self, c: u32, nsid: u32) -> Result<&Namespace, Status> {
-        active(&self.namespaces, nsid).and_then(|ns| {
-            if self.is_attached(c, nsid) && self.sees(c, ns) { Ok(ns) } else { Err(Status::INVALID_FIELD.dnr()) }
-        })
+        active(&self.namespaces, nsid)
+            .and_then(|ns| if self.sees(c, ns) { Ok(ns) } else { Err(Status::INVALID_FIELD.dnr()) })
     }
 
     /// The zones of a namespace of this drive.
@@ -86,6 +85,8 @@ impl Subsystem {
     pub(super) fn zoned_effects(&self, page: &mut Effects) {
         let supported = Effect(0).with_csupp(1);
         let changes = supported.with_lbcc(1);
+        // A zone has no unreadable blocks.
+        page.io[usize::from(IoOpcode::WRITE_UNCORRECTABLE.0)] = U32::ZERO;
         page.io[usize::from(ZonedOpcode::ZONE_MANAGEMENT_RECEIVE.0)] = U32::new(supported.0);
         page.io[usize::from(ZonedOpcode::ZONE_MANAGEMENT_SEND.0)] = U32::new(changes.0);
         page.io[usize::from(ZonedOpcode::ZONE_APPEND.0)] = U32::new(changes.0);

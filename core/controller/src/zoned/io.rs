@@ -39,20 +39,6 @@ impl Subsystem {
     #[cold]
     pub(crate) fn start_zoned<H: Host>(&mut self, now: Nanos, begun: Begun<'_>, host: &mut H) {
         let (queue, command, plan, data) = begun;
-        match active(&self.namespaces, command.nsid) {
-            Ok(Namespace { barred: Some(status), .. }) => return self.refuse(queue, command, *status, host),
-            // It was barred while this command waited for its slot, and is no more.
-            Ok(ns) if !ns.apart() && ns.vendor.is_none() && command.opcode <= IoOpcode::DATASET_MANAGEMENT.0 => {
-                return self.refuse(queue, command, Status::COMMAND_INTERRUPTED, host);
-            }
-            _ => {}
-        }
-        if matches!(IoOpcode(command.opcode), IoOpcode::IO_MANAGEMENT_RECEIVE | IoOpcode::IO_MANAGEMENT_SEND) {
-            return self.start_management(now, begun, host);
-        }
-        if active(&self.namespaces, command.nsid).is_ok_and(|ns| ns.vendor.is_some()) {
-            return self.start_vendor(now, begun, host);
-        }
         let command = &command.unplaced();
         let verdict = match ZonedOpcode(command.opcode) {
             ZonedOpcode::ZONE_MANAGEMENT_RECEIVE => match self.report_zones(queue, command, &data, host) {
@@ -101,7 +87,7 @@ impl Subsystem {
         id
     }
 
-    fn owe(&mut self, id: u32, op: ZonedOp) {
+    pub(crate) fn owe(&mut self, id: u32, op: ZonedOp) {
         if let ZonedOp::Write { space, zone, .. } = op {
             self.zoned[space].busy[zone as usize] += 1;
         }
@@ -134,7 +120,7 @@ impl Subsystem {
         }
         let zones = &mut self.zoned[space];
         let (start, blocks) = (command.slba, command.blocks);
-        if matches!(plan.op, Op::Read | Op::Compare) {
+        if matches!(plan.op, Op::Read | Op::Compare | Op::Verify) {
             let due = zones.engine.read(now, start, blocks).map_err(status)?;
             return Ok(Verdict::Move { offset: plan.offset, due, owes: None });
         }
@@ -146,6 +132,30 @@ impl Subsystem {
         let owes = ZonedOp::Write { space, zone: placed.zone, result: if append { placed.start } else { 0 } };
         let offset = ns.locate(placed.start, blocks.into()).ok_or(Status::INTERNAL_ERROR)?;
         Ok(Verdict::Move { offset, due: placed.done, owes: Some(owes) })
+    }
+
+    /// What a copy within a zoned namespace does to its zones (ZNS 1.1, 3.2.1): every source is readable, and the destination is
+    /// written at its write pointer. Answers where that is on the media, when all is done, and what is owed.
+    pub(crate) fn copy_on_zones(
+        &mut self,
+        now: Nanos,
+        queue: u32,
+        command: &Command,
+        (sources, blocks): (&[(u64, u64)], u32),
+    ) -> Result<(u64, Nanos, Option<ZonedOp>), Status> {
+        self.zones_enabled(queue)?;
+        let ns = *active(&self.namespaces, command.nsid)?;
+        let space = self.space(command.nsid)?;
+        let zones = &mut self.zoned[space];
+        zones.locked_at(command.slba)?;
+        let mut due = now;
+        for (first, n) in sources {
+            due = due.max(zones.engine.read(now, *first, *n as u32).map_err(status)?);
+        }
+        let placed = zones.engine.write(now, command.slba, blocks).map_err(status)?;
+        let to = ns.locate(placed.start, blocks.into()).ok_or(Status::INTERNAL_ERROR)?;
+        let owed = ZonedOp::Write { space, zone: placed.zone, result: 0 };
+        Ok((to, due.max(placed.done), Some(owed)))
     }
 
     /// Zone Management Send that sets a descriptor extension (ZNS 1.1, 3.4.3.1.6).

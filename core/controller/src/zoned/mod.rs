@@ -7,6 +7,7 @@
 
 mod io;
 pub(crate) use io::Begun;
+
 mod report;
 
 use crate::config::ZonedNamespace;

@@ -38,7 +38,7 @@ use alloc::vec::Vec;
 use request::{Stage, Table};
 use rx::Rx;
 use tx::Tx;
-use weir_spec::nvme::opcode::{AdminOpcode, Transfer, transfer};
+use weir_spec::nvme::opcode::{AdminOpcode, IoOpcode, Transfer, transfer};
 use weir_spec::nvme::tcp::{
     CapsuleResp, DIGEST_LEN, Digest, Fatal, Fes, Framing, HEADER_MAX, IcReq, IcResp, PDA_MAX, PduType, R2t, TermReq,
     dgst, flags, offset,
@@ -95,6 +95,8 @@ pub struct Connection<D> {
     /// Input that waits for the socket to take responses.
     stash: Vec<u8>,
     ready: VecDeque<u16>,
+    /// The first command of a fused pair whose second has not come. The two stay next to each other, whenever their data arrive.
+    first: Option<u16>,
     /// Commands whose R2T waits for the budget.
     awaits_buffer: VecDeque<u16>,
     /// Commands whose answer waits for room.
@@ -120,6 +122,7 @@ impl<D: Digest> Connection<D> {
             tx: Tx::new(),
             stash: Vec::new(),
             ready: VecDeque::with_capacity(2),
+            first: None,
             awaits_buffer: VecDeque::new(),
             awaits_tx: VecDeque::new(),
             promised: 0,
@@ -337,10 +340,10 @@ impl<D: Digest> Connection<D> {
     }
 
     fn request_transfer(&mut self, tag: u16, budget: &mut Budget) -> bool {
-        let ttag = self.table.ttag(tag);
+        let (ttag, held) = (self.table.ttag(tag), self.held_beside(tag));
         let Some(r) = self.table.get_mut(tag) else { return true };
         if self.connected {
-            let Some(buffer) = budget.take(r.length, self.held) else { return false };
+            let Some(buffer) = budget.take(r.length, held) else { return false };
             self.held += buffer.len() as u64;
             r.large = Some(buffer);
         } else if r.small.len() < r.length as usize {
@@ -361,10 +364,43 @@ impl<D: Digest> Connection<D> {
     }
 
     fn make_ready(&mut self, tag: u16) {
-        if let Some(r) = self.table.get_mut(tag) {
-            r.stage = Stage::Ready;
-            self.ready.push_back(tag);
+        let waits = self.first == Some(tag);
+        let Some(r) = self.table.get_mut(tag) else { return };
+        let (partner, second) = (r.partner, r.sqe.fuse() == 2);
+        r.stage = if waits || partner.is_some() { Stage::AwaitsPair } else { Stage::Ready };
+        match partner {
+            None if !waits => self.ready.push_back(tag),
+            Some(other) if self.table.get(other).is_some_and(|r| r.stage == Stage::AwaitsPair) => {
+                for tag in if second { [other, tag] } else { [tag, other] } {
+                    self.table.get_mut(tag).into_iter().for_each(|r| r.stage = Stage::Ready);
+                    self.ready.push_back(tag);
+                }
+            }
+            _ => {}
         }
+    }
+
+    /// A capsule has arrived: the second of a pair, or what shows that a first command has none.
+    fn pair_up(&mut self, tag: u16) {
+        let (fuse, opcode) = self.table.get(tag).map_or((0, 0), |r| (r.sqe.fuse(), r.sqe.opcode));
+        if let Some(first) = self.first.take() {
+            if fuse == 2 {
+                for (tag, other) in [(first, tag), (tag, first)] {
+                    self.table.get_mut(tag).into_iter().for_each(|r| r.partner = Some(other));
+                }
+            } else if self.table.get(first).is_some_and(|r| r.stage == Stage::AwaitsPair) {
+                self.make_ready(first);
+            }
+        }
+        if fuse == 1 && opcode == IoOpcode::COMPARE.0 {
+            self.first = Some(tag);
+        }
+    }
+
+    /// What of the buffers held is not the other half's of a pair: one command's may always be held.
+    fn held_beside(&self, tag: u16) -> u64 {
+        let partner = self.table.get(tag).and_then(|r| self.table.get(r.partner?));
+        self.held - partner.and_then(|r| r.large.as_ref()).map_or(0, |b| b.len() as u64)
     }
 
     /// Whether `len` bytes of read data may be promised; one command may always, however long.
@@ -394,6 +430,7 @@ impl<D: Digest> Connection<D> {
 
     /// A capsule has arrived whole: the command goes where its data transfer sends it.
     fn dispatch(&mut self, tag: u16, budget: &mut Budget) {
+        self.pair_up(tag);
         let max_transfer = if self.connected { self.settings.max_transfer } else { self.settings.in_capsule };
         let Some(r) = self.table.get_mut(tag) else { return };
         let sgl = r.sqe.sgl();
@@ -478,6 +515,8 @@ impl<D: Digest> Connection<D> {
         assert_eq!(held, self.held, "held bytes are those of the buffers");
         let count = |stage| self.table.iter().filter(|r| r.stage == stage).count();
         assert_eq!(count(Stage::Ready), self.ready.len());
+        let lonely = |r: &&request::Request| r.stage == Stage::AwaitsPair && r.partner.is_none();
+        assert!(self.table.iter().filter(lonely).count() <= 1, "one first command at the most waits for its second");
         assert_eq!(count(Stage::AwaitsTx), self.awaits_tx.len());
         assert!(count(Stage::AwaitsBuffer) >= self.awaits_buffer.len());
         let one = self.settings.max_transfer as usize;

@@ -9,7 +9,7 @@ use weir_spec::nvme::{Sqe, Status};
 /// ```text
 ///  Free ─► InCapsule ──────────────────────────┐
 ///    └───► AwaitsBuffer ─► Transferring (R2T) ─┤
-///    └───► AwaitsTx ───────────────────────────┴─► Ready ─► Executing ─► Free
+///    └───► AwaitsTx ───────────────────────────┴─► (AwaitsPair ─►) Ready ─► Executing ─► Free
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
@@ -22,6 +22,8 @@ pub(super) enum Stage {
     Transferring,
     /// Its answer would not fit behind what waits for the socket.
     AwaitsTx,
+    /// Its data has arrived, and that of the command it is fused with has not.
+    AwaitsPair,
     /// Eligible; to be fetched by `next_command`.
     Ready,
     /// With the drive.
@@ -44,6 +46,8 @@ pub(super) struct Request {
     pub(super) reserved: u32,
     /// What its data's reader or writer is told.
     pub(super) error: Option<Status>,
+    /// The command that it is fused with.
+    pub(super) partner: Option<u16>,
     /// Data from the capsule; kept for the next command.
     pub(super) small: Vec<u8>,
     /// Data by R2T, from the budget.
@@ -61,6 +65,7 @@ impl Request {
             moved: 0,
             reserved: 0,
             error: None,
+            partner: None,
             small: Vec::new(),
             large: None,
         }
@@ -130,6 +135,7 @@ impl Table {
         r.generation = (r.generation + 1) & 0xf;
         r.sqe = sqe;
         (r.length, r.received, r.moved, r.reserved, r.error) = (0, 0, 0, 0, None);
+        r.partner = None;
         Some((index, r))
     }
 

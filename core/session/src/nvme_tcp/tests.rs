@@ -366,6 +366,65 @@ fn digest_flags_must_match_what_was_negotiated() {
     assert_eq!(b.fatal(), Fatal::field(offset::FLAGS));
 }
 
+// Fused pairs stay next to each other, whenever their data arrive (base 2.0, 3.4.2).
+
+fn fused(opcode: IoOpcode, cid: u16, fuse: u8, kind: u8, len: u32) -> Sqe {
+    let sqe = sqe(opcode, cid, kind, len);
+    Sqe { flags: sqe.flags | fuse, ..sqe }
+}
+
+#[test]
+fn a_pair_is_not_torn_by_data_that_arrive_late() {
+    let (by_r2t, inside) = (SglDescriptor::TRANSPORT_DATA_BLOCK, SglDescriptor::DATA_BLOCK_OFFSET);
+    for first_by_r2t in [false, true] {
+        let mut b = Bench::plain(8);
+        // A write whose data come between the two.
+        b.feed(&b.capsule(write(1, 4096), &[]));
+        let late = b.r2t();
+        let kind = if first_by_r2t { by_r2t } else { inside };
+        let data = pattern(512);
+        b.feed(&b.capsule(fused(IoOpcode::COMPARE, 2, 1, kind, 512), if first_by_r2t { &[] } else { &data }));
+        let r2t = first_by_r2t.then(|| b.r2t());
+        assert!(b.c.next_command().is_none(), "the first waits for its second");
+        b.feed(&b.h2c(&late, 0, &pattern(4096), true));
+        b.feed(&b.capsule(fused(IoOpcode::WRITE, 3, 2, inside, 512), &data));
+        if let Some(r2t) = r2t {
+            assert_eq!(b.c.next_command().map(|c| c.sqe.cid.get()), Some(1));
+            assert!(b.c.next_command().is_none(), "the second waits for the first");
+            b.feed(&b.capsule(read(4, 512), &[]));
+            assert_eq!(b.c.next_command().map(|c| c.sqe.cid.get()), Some(4));
+            b.feed(&b.h2c(&r2t, 0, &data, true));
+        } else {
+            assert_eq!(b.c.next_command().map(|c| c.sqe.cid.get()), Some(1));
+        }
+        let pair: Vec<u16> = std::iter::from_fn(|| b.c.next_command()).map(|c| c.sqe.cid.get()).collect();
+        assert_eq!(pair, [2, 3]);
+    }
+    // Whatever else comes behind a first command shows that it is alone.
+    let mut b = Bench::plain(8);
+    b.feed(&b.capsule(fused(IoOpcode::COMPARE, 2, 1, inside, 512), &pattern(512)));
+    b.feed(&b.capsule(read(4, 512), &[]));
+    let order: Vec<u16> = std::iter::from_fn(|| b.c.next_command()).map(|c| c.sqe.cid.get()).collect();
+    assert_eq!(order, [2, 4]);
+}
+
+#[test]
+fn the_second_of_a_pair_has_room_whoever_holds_the_budget() {
+    let mut b = Bench::plain(8);
+    let kind = SglDescriptor::TRANSPORT_DATA_BLOCK;
+    b.feed(&b.capsule(fused(IoOpcode::COMPARE, 1, 1, kind, 4096), &[]));
+    let first = b.r2t();
+    b.feed(&b.h2c(&first, 0, &pattern(4096), true));
+    // Another connection takes all that is left.
+    let others = b.budget.take(MIB - 4096, 0).expect("it is there");
+    b.feed(&b.capsule(fused(IoOpcode::WRITE, 2, 2, kind, 4096), &[]));
+    let second = b.r2t();
+    b.feed(&b.h2c(&second, 0, &pattern(4096), true));
+    let pair: Vec<u16> = std::iter::from_fn(|| b.c.next_command()).map(|c| c.sqe.cid.get()).collect();
+    assert_eq!(pair, [1, 2]);
+    b.budget.put(others);
+}
+
 // In-capsule data.
 
 #[test]
