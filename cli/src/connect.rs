@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use weir_node::config::{Config, DeviceConfig, DoorConfig, TenantConfig};
+use weir_node::config::{Config, DeviceConfig, DoorConfig, ExportConfig, TenantConfig};
 
 /// The lines of `weir up`. `listening`: where NVMe/TCP really listens; `program`: how the user called weir.
 pub fn lines(config: &Config, listening: &[SocketAddr], program: &str) -> String {
@@ -18,16 +18,17 @@ pub fn lines(config: &Config, listening: &[SocketAddr], program: &str) -> String
             );
         }
     }
-    for (name, path) in sockets(config) {
-        section(&mut out, &format!("A QEMU guest, {name} (add a boot disk)"), [qemu_line(&path)]);
+    for (name, door) in sockets(config) {
+        section(&mut out, &format!("A QEMU guest, {name} (add a boot disk)"), [qemu_line(door)]);
     }
     let mut benches = Vec::new();
     if let (Some(address), Some(device)) = (listening.first(), by_tcp.first()) {
         let target = format!("nvme-tcp://{}/{}?ns=1", reachable(*address), device.nqn);
         benches.push(format!("{program} bench {} --rw randread --bs 4KiB --qd 32 --time 10s", quoted(&target)));
     }
-    if let Some((_, path)) = sockets(config).first() {
-        let target = format!("vhost-user:{path}");
+    let is_disk = |door: &&DoorConfig| matches!(door, DoorConfig::VhostUser { .. });
+    if let Some(door) = sockets(config).into_iter().map(|(_, door)| door).find(is_disk) {
+        let target = door.to_string();
         benches.push(format!("{program} bench {} --rw randread --bs 4KiB --qd 32 --time 10s", quoted(&target)));
     }
     section(&mut out, "Measure it", benches);
@@ -68,24 +69,30 @@ fn host_lines(config: &Config, device: &DeviceConfig, address: SocketAddr) -> Ve
 }
 
 /// The sockets with what to call them.
-fn sockets(config: &Config) -> Vec<(String, String)> {
-    let socket = |door: &DoorConfig, device: usize| match door {
-        DoorConfig::VhostUser { path, tenant } => {
-            let name = format!("tenant {}, drive {}", config.tenants[*tenant].name, config.devices[device].name);
-            Some((name, path.display().to_string()))
-        }
-        DoorConfig::NvmeTcp => None,
+fn sockets(config: &Config) -> Vec<(String, &DoorConfig)> {
+    let called = |e: &'_ ExportConfig| {
+        let (_, tenant) = e.door.socket()?;
+        Some(format!("tenant {}, drive {}", config.tenants[tenant].name, config.devices[e.device].name))
     };
-    config.exports.iter().filter_map(|e| socket(&e.door, e.device)).collect()
+    config.exports.iter().filter_map(|e| Some((called(e)?, &e.door))).collect()
 }
 
-fn qemu_line(path: &str) -> String {
-    let path = path.replace(',', ",,");
+fn qemu_line(door: &DoorConfig) -> String {
+    let path = door.socket().map(|(path, _)| path.display().to_string()).unwrap_or_default();
+    let device = match door {
+        DoorConfig::VfioUser { .. } => {
+            let socket = serde_json::json!({ "type": "unix", "path": path });
+            let device = serde_json::json!({ "driver": "vfio-user-pci", "socket": socket });
+            format!("-device {}", quoted(&device.to_string()))
+        }
+        _ => {
+            let socket = quoted(&format!("socket,id=weir,path={}", path.replace(',', ",,")));
+            format!("-chardev {socket} -device vhost-user-blk-pci,chardev=weir,num-queues=2")
+        }
+    };
     format!(
         "qemu-system-x86_64 -M q35,accel=kvm:tcg,memory-backend=mem -m 2G \
-         -object memory-backend-memfd,id=mem,size=2G,share=on \
-         -chardev {} -device vhost-user-blk-pci,chardev=weir,num-queues=2",
-        quoted(&format!("socket,id=weir,path={path}"))
+         -object memory-backend-memfd,id=mem,size=2G,share=on {device}"
     )
 }
 

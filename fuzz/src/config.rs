@@ -26,6 +26,7 @@ pub const DICTIONARY: &[&[u8]] = &[
     b"tenant = \"a\"\n",
     b"door = \"nvme-tcp\"\n",
     b"door = \"vhost-user:s\"\n",
+    b"door = \"vfio-user:t\"\ndoorbells = \"trap\"\n",
     b"class_from = \"peer\"\n",
     b"media = \"file:x\"\n",
     b"listen = \"127.0.0.1:0\"\n",
@@ -69,7 +70,7 @@ fn consistent(config: &Config) {
     for export in &config.exports {
         let device = &config.devices[export.device];
         assert!((1..=device.queues).contains(&export.queues));
-        if let weir_node::config::DoorConfig::VhostUser { tenant, .. } = export.door {
+        if let Some((_, tenant)) = export.door.socket() {
             assert!(tenant < config.tenants.len());
         }
     }

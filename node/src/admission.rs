@@ -50,7 +50,7 @@ impl fmt::Display for Breach {
 pub fn reach(config: &Config, device: usize) -> Vec<usize> {
     let by_host = config.exports.iter().any(|e| e.device == device && e.door == DoorConfig::NvmeTcp);
     let by_socket = |tenant: usize| {
-        let is = |door: &DoorConfig| matches!(door, DoorConfig::VhostUser { tenant: t, .. } if *t == tenant);
+        let is = |door: &DoorConfig| door.socket().is_some_and(|(_, t)| t == tenant);
         config.exports.iter().any(|e| e.device == device && is(&e.door))
     };
     let hosts = |t: &TenantConfig| t.any_host || !t.hosts.is_empty();

@@ -7,7 +7,7 @@ use crate::api::{
     DeviceStatus, DoorStatus, ExportStatus, FloorStatus, PowerCutStatus, Promises, Refusal, ShardStatus, SlaStatus,
     State, Status, TenantAdd, TenantPatch, TenantStatus,
 };
-use crate::config::{Address, Arbitration, Config, DoorConfig, TenantConfig};
+use crate::config::{Address, Arbitration, Config, DoorConfig, ExportConfig, TenantConfig};
 use crate::door::nvme_tcp;
 use crate::flash::FlashFigures;
 use crate::lateness::Summary;
@@ -273,33 +273,35 @@ impl NodeControl {
         Ok(())
     }
 
-    /// Connections of the NVMe/TCP door over all shards, and clients of every vhost-user socket.
+    /// Connections of the NVMe/TCP door over all shards, and clients of every vhost-user and vfio-user socket.
     fn clients(&self) -> Result<(u32, Vec<(std::path::PathBuf, u32)>), Refusal> {
         let mut connections = 0;
         let mut sockets = Vec::new();
         for shard in &self.shards {
-            let look = |s: &mut crate::shard::Shard| (s.doors.nvme_tcp.connections(), s.doors.vhost_user.clients());
-            let (tcp, vhost) = shard.call(look).ok_or_else(gone)?;
+            let look = |s: &mut crate::shard::Shard| {
+                (s.doors.nvme_tcp.connections(), s.doors.vhost_user.clients(), s.doors.vfio_user.clients())
+            };
+            let (tcp, vhost, vfio) = shard.call(look).ok_or_else(gone)?;
             connections += tcp;
-            sockets.extend(vhost);
+            sockets.extend(vhost.into_iter().chain(vfio));
         }
         Ok((connections, sockets))
     }
 
     fn export_statuses(&self, snapshots: &[Snapshot]) -> Result<Vec<ExportStatus>, Refusal> {
         let (_, sockets) = self.clients()?;
-        let status = |e: &crate::config::ExportConfig| {
+        let status = |e: &ExportConfig| {
             let (door, addresses, tenant, clients) = match &e.door {
                 DoorConfig::NvmeTcp => {
                     let addresses = self.listening.iter().map(SocketAddr::to_string).collect();
-                    let fronts = sockets.iter().filter(|(p, _)| self.serves(p, e.device)).map(|(_, n)| n).sum::<u32>();
+                    let fronts = sockets.iter().map(|(p, n)| self.controllers_at(p, *n, e.device)).sum::<u32>();
                     let all = snapshots[e.device].controllers.len() as u32;
                     ("nvme-tcp", addresses, None, all.saturating_sub(fronts))
                 }
-                DoorConfig::VhostUser { path, tenant } => {
+                DoorConfig::VhostUser { path, tenant } | DoorConfig::VfioUser { path, tenant, .. } => {
                     let clients = sockets.iter().find(|(p, _)| p == path).map_or(0, |(_, n)| *n);
                     let tenant = Some(self.config().tenants[*tenant].name.clone());
-                    ("vhost-user", vec![path.display().to_string()], tenant, clients)
+                    (e.door.kind(), vec![path.display().to_string()], tenant, clients)
                 }
             };
             ExportStatus {
@@ -316,9 +318,14 @@ impl NodeControl {
         Ok(self.config().exports.iter().map(status).collect())
     }
 
-    fn serves(&self, socket: &std::path::Path, device: usize) -> bool {
-        let same = |door: &DoorConfig| matches!(door, DoorConfig::VhostUser { path, .. } if path == socket);
-        self.config().exports.iter().any(|e| e.device == device && same(&e.door))
+    /// Controllers that a socket with so many clients has of a device: one a front end, and one for a PCIe drive in any case.
+    fn controllers_at(&self, socket: &std::path::Path, clients: u32, device: usize) -> u32 {
+        let is = |e: &&ExportConfig| e.device == device && e.door.socket().is_some_and(|(path, _)| path == socket);
+        match self.config().exports.iter().find(is).map(|e| &e.door) {
+            Some(DoorConfig::VhostUser { .. }) => clients,
+            Some(DoorConfig::VfioUser { .. }) => 1,
+            _ => 0,
+        }
     }
 }
 

@@ -6,7 +6,7 @@
 use crate::admission::{self, Breach};
 use crate::config::{Admission, ClassFrom, Config, Cost, DeviceConfig, DoorConfig, ExportConfig, TenantConfig};
 use crate::device::{Device, Drives, OpenError};
-use crate::door::{Directory, Doors, Place, nvme_tcp, vhost_user};
+use crate::door::{Directory, Doors, Place, nvme_tcp, vfio_user, vhost_user};
 use crate::holder;
 use crate::shard::{Call, Shard, ShardHandle};
 use std::fmt;
@@ -193,6 +193,7 @@ fn make_shards(config: &Config, directory: &Arc<Directory>) -> Result<(Vec<Shard
         let doors = Doors {
             nvme_tcp: nvme_tcp::Door::new(&config.nvme_tcp, &config.tenants),
             vhost_user: vhost_user::Door::new(),
+            vfio_user: vfio_user::Door::new(),
         };
         shards.push(Shard::new(id as u32, reactor, receiver, idle(), Drives::default(), doors, directory.clone()));
     }
@@ -204,12 +205,16 @@ fn make_shards(config: &Config, directory: &Arc<Directory>) -> Result<(Vec<Shard
 
 /// What the drive's machine is made with.
 pub(crate) fn subsystem_config(config: &Config, device: &DeviceConfig) -> controller::Config {
-    let export = config.devices.iter().position(|d| d.name == device.name).and_then(|i| tcp_export(config, i));
+    let index = config.devices.iter().position(|d| d.name == device.name);
+    let export = index.and_then(|i| tcp_export(config, i));
     let class_from = export.map_or(device.class_from, |e| e.class_from);
+    // Hosts of NVMe, by whatever door; a vhost-user device's queues are its own.
+    let hosts = |e: &&ExportConfig| Some(e.device) == index && !matches!(e.door, DoorConfig::VhostUser { .. });
+    let queues = config.exports.iter().filter(hosts).map(|e| e.queues.min(device.queues)).max();
     controller::Config {
         tenants: config.tenants.iter().map(|t| machine_tenant(t, class_from)).collect(),
         in_capsule: config.nvme_tcp.in_capsule.get() as u32,
-        max_io_queues: export.map_or(device.queues, |e| e.queues.min(device.queues)),
+        max_io_queues: queues.unwrap_or(device.queues),
         ..machine_config(device)
     }
 }
@@ -296,9 +301,14 @@ fn open_doors(config: &Config, shards: &mut [Shard], listeners: Vec<TcpListener>
     }
     let count = shards.len();
     for export in &config.exports {
-        let DoorConfig::VhostUser { path, tenant } = &export.door else { continue };
         let place = place(export.device, count);
         let device = &config.devices[export.device];
+        if let Some(settings) = vfio_user_export(config, export, place) {
+            shards[place.shard as usize]
+                .with_doors(|doors, cx| doors.vfio_user.export(settings, cx))
+                .map_err(|e| StartError::Export(export.door.to_string(), e.to_string()))?;
+        }
+        let DoorConfig::VhostUser { path, tenant } = &export.door else { continue };
         let settings = vhost_user::ExportConfig {
             path: path.clone(),
             drive: place.drive,
@@ -315,6 +325,24 @@ fn open_doors(config: &Config, shards: &mut [Shard], listeners: Vec<TcpListener>
             .map_err(|e| StartError::Export(export.door.to_string(), e.to_string()))?;
     }
     Ok(())
+}
+
+/// What the vfio-user door is told of an export that is its own.
+fn vfio_user_export(config: &Config, export: &ExportConfig, place: Place) -> Option<vfio_user::ExportConfig> {
+    let DoorConfig::VfioUser { path, tenant, doorbells } = &export.door else { return None };
+    let device = &config.devices[export.device];
+    // Of its own for each drive, and the same after every start: FNV-1a of its serial number.
+    let fnv = |h: u64, b: u8| (h ^ u64::from(b)).wrapping_mul(0x0000_0100_0000_01b3);
+    let serial = device.serial.bytes().fold(0xcbf2_9ce4_8422_2325, fnv);
+    Some(vfio_user::ExportConfig {
+        path: path.clone(),
+        drive: place.drive,
+        tenant: *tenant as u16,
+        tenant_name: config.tenants[*tenant].name.clone(),
+        class_from: class_of(export.class_from),
+        doorbells: *doorbells,
+        serial,
+    })
 }
 
 fn spawn(shards: Vec<Shard>, cores: &[usize]) -> Result<Vec<JoinHandle<()>>, StartError> {

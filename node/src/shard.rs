@@ -171,6 +171,7 @@ impl Shard {
         let now = self.reactor.now();
         self.doors.nvme_tcp.close_listeners(cx!(self, now));
         self.doors.vhost_user.close_listeners(cx!(self, now));
+        self.doors.vfio_user.close_listeners(cx!(self, now));
         self.stopping = Some(Stopping { deadline: now.saturating_add(DRAIN), done });
     }
 
@@ -216,6 +217,7 @@ impl Shard {
         let cx = cx!(self, now);
         busy |= self.doors.nvme_tcp.poll(cx);
         busy |= self.doors.vhost_user.poll(cx);
+        busy |= self.doors.vfio_user.poll(cx);
         for (shard, moving) in self.moves.drain(..) {
             self.peers[shard as usize].post(move |s| s.with_doors(|doors, cx| doors.nvme_tcp.adopt(moving, cx)));
         }
@@ -230,6 +232,7 @@ impl Shard {
         }
         let cx = cx!(self, now);
         busy |= self.doors.vhost_user.flush(cx);
+        busy |= self.doors.vfio_user.flush(cx);
         // A ring shows its completions from here on, and a connection has got its; what the network then takes is not the
         // drive's.
         self.drives.measure(&self.reactor, &mut self.waits, |now| self.load.spent(now));
@@ -263,6 +266,9 @@ impl Shard {
                 k if k == Kind::VhostUser as u64 => {
                     self.doors.vhost_user.ready(event.token() & (u64::MAX >> 4), &event, cx!(self, now));
                 }
+                k if k == Kind::VfioUser as u64 => {
+                    self.doors.vfio_user.ready(event.token() & (u64::MAX >> 4), &event, cx!(self, now));
+                }
                 _ => self.drives.media_ready(event, now, &mut self.doors, &mut self.reactor),
             }
         }
@@ -279,11 +285,12 @@ impl Shard {
             return true;
         }
         let cx = cx!(self, now);
-        self.doors.nvme_tcp.arm(cx) | self.doors.vhost_user.arm(cx)
+        self.doors.nvme_tcp.arm(cx) | self.doors.vhost_user.arm(cx) | self.doors.vfio_user.arm(cx)
     }
 
     fn next_deadline(&self) -> Option<Nanos> {
-        let doors = self.doors.nvme_tcp.next_deadline().min(self.doors.vhost_user.next_deadline());
+        let Doors { nvme_tcp, vhost_user, vfio_user } = &self.doors;
+        let doors = nvme_tcp.next_deadline().min(vhost_user.next_deadline()).min(vfio_user.next_deadline());
         let stop = self.stopping.as_ref().map_or(Nanos::NEVER, |s| s.deadline);
         Some(self.drives.next_deadline().min(doors).min(stop)).filter(|d| *d != Nanos::NEVER)
     }
@@ -298,8 +305,10 @@ impl Shard {
         let cx = cx!(self, now);
         self.doors.nvme_tcp.flush(cx);
         self.doors.vhost_user.flush(cx);
+        self.doors.vfio_user.flush(cx);
         self.doors.nvme_tcp.close(cx);
         self.doors.vhost_user.close(cx);
+        self.doors.vfio_user.close(cx);
         self.drives.close(now);
         // A watched socket stays open until the end of its watch has been submitted and carried out, even beyond the process:
         // whoever starts next wants the address.

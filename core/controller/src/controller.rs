@@ -17,7 +17,7 @@ use weir_spec::nvme::Sqe;
 use weir_spec::nvme::feature::{Arbitration, Power};
 use weir_spec::nvme::log::AsyncEvent;
 use weir_spec::nvme::register::{Aqa, Cc, Csts, ams};
-use weir_units::Nanos;
+use weir_units::{Class, Nanos};
 
 /// How its queues reach a controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,6 +111,8 @@ pub(crate) struct Controller {
     pub host: String,
     /// Who may wish among its queues, where that is not the tenant's `class_from`.
     pub class_from: Option<ClassFrom>,
+    /// What the process at the other end asks for all of them.
+    pub wish: Option<Class>,
     pub hostid: [u8; 16],
     /// It has 128 bits, not 64.
     pub wide_id: bool,
@@ -161,12 +163,12 @@ impl Controller {
 
     /// Whether the wishes of its queues count, where the tenant takes those that come from `tenant`.
     pub fn counts(&self, tenant: ClassFrom) -> bool {
-        let here = match self.transport {
-            Transport::Fabrics => ClassFrom::Cattr,
-            Transport::Rings => ClassFrom::Qprio,
-            Transport::Front => ClassFrom::Peer,
-        };
-        self.class_from.unwrap_or(tenant) == here
+        let from = self.class_from.unwrap_or(tenant);
+        match self.transport {
+            Transport::Fabrics => from == ClassFrom::Cattr,
+            Transport::Rings => matches!(from, ClassFrom::Qprio | ClassFrom::Peer),
+            Transport::Front => from == ClassFrom::Peer,
+        }
     }
 
     /// DW1 of an event's completion: of a changed zone its namespace (ZNS 1.1, 4.1.2).

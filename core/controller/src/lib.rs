@@ -94,6 +94,7 @@ mod power;
 mod queue;
 mod registers;
 mod reservation;
+mod rings;
 mod sanitize;
 mod service;
 mod slots;

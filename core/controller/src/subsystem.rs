@@ -130,6 +130,8 @@ pub struct Subsystem {
     pub(crate) queues: Vec<Option<Sq>>,
     pub(crate) queue_generation: u8,
     pub(crate) cqs: Vec<Option<Cq>>,
+    /// Changes with the queues that there are.
+    pub(crate) ring_epoch: u32,
     pub(crate) slots: Slots,
     /// What decides when commands are complete; the fixed latency if absent.
     pub(crate) inside: Inside,
@@ -217,6 +219,7 @@ impl Subsystem {
             queues: Vec::new(),
             queue_generation: 0,
             cqs: Vec::new(),
+            ring_epoch: 0,
             slots: Slots::new(config.slots, config.slot_bytes),
             background: Background::new(),
             nonvolatile: 0,

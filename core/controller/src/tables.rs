@@ -98,6 +98,7 @@ impl Subsystem {
             kato: 0,
             expires: Nanos::NEVER,
             class_from: None,
+            wish: None,
             shutdown: Shutdown::None,
         };
         ctrl.sqs.push(NONE);
@@ -133,6 +134,7 @@ impl Subsystem {
             self.queues.resize_with(key.index() + 1, || None);
         }
         self.queue_generation = self.queue_generation.wrapping_add(1);
+        self.ring_epoch = self.ring_epoch.wrapping_add(1);
         self.queues[key.index()] = Some(Sq {
             key,
             owner,
@@ -194,6 +196,7 @@ impl Subsystem {
             self.cqs.push(None);
         }
         self.cqs[index] = Some(cq);
+        self.ring_epoch = self.ring_epoch.wrapping_add(1);
         let ctrl = self.ctrl_mut(c).expect("the controller exists");
         if ctrl.cqs.len() <= qid {
             ctrl.cqs.resize(qid + 1, NONE);
@@ -203,6 +206,7 @@ impl Subsystem {
     }
 
     pub(crate) fn free_cqs(&mut self, c: u32) {
+        self.ring_epoch = self.ring_epoch.wrapping_add(1);
         let Some(ctrl) = self.ctrl_mut(c) else { return };
         let cqs = core::mem::replace(&mut ctrl.cqs, alloc::vec![NONE]);
         for index in cqs.into_iter().filter(|i| *i != NONE) {
@@ -258,6 +262,7 @@ impl Subsystem {
     /// Frees a submission queue.
     pub(crate) fn free_sq(&mut self, q: u32) {
         self.silence(q);
+        self.ring_epoch = self.ring_epoch.wrapping_add(1);
         let sq = self.queues[q as usize].take().expect("the queue exists");
         self.arbiter.remove_queue(sq.key);
         if let Some(Some(cq)) = self.cqs.get_mut(sq.cq as usize) {

@@ -6,6 +6,7 @@
 //! |---|---|---|
 //! | [`nvme_tcp`] | NVMe/TCP Transport 1.0 | one connection, which is one queue pair |
 //! | [`vhost_user`] | vhost-user (QEMU 9), virtio-blk (Virtio 1.2) | one connection, which is one device |
+//! | [`vfio_user`] | vfio-user 0.1 (QEMU 10.1), PCI Express 4.0 | one connection, which is one PCIe function |
 //!
 //! [`memory`] is the port through which a machine sees memory that belongs to somebody else.
 //!
@@ -19,4 +20,5 @@ extern crate std;
 
 pub mod memory;
 pub mod nvme_tcp;
+pub mod vfio_user;
 pub mod vhost_user;

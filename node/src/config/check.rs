@@ -5,8 +5,8 @@ use super::export::{DoorRead, ExportRead};
 use super::read::{Placed, Sink, quoted};
 use super::tenant::TenantRead;
 use super::types::{
-    Address, ClassFrom, Config, DeviceConfig, DoorConfig, ExportConfig, MediaConfig, NodeConfig, NvmeTcpConfig,
-    TenantConfig,
+    Address, ClassFrom, Config, DeviceConfig, DoorConfig, Doorbells, ExportConfig, MediaConfig, NodeConfig,
+    NvmeTcpConfig, TenantConfig,
 };
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -147,7 +147,9 @@ impl Exports<'_> {
         for export in exports {
             let Some((place, config)) = self.one(export) else { continue };
             let taken = match &config.door {
-                DoorConfig::VhostUser { path, .. } => sockets.insert(path.clone(), format!("line {}", export.line)),
+                DoorConfig::VhostUser { path, .. } | DoorConfig::VfioUser { path, .. } => {
+                    sockets.insert(path.clone(), format!("line {}", export.line))
+                }
                 DoorConfig::NvmeTcp => by_tcp.insert(config.device, export.line).map(|line| format!("line {line}")),
             };
             match taken {
@@ -174,14 +176,27 @@ impl Exports<'_> {
         let device = self.device(export);
         let door = export.door.as_ref();
         let tenant = match door?.value {
-            DoorRead::VhostUser(_) => self.tenant(export),
+            DoorRead::VhostUser(_) | DoorRead::VfioUser(_) => self.tenant(export),
             DoorRead::NvmeTcp => self.no_tenant(export),
         };
         let (device, door, tenant) = (device?, door?, tenant?);
         let config = match &door.value {
             DoorRead::NvmeTcp => DoorConfig::NvmeTcp,
             DoorRead::VhostUser(path) => DoorConfig::VhostUser { path: path.clone(), tenant },
+            DoorRead::VfioUser(path) => {
+                let doorbells = export.doorbells.as_ref().map_or(Doorbells::default(), |d| d.value);
+                DoorConfig::VfioUser { path: path.clone(), tenant, doorbells }
+            }
         };
+        if let (Some(placed), false) = (&export.doorbells, matches!(config, DoorConfig::VfioUser { .. })) {
+            self.sink.note(placed.line, &placed.key, "only a vfio-user drive has doorbells of its own; leave it out");
+        }
+        let read_only = export.read_only.as_ref().is_some_and(|r| r.value);
+        if let (Some(placed), true, DoorConfig::VfioUser { .. }) = (&export.read_only, read_only, &config) {
+            let what =
+                "a drive is not exported read-only; its host has Namespace Write Protection (nvme set-feature -f 0x84)";
+            self.sink.note(placed.line, &placed.key, what);
+        }
         if let (Some(_), DoorConfig::VhostUser { .. }) = (&self.devices[device].zoned, &config) {
             let what = "a zoned drive is reached by nvme-tcp only: virtio-blk hosts would write anywhere";
             self.sink.note(door.line, &door.key, what);
@@ -193,7 +208,7 @@ impl Exports<'_> {
         }
         let class_from = self.class_from(export, &self.devices[device], &config);
         let queues = self.queues(export, &self.devices[device], &config);
-        Some((door, ExportConfig { device, door: config, class_from, queues, read_only: export.read_only }))
+        Some((door, ExportConfig { device, door: config, class_from, queues, read_only }))
     }
 
     fn device(&self, export: &ExportRead) -> Option<usize> {
@@ -248,6 +263,7 @@ impl Exports<'_> {
             let allowed = match door {
                 DoorConfig::NvmeTcp => "\"tenant\" or \"cattr\"",
                 DoorConfig::VhostUser { .. } => "\"tenant\" or \"peer\"",
+                DoorConfig::VfioUser { .. } => "\"tenant\", \"qprio\" or \"peer\"",
             };
             let what = format!("\"{}\" means nothing at this door; {allowed} is allowed", placed.value);
             self.sink.note(placed.line, &placed.key, what);
@@ -257,7 +273,7 @@ impl Exports<'_> {
 
     fn queues(&self, export: &ExportRead, device: &DeviceConfig, door: &DoorConfig) -> u16 {
         let default = match door {
-            DoorConfig::NvmeTcp => device.queues,
+            DoorConfig::NvmeTcp | DoorConfig::VfioUser { .. } => device.queues,
             DoorConfig::VhostUser { .. } => device.queues.min(VHOST_QUEUES),
         };
         let Some(placed) = &export.queues else { return default };
@@ -274,7 +290,9 @@ impl Exports<'_> {
 /// at the other end of a TCP connection may be on another machine.
 fn inherited(wish: ClassFrom, door: &DoorConfig) -> ClassFrom {
     match (wish, door) {
-        (ClassFrom::Cattr, DoorConfig::NvmeTcp) | (ClassFrom::Peer, DoorConfig::VhostUser { .. }) => wish,
+        (ClassFrom::Cattr, DoorConfig::NvmeTcp)
+        | (ClassFrom::Peer, DoorConfig::VhostUser { .. })
+        | (ClassFrom::Peer | ClassFrom::Qprio, DoorConfig::VfioUser { .. }) => wish,
         _ => ClassFrom::Tenant,
     }
 }

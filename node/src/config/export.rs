@@ -2,7 +2,7 @@
 
 use super::read::{Placed, Read, Section, flag, integer, quoted, text, word};
 use super::runtime::socket_path;
-use super::types::ClassFrom;
+use super::types::{ClassFrom, Doorbells};
 use super::value::Value;
 use std::path::{Path, PathBuf};
 
@@ -16,13 +16,15 @@ pub(super) struct ExportRead {
     pub(super) tenant: Option<Placed<String>>,
     pub(super) class_from: Option<Placed<ClassFrom>>,
     pub(super) queues: Option<Placed<u16>>,
-    pub(super) read_only: bool,
+    pub(super) doorbells: Option<Placed<Doorbells>>,
+    pub(super) read_only: Option<Placed<bool>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum DoorRead {
     NvmeTcp,
     VhostUser(PathBuf),
+    VfioUser(PathBuf),
 }
 
 pub(super) fn read_all(root: &Section<'_>, base: &Path) -> Vec<ExportRead> {
@@ -32,7 +34,7 @@ pub(super) fn read_all(root: &Section<'_>, base: &Path) -> Vec<ExportRead> {
 
 fn read(section: &Section<'_>, base: &Path) -> ExportRead {
     if !section.has("door") {
-        section.fault("door", "missing; write door = \"nvme-tcp\" or door = \"vhost-user:PATH\"");
+        section.fault("door", "missing; write door = \"nvme-tcp\", \"vhost-user:PATH\" or \"vfio-user:PATH\"");
     }
     let export = ExportRead {
         line: section.line(),
@@ -42,7 +44,8 @@ fn read(section: &Section<'_>, base: &Path) -> ExportRead {
         tenant: section.placed("tenant", text),
         class_from: section.placed("class_from", word(ClassFrom::WORDS)),
         queues: section.placed("queues", |v| Ok(integer(1..=1024)(v)? as u16)),
-        read_only: section.or("read_only", false, flag),
+        doorbells: section.placed("doorbells", word(Doorbells::WORDS)),
+        read_only: section.placed("read_only", flag),
     };
     section.not_yet("volume", "name a device");
     section.finish();
@@ -57,11 +60,11 @@ fn door(value: &Value, base: &Path) -> Read<DoorRead> {
     if let Some(path) = text.strip_prefix("vhost-user:") {
         return Ok(DoorRead::VhostUser(socket_path(base, path)?));
     }
-    if text == "vfio-user" || text.starts_with("vfio-user:") {
-        return Err("vfio-user is not supported yet; use nvme-tcp or vhost-user:PATH".to_string().into());
+    if let Some(path) = text.strip_prefix("vfio-user:") {
+        return Ok(DoorRead::VfioUser(socket_path(base, path)?));
     }
-    if text == "vhost-user" {
-        return Err("vhost-user needs a socket; write vhost-user:PATH".to_string().into());
+    if text == "vhost-user" || text == "vfio-user" {
+        return Err(format!("{text} needs a socket; write {text}:PATH").into());
     }
-    Err(format!("{} is no door; there is nvme-tcp and vhost-user:PATH", quoted(&text)).into())
+    Err(format!("{} is no door; there is nvme-tcp, vhost-user:PATH and vfio-user:PATH", quoted(&text)).into())
 }

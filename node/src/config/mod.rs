@@ -47,8 +47,8 @@ pub use profile::Profile;
 pub use promise::{floors, within};
 pub use runtime::{create_runtime_dir, runtime_dir};
 pub use types::{
-    Address, Admission, Arbitration, ClassFrom, Config, Cost, DeviceConfig, DoorConfig, ExportConfig, FlashConfig,
-    Mechanism, MediaConfig, NodeConfig, NvmeTcpConfig, Shares, TenantConfig,
+    Address, Admission, Arbitration, ClassFrom, Config, Cost, DeviceConfig, DoorConfig, Doorbells, ExportConfig,
+    FlashConfig, Mechanism, MediaConfig, NodeConfig, NvmeTcpConfig, Shares, TenantConfig,
 };
 pub use zoned::Zoned;
 

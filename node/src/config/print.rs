@@ -59,8 +59,11 @@ impl Config {
     fn write_export(&self, out: &mut String, export: &ExportConfig) -> std::fmt::Result {
         let device = &self.devices[export.device].name;
         writeln!(out, "\n[[export]]\ndevice = {}\ndoor = {}", string(device), string(&export.door))?;
-        if let DoorConfig::VhostUser { tenant, .. } = &export.door {
-            writeln!(out, "tenant = {}", string(&self.tenants[*tenant].name))?;
+        if let Some((_, tenant)) = export.door.socket() {
+            writeln!(out, "tenant = {}", string(&self.tenants[tenant].name))?;
+        }
+        if let DoorConfig::VfioUser { doorbells, .. } = &export.door {
+            writeln!(out, "doorbells = {}", string(doorbells))?;
         }
         writeln!(out, "class_from = {}\nqueues = {}", string(export.class_from), export.queues)?;
         writeln!(out, "read_only = {}", export.read_only)

@@ -211,11 +211,44 @@ fn what_comes_later_is_refused_not_ignored() {
              give it a profile, or use bytes or commands",
         ),
         ("[[volume]]\nname = \"v\"", "weir.toml:1: volume: not supported yet; export whole devices with [[export]]"),
+    ]);
+}
+
+#[test]
+fn a_pcie_drive_on_a_socket() {
+    let text = "[[tenant]]\nname = \"gold\"\n[[device]]\nkind = \"null\"\nqueues = 8\n\
+                [[export]]\ndoor = \"vfio-user:x.sock\"\ndoorbells = \"trap\"\nclass_from = \"qprio\"\nqueues = 4\n";
+    let config = good(text);
+    let export = &config.exports[0];
+    let door = DoorConfig::VfioUser { path: "/etc/weir/x.sock".into(), tenant: 0, doorbells: Doorbells::Trap };
+    assert_eq!((&export.door, export.class_from, export.queues), (&door, ClassFrom::Qprio, 4));
+    assert_eq!(good(&config.to_toml()).exports, config.exports);
+    assert_eq!(
+        good(&text.replace("doorbells = \"trap\"\n", "")).exports[0].door.to_string(),
+        "vfio-user:/etc/weir/x.sock"
+    );
+    refused(&[
         (
-            "[[export]]\ndoor = \"vfio-user:x.sock\"",
-            "weir.toml:2: export#1.door: vfio-user is not supported yet; use nvme-tcp or vhost-user:PATH",
+            "[[export]]\ndoor = \"vfio-user\"",
+            "weir.toml:2: export#1.door: vfio-user needs a socket; write vfio-user:PATH",
         ),
-        ("[door.vfio-user]", "weir.toml:1: door.vfio-user: not supported yet; use nvme-tcp or vhost-user"),
+        (
+            "[[export]]\ndoor = \"vfio-user:x\"\nread_only = true",
+            "weir.toml:3: export#1.read_only: a drive is not exported read-only; its host has Namespace Write Protection \
+             (nvme set-feature -f 0x84)",
+        ),
+        (
+            "[[export]]\ndoor = \"nvme-tcp\"\ndoorbells = \"auto\"",
+            "weir.toml:3: export#1.doorbells: only a vfio-user drive has doorbells of its own; leave it out",
+        ),
+        (
+            "[[export]]\ndoor = \"vfio-user:x\"\nclass_from = \"cattr\"",
+            "weir.toml:3: export#1.class_from: \"cattr\" means nothing at this door; \"tenant\", \"qprio\" or \"peer\" is allowed",
+        ),
+        (
+            "[[export]]\ndoor = \"vfio-user:x\"\n[[export]]\ndoor = \"vhost-user:x\"",
+            "weir.toml:4: export#2.door: this socket is taken by line 1; choose another path",
+        ),
     ]);
 }
 
@@ -500,11 +533,11 @@ fn exports_that_do_not_fit() {
     let cases = [
         (
             "[[export]]\ndevice = \"a\"",
-            "weir.toml:3: export#1.door: missing; write door = \"nvme-tcp\" or door = \"vhost-user:PATH\"",
+            "weir.toml:3: export#1.door: missing; write door = \"nvme-tcp\", \"vhost-user:PATH\" or \"vfio-user:PATH\"",
         ),
         (
             "[[export]]\ndevice = \"a\"\ndoor = \"iscsi\"",
-            "weir.toml:5: export#1.door: \"iscsi\" is no door; there is nvme-tcp and vhost-user:PATH",
+            "weir.toml:5: export#1.door: \"iscsi\" is no door; there is nvme-tcp, vhost-user:PATH and vfio-user:PATH",
         ),
         (
             "[[export]]\ndevice = \"a\"\ndoor = \"vhost-user\"",

@@ -6,7 +6,7 @@ use super::zoned::Zoned;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use weir_plan::Demand;
 use weir_units::{Bytes, Ceiling, Class, Floor, Nanos, Sla};
 
@@ -254,6 +254,20 @@ macro_rules! words {
 }
 
 words! {
+    /// How the doorbells of a vfio-user drive come.
+    #[derive(Default)]
+    Doorbells {
+        /// In memory that the client maps, which is looked at all the time only while there is something to do.
+        #[default]
+        Auto = "auto",
+        /// In memory that the client maps, which is looked at all the time.
+        Mmap = "mmap",
+        /// As messages.
+        Trap = "trap",
+    }
+}
+
+words! {
     /// Arbitration mechanisms (design: Device).
     Mechanism {
         /// Everything at once, no guarantee: for comparison.
@@ -421,14 +435,42 @@ pub enum DoorConfig {
         /// Index into [`Config::tenants`].
         tenant: usize,
     },
+    /// A PCIe drive on a vfio-user socket.
+    VfioUser {
+        /// The socket.
+        path: PathBuf,
+        /// Index into [`Config::tenants`].
+        tenant: usize,
+        /// How doorbells come.
+        doorbells: Doorbells,
+    },
+}
+
+impl DoorConfig {
+    /// The socket, and whose it is: an index into [`Config::tenants`].
+    pub fn socket(&self) -> Option<(&Path, usize)> {
+        match self {
+            DoorConfig::NvmeTcp => None,
+            DoorConfig::VhostUser { path, tenant } | DoorConfig::VfioUser { path, tenant, .. } => Some((path, *tenant)),
+        }
+    }
+
+    /// What the door is called.
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            DoorConfig::NvmeTcp => "nvme-tcp",
+            DoorConfig::VhostUser { .. } => "vhost-user",
+            DoorConfig::VfioUser { .. } => "vfio-user",
+        }
+    }
 }
 
 /// As the configuration writes it.
 impl fmt::Display for DoorConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            DoorConfig::NvmeTcp => f.write_str("nvme-tcp"),
-            DoorConfig::VhostUser { path, .. } => write!(f, "vhost-user:{}", path.display()),
+        match self.socket() {
+            None => f.write_str(self.kind()),
+            Some((path, _)) => write!(f, "{}:{}", self.kind(), path.display()),
         }
     }
 }

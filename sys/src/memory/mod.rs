@@ -1,5 +1,6 @@
-//! Memory shared with another process that may change it at any time: a guest's, for the vhost-user door, or our own that
-//! we let a server see, for the vhost-user front end. Implements the [`Memory`] and [`Map`] ports of `weir-session`.
+//! Memory shared with another process that may change it at any time: a guest's, for the vhost-user and vfio-user doors, or
+//! our own that we let a server see, for the vhost-user front end. Implements the [`Memory`] and [`Map`] ports of
+//! `weir-session`; [`doorbells`] is the other way round, a page of ours that a client rings in.
 //!
 //! No reference into a mapping is ever made for a guest's memory: bytes are copied, words are loaded and stored
 //! atomically. A [`Window`] is a pointer with the epoch of the table it was made from; the epoch of a table changes when
@@ -8,6 +9,7 @@
 //! A file that is shorter than its region is refused when it is mapped. A file that is truncated later would end the
 //! process by SIGBUS at the next access; [`guard`] puts a page of zeroes there instead.
 
+pub mod doorbells;
 pub mod guard;
 mod words;
 
@@ -20,8 +22,9 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
-use weir_session::memory::{Fault, Memory};
-use weir_session::vhost_user::{Map, MapError, Region};
+use weir_session::memory::{Fault, MapError, Memory};
+use weir_session::vfio_user::Access;
+use weir_session::vhost_user::{Map, Region};
 
 const PAGE: u64 = 4096;
 /// Length of a huge page.
@@ -37,6 +40,7 @@ struct Mapping {
     /// The mapping, which begins at a page.
     base: NonNull<u8>,
     mapped: usize,
+    access: Access,
     /// Its entry with [`guard`].
     ticket: Option<guard::Ticket>,
 }
@@ -55,6 +59,7 @@ impl Drop for Mapping {
 /// A table of mapped regions.
 #[derive(Debug)]
 pub struct GuestMemory {
+    /// By address.
     regions: Vec<Mapping>,
     /// The region that served the last access.
     last: Cell<usize>,
@@ -97,7 +102,7 @@ impl GuestMemory {
     /// # Safety
     /// No other reference to the range exists, and the other process does not write it while this one lives.
     pub unsafe fn slice_mut(&mut self, address: u64, len: usize) -> Option<&mut [u8]> {
-        let pointer = self.place(address, len)?;
+        let pointer = self.place(address, len, Access::writes)?;
         // SAFETY: `place` found `len` bytes in one mapping, which lives as long as `self`; the rest is the caller's.
         Some(unsafe { std::slice::from_raw_parts_mut(pointer.as_ptr(), len) })
     }
@@ -118,40 +123,67 @@ impl GuestMemory {
         self.regions.len()
     }
 
-    /// Where `len` bytes at a guest address are, if they are in one region.
+    /// Adds a region that the device may only use as `access` says. It overlaps no other.
+    ///
+    /// # Errors
+    /// What the system said.
+    pub fn add_for(&mut self, region: Region, fd: OwnedFd, access: Access) -> Result<(), MapError> {
+        let mapping = map_region(&region, fd, access)?;
+        let at = self.regions.partition_point(|r| r.guest < mapping.guest);
+        self.regions.insert(at, mapping);
+        self.last.set(at);
+        Ok(())
+    }
+
+    /// Unmaps the region of that address and length: windows into the table are stale from now on.
+    pub fn forget(&mut self, address: u64, len: u64) {
+        self.epoch = new_epoch();
+        self.last.set(0);
+        self.regions.retain(|m| (m.guest, m.len) != (address, len));
+    }
+
+    /// Where `len` bytes at a guest address are, if they are in one region that allows it.
     #[inline]
-    fn place(&self, address: u64, len: usize) -> Option<NonNull<u8>> {
+    fn place(&self, address: u64, len: usize, allows: impl Fn(Access) -> bool) -> Option<NonNull<u8>> {
         let r = self.regions.get(self.last.get())?;
         let at = address.wrapping_sub(r.guest);
-        if at < r.len && len as u64 <= r.len - at {
+        if at < r.len && len as u64 <= r.len - at && allows(r.access) {
             // SAFETY: `at` is less than the mapping's length.
             return Some(unsafe { r.pointer.add(at as usize) });
         }
-        self.search(address, len)
+        self.search(address, len, allows)
     }
 
-    fn search(&self, address: u64, len: usize) -> Option<NonNull<u8>> {
-        let (pointer, have) = self.piece(address)?;
+    fn search(&self, address: u64, len: usize, allows: impl Fn(Access) -> bool) -> Option<NonNull<u8>> {
+        let (pointer, have) = self.piece(address, allows)?;
         (len <= have).then_some(pointer)
     }
 
     /// Where a guest address is, and how many bytes follow in its region.
-    fn piece(&self, address: u64) -> Option<(NonNull<u8>, usize)> {
-        let i = self.regions.iter().position(|r| address.wrapping_sub(r.guest) < r.len)?;
-        self.last.set(i);
+    fn piece(&self, address: u64, allows: impl Fn(Access) -> bool) -> Option<(NonNull<u8>, usize)> {
+        let i = self.regions.partition_point(|r| r.guest <= address).checked_sub(1)?;
         let r = &self.regions[i];
         let at = address - r.guest;
+        if at >= r.len || !allows(r.access) {
+            return None;
+        }
+        self.last.set(i);
         // SAFETY: `at` is less than the mapping's length.
         Some((unsafe { r.pointer.add(at as usize) }, (r.len - at) as usize))
     }
 
     /// Calls `f` with each contiguous piece of a range: pointer, offset in the range, length.
     #[inline(never)]
-    fn pieces(&self, address: u64, len: usize, mut f: impl FnMut(NonNull<u8>, usize, usize)) -> Result<(), Fault> {
+    fn pieces(
+        &self,
+        (address, len): (u64, usize),
+        allows: impl Fn(Access) -> bool,
+        mut f: impl FnMut(NonNull<u8>, usize, usize),
+    ) -> Result<(), Fault> {
         let mut done = 0;
         while done < len {
             let at = address.checked_add(done as u64).ok_or(Fault::Unmapped)?;
-            let (pointer, have) = self.piece(at).ok_or(Fault::Unmapped)?;
+            let (pointer, have) = self.piece(at, &allows).ok_or(Fault::Unmapped)?;
             let n = have.min(len - done);
             f(pointer, done, n);
             done += n;
@@ -179,7 +211,8 @@ impl Memory for GuestMemory {
 
     #[inline]
     fn window(&self, address: u64, len: usize) -> Result<Window, Fault> {
-        let pointer = self.place(address, len).ok_or(Fault::Unmapped)?;
+        // Windows are for rings, some of whose words are stored.
+        let pointer = self.place(address, len, |a| a == Access::ReadWrite).ok_or(Fault::Unmapped)?;
         Ok(Window { pointer, len, epoch: self.epoch })
     }
 
@@ -233,13 +266,13 @@ impl Memory for GuestMemory {
 
     #[inline]
     fn read(&self, address: u64, into: &mut [u8]) -> Result<(), Fault> {
-        if let Some(from) = self.place(address, into.len()) {
+        if let Some(from) = self.place(address, into.len(), Access::reads) {
             // SAFETY: `place` found that many mapped bytes; they may change meanwhile, and then the copy is some mixture
             // of old and new bytes, which the callers check. `into` is ours, so the two do not overlap.
             unsafe { ptr::copy_nonoverlapping(from.as_ptr(), into.as_mut_ptr(), into.len()) };
             return Ok(());
         }
-        self.pieces(address, into.len(), |from, at, n| {
+        self.pieces((address, into.len()), Access::reads, |from, at, n| {
             // SAFETY: as above, for a piece.
             unsafe { ptr::copy_nonoverlapping(from.as_ptr(), into[at..at + n].as_mut_ptr(), n) };
         })
@@ -247,12 +280,12 @@ impl Memory for GuestMemory {
 
     #[inline]
     fn write(&self, address: u64, from: &[u8]) -> Result<(), Fault> {
-        if let Some(to) = self.place(address, from.len()) {
+        if let Some(to) = self.place(address, from.len(), Access::writes) {
             // SAFETY: as in `read`. No reference into a mapping exists (`slice_mut` is its caller's responsibility).
             unsafe { ptr::copy_nonoverlapping(from.as_ptr(), to.as_ptr(), from.len()) };
             return Ok(());
         }
-        self.pieces(address, from.len(), |to, at, n| {
+        self.pieces((address, from.len()), Access::writes, |to, at, n| {
             // SAFETY: as above, for a piece.
             unsafe { ptr::copy_nonoverlapping(from[at..at + n].as_ptr(), to.as_ptr(), n) };
         })
@@ -260,7 +293,7 @@ impl Memory for GuestMemory {
 
     #[inline]
     fn prefetch(&self, address: u64, len: usize) {
-        if let Some(p) = self.place(address, len) {
+        if let Some(p) = self.place(address, len, |_| true) {
             prefetch(p.as_ptr());
         }
     }
@@ -301,24 +334,22 @@ pub fn memory_file(name: &str, len: usize) -> io::Result<OwnedFd> {
     create(MemfdFlags::HUGETLB).or_else(|_| create(MemfdFlags::empty()))
 }
 
-fn map(fd: BorrowedFd, offset: u64, len: usize) -> io::Result<(NonNull<u8>, usize)> {
+fn map(fd: BorrowedFd, offset: u64, len: usize, access: Access) -> io::Result<(NonNull<u8>, usize)> {
+    let protection = match access {
+        Access::Read => ProtFlags::READ,
+        // What can be written can be read as well, on the machines that there are.
+        Access::Write | Access::ReadWrite => ProtFlags::READ | ProtFlags::WRITE,
+    };
     // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
     let base = unsafe {
-        rustix::mm::mmap(
-            ptr::null_mut(),
-            len,
-            ProtFlags::READ | ProtFlags::WRITE,
-            MapFlags::SHARED | MapFlags::NORESERVE,
-            fd,
-            offset,
-        )?
+        rustix::mm::mmap(ptr::null_mut(), len, protection, MapFlags::SHARED | MapFlags::NORESERVE, fd, offset)?
     };
     let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::Other)?;
     Ok((base, len))
 }
 
 /// Maps a region that the front end sent, after a look at its file.
-fn map_region(region: &Region, fd: OwnedFd) -> Result<Mapping, MapError> {
+fn map_region(region: &Region, fd: OwnedFd, access: Access) -> Result<Mapping, MapError> {
     let system = |e: io::Error| MapError::System(e.raw_os_error().unwrap_or(libc::EIO));
     let stat = rustix::fs::fstat(&fd).map_err(|e| MapError::System(e.raw_os_error()))?;
     let need = region.offset.checked_add(region.len).ok_or(MapError::System(libc::EINVAL))?;
@@ -334,16 +365,20 @@ fn map_region(region: &Region, fd: OwnedFd) -> Result<Mapping, MapError> {
     let unit = if unit.is_power_of_two() { unit } else { PAGE };
     let start = region.offset & !(unit - 1);
     let end = need.checked_next_multiple_of(unit).ok_or(MapError::System(libc::EINVAL))?;
-    let (base, mapped) = map(fd.as_fd(), start, (end - start) as usize).map_err(system)?;
+    let (base, mapped) = map(fd.as_fd(), start, (end - start) as usize, access).map_err(system)?;
     // SAFETY: `region.offset - start` is less than the mapping's length.
     let pointer = unsafe { base.add((region.offset - start) as usize) };
     let ticket = guard::watch(base.as_ptr().addr(), mapped);
-    Ok(Mapping { guest: region.guest, len: region.len, pointer, base, mapped, ticket })
+    let mapping = Mapping { guest: region.guest, len: region.len, pointer, base, mapped, access, ticket };
+    // Without a guard whoever shares the file could end the process.
+    if mapping.ticket.is_some() { Ok(mapping) } else { Err(MapError::System(libc::ENOMEM)) }
 }
 
 impl Map<OwnedFd> for GuestMemory {
     fn replace(&mut self, regions: Vec<(Region, OwnedFd)>) -> Result<(), MapError> {
-        let new = regions.into_iter().map(|(r, fd)| map_region(&r, fd)).collect::<Result<Vec<_>, _>>()?;
+        let map = |(r, fd): (Region, OwnedFd)| map_region(&r, fd, Access::ReadWrite);
+        let mut new = regions.into_iter().map(map).collect::<Result<Vec<_>, _>>()?;
+        new.sort_by_key(|r| r.guest);
         self.epoch = new_epoch();
         self.last.set(0);
         self.regions = new;
@@ -351,14 +386,11 @@ impl Map<OwnedFd> for GuestMemory {
     }
 
     fn add(&mut self, region: Region, fd: OwnedFd) -> Result<(), MapError> {
-        self.regions.push(map_region(&region, fd)?);
-        Ok(())
+        self.add_for(region, fd, Access::ReadWrite)
     }
 
     fn remove(&mut self, region: &Region) {
-        self.epoch = new_epoch();
-        self.last.set(0);
-        self.regions.retain(|m| (m.guest, m.len) != (region.guest, region.len));
+        self.forget(region.guest, region.len);
     }
 }
 

@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
+use weir_session::vfio_user::Access;
 
 const PAGE: u64 = 4096;
 
@@ -47,7 +48,7 @@ impl Words {
             return Err(invalid("the file is shorter than the range"));
         }
         let start = offset / PAGE * PAGE;
-        let (base, mapped) = map(file, start, (end - start) as usize)?;
+        let (base, mapped) = map(file, start, (end - start) as usize, Access::ReadWrite)?;
         // SAFETY: `offset - start` is less than the mapping's length.
         let words = unsafe { base.add((offset - start) as usize) }.cast();
         let ticket = guard::watch(base.as_ptr().addr(), mapped);

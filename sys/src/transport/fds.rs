@@ -1,4 +1,4 @@
-//! Descriptors beside bytes (SCM_RIGHTS), and eventfds: what vhost-user's two ends both need.
+//! Descriptors beside bytes (SCM_RIGHTS), and eventfds: what both ends of vhost-user and vfio-user need.
 
 use rustix::event::EventfdFlags;
 use rustix::io::Errno;
@@ -31,6 +31,20 @@ pub fn send(socket: impl AsFd, bytes: &[u8], fds: &[BorrowedFd]) -> io::Result<u
 pub fn send_now(socket: impl AsFd, bytes: &[u8]) -> bool {
     let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
     rustix::net::send(socket, bytes, flags).is_ok_and(|n| n == bytes.len())
+}
+
+/// Sends as much as there is room for, with descriptors beside the first byte, without ever waiting; how many bytes went.
+///
+/// # Errors
+/// What the system said, [`WouldBlock`](io::ErrorKind::WouldBlock) where there is no room.
+pub fn send_some(socket: impl AsFd, bytes: &[u8], fds: &[BorrowedFd]) -> io::Result<usize> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    Ok(rustix::net::sendmsg(socket, &[IoSlice::new(bytes)], &mut control, flags)?)
 }
 
 /// Whether it is a socket of this machine, which [`send_now`] can be relied on.

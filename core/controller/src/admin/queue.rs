@@ -1,6 +1,7 @@
 //! Creating and deleting I/O queues of ring controllers (base 2.0, 5.4 to 5.7 of the PCIe transport's queue model).
 
 use super::{Admin, Outcome};
+use crate::config::ClassFrom;
 use crate::controller::Shutdown;
 use crate::host::Host;
 use crate::queue::{Cq, NONE, SqState};
@@ -89,7 +90,8 @@ impl Subsystem {
             return Outcome::status(Status::CQ_INVALID.dnr());
         }
         let qprio = Class::from_bits((cdw11 >> 1) as u8);
-        let wish = (ctrl.cc.ams() != ams::RR).then_some(qprio);
+        let by_peer = ctrl.class_from == Some(ClassFrom::Peer);
+        let wish = if by_peer { ctrl.wish } else { (ctrl.cc.ams() != ams::RR).then_some(qprio) };
         let q = self.make_sq(admin.c, create.qid, create.size, owner, wish, qprio);
         let sq = self.sq_mut(q);
         (sq.ring, sq.base, sq.cq, sq.paused) = (true, create.base, cq, paused);
@@ -110,6 +112,7 @@ impl Subsystem {
             return Outcome::status(Status::INVALID_QUEUE_DELETION.dnr());
         }
         self.cqs[index as usize] = None;
+        self.ring_epoch = self.ring_epoch.wrapping_add(1);
         if let Some(ctrl) = self.ctrl_mut(admin.c) {
             ctrl.cqs[usize::from(qid)] = NONE;
         }

@@ -11,6 +11,7 @@ pub mod model;
 
 use core::fmt;
 use core::sync::atomic::Ordering;
+use weir_spec::vfio_user::errno;
 
 /// An access that the memory cannot serve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +38,41 @@ impl fmt::Display for Fault {
 }
 
 impl core::error::Error for Fault {}
+
+/// Why memory could not be mapped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MapError {
+    /// The file ends before the region does.
+    TooShort {
+        /// Bytes needed.
+        need: u64,
+        /// Bytes that the file has.
+        have: u64,
+    },
+    /// The system refused, with this error number.
+    System(i32),
+}
+
+impl MapError {
+    /// The error number that says so.
+    pub const fn errno(&self) -> u32 {
+        match self {
+            MapError::TooShort { .. } => errno::EINVAL,
+            MapError::System(errno) => errno.unsigned_abs(),
+        }
+    }
+}
+
+impl fmt::Display for MapError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            MapError::TooShort { need, have } => write!(f, "the file has {have} bytes, the region ends at {need}"),
+            MapError::System(errno) => write!(f, "cannot map it: error {errno}"),
+        }
+    }
+}
+
+impl core::error::Error for MapError {}
 
 /// Shared memory, addressed as its owner's guest does.
 ///

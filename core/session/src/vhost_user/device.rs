@@ -4,12 +4,12 @@
 use super::chain::Violation;
 use super::disk::Disk;
 use super::inbox::{Message, ProtocolError};
-use super::map::{Map, MapError, Region};
+use super::map::{Map, Region};
 use super::queue::{MAX_QUEUE_SIZE, Queue, QueueState, Taken};
 use super::request::Tag;
 use super::ring::Places;
-use crate::memory::Memory;
 use crate::memory::model::Model;
+use crate::memory::{MapError, Memory};
 use alloc::rc::Rc;
 use alloc::vec::Vec;
 use weir_spec::vhost_user::{

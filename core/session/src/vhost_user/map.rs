@@ -1,8 +1,7 @@
 //! The ranges of guest memory that a front end shares, and the port that maps them.
 
-use crate::memory::Memory;
+use crate::memory::{MapError, Memory};
 use alloc::vec::Vec;
-use core::fmt;
 use weir_spec::vhost_user::MemoryRegion;
 
 /// A range of guest memory and the file it lies in.
@@ -31,31 +30,6 @@ impl Region {
         meet(self.guest, other.guest) || meet(self.user, other.user)
     }
 }
-
-/// Why memory could not be mapped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MapError {
-    /// The file ends before the region does.
-    TooShort {
-        /// Bytes needed.
-        need: u64,
-        /// Bytes that the file has.
-        have: u64,
-    },
-    /// The system refused, with this error number.
-    System(i32),
-}
-
-impl fmt::Display for MapError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            MapError::TooShort { need, have } => write!(f, "the file has {have} bytes, the region ends at {need}"),
-            MapError::System(errno) => write!(f, "cannot map it: error {errno}"),
-        }
-    }
-}
-
-impl core::error::Error for MapError {}
 
 /// Memory whose regions the front end sends, each with a descriptor. The device has checked that they do not overlap.
 pub trait Map<F>: Memory {

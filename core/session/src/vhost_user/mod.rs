@@ -39,10 +39,11 @@ mod ring;
 #[cfg(test)]
 mod tests;
 
+pub use crate::memory::MapError;
 pub use chain::{Chain, MAX_CHAIN, Segment, Violation};
 pub use device::{Action, Device};
 pub use disk::Disk;
 pub use inbox::{Inbox, Message, ProtocolError};
-pub use map::{Map, MapError, Region};
+pub use map::{Map, Region};
 pub use queue::{MAX_QUEUE_SIZE, Queue, QueueState, Taken};
 pub use request::{Op, Tag};

@@ -1,0 +1,505 @@
+//! One client: its socket, its memory, its device, its doorbells and its vectors.
+
+use super::{EVERY_TURN, PATIENCE};
+use crate::config::Doorbells as Way;
+use crate::door::{Arrival, Cx};
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::Ordering;
+use weir_controller::{ControllerHandle, DataPointer, Direction, Event, Piece, Subsystem, Walk};
+use weir_session::memory::{MapError, Memory};
+use weir_session::vfio_user::{Action, DOORBELLS, DOORBELLS_END, Device, DmaRegion, Inbox, Message, Port, Shape};
+use weir_session::vhost_user::Region;
+use weir_spec::nvme::{Cqe, Status};
+use weir_sys::memory::GuestMemory;
+use weir_sys::memory::doorbells::Doorbells;
+use weir_sys::reactor::{Interest, Mode, Reactor, Ready, WatchId};
+use weir_sys::sched;
+use weir_sys::transport::fds;
+use weir_sys::transport::signal::Signal;
+use weir_units::{Class, Nanos};
+
+/// Messages handled in one turn: a client that floods its socket does not keep the others waiting.
+const MESSAGES: usize = 64;
+/// Bytes of answers that may wait before more messages are read.
+const ANSWERS: usize = 1 << 20;
+
+/// A message on its way to the client.
+struct Answer {
+    bytes: Vec<u8>,
+    sent: usize,
+    /// The doorbells' file goes with its first byte.
+    doorbells: bool,
+}
+
+/// What [`Conn::listen`] leaves to the door.
+#[derive(Default)]
+pub(super) struct Heard {
+    /// There may be more to read, or something read that must wait for the drives.
+    pub(super) more: bool,
+    /// The controller is to be reset.
+    pub(super) reset: bool,
+    /// The connection is over, for a reason unless the client just closed it.
+    pub(super) over: Option<Option<String>>,
+}
+
+pub(super) struct Conn {
+    socket: UnixStream,
+    input: WatchId,
+    output: Option<WatchId>,
+    inbox: Inbox<OwnedFd>,
+    /// A message that must follow register writes which have not had their effect.
+    parked: Option<Message<OwnedFd>>,
+    wrote: bool,
+    device: Device,
+    memory: GuestMemory,
+    actions: Vec<Action<OwnedFd>>,
+    answers: VecDeque<Answer>,
+    /// Since when the client has not taken its answers.
+    stuck: Option<Nanos>,
+
+    bells: Option<Doorbells>,
+    /// What was rung, by queue identifier: tail and head.
+    seen: Vec<(u32, u32)>,
+    /// Which queues there were at the last look, by queue identifier: submission, completion.
+    there: Vec<(bool, bool)>,
+    epoch: u32,
+    /// Where the next look at some of many queues begins.
+    next: u16,
+    hot: bool,
+    hot_until: Nanos,
+
+    vectors: Vec<Signal>,
+    /// Vectors to be signalled in this turn.
+    due: Vec<u16>,
+    is_due: Vec<bool>,
+    request: Signal,
+
+    /// Whose I/O priority counts.
+    pid: Option<i32>,
+    wish: Option<Class>,
+}
+
+/// What the device reaches while it handles a message.
+struct Reach<'a> {
+    memory: &'a mut GuestMemory,
+    drive: &'a Subsystem,
+    controller: ControllerHandle,
+}
+
+impl Port<OwnedFd> for Reach<'_> {
+    fn register(&mut self, offset: u32, size: u8) -> u64 {
+        self.drive.register(self.controller, offset, size)
+    }
+
+    fn read_buffer(&mut self, _: u64, _: &mut [u8]) {}
+
+    fn write_buffer(&mut self, _: u64, _: &[u8]) {}
+
+    fn map(&mut self, region: &DmaRegion, fd: Option<OwnedFd>) -> Result<(), MapError> {
+        let DmaRegion { address, len, offset, access } = *region;
+        match fd {
+            Some(fd) => self.memory.add_for(Region { guest: address, len, user: address, offset }, fd, access),
+            // Nothing is there to be reached: commands that name it fail.
+            None => Ok(()),
+        }
+    }
+
+    fn unmap(&mut self, region: &DmaRegion) {
+        self.memory.forget(region.address, region.len);
+    }
+}
+
+impl Conn {
+    pub(super) fn new(socket: UnixStream, token: u64, shape: Shape, pid: Option<i32>, cx: &mut Cx) -> io::Result<Self> {
+        socket.set_nonblocking(true)?;
+        let bells = match shape.mapped_doorbells {
+            true => Some(Doorbells::new(DOORBELLS as usize, DOORBELLS_END as usize)?),
+            false => None,
+        };
+        let device = Device::new(shape);
+        let vectors = usize::from(device.msix().vectors());
+        Ok(Self {
+            input: cx.reactor.watch(&socket, Interest::READ, Mode::Edge, token),
+            output: None,
+            socket,
+            inbox: Inbox::default(),
+            parked: None,
+            wrote: false,
+            device,
+            memory: GuestMemory::new(),
+            actions: Vec::new(),
+            answers: VecDeque::new(),
+            stuck: None,
+            bells,
+            seen: Vec::new(),
+            there: Vec::new(),
+            epoch: 0,
+            next: 0,
+            hot: false,
+            hot_until: Nanos(0),
+            vectors: (0..vectors).map(|_| Signal::default()).collect(),
+            due: Vec::new(),
+            is_due: vec![false; vectors],
+            request: Signal::default(),
+            pid,
+            wish: None,
+        })
+    }
+
+    /// Leaves the reactor.
+    pub(super) fn close(&mut self, cx: &mut Cx) {
+        cx.reactor.unwatch(self.input);
+        if let Some(watch) = self.output.take() {
+            cx.reactor.unwatch(watch);
+        }
+    }
+
+    pub(super) fn is_watch(&self, ready: &Ready) -> bool {
+        matches!(ready, Ready::Fd { watch, .. } if *watch == self.input || self.output == Some(*watch))
+    }
+
+    /// What was written before has had its effect: the drives have run.
+    pub(super) fn registers_are_written(&mut self) {
+        self.wrote = false;
+    }
+
+    /// Handles what the client has sent.
+    pub(super) fn listen(&mut self, drive: u32, controller: ControllerHandle, cx: &mut Cx) -> Heard {
+        let mut heard = Heard::default();
+        for _ in 0..MESSAGES {
+            // A client that does not take its answers is not asked for more.
+            if self.answers.iter().map(|a| a.bytes.len()).sum::<usize>() > ANSWERS {
+                return heard;
+            }
+            let message = match self.parked.take() {
+                Some(message) => message,
+                None => match self.receive() {
+                    Ok(Some(message)) => message,
+                    Ok(None) => return heard,
+                    Err(over) => {
+                        heard.over = Some(over);
+                        return heard;
+                    }
+                },
+            };
+            if self.wrote && Device::must_follow(&message) {
+                self.parked = Some(message);
+                heard.more = true;
+                return heard;
+            }
+            let header = &message.header;
+            tracing::trace!(command = header.command.get(), bytes = message.payload.len(), fds = message.fds.len());
+            let mut reach = Reach { memory: &mut self.memory, drive: cx.drives.get(drive), controller };
+            self.device.message(message, &mut reach, &mut self.actions);
+            if let Err(why) = self.act(drive, controller, &mut heard, cx) {
+                heard.over = Some(Some(why));
+                return heard;
+            }
+            if heard.reset {
+                heard.more = true;
+                return heard;
+            }
+        }
+        heard.more = true;
+        heard
+    }
+
+    /// The next message, if there is a whole one. The error ends the connection.
+    fn receive(&mut self) -> Result<Option<Message<OwnedFd>>, Option<String>> {
+        loop {
+            let mut got = Vec::new();
+            let count = match fds::receive(&self.socket, self.inbox.space(), &mut got) {
+                Ok(0) => return Err(None),
+                Ok(count) => count,
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+                Err(e) if e.kind() == io::ErrorKind::ConnectionReset => return Err(None),
+                Err(e) => return Err(Some(e.to_string())),
+            };
+            if let Some(message) = self.inbox.advance(count, got).map_err(|e| Some(e.to_string()))? {
+                return Ok(Some(message));
+            }
+        }
+    }
+
+    /// Carries out what the device wants done. The error ends the connection.
+    fn act(&mut self, drive: u32, controller: ControllerHandle, heard: &mut Heard, cx: &mut Cx) -> Result<(), String> {
+        for action in std::mem::take(&mut self.actions) {
+            match action {
+                Action::Reply { bytes, doorbells } => self.answers.push_back(Answer { bytes, sent: 0, doorbells }),
+                Action::Register { offset, value, size } => {
+                    self.wrote = true;
+                    let event = Event::Register { controller, offset, value, size };
+                    cx.arrivals.push(Arrival { drive, event });
+                }
+                // What a descriptor really is, is in the client's hands, and so are its flags: only what can be signalled
+                // without waiting is taken.
+                Action::Vector { vector, fd } => {
+                    let signal = &mut self.vectors[usize::from(vector)];
+                    signal.set(fd).map_err(|e| not_eventfd(&format!("of vector {vector}"), &e))?;
+                }
+                Action::Request { fd } => self.request.set(fd).map_err(|e| not_eventfd("for requests", &e))?,
+                Action::Signal(vector) => self.vectors[usize::from(vector)].signal(),
+                Action::Reset => heard.reset = true,
+                Action::Close(e) => return Err(e.to_string()),
+            }
+        }
+        Ok(())
+    }
+
+    /// The queues are gone: what stands at their doorbells is from before.
+    pub(super) fn forget_doorbells(&mut self) {
+        if let Some(bells) = &self.bells {
+            (0..bells.queues()).for_each(|qid| bells.clear(qid));
+        }
+        self.seen.clear();
+        self.there.clear();
+        self.due.clear();
+        self.is_due.fill(false);
+    }
+
+    /// Looks at mapped doorbells that may have been rung; true if some were.
+    #[inline]
+    pub(super) fn look(&mut self, drive: u32, controller: ControllerHandle, cx: &mut Cx) -> bool {
+        if self.bells.is_none() {
+            return false;
+        }
+        self.follow_queues(drive, controller, cx);
+        let len = self.there.len() as u16;
+        let mut rung = self.look_from(0, len.min(EVERY_TURN), (drive, controller), cx);
+        if len > EVERY_TURN {
+            let from = if self.next < EVERY_TURN || self.next >= len { EVERY_TURN } else { self.next };
+            self.next = from + EVERY_TURN;
+            rung |= self.look_from(from, self.next.min(len), (drive, controller), cx);
+        }
+        rung
+    }
+
+    /// The same of all doorbells.
+    pub(super) fn look_at_all(&mut self, drive: u32, controller: ControllerHandle, cx: &mut Cx) -> bool {
+        self.follow_queues(drive, controller, cx);
+        self.look_from(0, self.there.len() as u16, (drive, controller), cx)
+    }
+
+    #[inline]
+    fn look_from(&mut self, from: u16, to: u16, (drive, controller): (u32, ControllerHandle), cx: &mut Cx) -> bool {
+        let Some(bells) = &self.bells else { return false };
+        let mut rung = false;
+        for qid in from..to {
+            let (tail, head) = bells.pair(qid);
+            let seen = &mut self.seen[usize::from(qid)];
+            if (tail, head) == *seen {
+                continue;
+            }
+            rung = true;
+            // A completion queue's room before the commands that want it.
+            if head != seen.1 {
+                cx.arrivals.push(Arrival { drive, event: Event::CqHead { controller, qid, head } });
+            }
+            if tail != seen.0 {
+                cx.arrivals.push(Arrival { drive, event: Event::SqTail { controller, qid, tail } });
+            }
+            *seen = (tail, head);
+        }
+        rung
+    }
+
+    /// Clears the doorbells of queues that have gone since the last look.
+    #[inline]
+    fn follow_queues(&mut self, drive: u32, controller: ControllerHandle, cx: &mut Cx) {
+        let machine = cx.drives.get(drive);
+        let (epoch, len) = machine.ring_queues(controller);
+        if epoch == self.epoch && usize::from(len) == self.there.len() {
+            return;
+        }
+        self.epoch = epoch;
+        self.compare(len, controller, cx.drives.get(drive));
+    }
+
+    #[cold]
+    fn compare(&mut self, len: u16, controller: ControllerHandle, machine: &Subsystem) {
+        let Some(bells) = &self.bells else { return };
+        let len = len.min(bells.queues());
+        let all = usize::from(len).max(self.there.len());
+        self.there.resize(all, (false, false));
+        self.seen.resize(all, (0, 0));
+        for qid in 0..all as u16 {
+            let (is, was) = (machine.ring_queue(controller, qid), self.there[usize::from(qid)]);
+            if was.0 && !is.0 {
+                bells.clear_tail(qid);
+                self.seen[usize::from(qid)].0 = 0;
+            }
+            if was.1 && !is.1 {
+                bells.clear_head(qid);
+                self.seen[usize::from(qid)].1 = 0;
+            }
+            self.there[usize::from(qid)] = is;
+        }
+        self.there.truncate(len.into());
+        self.seen.truncate(len.into());
+    }
+
+    /// Whether its controller has queues whose doorbells are mapped.
+    pub(super) fn is_rung(&self) -> bool {
+        self.bells.is_some() && !self.there.is_empty()
+    }
+
+    /// True if it was not hot before.
+    pub(super) fn heat(&mut self, until: Nanos) -> bool {
+        self.hot_until = until;
+        self.bells.is_some() && !std::mem::replace(&mut self.hot, true)
+    }
+
+    pub(super) fn cool(&mut self) {
+        self.hot = false;
+    }
+
+    pub(super) fn is_cold(&self, way: Way, now: Nanos) -> bool {
+        now >= self.hot_until && !(way == Way::Mmap && self.is_rung())
+    }
+
+    /// A vector is to be signalled; true if nothing of this client was to be flushed before.
+    #[inline]
+    pub(super) fn due(&mut self, vector: u16) -> bool {
+        match self.is_due.get_mut(usize::from(vector)) {
+            Some(due) if !*due => *due = true,
+            _ => return false,
+        }
+        self.due.push(vector);
+        self.due.len() == 1
+    }
+
+    /// Signals vectors and sends answers; false if the connection is over.
+    pub(super) fn flush(&mut self, output: u64, cx: &mut Cx) -> bool {
+        for vector in self.due.drain(..) {
+            self.is_due[usize::from(vector)] = false;
+            if self.device.fire(vector) {
+                self.vectors[usize::from(vector)].signal();
+            }
+        }
+        while let Some(answer) = self.answers.front_mut() {
+            let bells = self.bells.as_ref().filter(|_| answer.doorbells && answer.sent == 0);
+            let with: Option<BorrowedFd> = bells.map(Doorbells::fd);
+            match fds::send_some(&self.socket, &answer.bytes[answer.sent..], with.as_slice()) {
+                Ok(sent) => {
+                    answer.sent += sent;
+                    self.stuck = None;
+                    if answer.sent == answer.bytes.len() {
+                        self.answers.pop_front();
+                    }
+                }
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                    self.stuck.get_or_insert(cx.now);
+                    self.watch_output(cx.reactor, output);
+                    return true;
+                }
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return false,
+            }
+        }
+        true
+    }
+
+    /// The output has room again.
+    pub(super) fn output_ready(&mut self) {
+        self.stuck = None;
+    }
+
+    fn watch_output(&mut self, reactor: &mut Reactor, token: u64) {
+        match self.output {
+            Some(watch) => reactor.rearm(watch),
+            None => self.output = Some(reactor.watch(&self.socket, Interest::WRITE, Mode::Once, token)),
+        }
+    }
+
+    /// The client has not taken its answers for too long.
+    pub(super) fn is_late(&self, now: Nanos) -> bool {
+        now >= self.deadline()
+    }
+
+    /// When it is late, if it takes none.
+    pub(super) fn deadline(&self) -> Nanos {
+        self.stuck.map_or(Nanos::NEVER, |since| since.saturating_add(PATIENCE))
+    }
+
+    /// Whether somebody has to look now and then what class its process wishes for.
+    pub(super) fn has_wishes(&self) -> bool {
+        self.pid.is_some()
+    }
+
+    /// Looks up the class that the client's process wishes for; its queues follow, and what waits in them.
+    pub(super) fn follow_peer(&mut self, drive: u32, controller: ControllerHandle, cx: &mut Cx) {
+        let Some(pid) = self.pid else { return };
+        let wish = sched::io_class(pid).ok().flatten();
+        if std::mem::replace(&mut self.wish, wish) != wish {
+            cx.drives.get(drive).set_controller_wish(controller, wish);
+        }
+    }
+
+    #[inline]
+    pub(super) fn fetch(&self, address: u64) -> Result<[u64; 8], Status> {
+        let mut words = [0; 8];
+        let window = self.memory.window(address, 64).map_err(|_| Status::DATA_TRANSFER_ERROR)?;
+        for (i, word) in words.iter_mut().enumerate() {
+            let loaded = self.memory.load64(&window, i * 8, Ordering::Relaxed);
+            *word = loaded.map_err(|_| Status::DATA_TRANSFER_ERROR)?;
+        }
+        Ok(words)
+    }
+
+    /// The half with the phase tag comes last and is released: who sees it sees the rest, and the data.
+    #[inline]
+    pub(super) fn post(&self, address: u64, cqe: &Cqe) -> Result<(), Status> {
+        let [first, last] = cqe.words();
+        let window = self.memory.window(address, 16).map_err(|_| Status::DATA_TRANSFER_ERROR)?;
+        let stored = self.memory.store64(&window, 0, first, Ordering::Relaxed);
+        stored
+            .and_then(|()| self.memory.store64(&window, 8, last, Ordering::Release))
+            .map_err(|_| Status::DATA_TRANSFER_ERROR)
+    }
+
+    #[inline]
+    pub(super) fn read_data(&self, data: &DataPointer, offset: u32, into: &mut [u8]) -> Result<(), Status> {
+        let mut walk = Walk::new(data, Direction::FromHost, offset, into.len() as u32);
+        let mut at = 0;
+        while let Some(piece) = walk.next(&mut |address, into: &mut [u8]| self.read(address, into))? {
+            let Piece::Memory { address, len } = piece else { return Err(Status::INTERNAL_ERROR) };
+            self.read(address, &mut into[at..at + len as usize])?;
+            at += len as usize;
+        }
+        Ok(())
+    }
+
+    #[inline]
+    pub(super) fn write_data(&self, data: &DataPointer, offset: u32, from: &[u8]) -> Result<(), Status> {
+        let mut walk = Walk::new(data, Direction::ToHost, offset, from.len() as u32);
+        let mut at = 0;
+        while let Some(piece) = walk.next(&mut |address, into: &mut [u8]| self.read(address, into))? {
+            let len = match piece {
+                Piece::Memory { address, len } => {
+                    let part = &from[at..at + len as usize];
+                    self.memory.write(address, part).map_err(|_| Status::DATA_TRANSFER_ERROR)?;
+                    len
+                }
+                Piece::Bucket { len } => len,
+            };
+            at += len as usize;
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn read(&self, address: u64, into: &mut [u8]) -> Result<(), Status> {
+        self.memory.read(address, into).map_err(|_| Status::DATA_TRANSFER_ERROR)
+    }
+}
+
+fn not_eventfd(which: &str, e: &io::Error) -> String {
+    match e.kind() {
+        io::ErrorKind::InvalidInput => format!("the descriptor {which} is not an eventfd"),
+        _ => format!("no way to signal the client {which}: {e}"),
+    }
+}

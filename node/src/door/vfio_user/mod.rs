@@ -1,0 +1,531 @@
+//! The vfio-user door: a listening socket for each export, one client at a time on each, and behind it a PCIe drive.
+//!
+//! ```text
+//!   Export: listener ─accept─► Conn: socket ─messages─► Device ─Action─► replies, register writes, eventfds, resets
+//!      │ controller                  doorbells ──look──► arrivals
+//!      ▼                             Host::fetch, read_data, write_data ─► the client's memory
+//!   Subsystem ──Host::post──► the client's completion queues, vectors due ──flush──► one signal a vector and turn
+//! ```
+//! An export has its controller for as long as it lives, whoever comes and goes: a client finds it as after power-on, under the
+//! same controller identifier.
+//!
+//! **Doorbells** lie in memory that the client maps (`mmap`), or are messages (`trap`). A store to mapped memory wakes nobody: so
+//! with `auto` a client's doorbells are looked at in every turn while it is hot, that is until [`HOT`] after its last command or
+//! completion, and the shard does not sleep meanwhile; after that all of them are looked at every [`LOOK`]. With `mmap` they are
+//! always hot while their controller is enabled, which costs the core. A client that maps nothing sends messages in every mode.
+//! Queues beyond the first [`EVERY_TURN`] that rang nothing lately are looked at in turns, some in each, so that a thousand idle
+//! ones cost the others little.
+//!
+//! The door sets doorbells to 0 where queues have gone, before it looks at any: a host may make a queue anew only when it has
+//! seen that the old one is gone.
+//!
+//! **Order.** Messages are handled as they come. A register write has its effect when the drives run, behind the doors; what
+//! reads registers, or changes something else, waits until then ([`Device::must_follow`]). Replies leave in `flush`.
+//!
+//! The client goes, its commands die: the controller is reset, its memory unmapped, and the socket accepts the next client. A
+//! second client while there is one is turned away. An eventfd that a client hands over is never read or written in a way that
+//! could block the shard, and neither is its socket.
+
+mod conn;
+#[cfg(test)]
+mod tests;
+
+use super::{Cx, Kind, token};
+use crate::config::Doorbells;
+use crate::holder::{self, BindError};
+use conn::Conn;
+use std::io::ErrorKind;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+use weir_controller::{Attach, ClassFrom, ControllerHandle, DataPointer, Model, Owner};
+use weir_session::vfio_user::Shape;
+use weir_spec::nvme::{Cqe, Status};
+use weir_sys::reactor::{Interest, Mode, Ready, WAKE_MARGIN, WatchId};
+use weir_sys::sched;
+use weir_units::Nanos;
+
+/// How long mapped doorbells are looked at in every turn after something happened.
+const HOT: Nanos = Nanos::from_millis(10);
+/// How often they are looked at otherwise.
+const LOOK: Nanos = Nanos::from_millis(1);
+/// Queue identifiers that are looked at in every turn; of more, as many others.
+const EVERY_TURN: u16 = 16;
+/// How long a client may leave answers unread.
+const PATIENCE: Nanos = Nanos::from_secs(5);
+/// How long a client's I/O priority counts as what it was.
+const LOOK_AGAIN: Nanos = Nanos::from_millis(500);
+/// Permissions of a socket: the owner and the group, which is how a virtual machine monitor of another user is let in.
+const MODE: u32 = 0o660;
+
+/// What is served at a socket.
+#[derive(Clone, Debug)]
+pub struct ExportConfig {
+    /// The socket.
+    pub path: PathBuf,
+    /// Place of the drive in the shard.
+    pub drive: u32,
+    /// Whose queues they are.
+    pub tenant: u16,
+    /// The tenant's name.
+    pub tenant_name: String,
+    /// Who decides the class of its queues.
+    pub class_from: ClassFrom,
+    /// How doorbells come.
+    pub doorbells: Doorbells,
+    /// The device's serial number in configuration space.
+    pub serial: u64,
+}
+
+struct Export {
+    config: ExportConfig,
+    listener: Option<(UnixListener, WatchId)>,
+    controller: ControllerHandle,
+    conn: Option<Box<Conn>>,
+    /// Counts clients: a token of an earlier one is nobody's.
+    generation: u16,
+}
+
+/// See the [module](self).
+#[derive(Default)]
+pub struct Door {
+    exports: Vec<Option<Export>>,
+    /// Exports whose doorbells are looked at in every turn.
+    hot: Vec<u16>,
+    /// Exports with mapped doorbells that are looked at now and then.
+    cold: Vec<u16>,
+    /// When the cold ones are looked at.
+    look_at: Nanos,
+    /// Exports with something to flush.
+    dirty: Vec<u16>,
+    /// Exports whose socket has more to read, or that have read what must wait.
+    talking: Vec<u16>,
+    /// Exports whose client is to be disconnected.
+    doomed: Vec<u16>,
+    /// When the clients' I/O priorities are looked up, if any counts.
+    peers_at: Option<Nanos>,
+}
+
+/// What a token of this door is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Watched {
+    Listener,
+    Input,
+    Output,
+}
+
+/// Export in bits 15:0, generation in 31:16, what in 33:32.
+fn encode(export: u16, generation: u16, what: Watched) -> u64 {
+    token(Kind::VfioUser, u64::from(export) | u64::from(generation) << 16 | (what as u64) << 32)
+}
+
+fn decode(rest: u64) -> (u16, u16, Watched) {
+    let what = match rest >> 32 & 3 {
+        0 => Watched::Listener,
+        1 => Watched::Input,
+        _ => Watched::Output,
+    };
+    (rest as u16, (rest >> 16) as u16, what)
+}
+
+fn owner(export: u16) -> Owner {
+    super::owner(Kind::VfioUser, export.into())
+}
+
+const MAX_EXPORTS: usize = 1 << 12;
+
+/// One export that exists; a macro because it borrows a single field of the door.
+macro_rules! export {
+    ($door:ident, $at:expr) => {
+        $door.exports.get_mut(usize::from($at)).and_then(Option::as_mut)
+    };
+}
+
+impl Door {
+    /// A door without exports.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Listens on an export's socket, with a controller of the drive behind it.
+    ///
+    /// # Errors
+    /// Somebody else listens there, the path is not to be had, or the drive has as many controllers as it may have.
+    pub fn export(&mut self, config: ExportConfig, cx: &mut Cx) -> Result<(), BindError> {
+        let address = config.path.display().to_string();
+        let fail = |error| BindError::Io { address: address.clone(), error };
+        let at = self.exports.iter().position(Option::is_none).unwrap_or(self.exports.len());
+        if at == MAX_EXPORTS {
+            return Err(fail(std::io::Error::other(format!("a shard has at most {MAX_EXPORTS} vfio-user exports"))));
+        }
+        let at = at as u16;
+        let listener = holder::listen_unix(&config.path, MODE)?;
+        listener.set_nonblocking(true).map_err(fail)?;
+        let controller = attach(&config, at, cx).map_err(|e| {
+            let _ = std::fs::remove_file(&config.path);
+            fail(std::io::Error::other(e.to_string()))
+        })?;
+        let watch = cx.reactor.watch(&listener, Interest::READ, Mode::Edge, encode(at, 0, Watched::Listener));
+        let export = Export { config, listener: Some((listener, watch)), controller, conn: None, generation: 0 };
+        if usize::from(at) == self.exports.len() {
+            self.exports.push(None);
+        }
+        self.exports[usize::from(at)] = Some(export);
+        Ok(())
+    }
+
+    /// Ends the export at a socket: its client is disconnected, its controller is gone. False if there is none.
+    pub fn unexport(&mut self, path: &std::path::Path, cx: &mut Cx) -> bool {
+        let is = |e: &Option<Export>| e.as_ref().is_some_and(|e| e.config.path == path);
+        let Some(at) = self.exports.iter().position(is) else { return false };
+        self.close_listener(at as u16, cx);
+        self.remove(at as u16, cx);
+        if let Some(export) = self.exports[at].take() {
+            cx.drives.get(export.config.drive).detach(cx.now, export.controller);
+        }
+        true
+    }
+
+    fn close_listener(&mut self, at: u16, cx: &mut Cx) {
+        let Some(export) = export!(self, at) else { return };
+        if let Some((_, watch)) = export.listener.take() {
+            cx.reactor.unwatch(watch);
+            let _ = std::fs::remove_file(&export.config.path);
+        }
+    }
+
+    /// No more clients; the sockets' paths are free again.
+    pub fn close_listeners(&mut self, cx: &mut Cx) {
+        (0..self.exports.len() as u16).for_each(|at| self.close_listener(at, cx));
+    }
+
+    /// Closes everything.
+    pub fn close(&mut self, cx: &mut Cx) {
+        self.close_listeners(cx);
+        (0..self.exports.len() as u16).for_each(|at| self.remove(at, cx));
+    }
+
+    /// Every socket and whether it has a client.
+    pub fn clients(&self) -> Vec<(PathBuf, u32)> {
+        self.exports.iter().flatten().map(|e| (e.config.path.clone(), u32::from(e.conn.is_some()))).collect()
+    }
+
+    /// A watched descriptor is ready.
+    pub fn ready(&mut self, rest: u64, ready: &Ready, cx: &mut Cx) {
+        let (at, generation, what) = decode(rest);
+        let Some(export) = export!(self, at) else { return };
+        if what == Watched::Listener {
+            return self.accept(at, cx);
+        }
+        let Some(conn) = export.conn.as_mut().filter(|c| export.generation == generation && c.is_watch(ready)) else {
+            return;
+        };
+        match what {
+            // There is room for answers, and for what they kept from being read.
+            Watched::Output => {
+                conn.output_ready();
+                self.soil(at);
+                self.talking.push(at);
+            }
+            _ => self.listen_to(at, cx),
+        }
+    }
+
+    /// Takes a client in, if there is none; turns others away.
+    fn accept(&mut self, at: u16, cx: &mut Cx) {
+        loop {
+            let Some(export) = export!(self, at) else { return };
+            let Some((listener, _)) = &export.listener else { return };
+            let path = &export.config.path;
+            match listener.accept() {
+                Ok((socket, _)) if export.conn.is_some() => {
+                    let pid = sched::peer(&socket).ok().and_then(|p| p.pid);
+                    tracing::warn!(socket = %path.display(), ?pid, "client turned away: the drive has one already");
+                }
+                Ok((socket, _)) => {
+                    export.generation = export.generation.wrapping_add(1);
+                    match connect(export, at, socket, cx) {
+                        Ok(conn) => {
+                            if conn.has_wishes() {
+                                self.peers_at.get_or_insert(cx.now.saturating_add(LOOK_AGAIN));
+                            }
+                            export.conn = Some(Box::new(conn));
+                            self.listen_to(at, cx);
+                        }
+                        Err(e) => tracing::warn!(socket = %path.display(), "client refused: {e}"),
+                    }
+                }
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return,
+                Err(e) if e.kind() == ErrorKind::Interrupted || e.kind() == ErrorKind::ConnectionAborted => {}
+                Err(e) => return tracing::error!(socket = %path.display(), "cannot accept: {e}"),
+            }
+        }
+    }
+
+    /// Ends a connection: its commands die silently, and the next client may come.
+    fn remove(&mut self, at: u16, cx: &mut Cx) {
+        let Some(export) = export!(self, at) else { return };
+        let Some(mut conn) = export.conn.take() else { return };
+        conn.close(cx);
+        reset(export, at, cx);
+        for list in [&mut self.hot, &mut self.cold, &mut self.dirty, &mut self.talking, &mut self.doomed] {
+            list.retain(|e| *e != at);
+        }
+        tracing::info!(socket = %export.config.path.display(), "client disconnected");
+        self.accept(at, cx);
+    }
+
+    fn doom(&mut self, at: u16) {
+        if !self.doomed.contains(&at) {
+            self.doomed.push(at);
+        }
+    }
+
+    fn soil(&mut self, at: u16) {
+        if !self.dirty.contains(&at) {
+            self.dirty.push(at);
+        }
+    }
+
+    /// Reads what the client has sent, as much as a turn may.
+    fn listen_to(&mut self, at: u16, cx: &mut Cx) {
+        let Some(export) = export!(self, at) else { return };
+        let Export { config, conn: Some(conn), controller, .. } = export else { return };
+        let heard = conn.listen(config.drive, *controller, cx);
+        if heard.reset {
+            reset(export, at, cx);
+        }
+        if heard.more && !self.talking.contains(&at) {
+            self.talking.push(at);
+        }
+        if let Some(why) = heard.over {
+            let Some(export) = export!(self, at) else { return };
+            if let Some(why) = why {
+                tracing::warn!(socket = %export.config.path.display(), "client disconnected: {why}");
+            }
+            self.doom(at);
+        }
+        self.soil(at);
+        self.heat(at, cx.now);
+    }
+
+    /// Mapped doorbells are looked at in every turn from now on, and for a while.
+    fn heat(&mut self, at: u16, now: Nanos) {
+        let Some(Export { conn: Some(conn), .. }) = export!(self, at) else { return };
+        if conn.heat(now.saturating_add(HOT)) {
+            self.cold.retain(|e| *e != at);
+            self.hot.push(at);
+        }
+    }
+
+    /// Takes doorbells and messages; true if there were any.
+    pub fn poll(&mut self, cx: &mut Cx) -> bool {
+        let mut busy = false;
+        // Doorbells before messages: a queue that a message finds gone had its doorbells cleared.
+        let mut i = 0;
+        while let Some(&at) = self.hot.get(i) {
+            let Some(Export { config, conn: Some(conn), controller, .. }) = export!(self, at) else {
+                self.hot.swap_remove(i);
+                continue;
+            };
+            if conn.look(config.drive, *controller, cx) {
+                busy = true;
+                conn.heat(cx.now.saturating_add(HOT));
+            } else if conn.is_cold(config.doorbells, cx.now) {
+                conn.cool();
+                self.hot.swap_remove(i);
+                if conn.is_rung() {
+                    self.cold.push(at);
+                }
+                continue;
+            }
+            i += 1;
+        }
+        if cx.now.saturating_add(WAKE_MARGIN) >= self.look_at && !self.cold.is_empty() {
+            busy |= self.look_at_cold(cx);
+        }
+        if self.peers_at.is_some_and(|at| cx.now >= at) {
+            self.follow_peers(cx);
+        }
+        if !self.talking.is_empty() {
+            busy = true;
+            for at in std::mem::take(&mut self.talking) {
+                if let Some(Export { conn: Some(conn), .. }) = export!(self, at) {
+                    conn.registers_are_written();
+                }
+                self.listen_to(at, cx);
+            }
+        }
+        busy
+    }
+
+    #[cold]
+    fn look_at_cold(&mut self, cx: &mut Cx) -> bool {
+        self.look_at = cx.now.saturating_add(LOOK);
+        let mut i = 0;
+        let mut busy = false;
+        while let Some(&at) = self.cold.get(i) {
+            let Some(Export { config, conn: Some(conn), controller, .. }) = export!(self, at) else {
+                self.cold.swap_remove(i);
+                continue;
+            };
+            if conn.look_at_all(config.drive, *controller, cx) {
+                busy = true;
+                self.heat(at, cx.now);
+            } else {
+                i += 1;
+            }
+        }
+        busy
+    }
+
+    /// Looks up every client's I/O priority that counts.
+    #[cold]
+    fn follow_peers(&mut self, cx: &mut Cx) {
+        self.peers_at = None;
+        for export in self.exports.iter_mut().flatten() {
+            if let Some(conn) = export.conn.as_mut().filter(|c| c.has_wishes()) {
+                conn.follow_peer(export.config.drive, export.controller, cx);
+                self.peers_at = Some(cx.now.saturating_add(LOOK_AGAIN));
+            }
+        }
+    }
+
+    /// Signals vectors, sends replies, and disconnects who must be; true if anything was done.
+    pub fn flush(&mut self, cx: &mut Cx) -> bool {
+        let mut busy = false;
+        while let Some(at) = self.dirty.pop() {
+            busy = true;
+            let Some(Export { conn: Some(conn), generation, .. }) = export!(self, at) else { continue };
+            let output = encode(at, *generation, Watched::Output);
+            if !conn.flush(output, cx) {
+                self.doom(at);
+            }
+            self.heat(at, cx.now);
+        }
+        while let Some(at) = self.doomed.pop() {
+            busy = true;
+            self.remove(at, cx);
+        }
+        busy
+    }
+
+    /// Before the shard sleeps: true if it must not.
+    pub fn arm(&mut self, cx: &mut Cx) -> bool {
+        let waits = self.exports.iter().flatten().filter_map(|e| e.conn.as_ref()).any(|c| c.is_late(cx.now));
+        if waits {
+            for at in 0..self.exports.len() as u16 {
+                if let Some(Export { conn: Some(conn), config, .. }) = export!(self, at) {
+                    if conn.is_late(cx.now) {
+                        tracing::warn!(socket = %config.path.display(), "client disconnected: it does not read its answers");
+                        self.doom(at);
+                    }
+                }
+            }
+        }
+        !self.hot.is_empty() || !self.talking.is_empty() || !self.dirty.is_empty() || !self.doomed.is_empty()
+    }
+
+    /// When it must be polled although nothing comes.
+    pub fn next_deadline(&self) -> Nanos {
+        let look = if self.cold.is_empty() { Nanos::NEVER } else { self.look_at };
+        let late = self.exports.iter().flatten().filter_map(|e| e.conn.as_ref()).map(|c| c.deadline());
+        late.fold(look.min(self.peers_at.unwrap_or(Nanos::NEVER)), Nanos::min)
+    }
+
+    #[inline]
+    fn conn(&mut self, owner: Owner) -> Result<&mut Conn, Status> {
+        let export = self.exports.get_mut(super::index(owner)).and_then(Option::as_mut);
+        export.and_then(|e| e.conn.as_deref_mut()).ok_or(Status::DATA_TRANSFER_ERROR)
+    }
+
+    /// Reads a submission queue entry.
+    ///
+    /// # Errors
+    /// It is not in the client's memory.
+    #[inline]
+    pub fn fetch(&mut self, owner: Owner, address: u64) -> Result<[u64; 8], Status> {
+        self.conn(owner)?.fetch(address)
+    }
+
+    /// Writes a completion queue entry, and notes the vector that is to be signalled.
+    ///
+    /// # Errors
+    /// It is not in the client's memory.
+    #[inline]
+    pub fn post(&mut self, owner: Owner, address: u64, vector: Option<u16>, cqe: &Cqe) -> Result<(), Status> {
+        let conn = self.conn(owner)?;
+        conn.post(address, cqe)?;
+        if vector.is_some_and(|v| conn.due(v)) {
+            self.dirty.push(super::index(owner) as u16);
+        }
+        Ok(())
+    }
+
+    /// Notes a vector that is to be signalled.
+    pub fn interrupt(&mut self, owner: Owner, vector: u16) {
+        if self.conn(owner).is_ok_and(|conn| conn.due(vector)) {
+            self.dirty.push(super::index(owner) as u16);
+        }
+    }
+
+    /// Copies the host's bytes of a command.
+    ///
+    /// # Errors
+    /// Its data pointer is wrong, or they are not in the client's memory.
+    #[inline]
+    pub fn read_data(&mut self, owner: Owner, data: &DataPointer, offset: u32, into: &mut [u8]) -> Result<(), Status> {
+        self.conn(owner)?.read_data(data, offset, into)
+    }
+
+    /// Copies bytes that were read to the host.
+    ///
+    /// # Errors
+    /// The command's data pointer is wrong, or they have no place in the client's memory.
+    #[inline]
+    pub fn write_data(&mut self, owner: Owner, data: &DataPointer, offset: u32, from: &[u8]) -> Result<(), Status> {
+        self.conn(owner)?.write_data(data, offset, from)
+    }
+}
+
+/// The controller behind a socket.
+fn attach(config: &ExportConfig, at: u16, cx: &mut Cx) -> Result<ControllerHandle, weir_controller::Error> {
+    let host = config.path.display().to_string();
+    let drive = cx.drives.get(config.drive);
+    let attach = Attach { tenant: config.tenant, owner: owner(at), model: Model::Rings, host };
+    let controller = drive.attach(cx.now, attach)?;
+    drive.set_controller_class_from(controller, Some(config.class_from))?;
+    Ok(controller)
+}
+
+/// The controller is as after power-on, and nothing that was rung before counts.
+fn reset(export: &mut Export, at: u16, cx: &mut Cx) {
+    let Export { config, controller, .. } = &export;
+    cx.drives.get(config.drive).detach(cx.now, *controller);
+    match attach(config, at, cx) {
+        Ok(new) => export.controller = new,
+        Err(e) => tracing::error!("{e}"),
+    }
+    if let Some(conn) = &mut export.conn {
+        conn.forget_doorbells();
+    }
+}
+
+/// A new connection on an export that has none.
+fn connect(export: &Export, at: u16, socket: UnixStream, cx: &mut Cx) -> Result<Conn, String> {
+    let config = &export.config;
+    let peer = sched::peer(&socket).map_err(|e| e.to_string())?;
+    let pid = peer.pid.filter(|_| config.class_from == ClassFrom::Peer);
+    tracing::info!(socket = %config.path.display(), pid = ?peer.pid, tenant = config.tenant_name, "client connected");
+    let queues = cx.drives.get(config.drive).config().max_io_queues;
+    let shape = Shape {
+        // One for each queue and one for the admin queue.
+        vectors: queues.saturating_add(1),
+        mapped_doorbells: config.doorbells != Doorbells::Trap,
+        buffer: 0,
+        serial: config.serial,
+    };
+    let name = encode(at, export.generation, Watched::Input);
+    let mut conn = Conn::new(socket, name, shape, pid, cx).map_err(|e| e.to_string())?;
+    conn.follow_peer(config.drive, export.controller, cx);
+    Ok(conn)
+}
