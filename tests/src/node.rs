@@ -35,6 +35,8 @@ pub struct Setup {
     pub sockets: Vec<(String, String)>,
     /// Keys of `[[export]]` of the sockets.
     pub socket_keys: String,
+    /// vfio-user sockets of the first tenant, and the keys of their `[[export]]`.
+    pub vfio: Vec<(String, String)>,
     /// Keys of `[door.nvme-tcp]` besides listen.
     pub tcp: String,
     /// Keys of the `[[export]]` over NVMe/TCP.
@@ -55,6 +57,7 @@ impl Default for Setup {
             tenants: vec![tenant("gold", "high"), tenant("silver", "medium"), tenant("bronze", "low")],
             sockets: Vec::new(),
             socket_keys: String::new(),
+            vfio: Vec::new(),
             tcp: String::new(),
             export: String::new(),
             cores: "[0]".into(),
@@ -68,6 +71,12 @@ impl Setup {
     pub fn socket(mut self, name: &str) -> Self {
         let tenant = self.tenants[0].0.clone();
         self.sockets.push((name.into(), tenant));
+        self
+    }
+
+    /// With a vfio-user socket, and these keys of its export.
+    pub fn vfio(mut self, name: &str, keys: &str) -> Self {
+        self.vfio.push((name.into(), keys.into()));
         self
     }
 
@@ -102,6 +111,12 @@ impl Setup {
             let keys = &self.socket_keys;
             text += &format!(
                 "\n[[export]]\ndevice = \"ssd0\"\ntenant = \"{tenant}\"\ndoor = \"vhost-user:{socket}\"\n{keys}\n"
+            );
+        }
+        for (socket, keys) in &self.vfio {
+            let tenant = &self.tenants[0].0;
+            text += &format!(
+                "\n[[export]]\ndevice = \"ssd0\"\ntenant = \"{tenant}\"\ndoor = \"vfio-user:{socket}\"\n{keys}\n"
             );
         }
         text + &format!("\n[door.nvme-tcp]\nlisten = \"127.0.0.1:{port}\"\n{}\n", self.tcp)
@@ -185,6 +200,11 @@ impl Node {
     /// The bench target of one of its sockets.
     pub fn socket_target(&self, name: &str) -> String {
         format!("vhost-user:{}", self.socket(name).display())
+    }
+
+    /// The bench target of one of its vfio-user sockets.
+    pub fn vfio_target(&self, name: &str) -> String {
+        format!("vfio-user:{}", self.socket(name).display())
     }
 
     /// Its process.

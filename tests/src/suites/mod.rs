@@ -10,6 +10,7 @@ mod fio;
 mod guest_fdp;
 mod guest_open_channel;
 mod guest_tcp;
+mod guest_vfio;
 mod guest_vhost;
 mod guest_zns;
 mod hostile_tcp;
@@ -51,6 +52,7 @@ pub fn all() -> Vec<Test> {
         power::tests(),
         guest_open_channel::tests(),
         guest_vhost::tests(),
+        guest_vfio::tests(),
         shares::tests(),
         rogue::tests(),
         limits::tests(),

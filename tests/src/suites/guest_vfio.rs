@@ -1,0 +1,191 @@
+//! A Linux guest with a PCIe drive over vfio-user: its own nvme driver, one and four CPUs, poll queues, resets with I/O in
+//! flight, unbind and bind, hot unplug and plug.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::test;
+use crate::guest::{Guest, section};
+use crate::harness::{Context, Env, Outcome, Test, ensure};
+use crate::node::{Node, Setup, text, with_node};
+
+/// The tests of this suite.
+pub fn tests() -> Vec<Test> {
+    const S: &str = "guest_vfio";
+    vec![
+        test(S, "one_cpu_resets_and_a_file_system", one_cpu),
+        test(S, "four_cpus_poll_queues_and_trapped_doorbells", four_cpus),
+        test(S, "unplugged_and_plugged_while_running", plugged),
+    ]
+}
+
+/// QEMU's device for a drive on `socket`.
+fn device(socket: &str) -> Value {
+    json!({ "driver": "vfio-user-pci", "id": "drive", "socket": { "type": "unix", "path": socket } })
+}
+
+fn boot(env: &Env, cpus: u32, node: &Node, script: &str) -> Result<String, String> {
+    let qemu = ["-device".to_owned(), device(&text(&node.socket("ssd0.sock"))).to_string()];
+    Guest { cpus, net: false, qemu: &qemu, limit: 120 }.run(env, script)
+}
+
+/// Shell functions of these tests.
+const SHELL: &str = r#"
+D=$(basename $(readlink -f /sys/class/nvme/nvme0/device))
+drive() { # waits until the drive is there
+  i=0; while ! [ -b /dev/nvme0n1 ]; do
+    i=$((i + 1)); [ $i -lt 100 ] || { echo "no drive appears"; dmesg | tail; exit 1; }; sleep 0.1
+  done
+}
+live() { # waits until its controller is
+  i=0; while [ "$(cat /sys/class/nvme/nvme0/state)" != live ]; do
+    i=$((i + 1)); [ $i -lt 100 ] || { echo "the controller is $(cat /sys/class/nvme/nvme0/state)"; dmesg | tail; exit 1; }; sleep 0.1
+  done
+}
+under() { # under COMMAND...: runs it while fio writes and verifies
+  fio --name=u --filename=/dev/nvme0n1 --rw=randrw --bs=4k --size=8m --offset=64m --iodepth=16 --ioengine=libaio --direct=1 \
+    --verify=crc32c --verify_fatal=1 --time_based --runtime=3 --minimal >/tmp/under.out 2>&1 & F=$!
+  sleep 1; "$@"; sleep 0.5; "$@"
+  wait $F || { cat /tmp/under.out; echo "fio failed under $*"; exit 1; }
+  live; echo "under $*: fine"
+}
+"#;
+
+fn one_cpu(env: &Env) -> Outcome {
+    with_node(env, &Setup::default().vfio("ssd0.sock", ""), |node| {
+        let script = SHELL.to_owned()
+            + r#"
+drive
+section driver; readlink -f /sys/bus/pci/devices/$D/driver
+section class; cat /sys/bus/pci/devices/$D/class
+section id-ctrl; nvme id-ctrl /dev/nvme0 -o json
+section interrupts; grep nvme /proc/interrupts
+section io
+verify /dev/nvme0n1 1 randwrite 12m
+verify /dev/nvme0n1 1 randrw 12m
+section resets
+under nvme reset /dev/nvme0
+under sh -c "echo 1 >/sys/bus/pci/devices/$D/reset"
+section unbind
+echo marked | dd of=/dev/nvme0n1 bs=512 count=1 conv=sync oflag=direct 2>/dev/null
+for turn in 1 2 3; do
+  echo $D >/sys/bus/pci/drivers/nvme/unbind
+  [ -b /dev/nvme0n1 ] && { echo "a drive without a driver"; exit 1; }
+  echo $D >/sys/bus/pci/drivers/nvme/bind; drive
+  head -c 6 /dev/nvme0n1
+done; echo
+section filesystem
+filesystem /dev/nvme0n1
+section kernel
+dmesg | grep -iE 'nvme' | grep -iE 'error|timeout|abort|fail|unexpected' || true
+section end
+"#;
+        let out = boot(env, 1, node, &script)?;
+        let is = |name: &str, what: &str| section(&out, name).is_ok_and(|s| s.contains(what));
+        ensure(is("driver", "/drivers/nvme") && is("class", "0x010802"), || format!("the nvme driver, by class: {out}"))?;
+        ensure(is("interrupts", "nvme0q0") && is("interrupts", "nvme0q1"), || format!("two vectors: {out}"))?;
+        ensure(out.matches(" verified").count() == 2 && out.matches(": fine").count() == 2, || out.clone())?;
+        ensure(section(&out, "unbind")?.matches("marked").count() == 3, || format!("the same drive after unbind: {out}"))?;
+        ensure(is("filesystem", "files equal"), || out.clone())?;
+        ensure(section(&out, "kernel")?.trim().is_empty(), || format!("the kernel complains: {out}"))?;
+        // Whoever comes next finds it again: the same data, a controller as after power-on.
+        let out = boot(env, 1, node, "/bin/e2fsck -f -n /dev/nvme0n1 && echo clean; nvme id-ctrl /dev/nvme0 | grep cntlid\n")?;
+        ensure(out.contains("clean"), || format!("a second boot: {out}"))
+    })
+}
+
+fn four_cpus(env: &Env) -> Outcome {
+    with_node(env, &Setup::default().vfio("ssd0.sock", "doorbells = \"trap\""), |node| {
+        let script = SHELL.to_owned()
+            + r#"
+drive
+section queues; dmesg | grep 'default/read/poll'
+section io
+fio --name=v --filename=/dev/nvme0n1 --rw=randwrite --bs=4k --size=4m --offset_increment=8m --iodepth=8 --ioengine=libaio --direct=1 \
+  --verify=crc32c --verify_fatal=1 --numjobs=4 --cpus_allowed_policy=split --cpus_allowed=0-3 --minimal >/tmp/fio.out 2>&1 || { cat /tmp/fio.out; exit 1; }
+echo "four jobs verified"
+section interrupts; grep nvme /proc/interrupts | awk '{ n = 0; for (i = 2; i <= 5; i++) n += $i; print $NF, (n > 0) }'
+section poll
+echo 2 >/sys/module/nvme/parameters/poll_queues
+echo $D >/sys/bus/pci/drivers/nvme/unbind; echo $D >/sys/bus/pci/drivers/nvme/bind; drive
+dmesg | grep 'default/read/poll' | tail -1
+fio --name=p --filename=/dev/nvme0n1 --rw=randrw --bs=4k --size=4m --ioengine=pvsync2 --hipri --direct=1 \
+  --verify=crc32c --verify_fatal=1 --minimal >/tmp/fio.out 2>&1 || { cat /tmp/fio.out; exit 1; }
+echo "polled and verified"
+section kernel
+dmesg | grep -iE 'nvme' | grep -iE 'error|timeout|abort|fail|unexpected' || true
+section end
+"#;
+        let out = boot(env, 4, node, &script)?;
+        ensure(section(&out, "queues")?.contains("4/0/0 default/read/poll queues"), || format!("four queues: {out}"))?;
+        ensure(out.contains("four jobs verified"), || out.clone())?;
+        let used = section(&out, "interrupts")?.lines().filter(|l| l.ends_with(" 1")).count();
+        ensure(used == 5, || format!("each of five vectors fired: {out}"))?;
+        let poll = section(&out, "poll")?;
+        ensure(poll.contains("/2 default/read/poll queues") && poll.contains("polled and verified"), || out.clone())?;
+        ensure(section(&out, "kernel")?.trim().is_empty(), || format!("the kernel complains: {out}"))
+    })
+}
+
+/// Says something to QEMU's monitor; what it returns.
+fn qmp(monitor: &mut BufReader<UnixStream>, command: &Value) -> Result<Value, String> {
+    let failed = || format!("QMP: {command}");
+    writeln!(monitor.get_mut(), "{command}").context(failed)?;
+    loop {
+        let mut line = String::new();
+        if monitor.read_line(&mut line).context(failed)? == 0 {
+            return Err(format!("{}: the monitor closed", failed()));
+        }
+        let answer: Value = serde_json::from_str(&line).map_err(|e| format!("{}: {e}: {line}", failed()))?;
+        if let Some(error) = answer.get("error") {
+            return Err(format!("{}: {error}", failed()));
+        }
+        if let Some(value) = answer.get("return") {
+            return Ok(value.clone());
+        }
+    }
+}
+
+/// Plugs a drive in, while the guest waits for it.
+fn plug(monitor: &Path, socket: &Path) -> Outcome {
+    let stream = UnixStream::connect(monitor).context(|| monitor.display().to_string())?;
+    stream.set_read_timeout(Some(Duration::from_secs(20))).context(|| "QMP".into())?;
+    let mut stream = BufReader::new(stream);
+    qmp(&mut stream, &json!({ "execute": "qmp_capabilities" }))?;
+    let mut arguments = device(&text(socket));
+    arguments["bus"] = json!("port");
+    for turn in 0..2 {
+        qmp(&mut stream, &json!({ "execute": "device_add", "arguments": arguments }))?;
+        std::thread::sleep(Duration::from_secs(4));
+        qmp(&mut stream, &json!({ "execute": "device_del", "arguments": { "id": "drive" } }))?;
+        // The guest lets go of it, then the next one may come.
+        std::thread::sleep(Duration::from_secs(if turn == 0 { 7 } else { 0 }));
+    }
+    Ok(())
+}
+
+fn plugged(env: &Env) -> Outcome {
+    with_node(env, &Setup::default().vfio("ssd0.sock", ""), |node| {
+        let monitor = node.socket("qmp.sock");
+        let qemu = [
+            "-device".to_owned(),
+            "pcie-root-port,id=port,chassis=1,slot=1".into(),
+            "-qmp".into(),
+            format!("unix:{},server=on,wait=off", monitor.display()),
+        ];
+        let script = r#"
+gone() { i=0; while [ -b /dev/nvme0n1 ]; do i=$((i + 1)); [ $i -lt 300 ] || { echo "it stays"; dmesg | tail; exit 1; }; sleep 0.1; done; echo gone; }
+there() { i=0; while ! [ -b /dev/nvme0n1 ]; do i=$((i + 1)); [ $i -lt 300 ] || { echo "none comes"; dmesg | tail; exit 1; }; sleep 0.1; done; echo there; }
+echo waiting
+there; echo kept | dd of=/dev/nvme0n1 bs=512 count=1 conv=sync oflag=direct 2>/dev/null; gone
+there; head -c 4 /dev/nvme0n1; echo; gone
+"#;
+        let guest = Guest { cpus: 1, net: false, qemu: &qemu, limit: 120 };
+        let out = guest.run_with(env, script, "waiting", || plug(&monitor, &node.socket("ssd0.sock")))?;
+        ensure(out.matches("gone").count() == 2 && out.contains("kept"), || out.clone())
+    })
+}
