@@ -1,7 +1,9 @@
 //! The executor: carries out what a drive's machine decides, moving bytes between its media and the doors through [`Host`].
 
 mod drives;
+mod metadata;
 mod power;
+mod shape;
 mod store;
 
 pub use drives::Drives;
@@ -15,14 +17,15 @@ use crate::lateness::LATE;
 use crate::remote::Remote;
 use crate::target;
 use crate::undo::Undo;
+use metadata::Beside;
 use power::Down;
 use std::collections::VecDeque;
 use std::fmt;
 use std::path::Path;
 use store::serve;
 use weir_controller::{
-    Config as MachineConfig, Effect, Effects, Event, Host, Io, NamespaceConfig, Op, OpenChannelSet, Owner, SlotId,
-    Subsystem,
+    Config as MachineConfig, Effect, Effects, Event, Host, Io, Management, NamespaceConfig, Op, OpenChannelSet, Owner,
+    SlotId, Subsystem,
 };
 use weir_driver::TransportError;
 use weir_flash::OpenChannelConfig;
@@ -94,6 +97,8 @@ enum Backend {
 pub struct Device {
     machine: Subsystem,
     backend: Backend,
+    /// Metadata of its blocks, where they have some.
+    beside: Beside,
     effects: Effects,
     /// What `Done` may push: nothing; kept because every `apply` takes a list.
     none: Effects,
@@ -142,6 +147,12 @@ impl Device {
             machine.zoned = vec![zoned.namespace(1, size, block_size).map_err(OpenError::Capacity)?];
         }
         let buffered = config.flash.as_ref().is_some_and(FlashConfig::is_volatile);
+        machine.management = Some(Management {
+            capacity: limit,
+            // What a store answers it answers in any blocks.
+            least_block: if matches!(backend, Backend::Store(_)) { 512 } else { block_size },
+            metadata: matches!(backend, Backend::Store(_)),
+        });
         machine.volatile_write_cache = buffered || !matches!(backend, Backend::Store(_));
         // A store moves the bytes of a command in one go; elsewhere only a block is sure to be one.
         machine.atomic_write = if matches!(backend, Backend::Store(_)) { u64::MAX } else { block_size.into() };
@@ -167,7 +178,8 @@ impl Device {
             machine.set_power_history(state.starts(), state.unsafe_shutdowns());
         }
         let undo = power::undo(config, &backend);
-        Ok(Self { limit, state, undo, ..Self::new(machine, backend, size, block_size) })
+        let beside = Beside::new(&config.name, limit);
+        Ok(Self { limit, state, undo, beside, ..Self::new(machine, backend, size, block_size) })
     }
 
     /// A drive that shows its flash: the namespace is an address space with gaps, the media has none.
@@ -198,6 +210,7 @@ impl Device {
         Device {
             machine,
             backend,
+            beside: Beside::new("", 0),
             effects: Effects::new(BATCH),
             none: Effects::new(1),
             disconnects: Vec::new(),
@@ -245,27 +258,6 @@ impl Device {
         &mut self.machine
     }
 
-    /// Bytes.
-    pub fn capacity(&self) -> u64 {
-        self.capacity
-    }
-
-    /// Gives the namespace another size; its hosts are told by an event. What lies beyond a smaller size is kept.
-    ///
-    /// # Errors
-    /// No whole blocks, none at all, or more than the medium has.
-    pub fn resize(&mut self, bytes: u64) -> Result<(), OpenError> {
-        if bytes == 0 || bytes > self.limit {
-            let (size, most) = (Bytes(bytes), Bytes(self.limit));
-            return Err(OpenError::Capacity(format!(
-                "{size} is out of range: this drive was opened with room for {most} (max_capacity)"
-            )));
-        }
-        self.machine_mut().resize_namespace(1, bytes)?;
-        self.capacity = bytes;
-        Ok(())
-    }
-
     /// What has broken its media, in words.
     pub fn fault(&self) -> Option<String> {
         match &self.backend {
@@ -273,11 +265,6 @@ impl Device {
             Backend::Direct(direct) => direct.fault().map(ToString::to_string),
             Backend::Remote(remote) => remote.fault().map(ToString::to_string),
         }
-    }
-
-    /// Bytes of a logical block.
-    pub fn block_size(&self) -> u32 {
-        self.block_size
     }
 
     /// Takes one event; what follows from it happens in [`run`](Self::run).
@@ -352,8 +339,10 @@ impl Device {
     }
 
     fn execute<H: Host>(&mut self, now: Nanos, host: &mut H, reactor: &mut Reactor, until: Nanos) {
-        let Device { machine, backend, effects, none, disconnects, deferred, deadlines, real_time, undo, .. } = self;
-        let mut executor = Executor { now, machine, backend, deadlines, none, undo, real_time: *real_time };
+        let Device {
+            machine, backend, beside, effects, none, disconnects, deferred, deadlines, real_time, undo, ..
+        } = self;
+        let mut executor = Executor { now, machine, backend, beside, deadlines, none, undo, real_time: *real_time };
         let effects_now = effects.as_slice();
         let mut over = false;
         for (i, effect) in effects_now.iter().enumerate() {
@@ -380,8 +369,8 @@ impl Device {
     /// Carries out what was deferred, until `until`; whether that was all.
     #[cold]
     fn catch_up<H: Host>(&mut self, now: Nanos, host: &mut H, reactor: &mut Reactor, until: Nanos) -> bool {
-        let Device { machine, backend, none, deferred, deadlines, real_time, undo, .. } = self;
-        let mut executor = Executor { now, machine, backend, deadlines, none, undo, real_time: *real_time };
+        let Device { machine, backend, beside, none, deferred, deadlines, real_time, undo, .. } = self;
+        let mut executor = Executor { now, machine, backend, beside, deadlines, none, undo, real_time: *real_time };
         while let Some(io) = deferred.pop_front() {
             if executor.machine.is_live(io.slot) {
                 executor.carry_out(&io, host, reactor);
@@ -404,8 +393,8 @@ impl Device {
         if direct.fault().is_some() {
             self.machine.note_media_fault(true);
         }
-        let Device { machine, backend, none, deadlines, real_time, undo, .. } = self;
-        let mut executor = Executor { now, machine, backend, deadlines, none, undo, real_time: *real_time };
+        let Device { machine, backend, beside, none, deadlines, real_time, undo, .. } = self;
+        let mut executor = Executor { now, machine, backend, beside, deadlines, none, undo, real_time: *real_time };
         match step {
             Step::Goes => {}
             Step::Saved(io, bytes) => executor.start_saved(&io, bytes, host, reactor),
@@ -485,6 +474,7 @@ struct Executor<'a> {
     now: Nanos,
     machine: &'a mut Subsystem,
     backend: &'a mut Backend,
+    beside: &'a mut Beside,
     deadlines: &'a mut Deadlines,
     none: &'a mut Effects,
     undo: &'a mut Option<Undo>,
@@ -500,6 +490,9 @@ impl Executor<'_> {
     #[inline]
     fn carry_out<H: Host>(&mut self, io: &Io, host: &mut H, reactor: &mut Reactor) {
         if self.undo.is_some() && self.remember(io, reactor) {
+            return;
+        }
+        if (self.machine.has_metadata() || self.beside.is_made()) && self.carry_out_whole(io, host) {
             return;
         }
         let answer = match &mut *self.backend {

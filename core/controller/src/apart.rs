@@ -5,6 +5,7 @@
 //!  start ─▶ start_apart ─▶ admitted? ─┬─▶ a pair, a reservation's command, I/O management
 //!                                     ├─▶ a vendor's set, zones: their own paths
 //!                                     └─▶ start_guarded: readable? nobody before it? ─▶ slot ─▶ (its time) ─▶ Effect::Io ─▶ done
+//!                                           (with metadata or in several extents: start_pieces, an Effect::Io for each)
 //! ```
 
 use crate::copying;
@@ -64,10 +65,12 @@ impl Subsystem {
 
     /// Whether a command may run on its namespace as things are.
     pub(crate) fn admit(&self, queue: u32, command: &Command) -> Result<(), Status> {
-        if let (false, Ok(Namespace { barred: Some(status), .. })) =
-            (command.opcode == IoOpcode::FLUSH.0, active(&self.namespaces, command.nsid))
-        {
-            return Err(*status);
+        if command.nsid != NSID_ALL {
+            let ns = active(&self.namespaces, command.nsid)?;
+            self.is_there_for(queue, ns, command)?;
+            if let (false, Some(status)) = (command.opcode == IoOpcode::FLUSH.0, ns.barred) {
+                return Err(status);
+            }
         }
         let c = self.sq(queue).controller;
         match group(command.opcode).and_then(|group| self.reservation_conflict(c, command.nsid, group)) {
@@ -97,6 +100,18 @@ impl Subsystem {
         }
         if command.opcode == IoOpcode::WRITE_UNCORRECTABLE.0 {
             return self.mark_unreadable(now, (queue, command, plan), &extent, host);
+        }
+        let ns = active(&self.namespaces, command.nsid).ok().copied();
+        if let Some(ns) = ns.filter(|ns| ns.why & why::GUARDED != 0 && plan.op != Op::Flush) {
+            // A list of ranges to deallocate makes nothing readable here: only what is written is (NVM 1.0, 3.2.6).
+            let listed = plan.op == Op::Deallocate && !command.is(flag::RANGE);
+            return match self.start_pieces(now, &ns, begun, host) {
+                Ok(Some(id)) if changes && !listed && self.ledger.unreadable.contains_key(&command.nsid) => {
+                    self.heals_when_done(id, command, &extent, (plan.offset, plan.len));
+                }
+                Ok(_) => {}
+                Err(status) => self.refuse(queue, command, status, host),
+            };
         }
         let (mut offset, mut len, mut ranges) = (plan.offset, plan.len, NONE);
         if plan.op == Op::Deallocate && !command.is(flag::RANGE) {

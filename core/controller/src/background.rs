@@ -22,6 +22,8 @@ use weir_units::Nanos;
 pub(crate) enum JobKind {
     /// A pass of a sanitize operation.
     Sanitize,
+    /// Work on namespaces.
+    Chore(u32),
 }
 
 /// Whose commands in flight have to end before the first piece.
@@ -218,9 +220,10 @@ impl Subsystem {
     }
 
     /// A job has ended: whoever it was for goes on.
-    fn job_done<H: Host>(&mut self, now: Nanos, kind: JobKind, status: Status, _host: &mut H) {
+    fn job_done<H: Host>(&mut self, now: Nanos, kind: JobKind, status: Status, host: &mut H) {
         match kind {
             JobKind::Sanitize => self.sanitize_pass_done(now, status),
+            JobKind::Chore(id) => self.chore_done(id, status, host),
         }
     }
 }

@@ -22,6 +22,7 @@ impl Subsystem {
         self.check_in_flight();
         self.check_completion_queues();
         self.check_zones();
+        self.check_namespaces();
         self.check_controllers();
         self.check_ledger();
         if !self.eager {
@@ -101,9 +102,32 @@ impl Subsystem {
                 self.queues.iter().flatten().filter(|s| s.controller == sq.controller && s.deleter.is_some());
             assert_eq!(
                 sq.in_flight as usize,
-                ctrl.aer.waiting.len() + deleting.count(),
+                ctrl.aer.waiting.len() + deleting.count() + self.kept_for(q as u32),
                 "admin commands that are kept"
             );
+        }
+    }
+
+    /// Every namespace lies in granules of its own, and the common path serves only what is plain.
+    fn check_namespaces(&self) {
+        let Some(room) = &self.room else { return };
+        room.check();
+        for (nsid, ns) in (1u32..).zip(&self.namespaces) {
+            let Some(ns) = ns else { continue };
+            let (extents, record) = (room.extents(nsid), &self.records[&nsid]);
+            assert!(
+                extents.iter().map(|e| e.1).sum::<u64>() >= ns.blocks << ns.shift
+                    && ns.blocks == record.bytes >> ns.shift
+            );
+            assert!(extents.first().is_some_and(|e| e.0 == ns.start) && ns.fragmented == (extents.len() > 1));
+            let all = self.controllers.iter().flatten().all(|ctrl| ctrl.namespaces.has(nsid));
+            let plain = all && !ns.fragmented && ns.protect == 0 && ns.format.metadata == 0;
+            assert_eq!(
+                ns.why & crate::namespace::why::GUARDED == 0,
+                plain,
+                "namespace {nsid} is guarded if it has to be"
+            );
+            assert!(!record.private || self.attached_to(nsid).count() <= 1, "a private namespace is one controller's");
         }
     }
 

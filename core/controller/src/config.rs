@@ -102,6 +102,17 @@ pub struct NamespaceConfig {
     pub uuid: [u8; 16],
 }
 
+/// A drive whose namespaces hosts create, format and delete (base 2.0, 8.11).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Management {
+    /// Bytes that namespaces are made of, from the beginning of the media.
+    pub capacity: u64,
+    /// The smallest block that the media can have, 512 or 4096.
+    pub least_block: u32,
+    /// Blocks can have metadata: the executor asks for it ([`Subsystem::metadata_of`](crate::Subsystem::metadata_of)).
+    pub metadata: bool,
+}
+
 /// A namespace of the ZNS command set: makes one of [`Config::namespaces`] zoned.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ZonedNamespace {
@@ -158,6 +169,9 @@ pub struct Config {
     pub namespaces: Vec<NamespaceConfig>,
     /// Which of them are zoned.
     pub zoned: Vec<ZonedNamespace>,
+    /// Namespace management; none of it where there are zones or a vendor's commands. The namespaces above begin at multiples of
+    /// [`granule`](crate::granule).
+    pub management: Option<Management>,
 }
 
 impl Config {
@@ -185,6 +199,7 @@ impl Config {
             tenants: Vec::new(),
             namespaces: Vec::new(),
             zoned: Vec::new(),
+            management: None,
         }
     }
 

@@ -2,6 +2,7 @@
 
 use crate::admin::log::ErrorLog;
 use crate::aer::Aer;
+use crate::attachment::NamespaceSet;
 use crate::config::ClassFrom;
 use crate::event::ControllerHandle;
 use crate::host::Owner;
@@ -144,6 +145,8 @@ pub(crate) struct Controller {
     pub too_hot: bool,
     pub aer: Aer,
     pub errors: ErrorLog,
+    /// Attached to it.
+    pub namespaces: NamespaceSet,
     pub changed: Vec<u32>,
     /// Zones whose descriptors the drive changed, ascending: NSID and first block.
     pub changed_zones: Vec<(u32, u64)>,

@@ -42,6 +42,10 @@ pub(crate) fn plan(ns: &Namespace, command: &Command) -> Result<Plan, Status> {
     if ns.why & why::VENDOR != 0 {
         return Err(Status::INVALID_OPCODE.dnr());
     }
+    // Metadata are not copied.
+    if ns.format.metadata != 0 {
+        return Err(Status::INVALID_FIELD.dnr());
+    }
     // Data placement of copies is not offered, nor is protection information.
     let size = match (dw12.desfmt(), dw12.dtype()) {
         (0, 0) => size_of::<CopyRange>(),
@@ -146,31 +150,41 @@ impl Subsystem {
     ) -> Result<(Steps, Option<crate::zoned::ZonedOp>), Status> {
         let ns = *active(&self.namespaces, command.nsid)?;
         let total: u64 = ranges.iter().map(|(_, n)| n).sum();
-        let (mut to, mut due, mut owed) = (ns.start + (command.slba << ns.shift), now, None);
+        let pieces = |(slba, blocks): &(u64, u64)| self.pieces(command.nsid, &ns, *slba, *blocks);
+        let (sources, targets): (Vec<_>, Vec<_>) =
+            (ranges.iter().flat_map(pieces).collect(), pieces(&(command.slba, total)));
+        let (mut due, mut owed) = (now, None);
+        let mut targets: alloc::collections::VecDeque<(u64, u64)> = targets.into();
         let zones = ns.why & why::ZONES != 0;
         if zones {
             let placed = self.copy_on_zones(now, queue, command, (ranges, total as u32))?;
-            (to, due, owed) = placed;
+            targets = [(placed.0, total << ns.shift)].into();
+            (due, owed) = (placed.1, placed.2);
         } else if self.inside.0.is_some() {
-            for (slba, blocks) in ranges {
-                let (offset, len) = (ns.start + (slba << ns.shift), (blocks << ns.shift) as u32);
+            for (offset, len) in &sources {
+                let (offset, len) = (*offset, *len as u32);
                 due = due.max(self.complete_at(now, Operation { op: Op::Read, offset, len, fua: false, placement: 0 }));
             }
         }
         let mut todo = alloc::vec![Step::Until(due)];
-        for (slba, blocks) in ranges {
-            let (mut from, mut left) = (ns.start + (slba << ns.shift), blocks << ns.shift);
+        for (mut from, mut left) in sources {
             while left > 0 {
-                let len = left.min(PIECE);
+                let Some((to, room)) = targets.front_mut() else { return Err(Status::INTERNAL_ERROR) };
+                let len = left.min(PIECE).min(*room);
                 todo.push(Step::Move(Piece {
                     op: Op::Copy,
-                    offset: to,
+                    offset: *to,
                     len: len as u32,
                     data: DataPointer::media(from),
+                    skip: 0,
                     fua: command.is(flag::FUA),
                     timed: !zones,
                 }));
-                (from, to, left) = (from + len, to + len, left - len);
+                (from, left) = (from + len, left - len);
+                (*to, *room) = (*to + len, *room - len);
+                if *room == 0 {
+                    targets.pop_front();
+                }
             }
         }
         Ok((Steps { todo, ..Steps::default() }, owed))

@@ -11,6 +11,7 @@ use crate::event::Op;
 use crate::host::{DataPointer, Host, Tag};
 use crate::io::Fetched;
 use crate::locks::{Extent, For, Lock};
+use crate::namespace::active;
 use crate::namespace::{self, Plan, why};
 use crate::pointer::check_pointer;
 use crate::queue::{Command, NONE, data_pointer, flag};
@@ -215,8 +216,13 @@ impl Subsystem {
         if let Err(statuses) = admitted {
             return self.refuse_pair(first, &partner, statuses, host);
         }
-        let extent = Extent::of(&plain);
-        let shift = self.block_shift(first.nsid);
+        let ns = match active(&self.namespaces, first.nsid) {
+            Ok(ns) if ns.format.metadata == 0 => *ns,
+            // Pairs carry no metadata.
+            Ok(_) => return self.refuse_pair(first, &partner, (Status::INVALID_FIELD.dnr(), FAILED), host),
+            Err(status) => return self.refuse_pair(first, &partner, (status, FAILED), host),
+        };
+        let (extent, shift) = (Extent::of(&plain), ns.shift);
         if self.is_locked(&extent, usize::MAX) || self.is_being_written(&extent, shift) {
             return self.wait(begun, Some(partner), For::Writes(extent));
         }
@@ -226,12 +232,17 @@ impl Subsystem {
         let slot = self.occupy_for(queue, first, plan.transfer);
         self.ledger.locks.push(Lock { slot, nsid: first.nsid, extent });
         self.review(first.nsid);
-        let (offset, len) = (plan.offset, plan.transfer / 2);
-        let piece = |op, data, fua| Step::Move(Piece { op, offset, len, data, fua, timed: true });
-        let todo = alloc::vec![
-            piece(Op::Compare, data, false),
-            piece(Op::Write, partner.data, partner.command.is(flag::FUA)),
-        ];
+        let (pieces, fua) =
+            (self.pieces(first.nsid, &ns, first.slba, first.blocks.into()), partner.command.is(flag::FUA));
+        let all = |op, data, fua| {
+            let mut skip = 0;
+            pieces.iter().map(move |(offset, len)| {
+                let piece = Piece { op, offset: *offset, len: *len as u32, data, skip, fua, timed: true };
+                skip += piece.len;
+                Step::Move(piece)
+            })
+        };
+        let todo = all(Op::Compare, data, false).chain(all(Op::Write, partner.data, fua)).collect();
         self.begin_steps(now, slot, Steps { todo, second: Some(partner), heals: Default::default() });
     }
 

@@ -7,6 +7,7 @@
 //! ```
 
 use crate::event::{Effect, Effects, Io, Op, Request, SlotId, SqHandle};
+use crate::guard::{Words, words_of};
 use crate::host::{DataPointer, Host, Owner, Tag};
 use crate::namespace::{self, Plan};
 use crate::pointer::check_pointer;
@@ -32,8 +33,8 @@ pub(crate) struct Fetched {
     pub command: Command,
     pub plan: Plan,
     pub data: DataPointer,
-    /// CDW12 to CDW15 of a vendor's command.
-    pub words: [u64; 2],
+    /// What else is kept of it.
+    pub words: Words,
     /// Its stamp.
     pub arrived: Nanos,
 }
@@ -63,8 +64,8 @@ impl Subsystem {
         if sqe.psdt() == 3 || sqe.psdt() == 0 && !self.sq(q).front {
             command.flags |= flag::BAD_POINTER;
         }
-        if command.opcode >= FIRST_OPCODE && self.vendor.0.is_some() {
-            self.keep_words(q, sqe);
+        if self.keep_words || command.opcode >= FIRST_OPCODE && self.vendor.0.is_some() {
+            self.put_words(q, sqe);
         }
         if self.inside.0.is_some() {
             self.soon(command.nsid, command.slba);
@@ -80,14 +81,14 @@ impl Subsystem {
         }
     }
 
-    /// The rest of a vendor's command that is about to be queued.
+    /// The rest of a command that is about to be queued.
     #[cold]
-    fn keep_words(&mut self, q: u32, sqe: &Sqe) {
+    fn put_words(&mut self, q: u32, sqe: &Sqe) {
         let sq = self.sq_mut(q);
-        sq.words.resize(sq.pending.len(), [0; 2]);
+        sq.words.resize(sq.pending.len(), [0; 3]);
         let (at, [.., cdw12, cdw14]) = (sq.tail() as usize, sqe.words());
         if let Some(words) = sq.words.get_mut(at).filter(|_| sq.waiting < sq.size) {
-            *words = [cdw12, cdw14];
+            *words = [cdw12, cdw14, 0];
         }
     }
 
@@ -234,13 +235,13 @@ impl Subsystem {
                     cq.credit += 1;
                 }
             }
-            if command.opcode >= FIRST_OPCODE {
-                self.words = [entry[6], entry[7]];
+            if self.keep_words || command.opcode >= FIRST_OPCODE {
+                self.words = words_of(&entry);
             }
             (command, data)
         } else {
             let command = sq.pending[sq.head as usize];
-            if command.opcode >= FIRST_OPCODE {
+            if self.keep_words || command.opcode >= FIRST_OPCODE {
                 self.words = sq.words.get(sq.head as usize).copied().unwrap_or_default();
             }
             (command, DataPointer::tag(Tag(command.tag)))
@@ -261,7 +262,7 @@ impl Subsystem {
         let more = more && (cq == NONE || self.has_credit(q, cq));
         self.account(now, (key, at), (&plan, &command), more);
         match plan {
-            Ok(plan) if plan.empty => self.finish(q, command.cid, command.tag, Status::SUCCESS, 0, host),
+            Ok(plan) if plan.empty => self.dismiss(q, &command, Status::SUCCESS, host),
             Ok(plan) => {
                 let room = effects.room() > 0 || !self.is_instant();
                 if self.fetched.is_empty() && room && self.slots.fits(plan.transfer) {
@@ -272,7 +273,7 @@ impl Subsystem {
                 }
             }
             Err(_) if command.is(flag::HOLE) => self.sq_mut(q).in_flight -= 1,
-            Err(status) => self.refuse(q, &command, status, host),
+            Err(status) => self.dismiss(q, &command, status, host),
         }
     }
 
@@ -364,11 +365,15 @@ impl Subsystem {
         let mut status = Ok(());
         for bytes in bytes.chunks_exact(size_of::<DsmRange>()) {
             let range = DsmRange::read_from_bytes(bytes).unwrap_or_default();
-            let blocks = u64::from(range.nlb.get());
-            match ns.locate(range.slba.get(), blocks) {
-                Some(_) if blocks == 0 => {}
-                Some(offset) => work.push(offset, blocks << ns.shift),
-                None => status = Err(Status::LBA_OUT_OF_RANGE.dnr()),
+            let (slba, blocks) = (range.slba.get(), u64::from(range.nlb.get()));
+            match (ns.locate(slba, blocks), &self.room) {
+                (Some(_), _) if blocks == 0 => {}
+                (Some(_), Some(room)) if ns.fragmented => {
+                    let pieces = room.pieces(command.nsid, slba << ns.shift, blocks << ns.shift);
+                    pieces.into_iter().for_each(|(offset, len)| work.push(offset, len));
+                }
+                (Some(offset), _) => work.push(offset, blocks << ns.shift),
+                (None, _) => status = Err(Status::LBA_OUT_OF_RANGE.dnr()),
             }
         }
         let first = status.map(|()| work.next());

@@ -139,6 +139,9 @@ impl Subsystem {
 
     /// Changes a namespace's size in bytes. Hosts are notified at the next `Run`.
     pub fn resize_namespace(&mut self, nsid: u32, size: u64) -> Result<(), Error> {
+        if self.room.is_some() {
+            return self.resize_managed(nsid, size);
+        }
         let config = self.config.namespaces.iter_mut().find(|ns| ns.nsid == nsid).ok_or(Error::NoNamespace)?;
         if self.zoned.iter().any(|s| s.nsid == nsid) {
             return Err(Error::Zones);
@@ -154,6 +157,49 @@ impl Subsystem {
         self.namespaces[nsid as usize - 1] = Some(resized);
         self.note_event(AsyncEvent::NAMESPACE_ATTRIBUTE, Some(nsid));
         Ok(())
+    }
+
+    /// The same where namespaces share the drive. What a smaller one does not show stays its own.
+    fn resize_managed(&mut self, nsid: u32, size: u64) -> Result<(), Error> {
+        let ns = self.namespace_mut(nsid).map(|ns| *ns).ok_or(Error::NoNamespace)?;
+        if size == 0 || size % (1 << ns.shift) != 0 {
+            return Err(Error::Namespace);
+        }
+        if ns.vendor.is_some() || self.is_busy(nsid) {
+            return Err(Error::Fixed);
+        }
+        let room = self.room.as_mut().ok_or(Error::NoNamespace)?;
+        let held = room.allocated(nsid);
+        if size > held {
+            room.allocate(nsid, size - held).ok_or(Error::NoRoom)?;
+        }
+        let fragmented = room.extents(nsid).len() > 1;
+        if let Some(record) = self.records.get_mut(&nsid) {
+            record.bytes = size;
+        }
+        if let Some(ns) = self.namespace_mut(nsid) {
+            (ns.blocks, ns.fragmented) = (size >> ns.shift, fragmented);
+        }
+        self.refresh_guard(nsid);
+        self.note_event(AsyncEvent::NAMESPACE_ATTRIBUTE, Some(nsid));
+        Ok(())
+    }
+
+    /// Bytes and block size of a namespace.
+    pub fn namespace(&self, nsid: u32) -> Option<(u64, u32)> {
+        let ns = self.namespaces.get(nsid.wrapping_sub(1) as usize)?.as_ref()?;
+        Some((ns.blocks << ns.shift, 1 << ns.shift))
+    }
+
+    /// Whether hosts create, format and delete namespaces.
+    pub fn is_managed(&self) -> bool {
+        self.room.is_some()
+    }
+
+    /// Whether a namespace has metadata, or had some since the drive was started: the executor asks for it then.
+    #[inline]
+    pub fn has_metadata(&self) -> bool {
+        self.keep_words
     }
 
     /// The zones of a namespace; `None` where it has none.
@@ -237,14 +283,23 @@ impl Subsystem {
     /// An event for every controller; reported when the drive next runs.
     pub(crate) fn note_event(&mut self, event: AsyncEvent, nsid: Option<u32>) {
         for c in 0..self.controllers.len() as u32 {
-            let Some(ctrl) = self.ctrl_mut(c) else { continue };
-            if let Some(nsid) = nsid {
-                note_changed(&mut ctrl.changed, nsid);
-            }
-            ctrl.aer.raise(event, ctrl.features.async_config);
-            if ctrl.aer.reportable().is_some() {
-                self.list_admin(c);
-            }
+            self.note_event_at(c, event, nsid);
+        }
+    }
+
+    /// An event for one controller, about a namespace.
+    pub(crate) fn note_event_of(&mut self, c: u32, event: AsyncEvent, nsid: u32) {
+        self.note_event_at(c, event, Some(nsid));
+    }
+
+    fn note_event_at(&mut self, c: u32, event: AsyncEvent, nsid: Option<u32>) {
+        let Some(ctrl) = self.ctrl_mut(c) else { return };
+        if let Some(nsid) = nsid {
+            note_changed(&mut ctrl.changed, nsid);
+        }
+        ctrl.aer.raise(event, ctrl.features.async_config);
+        if ctrl.aer.reportable().is_some() {
+            self.list_admin(c);
         }
         self.more = true;
     }

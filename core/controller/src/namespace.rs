@@ -3,6 +3,7 @@
 use crate::apart::flush_asks;
 use crate::config::NamespaceConfig;
 use crate::event::Op;
+use crate::metadata::Format;
 use crate::placement::management_bytes;
 use crate::queue::{Command, flag, receive};
 use crate::vendor::{FIRST_OPCODE, VendorData, VendorOpcode, VendorQueue};
@@ -14,6 +15,8 @@ use weir_spec::nvme::{IoOpcode, Status};
 
 /// Largest NSID.
 pub(crate) const NSID_MAX: u32 = 1024;
+/// Namespaces of a drive whose hosts make some (NN, MNAN).
+pub(crate) const MANAGED: usize = 256;
 
 /// Bits of [`Namespace::why`]. Reasons come and go one by one.
 pub(crate) mod why {
@@ -23,6 +26,8 @@ pub(crate) mod why {
     pub const VENDOR: u8 = 1 << 1;
     /// Its I/O commands are refused for now.
     pub const BARRED: u8 = 1 << 2;
+    /// Not everybody may do everything with it, or its blocks are not simply where they seem: see `guard.rs`.
+    pub const GUARDED: u8 = 1 << 3;
     /// Somebody holds a reservation.
     pub const RESERVED: u8 = 1 << 4;
     /// Some of its blocks cannot be read.
@@ -50,25 +55,41 @@ pub(crate) struct Namespace {
     pub why: u8,
     /// Every I/O command but a flush is refused with this.
     pub barred: Option<Status>,
+    /// Its LBA format beside the block size.
+    pub format: Format,
+    /// It lies in several pieces: [`Subsystem::pieces`](crate::Subsystem::pieces) knows where.
+    pub fragmented: bool,
+    /// State of its write protection (base 2.0, 8.12).
+    pub protect: u8,
     pub uuid: [u8; 16],
 }
 
 impl Namespace {
-    pub fn new(config: &NamespaceConfig) -> Option<Self> {
-        let NamespaceConfig { start, size, block_size, uuid, .. } = *config;
-        let valid = matches!(block_size, 512 | 4096) && (size | start) % u64::from(block_size) == 0;
-        let shift = block_size.trailing_zeros();
-        (valid && start.checked_add(size).is_some()).then(|| Self {
-            blocks: size >> shift,
-            start,
-            shift,
+    /// Of no blocks.
+    pub const fn empty() -> Self {
+        let format = Format { index: 0, metadata: 0, extended: false, kind: 0, first: false };
+        Self {
+            blocks: 0,
+            start: 0,
+            shift: 9,
             zoned: false,
             extension: 0,
             vendor: None,
             why: 0,
             barred: None,
-            uuid,
-        })
+            format,
+            fragmented: false,
+            protect: 0,
+            uuid: [0; 16],
+        }
+    }
+
+    pub fn new(config: &NamespaceConfig) -> Option<Self> {
+        let NamespaceConfig { start, size, block_size, uuid, .. } = *config;
+        let valid = matches!(block_size, 512 | 4096) && (size | start) % u64::from(block_size) == 0;
+        let shift = block_size.trailing_zeros();
+        let placed = Self { blocks: size >> shift, start, shift, uuid, ..Self::empty() };
+        (valid && start.checked_add(size).is_some()).then_some(placed)
     }
 
     /// Whether its reads and writes are decided apart from the common path.

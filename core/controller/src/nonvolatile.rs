@@ -35,8 +35,13 @@ pub(crate) struct Section {
 }
 
 /// Every section, by identifier: 1 to 15 what the drive as a whole remembers, 16 to 31 namespaces, 32 to 47 reservations.
-const SECTIONS: &[Section] =
-    &[crate::admin::feature::SECTION, crate::sanitize::SECTION, crate::reservation::SECTION, crate::ledger::UNREADABLE];
+const SECTIONS: &[Section] = &[
+    crate::admin::feature::SECTION,
+    crate::sanitize::SECTION,
+    crate::layout::SECTION,
+    crate::reservation::SECTION,
+    crate::ledger::UNREADABLE,
+];
 
 /// Bytes that are no section of that kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,6 +1,7 @@
 //! Submission and completion queues, and a command that waits in one.
 
 use crate::event::{Op, Request, SqHandle};
+use crate::guard::Words;
 use crate::host::{DataPointer, Owner, Tag};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -245,8 +246,8 @@ pub(crate) struct Sq {
     pub front: bool,
     /// Message I/O queues: the entries.
     pub pending: Box<[Command]>,
-    /// CDW12 to CDW15 of those of a vendor's own, by the same place; empty while none came.
-    pub words: Vec<[u64; 2]>,
+    /// What else is kept of them, by the same place; empty while nothing was.
+    pub words: Vec<Words>,
     /// When they arrived, by the same place; empty while the tenant was promised nothing.
     pub arrived: Box<[Nanos]>,
     pub qid: u16,

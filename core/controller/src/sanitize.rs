@@ -119,6 +119,12 @@ impl Subsystem {
         if restricted && dw10.ause() == 1 {
             return Err(Status::SANITIZE_FAILED.dnr());
         }
+        if self.namespaces.iter().flatten().any(|ns| ns.protect != 0) {
+            return Err(Status::NAMESPACE_WRITE_PROTECTED.dnr());
+        }
+        if !self.chores.is_empty() {
+            return Err(Status::FORMAT_IN_PROGRESS);
+        }
         let pattern = admin.sqe.cdw11.get();
         self.sanitize = Sanitize { state: State::Running, dw10: dw10.0, pattern, passes: 0, written: None };
         self.touch();
@@ -194,6 +200,9 @@ impl Subsystem {
 
     /// Where the media of the namespaces ends, in bytes.
     fn media_end(&self) -> u64 {
+        if let Some(room) = &self.room {
+            return room.capacity();
+        }
         self.namespaces.iter().flatten().map(|ns| ns.start + (ns.blocks << ns.shift)).max().unwrap_or(0)
     }
 

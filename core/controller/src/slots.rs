@@ -1,6 +1,7 @@
 //! Commands in flight, and the timers of those whose service time has not passed.
 
 use crate::event::{Io, Op, SlotId};
+use crate::metadata::Metadata;
 use crate::queue::{Command, NONE};
 use crate::steps::Steps;
 use crate::vendor::VendorWork;
@@ -86,6 +87,8 @@ pub(crate) struct Ranges {
     pub zoned: Option<ZonedOp>,
     /// What is left of a vendor's command.
     pub vendor: Option<VendorWork>,
+    /// Metadata of its blocks.
+    pub metadata: Option<Metadata>,
     /// What is left of a command of several steps, and what follows from its end.
     pub steps: Option<Steps>,
 }
@@ -229,8 +232,7 @@ impl Slots {
         if slot.ranges != NONE {
             let work = &mut self.work[slot.ranges as usize];
             self.released.extend(work.zoned.take());
-            work.vendor = None;
-            work.steps = None;
+            (work.vendor, work.metadata, work.steps) = (None, None, None);
             self.free_work.push(slot.ranges);
             slot.ranges = NONE;
         }
@@ -342,6 +344,7 @@ impl Slots {
                 next: 0,
                 zoned: None,
                 vendor: None,
+                metadata: None,
                 steps: None,
             });
             self.work.len() as u32 - 1
@@ -350,6 +353,12 @@ impl Slots {
         work.list.clear();
         work.next = 0;
         (index, work)
+    }
+
+    /// Metadata of the blocks of a command with that list.
+    #[cold]
+    pub fn metadata(&self, index: u32) -> Option<&Metadata> {
+        self.work.get(index as usize)?.metadata.as_ref()
     }
 
     pub fn drop_work(&mut self, index: u32) {

@@ -25,6 +25,8 @@ pub(crate) struct Piece {
     pub offset: u64,
     pub len: u32,
     pub data: DataPointer,
+    /// Where its bytes begin in `data`.
+    pub skip: u32,
     pub fua: bool,
     /// The drive's inside takes time for it when it begins; not for what has been booked before.
     pub timed: bool,
@@ -86,8 +88,8 @@ impl Subsystem {
     }
 
     fn begin_piece(&mut self, now: Nanos, id: u32, piece: &Piece, (owner, nsid): (Owner, u32)) {
-        let Piece { op, offset, len, data, fua, timed } = *piece;
-        let io = Io { slot: SlotId(id), owner, data, op, nsid, offset, len, fua, skip: 0 };
+        let Piece { op, offset, len, data, skip, fua, timed } = *piece;
+        let io = Io { slot: SlotId(id), owner, data, op, nsid, offset, len, fua, skip };
         if !timed || self.inside.0.is_none() {
             return self.slots.make_ready(id, io);
         }

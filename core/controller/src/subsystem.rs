@@ -1,9 +1,12 @@
 //! One drive: its controllers, queues and slots, and the front door of the machine.
 
+use crate::attachment::{Record, Records};
 use crate::background::Background;
+use crate::chore::Chore;
 use crate::config::{Config, DiscoveryRecord, Kind};
 use crate::controller::{Controller, Features, Transport};
 use crate::event::{ControllerHandle, Effects, Event, SlotId, SqHandle};
+use crate::guard::Words;
 use crate::host::{Host, Owner};
 use crate::io::Fetched;
 use crate::ledger::Ledger;
@@ -11,6 +14,7 @@ use crate::namespace::{self, Namespace, Namespaces, why};
 use crate::placement::Placement;
 use crate::power::Thermal;
 use crate::queue::{Command, Cq, NONE, Sq};
+use crate::room::Room;
 use crate::sanitize::Sanitize;
 use crate::service::Inside;
 use crate::slots::Slots;
@@ -70,8 +74,10 @@ pub enum Error {
     Nqn,
     /// No slots, no queue entries, or a weight or quantum of zero.
     Range,
-    /// The namespace's size is its commands' affair.
+    /// The namespace's size is its commands' affair, or it is being formatted.
     Fixed,
+    /// Other namespaces have what is left of the drive.
+    NoRoom,
     /// Zones that do not fill their namespace or do not go with their flash, or a zoned namespace that is to change its size.
     Zones,
 }
@@ -93,6 +99,7 @@ impl core::fmt::Display for Error {
             Error::Zones => {
                 "a zoned namespace is as large as its zones, its zones go with its flash, and its size cannot be changed"
             }
+            Error::NoRoom => "the drive has not so much room left: other namespaces have it",
             Error::Fixed => "this namespace keeps its size: its addresses are those of its flash",
             Error::Range => "slots, queue entries, weights and quanta must be at least 1",
         })
@@ -112,6 +119,19 @@ pub struct Subsystem {
     /// MDTS in bytes.
     pub(crate) mdts: u64,
     pub(crate) namespaces: Namespaces,
+    /// Where namespaces lie, where hosts may make some.
+    pub(crate) room: Option<Box<Room>>,
+    /// What is known of those namespaces beside how they are addressed.
+    pub(crate) records: Records,
+    /// What is being done to namespaces.
+    pub(crate) chores: Vec<Chore>,
+    pub(crate) next_chore: u32,
+    /// The namespaces are no longer those of the configuration.
+    pub(crate) relaid: bool,
+    /// Namespaces that hosts have created so far.
+    pub(crate) creations: u64,
+    /// Command specific information of the error that is to be logged next.
+    pub(crate) command_specific: u64,
     /// The zones of those that have some.
     pub(crate) zoned: Vec<Space>,
     pub(crate) tenants: Vec<Tenant>,
@@ -146,8 +166,10 @@ pub struct Subsystem {
     pub(crate) sanitize: Sanitize,
     /// The values that features have when a controller is enabled.
     pub(crate) saved: Features,
-    /// CDW12 to CDW15 of the vendor's command that is being started.
-    pub(crate) words: [u64; 2],
+    /// CDW12 to CDW15 and MPTR of the command that is being started, where they are kept.
+    pub(crate) words: Words,
+    /// They are kept of every command, not of a vendor's own only.
+    pub(crate) keep_words: bool,
     /// Commands that left their queue and wait for bytes in flight (or, eagerly fetched, for a slot), in order.
     pub(crate) fetched: VecDeque<Fetched>,
     /// Reservations, unreadable blocks, and who waits for whom.
@@ -187,6 +209,7 @@ pub struct Subsystem {
 
 impl Subsystem {
     /// A drive at rest. `now` is when it was powered on.
+    // tidy: long because every field is named once.
     pub fn new(mut config: Config, now: Nanos) -> Result<Self, Error> {
         if !nqn_valid(&config.subnqn) {
             return Err(Error::Nqn);
@@ -202,12 +225,20 @@ impl Subsystem {
         let stamps = if tenants.iter().any(|t| t.judge.is_some()) { config.slots } else { 0 };
         let mut namespaces = build_namespaces(&config)?;
         let zoned = build_zones(&config, &mut namespaces)?;
+        let (room, records) = build_room(&config, &mut namespaces)?;
         Ok(Self {
             started: now,
             arbiter,
             eager: config.arbitration.mechanism == Mechanism::None,
             mdts: if config.mdts == 0 { u64::MAX } else { 4096u64.checked_shl(config.mdts.into()).unwrap_or(u64::MAX) },
             namespaces,
+            room,
+            records,
+            chores: Vec::new(),
+            next_chore: 0,
+            relaid: false,
+            creations: 0,
+            command_specific: 0,
             zoned,
             tenants,
             stamps: alloc::vec![NO_STAMP; stamps as usize],
@@ -228,7 +259,8 @@ impl Subsystem {
             inside: Inside::default(),
             placement: None,
             vendor: Vendor::default(),
-            words: [0; 2],
+            words: [0; 3],
+            keep_words: false,
             fetched: VecDeque::with_capacity(64),
             ledger: Ledger::default(),
             condemned: VecDeque::new(),
@@ -449,6 +481,26 @@ fn build_namespaces(config: &Config) -> Result<Namespaces, Error> {
         }
     }
     Ok(namespaces)
+}
+
+/// Gives the namespaces of the configuration the granules that they lie in. There is room for more of them.
+fn build_room(config: &Config, namespaces: &mut Namespaces) -> Result<(Option<Box<Room>>, Records), Error> {
+    let Some(management) = config.management.filter(|_| config.zoned.is_empty()) else {
+        return Ok((None, Records::new()));
+    };
+    let (mut room, mut records) = (Room::new(management.capacity), Records::new());
+    for config in &config.namespaces {
+        let (nsid, bytes) = (config.nsid, config.size);
+        if !room.claim_range(nsid, config.start, bytes.max(1)) {
+            return Err(Error::Namespace);
+        }
+        records.insert(nsid, Record::initial(bytes));
+    }
+    namespaces.resize(namespaces.len().max(namespace::MANAGED), None);
+    for ns in namespaces.iter_mut().flatten() {
+        ns.format = crate::metadata::Format::plain(ns.shift, &management);
+    }
+    Ok((Some(Box::new(room)), records))
 }
 
 fn build_zones(config: &Config, namespaces: &mut Namespaces) -> Result<Vec<Space>, Error> {

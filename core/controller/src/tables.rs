@@ -63,6 +63,7 @@ impl Subsystem {
         self.next_controller = (free + 1) % len.max(1);
         self.generation = self.generation.wrapping_add(1);
         let key = self.tenants[usize::from(tenant)].key;
+        let namespaces = self.first_attachments(&host);
         let mut ctrl = Controller {
             generation: self.generation,
             id: free as u16 + 1,
@@ -92,6 +93,7 @@ impl Subsystem {
             too_hot: false,
             aer: Default::default(),
             errors: Default::default(),
+            namespaces,
             changed: Vec::new(),
             changed_zones: Vec::new(),
             notices: Default::default(),
@@ -104,6 +106,7 @@ impl Subsystem {
         ctrl.sqs.push(NONE);
         ctrl.cqs.push(NONE);
         self.controllers[free] = Some(Box::new(ctrl));
+        self.refresh_guards();
         Some(free as u32)
     }
 
@@ -229,6 +232,9 @@ impl Subsystem {
         self.arbiter.withdraw(key);
         self.slots.orphan(q);
         self.fetched.retain(|f| f.queue != q);
+        if admin {
+            self.forget_waiters(q);
+        }
         self.ledger.partners.retain(|p| p.queue != q);
         if let (true, Some(ctrl)) = (admin, self.ctrl_mut(c)) {
             ctrl.admin.clear();
@@ -312,6 +318,7 @@ impl Subsystem {
         self.forget_host(c);
         if let Some(ctrl) = self.controllers[c as usize].take() {
             self.arbiter.remove_group(ctrl.group);
+            self.refresh_guards();
         }
         self.admin_ready.retain(|r| *r != c);
         self.admin_held.retain(|r| *r != c);

@@ -77,6 +77,9 @@ impl Device {
         if self.down.is_some() {
             return Err("it is without power already".into());
         }
+        if self.machine.has_metadata() {
+            return Err("blocks with metadata cannot lose power in this release; format without".into());
+        }
         if self.machine.config().zoned.is_empty() {
             let keeps = self.undo.is_some();
             let Some(flash) = flash_of(&mut self.machine) else { return Ok(()) };

@@ -36,6 +36,8 @@ pub mod cns {
     pub const NAMESPACE_CONTROLLERS: u8 = 0x12;
     /// Controllers of the subsystem.
     pub const CONTROLLERS: u8 = 0x13;
+    /// Namespace Granularity List.
+    pub const NAMESPACE_GRANULARITY: u8 = 0x16;
     /// Endurance group list.
     pub const ENDURANCE_GROUPS: u8 = 0x19;
     /// Allocated namespace list of an I/O command set.

@@ -191,6 +191,12 @@ statuses! {
     HOST_ABORTED = 3, 0x71, "Command Aborted By Host";
 }
 
+impl Status {
+    /// Invalid Protection Information (NVM 1.0, Figure 12): of commands of the NVM command set what Connect has for a busy
+    /// controller.
+    pub const INVALID_PROTECTION_INFORMATION: Status = Status::CONNECT_CONTROLLER_BUSY;
+}
+
 impl fmt::Debug for Status {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{self}")

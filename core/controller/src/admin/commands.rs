@@ -37,6 +37,9 @@ fn of_io(drive: &Subsystem, _: &Controller) -> bool {
 fn of_rings(drive: &Subsystem, ctrl: &Controller) -> bool {
     drive.config.kind == Kind::Io && ctrl.transport == Transport::Rings
 }
+fn of_management(drive: &Subsystem, _: &Controller) -> bool {
+    drive.is_managed()
+}
 fn of_placement(drive: &Subsystem, _: &Controller) -> bool {
     drive.placement.is_some()
 }
@@ -58,6 +61,24 @@ pub(super) const ADMIN: &[Entry<AdminOpcode>] = &[
     plain(AdminOpcode::GET_FEATURES, always),
     plain(AdminOpcode::ASYNC_EVENT_REQUEST, always),
     plain(AdminOpcode::KEEP_ALIVE, always),
+    Entry {
+        effects: NOTHING.with_ncc(1).with_nic(1).with_cse(cse::ALONE),
+        bit: oacs::NAMESPACES,
+        sanitizing: false,
+        ..plain(AdminOpcode::NAMESPACE_MANAGEMENT, of_management)
+    },
+    Entry {
+        effects: NOTHING.with_nic(1),
+        bit: oacs::NAMESPACES,
+        sanitizing: false,
+        ..plain(AdminOpcode::NAMESPACE_ATTACHMENT, of_management)
+    },
+    Entry {
+        effects: CHANGES_BLOCKS.with_ncc(1).with_cse(cse::ALONE_IN_NAMESPACE),
+        bit: oacs::FORMAT,
+        sanitizing: false,
+        ..plain(AdminOpcode::FORMAT_NVM, of_management)
+    },
     Entry { bit: oacs::DIRECTIVES, sanitizing: false, ..plain(AdminOpcode::DIRECTIVE_SEND, of_placement) },
     Entry { bit: oacs::DIRECTIVES, sanitizing: false, ..plain(AdminOpcode::DIRECTIVE_RECEIVE, of_placement) },
     Entry {

@@ -93,6 +93,7 @@ const FEATURES: &[Entry] = &[
     current(fid::COMMAND_SET_PROFILE, |drive, ctrl| of_io(drive, ctrl) && !drive.zoned.is_empty()),
     Entry { scope: scope::ENDURANCE_GROUP, ..current(fid::FDP, of_placement) },
     Entry { scope: scope::NAMESPACE, ..current(fid::FDP_EVENTS, of_placement) },
+    Entry { scope: scope::NAMESPACE, ..current(fid::WRITE_PROTECT, |drive, _| drive.is_managed()) },
     // Set by Connect over fabrics (base 2.0, 5.27.1.25).
     Entry { changes: |ctrl| ctrl.transport == Transport::Rings, ..current(fid::HOST_ID, always) },
     Entry { scope: scope::NAMESPACE, ..current(fid::RESERVATION_MASK, of_io) },
@@ -211,6 +212,7 @@ impl Subsystem {
             fid::RESERVATION_MASK => self.reservation_feature(admin.c, admin.sqe.nsid.get(), true)?,
             fid::RESERVATION_PERSISTENCE => self.reservation_feature(admin.c, admin.sqe.nsid.get(), false)?,
             fid::FDP => self.placement_mode(cdw11)?,
+            fid::WRITE_PROTECT => self.write_protection(admin, current)?,
             fid::FDP_EVENTS => self.placement_events(admin, current, host)?,
             fid::HOST_ID => {
                 let id = if current { ctrl.hostid } else { [0; 16] };
@@ -236,6 +238,9 @@ impl Subsystem {
 
     /// Set Features.
     pub(crate) fn set_features<H: Host>(&mut self, now: Nanos, admin: &Admin, host: &mut H) -> Outcome {
+        if admin.sqe.cdw10.get() as u8 == fid::WRITE_PROTECT && self.is_managed() {
+            return self.set_write_protection(admin);
+        }
         match self.set_feature(now, admin, host) {
             Ok(dw0) => {
                 if admin.sqe.cdw10.get() as u8 == fid::TEMPERATURE && self.temperature_alarm(now, admin.c) {

@@ -33,7 +33,7 @@ const SGLS_RINGS: u32 = 1 | 1 << 16 | 1 << 18;
 /// VWC: flush with FFFFFFFFh flushes all.
 const FLUSH_ALL: u8 = 0b11 << 1;
 /// Deallocated blocks read as zeroes, and write zeroes may deallocate.
-const DLFEAT: u8 = 1 | 1 << 3;
+pub(super) const DLFEAT: u8 = 1 | 1 << 3;
 
 impl Subsystem {
     /// Identify.
@@ -59,9 +59,11 @@ impl Subsystem {
         }
         match which {
             cns::NAMESPACE | cns::ALLOCATED_NAMESPACE => self.identify_namespace(admin.c, nsid, which, page),
-            cns::ACTIVE_NAMESPACES | cns::ALLOCATED_NAMESPACES => self.list_namespaces(admin.c, nsid, None, page),
+            cns::ACTIVE_NAMESPACES | cns::ALLOCATED_NAMESPACES => {
+                self.list_namespaces(admin.c, (which, nsid), None, page)
+            }
             cns::CS_ACTIVE_NAMESPACES | cns::CS_ALLOCATED_NAMESPACES if self.has_set(admin.c, set) => {
-                self.list_namespaces(admin.c, nsid, Some(set), page)
+                self.list_namespaces(admin.c, (which, nsid), Some(set), page)
             }
             cns::CS_NAMESPACE if set == csi::ZNS => self.identify_zones(admin.c, nsid, page),
             cns::CS_CONTROLLER if set == csi::ZNS && self.has_set(admin.c, set) => {
@@ -69,28 +71,34 @@ impl Subsystem {
                 put(page, &IdentifyZonedController::default())
             }
             cns::NAMESPACE_DESCRIPTORS => self.describe_namespace(admin.c, nsid, page),
-            // No field of the NVM command set's extension applies: no protection information.
+            // The command set's extension: no storage tags, guards of 16 bits in every format.
+            cns::CS_NAMESPACE if set == csi::NVM && nsid == NSID_ALL && self.room.is_some() => Ok(()),
             cns::CS_NAMESPACE if set == csi::NVM => self.visible(admin.c, nsid).map(|_| ()),
             cns::CS_CONTROLLER if set == csi::NVM => put(page, &self.nvm_limits()),
             cns::CS_INDEPENDENT_NAMESPACE => {
-                let ns = self.visible(admin.c, nsid).map(|_| ());
-                let nmic = u8::from(self.shared());
-                let endgid = U16::new(self.endurance_group());
-                let id = IdentifyIndependentNamespace {
-                    nmic,
-                    nstat: 1,
-                    endgid,
-                    rescap: crate::reservation::RESCAP,
-                    ..Default::default()
-                };
-                ns.and_then(|()| put(page, &id))
+                let ns = self.visible(admin.c, nsid)?;
+                let (nmic, endgid) = (self.nmic(nsid), U16::new(self.endurance_group()));
+                let (fpi, nsattr) = (self.format_progress(nsid), u8::from(ns.protect != 0));
+                put(
+                    page,
+                    &IdentifyIndependentNamespace {
+                        nmic,
+                        fpi,
+                        nsattr,
+                        nstat: 1,
+                        endgid,
+                        rescap: crate::reservation::RESCAP,
+                        ..Default::default()
+                    },
+                )
             }
             cns::NAMESPACE_CONTROLLERS => {
                 active(&self.namespaces, nsid)?;
-                self.list_controllers(from, page)
+                self.list_controllers(from, Some(nsid), page)
             }
             cns::ENDURANCE_GROUPS => self.list_endurance_groups(sqe.cdw11.get() as u16, page),
-            cns::CONTROLLERS => self.list_controllers(from, page),
+            cns::CONTROLLERS => self.list_controllers(from, None, page),
+            cns::NAMESPACE_GRANULARITY => self.list_granularities(page),
             cns::COMMAND_SETS => {
                 // One combination: all that there are.
                 page[0] = 1 << csi::NVM | if self.zoned.is_empty() { 0 } else { 1 << csi::ZNS };
@@ -101,7 +109,7 @@ impl Subsystem {
     }
 
     /// Whether several controllers can see the namespaces.
-    fn shared(&self) -> bool {
+    pub(super) fn shared(&self) -> bool {
         self.config.max_controllers > 1
     }
 
@@ -151,6 +159,7 @@ impl Subsystem {
         id.mxtmt = U16::new(thermal::MOST);
         let capacity: u128 = self.namespaces.iter().flatten().map(|ns| u128::from(ns.blocks) << ns.shift).sum();
         id.tnvmcap = capacity.to_le_bytes();
+        self.identify_management(&mut id);
         id.sqes = 0x66;
         id.cqes = 0x44;
         id.nn = U32::new(self.namespaces.len() as u32);
@@ -170,23 +179,23 @@ impl Subsystem {
 
     /// An inactive namespace is answered with zeroes (base 2.0, 5.17.2.1).
     fn identify_namespace(&self, c: u32, nsid: u32, which: u8, page: &mut [u8]) -> Result<(), Status> {
-        if nsid == NSID_ALL && which == cns::NAMESPACE {
-            // What all namespaces have in common; needed for namespace management, of which there is none.
-            return Err(Status::INVALID_NAMESPACE_OR_FORMAT.dnr());
+        if nsid == NSID_ALL && which == cns::NAMESPACE && self.room.is_some() {
+            return put(page, &self.common_page(c));
         }
+        let seen = which == cns::ALLOCATED_NAMESPACE || self.is_attached(c, nsid);
         match self.namespaces.get(nsid.wrapping_sub(1) as usize) {
-            Some(Some(ns)) if self.sees(c, ns) => put(page, &self.namespace_page(ns)),
+            Some(Some(ns)) if seen && self.sees(c, ns) => put(page, &self.namespace_page(c, nsid, ns)),
             Some(_) => Ok(()),
             None => Err(Status::INVALID_NAMESPACE_OR_FORMAT.dnr()),
         }
     }
 
-    fn namespace_page(&self, ns: &Namespace) -> IdentifyNamespace {
+    fn namespace_page(&self, c: u32, nsid: u32, ns: &Namespace) -> IdentifyNamespace {
         let mut id = IdentifyNamespace::new_zeroed();
         let blocks = U64::new(ns.blocks);
         (id.nsze, id.ncap, id.nuse) = (blocks, blocks, blocks);
         id.lbaf[0].lbads = ns.shift as u8;
-        id.nmic = u8::from(self.shared());
+        id.nmic = self.nmic(nsid);
         id.dlfeat = DLFEAT;
         id.nvmcap = (u128::from(ns.blocks) << ns.shift).to_le_bytes();
         // Preferred granularities of 4 KiB, 0-based in blocks (NSFEAT bit 4).
@@ -195,6 +204,7 @@ impl Subsystem {
         (id.npwg, id.npwa, id.npdg, id.npda, id.nows) = (page, page, page, page, page);
         id.nguid = ns.uuid;
         id.endgid = U16::new(self.endurance_group());
+        self.format_page(c, nsid, ns, &mut id);
         self.describe_namespace_io(ns, &mut id);
         if let Some(zones) = self.zones_of(ns) {
             let config = zones.config();
@@ -204,13 +214,21 @@ impl Subsystem {
         id
     }
 
-    fn list_namespaces(&self, c: u32, after: u32, set: Option<u8>, page: &mut [u8]) -> Result<(), Status> {
+    fn list_namespaces(
+        &self,
+        c: u32,
+        (which, after): (u8, u32),
+        set: Option<u8>,
+        page: &mut [u8],
+    ) -> Result<(), Status> {
         if after >= NSID_ALL - 1 {
             return Err(Status::INVALID_NAMESPACE_OR_FORMAT.dnr());
         }
         let listed = |ns: &Namespace| self.sees(c, ns) && set.is_none_or(|set| set == ns.set());
-        let numbered = self.namespaces.iter().enumerate().filter(|(_, ns)| ns.as_ref().is_some_and(listed));
-        let nsids = numbered.map(|(i, _)| i as u32 + 1).filter(|nsid| *nsid > after);
+        let allocated = matches!(which, cns::ALLOCATED_NAMESPACES | cns::CS_ALLOCATED_NAMESPACES);
+        let numbered = (1u32..).zip(&self.namespaces).filter(|(_, ns)| ns.as_ref().is_some_and(listed));
+        let seen = numbered.map(|(nsid, _)| nsid).filter(|nsid| allocated || self.is_attached(c, *nsid));
+        let nsids = seen.filter(|nsid| *nsid > after);
         for (to, nsid) in page.chunks_exact_mut(4).zip(nsids) {
             to.copy_from_slice(&nsid.to_le_bytes());
         }
@@ -228,9 +246,10 @@ impl Subsystem {
         Ok(())
     }
 
-    fn list_controllers(&self, from: u16, page: &mut [u8]) -> Result<(), Status> {
-        let ids: Vec<u16> =
-            self.controllers.iter().flatten().map(|c| c.id).filter(|id| *id >= from).take(2047).collect();
+    /// The controllers of the subsystem, or those that a namespace is attached to.
+    fn list_controllers(&self, from: u16, nsid: Option<u32>, page: &mut [u8]) -> Result<(), Status> {
+        let listed = self.controllers.iter().flatten().filter(|c| nsid.is_none_or(|nsid| c.namespaces.has(nsid)));
+        let ids: Vec<u16> = listed.map(|c| c.id).filter(|id| *id >= from).take(2047).collect();
         page[..2].copy_from_slice(&(ids.len() as u16).to_le_bytes());
         for (to, id) in page[2..].chunks_exact_mut(2).zip(&ids) {
             to.copy_from_slice(&id.to_le_bytes());

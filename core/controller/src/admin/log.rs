@@ -64,6 +64,7 @@ impl Subsystem {
             location: U16::new(0xffff),
             lba: U64::new(at.0),
             nsid: U32::new(at.1),
+            command_specific: U64::new(core::mem::take(&mut self.command_specific)),
             ..ErrorEntry::default()
         };
         if let Some(ctrl) = self.ctrl_mut(c) {

@@ -3,8 +3,10 @@
 mod commands;
 mod discovery;
 pub(crate) mod feature;
+mod format;
 mod identify;
 pub(crate) mod log;
+mod namespace;
 mod placement;
 mod queue;
 mod zoned;
@@ -191,6 +193,9 @@ impl Subsystem {
             AdminOpcode::CREATE_IO_SQ => self.create_sq(admin),
             AdminOpcode::DELETE_IO_CQ => self.delete_cq(admin),
             AdminOpcode::DELETE_IO_SQ => self.delete_sq(admin),
+            AdminOpcode::NAMESPACE_MANAGEMENT => self.namespace_management(admin, host),
+            AdminOpcode::NAMESPACE_ATTACHMENT => self.namespace_attachment(admin, host),
+            AdminOpcode::FORMAT_NVM => self.format_nvm(admin),
             AdminOpcode::SANITIZE => self.sanitize(admin, host),
             _ => {
                 let outcome = self.vendor_admin(now, admin, host);

@@ -32,10 +32,11 @@ impl Subsystem {
         self.has_set(c, ns.set())
     }
 
-    /// The active namespace of an NSID, as a controller sees it.
+    /// The active namespace of an NSID, as a controller sees it: attached, and its command set is enabled.
     pub(super) fn visible(&self, c: u32, nsid: u32) -> Result<&Namespace, Status> {
-        active(&self.namespaces, nsid)
-            .and_then(|ns| if self.sees(c, ns) { Ok(ns) } else { Err(Status::INVALID_FIELD.dnr()) })
+        active(&self.namespaces, nsid).and_then(|ns| {
+            if self.is_attached(c, nsid) && self.sees(c, ns) { Ok(ns) } else { Err(Status::INVALID_FIELD.dnr()) }
+        })
     }
 
     /// The zones of a namespace of this drive.

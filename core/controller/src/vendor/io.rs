@@ -45,7 +45,7 @@ impl Subsystem {
             return self.refuse(queue, command, Status::INVALID_OPCODE.dnr(), host);
         };
         let mut port = VendorPort::new(host, owner, data);
-        let request = request(command, self.words);
+        let request = request(command, [self.words[0], self.words[1]]);
         match set.serve(now, &request, &mut port) {
             Err(refusal) => {
                 drop(port);
@@ -71,7 +71,7 @@ impl Subsystem {
                     _ => command.opcode,
                 };
                 let (index, work) = self.slots.take_work();
-                work.vendor = Some(VendorWork { moves, answer, data });
+                work.vendor = Some(VendorWork { moves, answer, data, fua: false });
                 self.slots.slots[id as usize].ranges = index;
                 match self.next_move(id) {
                     Some(io) => self.slots.delay(id, io, at),
@@ -86,10 +86,10 @@ impl Subsystem {
         let slot = self.slots.slots[id as usize];
         let owner = if slot.queue == NONE { Owner(u32::MAX) } else { self.sq(slot.queue).owner };
         let work = self.slots.work(slot.ranges).vendor.as_mut()?;
-        let next = work.moves.pop()?;
+        let (next, fua) = (work.moves.pop()?, work.fua);
         let data = if next.op == Op::Copy { DataPointer::media(next.from) } else { work.data };
         let (op, nsid, offset, len, skip) = (next.op, slot.nsid, next.offset, next.len, next.skip);
-        Some(Io { slot: SlotId(id), owner, data, op, nsid, offset, len, fua: false, skip })
+        Some(Io { slot: SlotId(id), owner, data, op, nsid, offset, len, fua, skip })
     }
 
     /// One move is done: goes on with the next, if there is one and somebody waits for it.

@@ -280,6 +280,24 @@ pub(crate) struct VendorWork {
     moves: Vec<Move>,
     pub answer: VendorAnswer,
     data: DataPointer,
+    /// Each move is durable when it is done.
+    fua: bool,
+}
+
+impl VendorWork {
+    /// What is left of an ordinary command: these extents of the media, of data that begins `skip` bytes into the command's.
+    pub fn pieces(op: Op, extents: &[(u64, u64)], skip: u32, (data, fua): (DataPointer, bool)) -> Self {
+        let mut skip = skip;
+        let each = |(offset, len): &(u64, u64)| {
+            let (at, len) = (skip, *len as u32);
+            skip += len;
+            Move { op, offset: *offset, len, skip: at, from: 0 }
+        };
+        let mut moves: Vec<Move> = extents.iter().map(each).collect();
+        moves.reverse();
+        let answer = VendorAnswer { at: Nanos(0), status: Status::SUCCESS, result: 0 };
+        Self { moves, answer, data, fua }
+    }
 }
 
 /// The set of a drive, if it has one.

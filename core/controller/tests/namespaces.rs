@@ -1,0 +1,608 @@
+//! Namespace management and attachment, formatting, metadata with protection information, and write protection: every status, what
+//! changes with a command, and what becomes of the bytes.
+
+mod common;
+
+use common::identify;
+use weir_controller::model::{Fabric, World, admin, io};
+use weir_controller::{Config, METADATA_SHIFT, Management, NamespaceConfig, Op, Owner};
+use weir_spec::nvme::identify::{
+    IdentifyController, IdentifyNamespace, NSID_ALL, cns, controller_list, namespace_list,
+};
+use weir_spec::nvme::log::{AsyncEvent, ErrorEntry, lid};
+use weir_spec::nvme::namespace::{
+    FormatDw10, GranularityList, HostSoftwareFields, attachment, management, write_protect,
+};
+use weir_spec::nvme::protection;
+use weir_spec::nvme::register::ams;
+use weir_spec::nvme::{AdminOpcode, Cqe, Sqe, Status};
+use weir_units::Nanos;
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, IntoBytes};
+
+const MIB: u64 = 1 << 20;
+/// Bytes of the drive: eight granules.
+const CAPACITY: u64 = 8 * MIB;
+
+const FLUSH: u8 = 0;
+const WRITE: u8 = 1;
+const READ: u8 = 2;
+const COMPARE: u8 = 5;
+const WRITE_ZEROES: u8 = 8;
+const TRIM: u8 = 9;
+
+const FEATURE: u8 = 0x84;
+
+/// A drive with namespace 1 on its first `mib` MiB, in blocks of 512 bytes, and media.
+struct Rig {
+    world: World,
+    data: Vec<u8>,
+    metadata: Vec<u8>,
+}
+
+fn rig(mib: u64) -> Rig {
+    let config = common::config(|c: &mut Config| {
+        c.namespaces = vec![NamespaceConfig { nsid: 1, start: 0, size: mib * MIB, block_size: 512, uuid: [1; 16] }];
+        c.management = Some(Management { capacity: CAPACITY, least_block: 512, metadata: true });
+    });
+    let data = vec![0xee; CAPACITY as usize];
+    Rig { world: World::new(config, 64), metadata: vec![0; (CAPACITY >> METADATA_SHIFT) as usize], data }
+}
+
+impl Rig {
+    fn host(&mut self, name: &str, base: u32) -> Fabric {
+        let mut host = Fabric::ready(&mut self.world, name, base, ams::RR);
+        host.add_queue(&mut self.world, 64, 0).expect("the host may have queues");
+        host
+    }
+
+    /// Carries out what is issued, until nothing is left and no background work rests.
+    fn settle(&mut self) {
+        for _ in 0..10_000 {
+            self.world.run();
+            if !self.world.issued.is_empty() {
+                self.step();
+            } else if let Some(at) = self.world.drive.next_deadline().filter(|at| *at < Nanos::from_secs(1_000_000)) {
+                self.world.pass(at.saturating_sub(self.world.now));
+            } else {
+                return;
+            }
+        }
+        panic!("it never ends");
+    }
+
+    /// Carries out the oldest I/O.
+    fn step(&mut self) {
+        let io = self.world.issued[0];
+        let (at, len) = (io.offset as usize, io.len as usize);
+        let (meta_at, meta_len) = (at >> METADATA_SHIFT, len >> METADATA_SHIFT);
+        let metadata = self.world.drive.metadata_of(io.slot).copied();
+        let host = &mut self.world.host;
+        let status = match (io.op, metadata) {
+            (Op::Flush, _) => Ok(()),
+            (Op::WriteZeroes { .. } | Op::Deallocate, m) => {
+                self.data[at..at + len].fill(0);
+                self.metadata[meta_at..meta_at + meta_len].fill(0);
+                if let Some(m) = m.filter(|_| io.op != Op::Deallocate) {
+                    if let Some(made) = m.zeroed(io.skip, io.len) {
+                        m.spread(&made, &mut self.metadata[meta_at..meta_at + meta_len]);
+                    }
+                }
+                Ok(())
+            }
+            (Op::Write, None) => {
+                use weir_controller::Host;
+                host.read_data(io.owner, &io.data, io.skip, &mut self.data[at..at + len])
+            }
+            (Op::Read, None) => {
+                use weir_controller::Host;
+                host.write_data(io.owner, &io.data, io.skip, &self.data[at..at + len])
+            }
+            (op, Some(m)) => {
+                let (mut bytes, mut beside) = (self.data[at..at + len].to_vec(), vec![0; m.size(io.len)]);
+                m.gather(&self.metadata[meta_at..meta_at + meta_len], &mut beside);
+                let to = (host, io.owner, &io.data);
+                match op {
+                    Op::Write => m.take(to, io.skip, &mut bytes, &mut beside).map(|()| {
+                        self.data[at..at + len].copy_from_slice(&bytes);
+                        m.spread(&beside, &mut self.metadata[meta_at..meta_at + meta_len]);
+                    }),
+                    Op::Read => m.give(to, io.skip, &bytes, &mut beside),
+                    _ => m.compare(to, io.skip, &bytes, &mut beside),
+                }
+            }
+            _ => Ok(()),
+        };
+        self.world.done(0, status.err().unwrap_or(Status::SUCCESS));
+    }
+
+    /// An admin command with its data, to its end.
+    fn admin(&mut self, host: &mut Fabric, sqe: Sqe, data: &[u8]) -> Cqe {
+        let tag = self.send_admin(host, sqe, data);
+        self.settle();
+        host.answer(&mut self.world, 0, tag).expect("the command ends")
+    }
+
+    fn send_admin(&mut self, host: &mut Fabric, sqe: Sqe, data: &[u8]) -> u32 {
+        let mut all = vec![0; 4096.max(data.len())];
+        all[..data.len()].copy_from_slice(data);
+        self.world.host.data.insert((host.base, host.tags + 1), all);
+        host.send(&mut self.world, 0, sqe)
+    }
+
+    /// An I/O command with its data, to its end.
+    fn io(&mut self, host: &mut Fabric, sqe: Sqe, data: &mut Vec<u8>) -> Status {
+        let tag = self.send(host, sqe, data);
+        self.settle();
+        let cqe = host.answer(&mut self.world, 1, tag).expect("the command ends");
+        *data = self.world.host.data.remove(&(host.base + 1, tag)).unwrap_or_default();
+        cqe.status()
+    }
+
+    fn send(&mut self, host: &mut Fabric, sqe: Sqe, data: &[u8]) -> u32 {
+        self.world.host.data.insert((host.base + 1, host.tags + 1), data.to_vec());
+        host.send(&mut self.world, 1, sqe)
+    }
+
+    fn controller(&mut self, host: &mut Fabric) -> IdentifyController {
+        common::identify_controller(&mut self.world, host)
+    }
+
+    fn namespace(&mut self, host: &mut Fabric, which: u8, nsid: u32) -> IdentifyNamespace {
+        let (cqe, data) = host.admin_data(&mut self.world, identify(which, nsid));
+        assert!(cqe.status().is_success(), "{:?}", cqe.status());
+        IdentifyNamespace::read_from_prefix(&data).unwrap().0
+    }
+
+    fn list(&mut self, host: &mut Fabric, which: u8) -> Vec<u32> {
+        let (cqe, data) = host.admin_data(&mut self.world, identify(which, 0));
+        assert!(cqe.status().is_success());
+        namespace_list(&data).collect()
+    }
+
+    fn controllers(&mut self, host: &mut Fabric, which: u8, nsid: u32) -> Vec<u16> {
+        let (_, data) = host.admin_data(&mut self.world, identify(which, nsid));
+        controller_list(&data).collect()
+    }
+
+    fn create(&mut self, host: &mut Fabric, fields: HostSoftwareFields) -> Result<u32, Status> {
+        let sqe = admin(AdminOpcode::NAMESPACE_MANAGEMENT, 1, management::CREATE, 0);
+        let cqe = self.admin(host, sqe, fields.as_bytes());
+        if cqe.status().is_success() { Ok(cqe.dw0.get()) } else { Err(cqe.status()) }
+    }
+
+    fn delete(&mut self, host: &mut Fabric, nsid: u32) -> Status {
+        let sqe = of(admin(AdminOpcode::NAMESPACE_MANAGEMENT, 2, management::DELETE, 0), nsid);
+        self.admin(host, sqe, &[]).status()
+    }
+
+    fn attach(&mut self, host: &mut Fabric, sel: u32, nsid: u32, ids: &[u16]) -> Status {
+        let mut list = vec![ids.len() as u16];
+        list.extend(ids);
+        let sqe = of(admin(AdminOpcode::NAMESPACE_ATTACHMENT, 3, sel, 0), nsid);
+        self.admin(host, sqe, list.as_bytes()).status()
+    }
+
+    fn attach_own(&mut self, host: &mut Fabric, nsid: u32) -> Status {
+        let own = id(host);
+        self.attach(host, attachment::ATTACH, nsid, &[own])
+    }
+
+    fn format(&mut self, host: &mut Fabric, nsid: u32, dw10: FormatDw10) -> Status {
+        self.admin(host, of(admin(AdminOpcode::FORMAT_NVM, 4, dw10.0, 0), nsid), &[]).status()
+    }
+
+    fn protect(&mut self, host: &mut Fabric, nsid: u32, state: u32) -> Status {
+        self.admin(host, of(common::set_feature(FEATURE, state), nsid), &[]).status()
+    }
+
+    /// The changed namespaces that a controller was told of; reading the list forgets them.
+    fn changed(&mut self, host: &mut Fabric) -> Vec<u32> {
+        let get = admin(AdminOpcode::GET_LOG_PAGE, 5, u32::from(lid::CHANGED_NAMESPACES) | 1023 << 16, 0);
+        let (_, data) = host.admin_data(&mut self.world, get);
+        namespace_list(&data).collect()
+    }
+}
+
+fn of(sqe: Sqe, nsid: u32) -> Sqe {
+    Sqe { nsid: U32::new(nsid), ..sqe }
+}
+
+/// So many blocks in an LBA format; private.
+fn fields(blocks: u64, format: u8) -> HostSoftwareFields {
+    let blocks = U64::new(blocks);
+    HostSoftwareFields { nsze: blocks, ncap: blocks, flbas: format, ..HostSoftwareFields::default() }
+}
+
+fn id(host: &Fabric) -> u16 {
+    host.data.cntlid.get()
+}
+
+fn pattern(len: usize, salt: u32) -> Vec<u8> {
+    (0..len as u32).map(|i| ((i + salt).wrapping_mul(2_654_435_761) >> 24) as u8).collect()
+}
+
+fn capacity(field: [u8; 16]) -> u64 {
+    u128::from_le_bytes(field) as u64
+}
+
+#[test]
+fn a_namespace_is_created_attached_used_and_deleted() {
+    let mut rig = rig(4);
+    let (mut a, mut b) = (rig.host("nqn.gold", 100), rig.host("nqn.silver", 200));
+    let before = rig.controller(&mut a);
+    assert_eq!((capacity(before.tnvmcap), capacity(before.unvmcap)), (CAPACITY, 4 * MIB));
+    assert_eq!((before.nn.get(), before.mnan.get(), before.oacs.get() & 0b1010), (256, 256, 0b1010));
+    let shared = HostSoftwareFields { nmic: 1, ..fields(500, 1) };
+    assert_eq!(rig.create(&mut a, shared), Ok(2));
+    assert_eq!(rig.list(&mut a, cns::ACTIVE_NAMESPACES), [1]);
+    assert_eq!(rig.list(&mut a, cns::ALLOCATED_NAMESPACES), [1, 2]);
+    assert_eq!(rig.namespace(&mut a, cns::NAMESPACE, 2), IdentifyNamespace::default(), "inactive here");
+    let page = rig.namespace(&mut a, cns::ALLOCATED_NAMESPACE, 2);
+    assert_eq!((page.nsze.get(), page.nlbaf, page.flbas, page.block_shift()), (500, 4, 1, Some(12)));
+    assert_eq!((capacity(page.nvmcap), page.nmic, page.fpi), (2 * MIB, 1, 0x80));
+    assert_eq!(capacity(rig.controller(&mut a).unvmcap), 2 * MIB);
+    assert_eq!(rig.controllers(&mut a, cns::NAMESPACE_CONTROLLERS, 2), []);
+    let read = |lba| of(io(READ, 9, lba, 1), 2);
+    assert_eq!(rig.io(&mut a, read(0), &mut vec![0; 4096]), Status::INVALID_FIELD.dnr());
+    assert_eq!(rig.attach(&mut b, attachment::ATTACH, 2, &[id(&a)]), Status::SUCCESS);
+    assert_eq!(rig.controllers(&mut a, cns::NAMESPACE_CONTROLLERS, 2), [id(&a)]);
+    assert_eq!(rig.controllers(&mut a, cns::CONTROLLERS, 0), [id(&a), id(&b)]);
+    assert_eq!((rig.changed(&mut a), rig.changed(&mut b)), (vec![2], vec![]));
+    // A new namespace reads as zeroes, whatever was on the media.
+    let mut bytes = vec![7; 4096];
+    assert_eq!(rig.io(&mut a, read(499), &mut bytes), Status::SUCCESS);
+    assert_eq!(bytes, [0; 4096]);
+    let mut bytes = pattern(4096, 1);
+    assert_eq!(rig.io(&mut a, of(io(WRITE, 9, 3, 1), 2), &mut bytes), Status::SUCCESS);
+    assert_eq!(rig.data[4 * MIB as usize + 3 * 4096..][..4096], pattern(4096, 1));
+    for (opcode, blocks) in [(READ, 1), (WRITE, 1), (COMPARE, 1), (WRITE_ZEROES, 1), (FLUSH, 1), (READ, 600)] {
+        let sqe = of(io(opcode, 9, 0, blocks), 2);
+        assert_eq!(rig.io(&mut b, sqe, &mut vec![0; 4096]), Status::INVALID_FIELD.dnr(), "{opcode}");
+    }
+    assert_eq!(rig.io(&mut a, read(500), &mut vec![0; 4096]), Status::LBA_OUT_OF_RANGE.dnr());
+    // The host comes back: what was attached to it is.
+    let queues = a.queues.clone();
+    for (n, queue) in queues.into_iter().enumerate().rev() {
+        rig.world.disconnect(Owner(a.base + n as u32), queue);
+    }
+    let mut a = rig.host("nqn.gold", 300);
+    assert_eq!(rig.list(&mut a, cns::ACTIVE_NAMESPACES), [1, 2]);
+    assert_eq!(rig.list(&mut b, cns::ACTIVE_NAMESPACES), [1]);
+    let own = id(&a);
+    assert_eq!(rig.attach(&mut a, attachment::DETACH, 1, &[own]), Status::SUCCESS);
+    assert_eq!(
+        (rig.list(&mut a, cns::ACTIVE_NAMESPACES), rig.list(&mut b, cns::ACTIVE_NAMESPACES)),
+        (vec![2], vec![1])
+    );
+    assert_eq!(rig.delete(&mut b, 2), Status::SUCCESS);
+    assert_eq!(rig.changed(&mut a), [1, 2]);
+    assert_eq!(rig.list(&mut a, cns::ALLOCATED_NAMESPACES), [1]);
+    assert_eq!(rig.io(&mut a, read(0), &mut vec![0; 4096]), Status::INVALID_FIELD.dnr());
+    assert_eq!(capacity(rig.controller(&mut a).unvmcap), 4 * MIB);
+    // The next one of that number is another namespace.
+    let old = page.nguid;
+    assert_eq!(rig.create(&mut a, shared), Ok(2));
+    assert_ne!(rig.namespace(&mut a, cns::ALLOCATED_NAMESPACE, 2).nguid, old);
+    assert_eq!(rig.delete(&mut b, NSID_ALL), Status::SUCCESS);
+    assert_eq!(rig.list(&mut b, cns::ALLOCATED_NAMESPACES), []);
+    assert_eq!(capacity(rig.controller(&mut b).unvmcap), CAPACITY);
+    let (cqe, data) = a.admin_data(&mut rig.world, identify(cns::NAMESPACE_GRANULARITY, 0));
+    let granularities = GranularityList::read_from_prefix(&data).unwrap().0.granularities;
+    assert_eq!((cqe.status(), granularities[0].nszegran.get()), (Status::SUCCESS, MIB));
+}
+
+#[test]
+fn what_cannot_be_is_refused_in_the_standards_words() {
+    let mut rig = rig(4);
+    let (mut a, b) = (rig.host("nqn.gold", 100), rig.host("nqn.silver", 200));
+    let whole = fields(4 * MIB / 512, 0);
+    let table = [
+        (fields(0, 0), Status::INVALID_FIELD),
+        (fields(9, 5), Status::INVALID_FORMAT),
+        (HostSoftwareFields { dps: 1, ..fields(9, 0) }, Status::INVALID_FORMAT),
+        (HostSoftwareFields { dps: 4, ..fields(9, 2) }, Status::INVALID_FORMAT),
+        (HostSoftwareFields { nsze: U64::new(10), ..fields(9, 0) }, Status::THIN_PROVISIONING_NOT_SUPPORTED),
+        (HostSoftwareFields { ncap: U64::new(10), ..fields(9, 0) }, Status::INVALID_FIELD),
+        (HostSoftwareFields { nvmsetid: U16::new(1), ..fields(9, 0) }, Status::INVALID_FIELD),
+        (HostSoftwareFields { endgid: U16::new(1), ..fields(9, 0) }, Status::INVALID_FIELD),
+        (HostSoftwareFields { nphndls: U16::new(1), ..fields(9, 0) }, Status::INVALID_PLACEMENT_HANDLE_LIST),
+        (fields(4 * MIB / 512 + 1, 0), Status::NAMESPACE_INSUFFICIENT_CAPACITY),
+        (fields(u64::MAX, 0), Status::NAMESPACE_INSUFFICIENT_CAPACITY),
+    ];
+    for (fields, status) in table {
+        assert_eq!(rig.create(&mut a, fields), Err(status.dnr()));
+    }
+    let wrong = |sel, csi: u32| admin(AdminOpcode::NAMESPACE_MANAGEMENT, 1, sel, csi << 24);
+    let status = |rig: &mut Rig, host: &mut Fabric, sqe| rig.admin(host, sqe, whole.as_bytes()).status();
+    assert_eq!(status(&mut rig, &mut a, wrong(2, 0)), Status::INVALID_FIELD.dnr());
+    assert_eq!(status(&mut rig, &mut a, wrong(0, 2)), Status::COMMAND_SET_NOT_SUPPORTED.dnr());
+    // What it would have needed is in the error log.
+    assert_eq!(rig.create(&mut a, fields(4 * MIB / 512 + 1, 0)), Err(Status::NAMESPACE_INSUFFICIENT_CAPACITY.dnr()));
+    let get = admin(AdminOpcode::GET_LOG_PAGE, 5, u32::from(lid::ERROR) | 15 << 16, 0);
+    let (_, data) = a.admin_data(&mut rig.world, get);
+    let entry = ErrorEntry::read_from_prefix(&data).unwrap().0;
+    assert_eq!(entry.command_specific.get(), 4 * MIB + 512);
+    assert_eq!(capacity(rig.controller(&mut a).unvmcap), 4 * MIB, "nothing is left of what was refused");
+    assert_eq!(rig.create(&mut a, whole), Ok(2));
+    let (attach, detach) = (attachment::ATTACH, attachment::DETACH);
+    let (ia, ib) = (id(&a), id(&b));
+    assert_eq!(rig.attach(&mut a, attach, 2, &[ia, ib]), Status::NAMESPACE_IS_PRIVATE.dnr());
+    assert_eq!(rig.attach(&mut a, detach, 2, &[ia]), Status::NAMESPACE_NOT_ATTACHED.dnr());
+    assert_eq!(rig.attach(&mut a, attach, 2, &[ib]), Status::SUCCESS);
+    assert_eq!(rig.attach(&mut a, attach, 2, &[ib]), Status::NAMESPACE_ALREADY_ATTACHED.dnr());
+    assert_eq!(rig.attach(&mut a, attach, 2, &[ia]), Status::NAMESPACE_IS_PRIVATE.dnr());
+    for list in [&[][..], &[ib, ia], &[ia, 77]] {
+        assert_eq!(rig.attach(&mut a, attach, 2, list), Status::CONTROLLER_LIST_INVALID.dnr(), "{list:?}");
+    }
+    assert_eq!(rig.attach(&mut a, attach, 3, &[ia]), Status::INVALID_FIELD.dnr());
+    assert_eq!(rig.attach(&mut a, 7, 2, &[ia]), Status::INVALID_FIELD.dnr());
+    for nsid in [0, NSID_ALL, 300] {
+        assert_eq!(rig.attach(&mut a, attach, nsid, &[ia]), Status::INVALID_NAMESPACE_OR_FORMAT.dnr());
+    }
+    assert_eq!(rig.delete(&mut a, 3), Status::INVALID_FIELD.dnr());
+    assert_eq!(rig.delete(&mut a, 300), Status::INVALID_NAMESPACE_OR_FORMAT.dnr());
+    // A drive without management has none of it.
+    let mut plain = World::new(common::config(|_| ()), 64);
+    let mut host = Fabric::ready(&mut plain, "nqn.gold", 100, ams::RR);
+    for opcode in [AdminOpcode::NAMESPACE_MANAGEMENT, AdminOpcode::NAMESPACE_ATTACHMENT, AdminOpcode::FORMAT_NVM] {
+        assert_eq!(host.admin(&mut plain, admin(opcode, 1, 0, 0)).status(), Status::INVALID_OPCODE.dnr());
+    }
+}
+
+#[test]
+fn commands_that_cross_extents_are_one_command() {
+    let mut rig = rig(1);
+    let mut a = rig.host("nqn.gold", 100);
+    let mib = 1u64 << 11;
+    for nsid in 2..=6 {
+        assert_eq!(rig.create(&mut a, fields(mib, 0)), Ok(nsid));
+    }
+    for nsid in [2, 4] {
+        assert_eq!(rig.delete(&mut a, nsid), Status::SUCCESS);
+    }
+    // Of four free granules no three lie together: 1, 3, 6 and 7.
+    assert_eq!(rig.create(&mut a, fields(3 * mib, 0)), Ok(2));
+    assert_eq!(rig.attach_own(&mut a, 2), Status::SUCCESS);
+    let mut bytes = pattern(64 << 10, 3);
+    let across = |opcode, lba| of(io(opcode, 9, lba, 128), 2);
+    let tag = rig.send(&mut a, across(WRITE, mib - 64), &bytes);
+    rig.world.run();
+    assert_eq!(rig.world.issued.len(), 1, "one piece after the other");
+    assert_eq!((rig.world.issued[0].offset, rig.world.issued[0].len), (2 * MIB - (32 << 10), 32 << 10));
+    rig.step();
+    rig.world.run();
+    assert_eq!((rig.world.issued[0].offset, rig.world.issued[0].skip), (3 * MIB, 32 << 10));
+    assert!(a.answer(&mut rig.world, 1, tag).is_none(), "half of a command");
+    rig.settle();
+    assert!(a.answer(&mut rig.world, 1, tag).is_some_and(|cqe| cqe.status().is_success()));
+    assert_eq!(rig.data[2 * MIB as usize - (32 << 10)..][..32 << 10], bytes[..32 << 10]);
+    assert_eq!(rig.data[3 * MIB as usize..][..32 << 10], bytes[32 << 10..]);
+    let mut read = vec![0; 64 << 10];
+    assert_eq!(rig.io(&mut a, across(READ, mib - 64), &mut read), Status::SUCCESS);
+    assert_eq!(read, bytes);
+    // A piece that fails fails the command, and the rest is not begun.
+    rig.send(&mut a, across(READ, mib - 64), &read);
+    rig.world.run();
+    rig.world.done(0, Status::UNRECOVERED_READ_ERROR);
+    rig.world.run();
+    assert!(rig.world.issued.is_empty());
+    // Ranges of a deallocation and zeroes cross as well.
+    let mut ranges = [0u32, 128, (mib - 64) as u32, 0].as_bytes().to_vec();
+    let trim = Sqe { cdw10: U32::new(0), cdw11: U32::new(4), ..of(io(TRIM, 9, 0, 1), 2) };
+    assert_eq!(rig.io(&mut a, trim, &mut ranges), Status::SUCCESS);
+    assert_eq!(rig.io(&mut a, across(READ, mib - 64), &mut read), Status::SUCCESS);
+    assert!(read.iter().all(|b| *b == 0));
+    assert_eq!(rig.io(&mut a, across(WRITE, mib - 64), &mut bytes), Status::SUCCESS);
+    assert_eq!(rig.io(&mut a, across(WRITE_ZEROES, mib - 64), &mut vec![]), Status::SUCCESS);
+    assert!(rig.data[3 * MIB as usize..][..32 << 10].iter().all(|b| *b == 0));
+    assert_eq!(rig.io(&mut a, of(io(FLUSH, 9, 0, 1), 2), &mut vec![]), Status::SUCCESS);
+    assert_eq!(rig.io(&mut a, across(READ, 3 * mib - 127), &mut read), Status::LBA_OUT_OF_RANGE.dnr());
+}
+
+#[test]
+fn deleting_waits_for_what_is_in_flight() {
+    let mut rig = rig(2);
+    let mut a = rig.host("nqn.gold", 100);
+    let written = rig.send(&mut a, io(WRITE, 9, 0, 8), &pattern(4096, 1));
+    rig.world.run();
+    let deleted =
+        rig.send_admin(&mut a, of(admin(AdminOpcode::NAMESPACE_MANAGEMENT, 2, management::DELETE, 0), 1), &[]);
+    rig.world.run();
+    let refused = rig.send(&mut a, io(WRITE, 10, 0, 8), &pattern(4096, 2));
+    rig.world.run();
+    let status = |rig: &mut Rig, a: &Fabric, qid, tag| a.answer(&mut rig.world, qid, tag).map(|cqe| cqe.status());
+    assert_eq!(status(&mut rig, &a, 1, refused), Some(Status::INVALID_FIELD.dnr()), "it is detached already");
+    assert_eq!(status(&mut rig, &a, 0, deleted), None);
+    assert_eq!(rig.create(&mut a, fields(7 * 2048, 0)), Err(Status::NAMESPACE_INSUFFICIENT_CAPACITY.dnr()));
+    assert_eq!(status(&mut rig, &a, 1, written), Some(Status::SUCCESS));
+    assert_eq!(status(&mut rig, &a, 0, deleted), Some(Status::SUCCESS));
+    assert_eq!(rig.list(&mut a, cns::ALLOCATED_NAMESPACES), []);
+}
+
+#[test]
+fn formatting_erases_in_steps_and_tells_everybody() {
+    let mut rig = rig(4);
+    let (mut a, mut b) = (rig.host("nqn.gold", 100), rig.host("nqn.silver", 200));
+    let mut bytes = pattern(4096, 5);
+    assert_eq!(rig.io(&mut a, io(WRITE, 9, 8, 8), &mut bytes), Status::SUCCESS);
+    let late = rig.send(&mut a, io(READ, 9, 8, 8), &bytes);
+    rig.world.run();
+    assert_eq!(rig.world.issued.len(), 1);
+    let dw10 = FormatDw10(1).with_ses(1);
+    let formatted = rig.send_admin(&mut b, of(admin(AdminOpcode::FORMAT_NVM, 4, dw10.0, 0), 1), &[]);
+    rig.world.run();
+    assert_eq!(rig.world.issued.len(), 1, "nothing is erased under a command in flight");
+    let refused = rig.send(&mut a, io(READ, 10, 8, 8), &bytes);
+    rig.world.run();
+    let status = |rig: &mut Rig, host: &Fabric, qid, tag| host.answer(&mut rig.world, qid, tag).map(|cqe| cqe.status());
+    let meanwhile = status(&mut rig, &a, 1, refused).unwrap();
+    assert!(meanwhile.same_code(Status::FORMAT_IN_PROGRESS), "{meanwhile:?}");
+    assert_eq!(rig.namespace(&mut a, cns::NAMESPACE, 1).fpi, 0x80 | 100);
+    assert!(rig.format(&mut a, 1, dw10).same_code(Status::FORMAT_IN_PROGRESS));
+    assert_eq!(status(&mut rig, &a, 1, late), Some(Status::SUCCESS));
+    assert_eq!(status(&mut rig, &b, 0, formatted), Some(Status::SUCCESS));
+    assert!(rig.data[..4 * MIB as usize].iter().all(|byte| *byte == 0) && rig.data[4 * MIB as usize] == 0xee);
+    let page = rig.namespace(&mut a, cns::NAMESPACE, 1);
+    assert_eq!((page.flbas, page.block_shift(), page.nsze.get(), page.fpi), (1, Some(12), 1024, 0x80));
+    assert_eq!((rig.changed(&mut a), rig.changed(&mut b)), (vec![1], vec![1]));
+    let mut block = vec![1; 4096];
+    assert_eq!(rig.io(&mut a, io(READ, 9, 1023, 1), &mut block), Status::SUCCESS);
+    assert_eq!(rig.io(&mut a, io(READ, 9, 1024, 1), &mut block), Status::LBA_OUT_OF_RANGE.dnr());
+    for (dw10, status) in [
+        (FormatDw10(5), Status::INVALID_FORMAT),
+        (FormatDw10(2).with_mset(1).with_pi(4), Status::INVALID_FORMAT),
+        (FormatDw10(1).with_pi(1), Status::INVALID_FORMAT),
+        (FormatDw10(2), Status::INVALID_FORMAT),
+        (FormatDw10(1).with_ses(3), Status::INVALID_FIELD),
+    ] {
+        assert_eq!(rig.format(&mut a, 1, dw10), status.dnr(), "{dw10:?}");
+    }
+    assert_eq!(rig.format(&mut a, 2, dw10), Status::INVALID_FIELD.dnr());
+    // All of them at once.
+    assert_eq!(rig.create(&mut a, fields(4096, 0)), Ok(2));
+    assert_eq!(rig.attach_own(&mut a, 2), Status::SUCCESS);
+    assert_eq!(rig.format(&mut a, NSID_ALL, FormatDw10(3).with_mset(1).with_ses(2)), Status::SUCCESS);
+    for nsid in [1, 2] {
+        assert_eq!(rig.namespace(&mut a, cns::ALLOCATED_NAMESPACE, nsid).flbas, 0x13);
+    }
+}
+
+#[test]
+fn a_format_outlives_the_association_that_asked_for_it() {
+    let mut rig = rig(4);
+    let (mut a, mut b) = (rig.host("nqn.gold", 100), rig.host("nqn.silver", 200));
+    rig.send_admin(&mut a, of(admin(AdminOpcode::FORMAT_NVM, 4, 1, 0), 1), &[]);
+    rig.world.run();
+    for (n, queue) in a.queues.clone().into_iter().enumerate().rev() {
+        rig.world.disconnect(Owner(a.base + n as u32), queue);
+    }
+    rig.settle();
+    assert_eq!(rig.namespace(&mut b, cns::NAMESPACE, 1).flbas, 1);
+    let mut block = vec![1; 4096];
+    assert_eq!(rig.io(&mut b, io(READ, 9, 0, 1), &mut block), Status::SUCCESS);
+}
+
+#[test]
+fn protection_information_is_checked_end_to_end() {
+    let mut rig = rig(4);
+    let mut a = rig.host("nqn.gold", 100);
+    assert_eq!(rig.format(&mut a, 1, FormatDw10(3).with_mset(1).with_pi(1)), Status::SUCCESS);
+    let page = rig.namespace(&mut a, cns::NAMESPACE, 1);
+    assert_eq!((page.flbas, page.dps, page.mc, page.dpc & 0x1f, page.nsze.get()), (0x13, 1, 1, 0x1f, 1024));
+    let with = |sqe: Sqe, prinfo: u32, reference: u32, tag: u16, mask: u16| Sqe {
+        cdw12: U32::new(sqe.cdw12.get() | prinfo << 26),
+        cdw14: U32::new(reference),
+        cdw15: U32::new(u32::from(tag) | u32::from(mask) << 16),
+        ..sqe
+    };
+    let (pract, all, guard, app, reference) = (0b1000, 0b0111, 0b0100, 0b0010, 0b0001);
+    // Inserted by the drive, then seen by the host.
+    let data = pattern(8192, 2);
+    assert_eq!(rig.io(&mut a, with(io(WRITE, 9, 5, 2), pract, 5, 0xbeef, 0), &mut data.clone()), Status::SUCCESS);
+    let mut seen = vec![0; 2 * 4104];
+    assert_eq!(rig.io(&mut a, with(io(READ, 9, 5, 2), all, 5, 0xbeef, 0xffff), &mut seen), Status::SUCCESS);
+    for (i, block) in seen.chunks(4104).enumerate() {
+        assert_eq!(block[..4096], data[i * 4096..][..4096]);
+        let crc = protection::guard(0, &block[..4096]).to_be_bytes();
+        assert_eq!(block[4096..], [crc[0], crc[1], 0xbe, 0xef, 0, 0, 0, 5 + i as u8]);
+    }
+    let mut stripped = vec![0; 8192];
+    assert_eq!(rig.io(&mut a, with(io(READ, 9, 5, 2), pract | all, 5, 0xbeef, 0xffff), &mut stripped), Status::SUCCESS);
+    assert_eq!(stripped, data);
+    // Reads that expect something else, each by its own status.
+    let table = [
+        (5, app, 5, 0xbeee, 0xffff, Status::APPLICATION_TAG_CHECK_ERROR),
+        (5, app, 5, 0xbe00, 0xff00, Status::SUCCESS),
+        (5, reference, 6, 0, 0, Status::INVALID_PROTECTION_INFORMATION),
+        (6, reference, 6, 0, 0, Status::SUCCESS),
+        (100, all, 100, 1, 0xffff, Status::SUCCESS),
+    ];
+    for (lba, checks, reference, tag, mask, status) in table {
+        let got = rig.io(&mut a, with(io(READ, 9, lba, 1), checks, reference, tag, mask), &mut seen);
+        assert!(got.same_code(status), "{lba} {checks:b}: {got:?}");
+    }
+    // Writes that bring wrong information change nothing.
+    assert_eq!(rig.io(&mut a, io(READ, 9, 5, 2), &mut seen), Status::SUCCESS);
+    let mut wrong = seen.clone();
+    wrong[..4096].copy_from_slice(&pattern(4096, 9));
+    for (checks, status) in [(guard, Status::GUARD_CHECK_ERROR), (app, Status::APPLICATION_TAG_CHECK_ERROR)] {
+        let got = rig.io(&mut a, with(io(WRITE, 9, 5, 1), checks, 5, 1, 0xffff), &mut wrong[..4104].to_vec());
+        assert!(got.same_code(status), "{got:?}");
+    }
+    assert_eq!(
+        rig.io(&mut a, with(io(READ, 9, 5, 1), pract | all, 5, 0xbeef, 0xffff), &mut stripped[..4096].to_vec()),
+        Status::SUCCESS
+    );
+    // A comparison looks at the data; damage on the media is found.
+    let mut same = vec![0; 2 * 4104];
+    assert_eq!(rig.io(&mut a, io(READ, 9, 5, 2), &mut same), Status::SUCCESS);
+    assert_eq!(rig.io(&mut a, with(io(COMPARE, 9, 5, 2), all, 5, 0xbeef, 0xffff), &mut same.clone()), Status::SUCCESS);
+    rig.data[6 * 4096 + 1] ^= 1;
+    assert!(rig.io(&mut a, io(COMPARE, 9, 5, 2), &mut same).same_code(Status::COMPARE_FAILURE));
+    let got = rig.io(&mut a, with(io(READ, 9, 5, 2), guard, 5, 0, 0), &mut seen);
+    assert!(got.same_code(Status::GUARD_CHECK_ERROR), "{got:?}");
+    assert_eq!(rig.io(&mut a, io(READ, 9, 5, 2), &mut seen), Status::SUCCESS, "nobody asked");
+    // Zeroes with information of their own, and without.
+    assert_eq!(rig.io(&mut a, with(io(WRITE_ZEROES, 9, 5, 2), pract, 5, 7, 0), &mut vec![]), Status::SUCCESS);
+    assert_eq!(rig.io(&mut a, with(io(READ, 9, 5, 2), all, 5, 7, 0xffff), &mut seen), Status::SUCCESS);
+    assert_eq!(seen[4096..4104], [0, 0, 0, 7, 0, 0, 0, 5]);
+    assert_eq!(rig.io(&mut a, io(WRITE_ZEROES, 9, 5, 2), &mut vec![]), Status::SUCCESS);
+    assert_eq!(rig.io(&mut a, with(io(READ, 9, 5, 2), all, 5, 1, 0xffff), &mut seen), Status::SUCCESS);
+    assert_eq!(seen[4096..4104], [0xff; 8]);
+    // Back to plain blocks: none of it is left.
+    assert_eq!(rig.format(&mut a, 1, FormatDw10(0)), Status::SUCCESS);
+    let mut plain = vec![1; 512];
+    assert_eq!(rig.io(&mut a, io(READ, 9, 40, 1), &mut plain), Status::SUCCESS);
+    assert!(plain.iter().all(|b| *b == 0) && rig.metadata.iter().all(|b| *b == 0));
+}
+
+#[test]
+fn write_protection_keeps_what_is_there() {
+    let mut rig = rig(4);
+    let (mut a, mut b) = (rig.host("nqn.gold", 100), rig.host("nqn.silver", 200));
+    let bytes = pattern(512, 4);
+    assert_eq!(rig.io(&mut a, io(WRITE, 9, 1, 1), &mut bytes.clone()), Status::SUCCESS);
+    assert_eq!(rig.controller(&mut a).nwpc, 0b111);
+    let state =
+        |rig: &mut Rig, host: &mut Fabric| rig.admin(host, of(common::get_feature(FEATURE, 0), 1), &[]).dw0.get();
+    assert_eq!(state(&mut rig, &mut a), write_protect::NONE);
+    assert_eq!(rig.protect(&mut a, 1, 4), Status::INVALID_FIELD.dnr());
+    assert_eq!(rig.protect(&mut a, 1, write_protect::PROTECTED), Status::SUCCESS);
+    assert_eq!((state(&mut rig, &mut b), rig.namespace(&mut b, cns::NAMESPACE, 1).nsattr), (1, 1));
+    assert_eq!(rig.changed(&mut b), [1]);
+    let protected = Status::NAMESPACE_WRITE_PROTECTED.dnr();
+    let trim = Sqe { cdw10: U32::new(0), cdw11: U32::new(4), ..io(TRIM, 9, 0, 1) };
+    for sqe in [io(WRITE, 9, 1, 1), io(WRITE_ZEROES, 9, 1, 1), trim] {
+        assert_eq!(rig.io(&mut b, sqe, &mut vec![0; 512]), protected);
+    }
+    assert_eq!(rig.format(&mut b, 1, FormatDw10(0)), protected);
+    assert_eq!(rig.delete(&mut b, NSID_ALL), protected);
+    for sqe in [io(FLUSH, 9, 1, 1), io(COMPARE, 9, 1, 1)] {
+        assert_eq!(rig.io(&mut b, sqe, &mut bytes.clone()), Status::SUCCESS);
+    }
+    let mut read = vec![0; 512];
+    assert_eq!(rig.io(&mut b, io(READ, 9, 1, 1), &mut read), Status::SUCCESS);
+    assert_eq!(read, bytes);
+    assert_eq!(rig.protect(&mut b, 1, write_protect::NONE), Status::SUCCESS);
+    assert_eq!(rig.io(&mut a, io(WRITE, 9, 1, 1), &mut vec![0; 512]), Status::SUCCESS);
+    assert_eq!(rig.protect(&mut b, NSID_ALL, write_protect::PERMANENT), Status::SUCCESS);
+    for state in [write_protect::NONE, write_protect::PROTECTED, write_protect::UNTIL_POWER_CYCLE] {
+        assert_eq!(rig.protect(&mut b, 1, state), Status::FEATURE_NOT_CHANGEABLE.dnr());
+    }
+}
+
+#[test]
+fn hosts_that_wait_for_events_are_told_of_attachments() {
+    let mut rig = rig(4);
+    let (mut a, mut b) = (rig.host("nqn.gold", 100), rig.host("nqn.silver", 200));
+    assert!(rig.admin(&mut a, common::set_feature(0x0b, 1 << 8), &[]).status().is_success());
+    let event = a.send(&mut rig.world, 0, admin(AdminOpcode::ASYNC_EVENT_REQUEST, 50, 0, 0));
+    rig.settle();
+    assert_eq!(rig.create(&mut b, fields(8, 0)), Ok(2));
+    assert!(a.answer(&mut rig.world, 0, event).is_none(), "what it has not attached does not concern it");
+    assert_eq!(rig.attach(&mut b, attachment::ATTACH, 2, &[id(&a)]), Status::SUCCESS);
+    let told = a.answer(&mut rig.world, 0, event).expect("an event");
+    assert_eq!(AsyncEvent::from_dw0(told.dw0.get()), AsyncEvent::NAMESPACE_ATTRIBUTE);
+    assert_eq!(rig.changed(&mut a), [2]);
+}

@@ -1,0 +1,37 @@
+//! How large the namespace is that doors without namespaces serve, and its blocks.
+
+use super::{Device, OpenError};
+use weir_units::Bytes;
+
+impl Device {
+    /// Bytes of the namespace that doors without namespaces serve; 0 while there is none.
+    pub fn capacity(&self) -> u64 {
+        self.shape().map_or(self.capacity, |(bytes, _)| bytes)
+    }
+
+    /// Bytes and block size of namespace 1, where hosts may change them.
+    fn shape(&self) -> Option<(u64, u32)> {
+        self.machine.is_managed().then(|| self.machine.namespace(1).unwrap_or((0, self.block_size)))
+    }
+
+    /// Gives the namespace another size; its hosts are told by an event. What lies beyond a smaller size is kept.
+    ///
+    /// # Errors
+    /// No whole blocks, none at all, or more than the medium has.
+    pub fn resize(&mut self, bytes: u64) -> Result<(), OpenError> {
+        if bytes == 0 || bytes > self.limit {
+            let (size, most) = (Bytes(bytes), Bytes(self.limit));
+            return Err(OpenError::Capacity(format!(
+                "{size} is out of range: this drive was opened with room for {most} (max_capacity)"
+            )));
+        }
+        self.machine_mut().resize_namespace(1, bytes)?;
+        self.capacity = bytes;
+        Ok(())
+    }
+
+    /// Bytes of a logical block of the same namespace.
+    pub fn block_size(&self) -> u32 {
+        self.shape().map_or(self.block_size, |(_, block_size)| block_size)
+    }
+}
