@@ -19,6 +19,7 @@ use crate::target;
 use crate::undo::Undo;
 use metadata::Beside;
 use power::Down;
+use shape::Told;
 use std::collections::VecDeque;
 use std::fmt;
 use std::path::Path;
@@ -114,6 +115,7 @@ pub struct Device {
     behind: bool,
     /// Of the namespace; the medium may be larger.
     capacity: u64,
+    shape: Told,
     limit: u64,
     block_size: u32,
     due: Nanos,
@@ -220,6 +222,7 @@ impl Device {
             real_time: false,
             behind: false,
             capacity,
+            shape: Told::size(capacity),
             limit: capacity,
             block_size,
             due: Nanos::NEVER,
@@ -301,6 +304,9 @@ impl Device {
             if !self.machine.has_work() || !self.deferred.is_empty() {
                 break;
             }
+        }
+        if self.machine.nonvolatile_generation() != self.shape.seen {
+            self.look_at_shape();
         }
         self.dirty |= self.machine.has_work() || !self.deferred.is_empty();
         let held = self.deadlines.next().unwrap_or(Nanos::NEVER);

@@ -230,6 +230,9 @@ impl Shard {
         while let Some(owner) = self.disconnects.pop() {
             self.disconnect(owner);
         }
+        while let Some((drive, bytes)) = self.drives.take_resized() {
+            self.doors.vhost_user.resized(drive, bytes, cx!(self, now));
+        }
         let cx = cx!(self, now);
         busy |= self.doors.vhost_user.flush(cx);
         busy |= self.doors.vfio_user.flush(cx);

@@ -136,6 +136,7 @@ impl Subsystem {
     }
 
     fn remove_namespace(&mut self, nsid: u32) {
+        self.forget_namespace(nsid);
         if let Some(place) = self.namespaces.get_mut(nsid as usize - 1) {
             *place = None;
         }
@@ -148,6 +149,7 @@ impl Subsystem {
 
     fn reformat(&mut self, nsid: u32, format: Format, shift: u32) {
         let Some(bytes) = self.records.get(&nsid).map(|record| record.bytes) else { return };
+        self.make_readable(nsid);
         if let Some(ns) = self.namespace_mut(nsid) {
             (ns.format, ns.shift, ns.blocks) = (format, shift, bytes >> shift);
         }

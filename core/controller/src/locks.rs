@@ -7,6 +7,7 @@
 //! Who waits, waits only for commands that are under way or that wait before it, so there is always one that goes on.
 
 use crate::fused::Partner;
+use crate::guard::Words;
 use crate::host::{DataPointer, Host};
 use crate::namespace::Plan;
 use crate::queue::{Command, NONE, flag};
@@ -68,6 +69,7 @@ pub(crate) struct Wait {
     pub command: Command,
     plan: Plan,
     data: DataPointer,
+    words: Words,
     /// Of a pair.
     pub partner: Option<Partner>,
     what: For,
@@ -97,7 +99,7 @@ impl Subsystem {
     ) {
         let slot = self.occupy_for(queue, command, plan.transfer);
         let nsid = command.nsid;
-        self.ledger.waits.push(Wait { slot, command: *command, plan: *plan, data, partner, what });
+        self.ledger.waits.push(Wait { slot, command: *command, plan: *plan, data, words: self.words, partner, what });
         self.review(nsid);
     }
 
@@ -133,7 +135,7 @@ impl Subsystem {
             if queue == NONE {
                 continue;
             }
-            self.stamp = stamp.unwrap_or(self.stamp);
+            (self.stamp, self.words) = (stamp.unwrap_or(self.stamp), wait.words);
             if matches!(wait.what, For::Slots(_)) {
                 self.finish(queue, wait.command.cid, wait.command.tag, Status::SUCCESS, 0, host);
                 continue;

@@ -606,3 +606,52 @@ fn hosts_that_wait_for_events_are_told_of_attachments() {
     assert_eq!(AsyncEvent::from_dw0(told.dw0.get()), AsyncEvent::NAMESPACE_ATTRIBUTE);
     assert_eq!(rig.changed(&mut a), [2]);
 }
+
+#[test]
+fn a_drive_remembers_its_namespaces() {
+    let mut before = rig(1);
+    let mut a = before.host("nqn.gold", 100);
+    assert_eq!(before.world.drive.save(), rig(1).world.drive.save(), "nothing is written of the configuration's");
+    for nsid in 2..=5 {
+        assert_eq!(before.create(&mut a, fields(2048, 0)), Ok(nsid));
+    }
+    assert_eq!(before.delete(&mut a, 3), Status::SUCCESS);
+    assert_eq!(before.create(&mut a, HostSoftwareFields { nmic: 1, dps: 0b1010, ..fields(900, 0x14) }), Ok(3));
+    assert_eq!(before.attach_own(&mut a, 3), Status::SUCCESS);
+    assert_eq!(before.attach_own(&mut a, 5), Status::SUCCESS);
+    let own = id(&a);
+    assert_eq!(before.attach(&mut a, attachment::DETACH, 1, &[own]), Status::SUCCESS);
+    assert_eq!(before.protect(&mut a, 3, write_protect::PROTECTED), Status::SUCCESS);
+    assert_eq!(before.protect(&mut a, 5, write_protect::UNTIL_POWER_CYCLE), Status::SUCCESS);
+    let page = before.namespace(&mut a, cns::NAMESPACE, 3);
+    let blob = before.world.drive.save();
+    let mut after = rig(1);
+    after.world.drive.restore(&blob).expect("its own state");
+    after.world.drive.check();
+    assert_eq!(after.world.drive.save(), {
+        // Until the power cycle, which this was.
+        assert_eq!(before.world.drive.save(), blob);
+        blob.clone()
+    });
+    let (mut a, mut b) = (after.host("nqn.gold", 100), after.host("nqn.silver", 200));
+    assert_eq!(after.list(&mut a, cns::ACTIVE_NAMESPACES), [3, 5]);
+    assert_eq!(after.list(&mut b, cns::ACTIVE_NAMESPACES), [1]);
+    assert_eq!(after.list(&mut b, cns::ALLOCATED_NAMESPACES), [1, 2, 3, 4, 5]);
+    let again = after.namespace(&mut a, cns::NAMESPACE, 3);
+    assert_eq!((again.flbas, again.dps, again.nsattr, again.nmic), (0x14, 0b1010, 1, 1));
+    assert_eq!(again, page);
+    assert_eq!(after.namespace(&mut a, cns::NAMESPACE, 5).nsattr, 0);
+    assert_eq!(after.io(&mut a, of(io(WRITE, 9, 0, 1), 5), &mut vec![1; 512]), Status::SUCCESS);
+    assert_eq!(after.protect(&mut a, 3, write_protect::NONE), Status::SUCCESS);
+    // A drive of another size is not this one; nor is one whose state is cut short or changed.
+    let other = common::config(|c: &mut Config| {
+        c.namespaces = vec![];
+        c.management = Some(Management { capacity: CAPACITY / 2, least_block: 512, metadata: true });
+    });
+    assert!(World::new(other, 64).drive.restore(&blob).is_err());
+    for at in 0..blob.len() {
+        let mut wrong = blob.clone();
+        wrong[at] ^= 0x10;
+        assert!(rig(1).world.drive.restore(&wrong).is_err(), "byte {at}");
+    }
+}

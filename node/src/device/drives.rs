@@ -146,6 +146,12 @@ impl Drives {
         }
     }
 
+    /// A drive whose size for doors without namespaces hosts have changed, and that size; 0: they have deleted the namespace.
+    #[inline]
+    pub fn take_resized(&mut self) -> Option<(u32, u64)> {
+        (0u32..).zip(&mut self.list).find_map(|(i, device)| device.take_news().map(|bytes| (i, bytes)))
+    }
+
     /// Queues whose connections the machines want closed.
     pub fn take_disconnects(&mut self, into: &mut Vec<Owner>) {
         for device in &mut self.list {

@@ -3,10 +3,42 @@
 use super::{Device, OpenError};
 use weir_units::Bytes;
 
+/// What doors without namespaces were told.
+#[derive(Default)]
+pub(super) struct Told {
+    /// [`Subsystem::nonvolatile_generation`](weir_controller::Subsystem::nonvolatile_generation) when it was looked at.
+    pub seen: u64,
+    pub bytes: u64,
+    news: Option<u64>,
+}
+
+impl Told {
+    pub fn size(bytes: u64) -> Self {
+        Self { bytes, ..Self::default() }
+    }
+}
+
 impl Device {
     /// Bytes of the namespace that doors without namespaces serve; 0 while there is none.
     pub fn capacity(&self) -> u64 {
         self.shape().map_or(self.capacity, |(bytes, _)| bytes)
+    }
+
+    /// What was remembered of the drive has changed: whether that is its size for doors without namespaces.
+    #[cold]
+    pub(super) fn look_at_shape(&mut self) {
+        let bytes = self.capacity();
+        self.shape.seen = self.machine.nonvolatile_generation();
+        if bytes != self.shape.bytes {
+            self.shape.bytes = bytes;
+            self.shape.news = Some(bytes);
+        }
+    }
+
+    /// Its size for these doors, where hosts have changed it since the last call.
+    #[inline]
+    pub(super) fn take_news(&mut self) -> Option<u64> {
+        self.shape.news.take()
     }
 
     /// Bytes and block size of namespace 1, where hosts may change them.
@@ -26,7 +58,7 @@ impl Device {
             )));
         }
         self.machine_mut().resize_namespace(1, bytes)?;
-        self.capacity = bytes;
+        (self.capacity, self.shape.bytes) = (bytes, bytes);
         Ok(())
     }
 

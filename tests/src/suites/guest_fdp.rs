@@ -56,9 +56,8 @@ fn handles(env: &Env) -> Outcome {
 
 fn check(out: &str) -> Outcome {
     let (ctrl, ns, group) = (json(out, "ctrl")?, json(out, "ns")?, json(out, "endgrp")?);
-    ensure(ctrl["ctratt"] == 1 | 1 << 4 | 1 << 19 && ctrl["oacs"] == 1 << 5 && ctrl["endgidmax"] == 1, || {
-        format!("{ctrl}")
-    })?;
+    let has = |field: &str, bits: u64| ctrl[field].as_u64().is_some_and(|value| value & bits == bits);
+    ensure(has("ctratt", 1 | 1 << 4 | 1 << 19) && has("oacs", 1 << 5) && ctrl["endgidmax"] == 1, || format!("{ctrl}"))?;
     ensure(ns["endgid"] == 1 && group["total_end_grp_cap"] == 256 << 20, || format!("{ns}\n{group}"))?;
     let configs = json(out, "configs")?;
     let config = &configs["configs"][0];

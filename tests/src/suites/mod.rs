@@ -8,6 +8,7 @@ mod cli;
 mod faults;
 mod fio;
 mod guest_fdp;
+mod guest_ns;
 mod guest_open_channel;
 mod guest_tcp;
 mod guest_vfio;
@@ -49,6 +50,7 @@ pub fn all() -> Vec<Test> {
         guest_tcp::tests(),
         guest_zns::tests(),
         guest_fdp::tests(),
+        guest_ns::tests(),
         power::tests(),
         guest_open_channel::tests(),
         guest_vhost::tests(),

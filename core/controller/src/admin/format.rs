@@ -36,6 +36,7 @@ impl Subsystem {
                 return Err(Status::FORMAT_IN_PROGRESS);
             }
             self.check_unprotected(*nsid)?;
+            self.check_unreserved(admin.c, *nsid)?;
             ranges.extend(self.room.as_ref().map_or(Vec::new(), |room| room.extents(*nsid)));
         }
         self.start_chore(Task::Format { format, shift }, &nsids, ranges, (admin, 0));

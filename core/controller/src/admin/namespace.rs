@@ -8,6 +8,7 @@ use crate::host::Host;
 use crate::metadata::{Format, formats, lba_format};
 use crate::namespace::{NSID_MAX, Namespace};
 use crate::pointer::check_pointer;
+use crate::reservation::Group;
 use crate::subsystem::Subsystem;
 use alloc::vec::Vec;
 use weir_spec::nvme::Status;
@@ -127,6 +128,7 @@ impl Subsystem {
                 return Err(Status::FORMAT_IN_PROGRESS);
             }
             self.check_unprotected(*nsid)?;
+            self.check_unreserved(admin.c, *nsid)?;
         }
         self.start_chore(Task::Delete, &nsids, Vec::new(), (admin, 0));
         Ok(Outcome::Parked)
@@ -146,6 +148,11 @@ impl Subsystem {
             Some(_) => Err(Status::NAMESPACE_WRITE_PROTECTED.dnr()),
             None => Ok(()),
         }
+    }
+
+    /// What somebody else has reserved is not formatted and not deleted.
+    pub(super) fn check_unreserved(&self, c: u32, nsid: u32) -> Result<(), Status> {
+        self.reservation_conflict(c, nsid, Group::Write).map_or(Ok(()), Err)
     }
 
     /// Namespace Attachment (base 2.0, 5.22): all controllers of the list, or none.
