@@ -41,6 +41,7 @@ impl Host for Memories {
         self.at(owner, address, 16).ok_or(Status::DATA_TRANSFER_ERROR)?.copy_from_slice(cqe.as_bytes());
         Ok(())
     }
+    fn interrupt(&mut self, _: Owner, _: u16) {}
     fn respond(&mut self, _: Owner, _: Tag, _: &Cqe) {}
     fn read_data(&mut self, _: Owner, _: &DataPointer, _: u32, _: &mut [u8]) -> Result<(), Status> {
         Ok(())

@@ -422,6 +422,7 @@ impl Host for Memories {
         Ok(())
     }
 
+    fn interrupt(&mut self, _: Owner, _: u16) {}
     fn respond(&mut self, _: Owner, _: Tag, _: &Cqe) {
         unreachable!("there are no message queues here");
     }

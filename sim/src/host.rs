@@ -16,6 +16,7 @@ impl Host for Answers {
         Err(Status::DATA_TRANSFER_ERROR)
     }
 
+    fn interrupt(&mut self, _: Owner, _: u16) {}
     fn respond(&mut self, _: Owner, tag: Tag, cqe: &Cqe) {
         self.0.push((tag, cqe.status()));
     }

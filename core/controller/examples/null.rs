@@ -39,6 +39,7 @@ impl Host for Rings {
         }
         Ok(())
     }
+    fn interrupt(&mut self, _: Owner, _: u16) {}
     fn respond(&mut self, _: Owner, _: Tag, _: &Cqe) {}
     fn read_data(&mut self, _: Owner, _: &DataPointer, _: u32, _: &mut [u8]) -> Result<(), Status> {
         Ok(())

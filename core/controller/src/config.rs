@@ -159,6 +159,9 @@ pub struct Config {
     pub volatile_write_cache: bool,
     /// Bytes of the media that one write changes at once, as others on the drive see it; at least a block.
     pub atomic_write: u64,
+    /// Bytes of the memory buffer that ring controllers have for queues, lists and data; 0: none, else a power of two from 4 KiB to
+    /// 1 GiB.
+    pub cmb: u64,
     /// In-capsule data that the fabrics door takes on an I/O queue, in bytes (IOCCSZ − 4).
     pub in_capsule: u32,
     /// Admin commands a second and tenant.
@@ -194,6 +197,7 @@ impl Config {
             mdts: 8,
             volatile_write_cache: false,
             atomic_write: 4096,
+            cmb: 0,
             in_capsule: 8192,
             admin_rate: 1000,
             tenants: Vec::new(),

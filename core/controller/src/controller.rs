@@ -9,6 +9,7 @@ use crate::host::Owner;
 use crate::power::{SENSORS, thermal};
 use crate::queue::NONE;
 use crate::reservation::Notices;
+use crate::shadow::Shadow;
 use alloc::collections::VecDeque;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -17,7 +18,7 @@ use weir_arbiter::{Burst, GroupKey, Mechanism, Quanta, Settings, Weights};
 use weir_spec::nvme::Sqe;
 use weir_spec::nvme::feature::{Arbitration, Power};
 use weir_spec::nvme::log::AsyncEvent;
-use weir_spec::nvme::register::{Aqa, Cc, Csts, ams};
+use weir_spec::nvme::register::{Aqa, Cc, CmbMsc, Csts, ams};
 use weir_units::{Class, Nanos};
 
 /// How its queues reach a controller.
@@ -125,6 +126,11 @@ pub(crate) struct Controller {
     pub asq: u64,
     pub acq: u64,
     pub intm: u32,
+    /// CSTS.NSSRO: its subsystem was reset.
+    pub nssro: bool,
+    pub cmbmsc: CmbMsc,
+    /// The host's shadow doorbells.
+    pub shadow: Option<Shadow>,
     /// Submission queues by QID; 0 is the admin queue.
     pub sqs: Vec<u32>,
     /// Completion queues by QID (rings).

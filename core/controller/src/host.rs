@@ -129,8 +129,11 @@ pub trait Host {
     /// Ring queues: reads a submission queue entry, each byte once, as words ([`Sqe::words_of`](weir_spec::nvme::Sqe::words_of)).
     fn fetch(&mut self, owner: Owner, address: u64) -> Result<[u64; 8], Status>;
     /// Ring queues: writes a completion queue entry, the dword with the phase tag last and released, then signals the
-    /// interrupt vector if there is one.
+    /// interrupt vector if there is one: once for a batch, and unless it is masked in the MSI-X table.
     fn post(&mut self, owner: Owner, address: u64, vector: Option<u16>, cqe: &Cqe) -> Result<(), Status>;
+    /// Ring queues: signals the interrupt vector of completions that were posted before without it (the aggregation time of
+    /// interrupt coalescing is over, or INTMC opened the vector).
+    fn interrupt(&mut self, owner: Owner, vector: u16);
     /// Message queues: the command is complete. Called exactly once for every tag, unless its queue dies first.
     fn respond(&mut self, owner: Owner, tag: Tag, cqe: &Cqe);
     /// Host → drive: bytes `offset..offset + into.len()` of the command's data.

@@ -127,6 +127,9 @@ impl Subsystem {
     pub(crate) fn run<H: Host>(&mut self, now: Nanos, host: &mut H, effects: &mut Effects) {
         self.more = false;
         self.arbiter.release_due(now);
+        if self.held_next <= now {
+            self.tell_due(now, host);
+        }
         if !self.condemned.is_empty() {
             self.announce(effects);
         }
@@ -538,11 +541,15 @@ impl Subsystem {
         if !sq.ring {
             return host.respond(owner, Tag(tag), &cqe);
         }
-        let (c, cq) = (sq.controller, sq.cq);
-        let cq = self.cqs[cq as usize].as_mut().expect("a ring has its completion queue");
-        let vector = cq.vector;
+        let (c, index) = (sq.controller, sq.cq);
+        let cq = self.cqs[index as usize].as_mut().expect("a ring has its completion queue");
+        let mut vector = cq.vector;
+        let gated = cq.gated;
         let (address, phase) = cq.produce();
         cqe.set_phase(phase);
+        if gated {
+            vector = self.hold(index);
+        }
         if host.post(owner, address, vector, &cqe).is_err() {
             self.fatal(c);
         }

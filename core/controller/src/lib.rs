@@ -24,6 +24,7 @@
 //! # impl Host for Door {
 //! #     fn fetch(&mut self, _: Owner, _: u64) -> Result<[u64; 8], Status> { Err(Status::DATA_TRANSFER_ERROR) }
 //! #     fn post(&mut self, _: Owner, _: u64, _: Option<u16>, _: &Cqe) -> Result<(), Status> { Ok(()) }
+//! #     fn interrupt(&mut self, _: Owner, _: u16) {}
 //! #     fn respond(&mut self, _: Owner, tag: Tag, cqe: &Cqe) { assert!(tag == Tag(7) && cqe.status().is_success()); }
 //! #     fn read_data(&mut self, _: Owner, _: &DataPointer, _: u32, _: &mut [u8]) -> Result<(), Status> { Ok(()) }
 //! #     fn write_data(&mut self, _: Owner, _: &DataPointer, _: u32, _: &[u8]) -> Result<(), Status> { Ok(()) }
@@ -59,7 +60,7 @@
 //! completion queue entry is reserved. One that does not fit into `slot_bytes` waits and nobody overtakes it.
 //!
 //! **Data.** Where a command's bytes are is walked by [`Walk`], for the `Host` that has the memory.
-//! **Limits.** Controllers are dynamic only; no metadata, no shadow doorbells. An association ends with its admin queue's connection.
+//! **Limits.** Controllers are dynamic only; no metadata. An association ends with its admin queue's connection.
 
 extern crate alloc;
 
@@ -83,12 +84,14 @@ mod fabrics;
 mod fused;
 mod guard;
 mod host;
+mod interrupt;
 mod io;
 mod judging;
 mod layout;
 mod ledger;
 mod locks;
 mod manage;
+mod memory_buffer;
 mod metadata;
 pub mod model;
 mod namespace;
@@ -103,6 +106,7 @@ mod rings;
 mod room;
 mod sanitize;
 mod service;
+mod shadow;
 mod slots;
 mod stats;
 mod steps;
@@ -120,11 +124,13 @@ pub use config::{
 pub use event::{ControllerHandle, Effect, Effects, Event, Io, Op, Request, SlotId, SqHandle};
 pub use fabrics::{ConnectError, ConnectRequest, Connected};
 pub use host::{Data, DataPointer, Host, Owner, Tag};
+pub use memory_buffer::{CMB_BAR, MemoryBuffer};
 pub use metadata::{Format, METADATA_SHIFT, Metadata};
 pub use nonvolatile::RestoreError;
 pub use pointer::{DESCRIPTORS_MAX, Direction, Piece, Walk};
 pub use room::granule;
 pub use service::{Operation, Service};
+pub use shadow::{Shadow, ShadowPages};
 pub use stats::{ControllerInfo, DriveStats, QueueInfo, TenantStats, Work};
 pub use subsystem::{Attach, Error, Model, Subsystem};
 pub use vendor::{

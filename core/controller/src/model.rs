@@ -47,6 +47,8 @@ pub struct Memory {
     pub answers: VecDeque<(Owner, Tag, Cqe)>,
     /// Completions written to rings: owner, address, vector.
     pub posted: Vec<(Owner, u64, Option<u16>)>,
+    /// Vectors signalled later than their completions.
+    pub interrupts: Vec<(Owner, u16)>,
     /// Every access to this ring host's memory fails.
     pub broken: Option<Owner>,
     /// How often entries were fetched.
@@ -133,6 +135,10 @@ impl Host for Memory {
             }
         }
         Ok(())
+    }
+
+    fn interrupt(&mut self, owner: Owner, vector: u16) {
+        self.interrupts.push((owner, vector));
     }
 
     fn respond(&mut self, owner: Owner, tag: Tag, cqe: &Cqe) {

@@ -274,6 +274,9 @@ pub(crate) struct Sq {
     pub holes: Vec<u32>,
     /// The admin command that deletes it.
     pub deleter: Option<u16>,
+    /// The tail in its shadow doorbell, as it was seen last, and its event index.
+    pub seen: u32,
+    pub event: u32,
 }
 
 impl Sq {
@@ -346,6 +349,11 @@ pub(crate) struct Cq {
     pub qid: u16,
     /// Interrupt vector, where enabled.
     pub vector: Option<u16>,
+    /// The vector may be masked or coalesced: not every completion signals it.
+    pub gated: bool,
+    /// The head in its shadow doorbell, as it was seen last, and its event index.
+    pub seen: u32,
+    pub event: u32,
     /// Submission queues that use it; it cannot be deleted before them.
     pub users: u32,
     /// How many of them are starved.
@@ -355,7 +363,22 @@ pub(crate) struct Cq {
 impl Cq {
     pub fn new(controller: u32, qid: u16, base: u64, size: u32, vector: Option<u16>) -> Self {
         let credit = size - 1;
-        Self { controller, base, size, tail: 0, head: 0, credit, phase: true, qid, vector, users: 0, starved: 0 }
+        Self {
+            controller,
+            base,
+            size,
+            tail: 0,
+            head: 0,
+            credit,
+            phase: true,
+            qid,
+            vector,
+            gated: false,
+            seen: 0,
+            event: 0,
+            users: 0,
+            starved: 0,
+        }
     }
 
     /// Entries written and not consumed.

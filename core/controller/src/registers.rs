@@ -7,7 +7,7 @@
 //! ```
 
 use crate::controller::{Shutdown, Transport};
-use crate::event::{Io, Op, SlotId};
+use crate::event::{ControllerHandle, Io, Op, SlotId};
 use crate::host::{DataPointer, Host, Owner, Tag};
 use crate::queue::{Cq, NONE};
 use crate::subsystem::Subsystem;
@@ -15,12 +15,14 @@ use weir_spec::nvme::Status;
 use weir_spec::nvme::identify::NSID_ALL;
 use weir_spec::nvme::log::AsyncEvent;
 use weir_spec::nvme::register::{
-    self, Cap, Cc, Csts, Doorbell, ams, ams_supported, css, css_supported, doorbell_at, shst,
+    self, Aqa, Cap, Cc, CmbMsc, Crto, Csts, Doorbell, ams, ams_supported, css, css_supported, doorbell_at, shst,
 };
 use weir_units::{Class, Nanos};
 
 /// CAP.TO: 10 s.
 const READY_TIMEOUT: u64 = 20;
+/// CAP.CRMS: ready with media; CRTO.CRWMT says when.
+const READY_WITH_MEDIA: u64 = 1;
 /// CAP.MPSMAX: 64 KiB.
 const MPSMAX: u32 = 4;
 
@@ -32,35 +34,56 @@ impl Subsystem {
             .with_cqr(1)
             .with_ams(ams_supported::WRR | ams_supported::VENDOR)
             .with_to(READY_TIMEOUT)
+            .with_crms(READY_WITH_MEDIA)
             .with_css(css_supported::NVM | if self.zoned.is_empty() { 0 } else { css_supported::ALL })
             .with_mpsmax(MPSMAX.into())
     }
 
-    /// Reads a register of `size` bytes; halves of 8-byte registers can be read. What is not there reads as zero.
+    /// Reads up to 8 bytes of the registers, at any offset; what is not there reads as zero. A host that reads across
+    /// registers, or parts of one, gets their bytes, although the standard leaves that open (base 2.0, 3.1.3).
     pub(crate) fn read_register(&self, c: u32, offset: u32, size: u8) -> u64 {
+        let size = u32::from(size.min(8));
+        if size == 0 {
+            return 0;
+        }
+        if size == 4 && offset % 4 == 0 {
+            return self.read_dword(c, offset).into();
+        }
+        let (first, last) = (offset & !3, offset.saturating_add(size - 1));
+        let mut bytes = 0u128;
+        for at in (0..3u32).map(|i| first.saturating_add(i * 4)).filter(|at| *at <= last) {
+            bytes |= u128::from(self.read_dword(c, at)) << ((at - first) * 8);
+        }
+        (bytes >> ((offset & 3) * 8)) as u64 & (u64::MAX >> (64 - size * 8))
+    }
+
+    /// Four bytes of the registers at a multiple of 4.
+    fn read_dword(&self, c: u32, offset: u32) -> u32 {
         let Some(ctrl) = self.ctrl(c) else { return 0 };
-        let whole = |offset: u32| -> u64 {
-            match offset {
-                register::CAP => self.cap().0,
-                register::VS => register::VERSION_2_0.into(),
-                register::INTMS | register::INTMC => ctrl.intm.into(),
-                register::CC => ctrl.cc.0.into(),
-                register::CSTS => ctrl.csts.0.into(),
-                register::AQA => ctrl.aqa.0.into(),
-                register::ASQ => ctrl.asq,
-                register::ACQ => ctrl.acq,
-                _ => 0,
+        let rings = ctrl.transport == Transport::Rings;
+        let half = |whole: u64, at: u32| (whole >> ((offset - at) * 8)) as u32;
+        match offset {
+            0..=0x07 => {
+                let cmbs = u64::from(self.config.cmb > 0);
+                half(if rings { self.cap().with_nssrs(1).with_cmbs(cmbs).0 } else { self.cap().0 }, register::CAP)
             }
-        };
-        match (register::size_at(offset), register::size_at(offset.wrapping_sub(4))) {
-            (Some(8), _) if size == 8 => whole(offset),
-            (Some(_), _) => whole(offset) & 0xffff_ffff,
-            (None, Some(8)) => whole(offset - 4) >> 32,
+            register::VS => register::VERSION_2_0,
+            register::INTMS | register::INTMC => ctrl.intm,
+            register::CC => ctrl.cc.0,
+            register::CSTS => ctrl.csts.with_nssro(ctrl.nssro.into()).0,
+            register::AQA => ctrl.aqa.0,
+            0x28..=0x2f => half(ctrl.asq, register::ASQ),
+            0x30..=0x37 => half(ctrl.acq, register::ACQ),
+            register::CMBLOC if rings => self.cmb_location(ctrl.cmbmsc).0,
+            register::CMBSZ if rings => self.cmb_size(ctrl.cmbmsc).0,
+            0x50..=0x57 if rings => half(ctrl.cmbmsc.0, register::CMBMSC),
+            register::CMBSTS if rings => self.cmb_status(ctrl.cmbmsc).0,
+            register::CRTO => Crto(0).with_crwmt(READY_TIMEOUT as u32).0,
             _ => 0,
         }
     }
 
-    /// Writes a register or a doorbell; what is read-only or not there stays as it is.
+    /// Writes a register or a doorbell; what is read-only or not there stays as it is, and so does what is written in parts.
     pub(crate) fn write_register<H: Host>(
         &mut self,
         now: Nanos,
@@ -68,26 +91,102 @@ impl Subsystem {
         (offset, value, size): (u32, u64, u8),
         host: &mut H,
     ) {
+        if size != 4 && size != 8 {
+            return;
+        }
         match doorbell_at(offset) {
             Some(Doorbell::SqTail(qid)) => return self.ring_tail(c, qid, value as u32, host),
             Some(Doorbell::CqHead(qid)) => return self.ring_head(c, qid, value as u32, host),
             None => {}
         }
         let Some(ctrl) = self.ctrl_mut(c) else { return };
-        let low = |old: u64| if size == 8 { value } else { old & !0xffff_ffff | value & 0xffff_ffff };
-        let high = |old: u64| old & 0xffff_ffff | value << 32;
         match offset {
             register::CC => self.write_cc(now, c, Cc(value as u32), host),
-            register::INTMS => ctrl.intm |= value as u32,
-            register::INTMC => ctrl.intm &= !(value as u32),
-            // The admin queue's registers are fixed while the controller is enabled, and read back then.
-            _ if ctrl.cc.en() == 1 => {}
+            register::INTMS => {
+                let mask = ctrl.intm | value as u32;
+                self.set_mask(c, mask, host);
+            }
+            register::INTMC => {
+                let mask = ctrl.intm & !(value as u32);
+                self.set_mask(c, mask, host);
+            }
+            // Written with 1 it is cleared; the other fields are read only.
+            register::CSTS => ctrl.nssro &= Csts(value as u32).nssro() == 0,
+            register::NSSR if value as u32 == register::NSSR_RESET => self.reset_subsystem(now, c, host),
+            _ if self.write_memory_space(c, (offset, value, size)) => {}
+            _ => self.write_admin_registers(c, (offset, value, size)),
+        }
+    }
+
+    /// AQA, ASQ and ACQ: fixed while the controller is enabled, and read back then.
+    fn write_admin_registers(&mut self, c: u32, (offset, value, size): (u32, u64, u8)) {
+        let Some(ctrl) = self.ctrl_mut(c).filter(|ctrl| ctrl.cc.en() == 0) else { return };
+        match offset {
             register::AQA => ctrl.aqa.0 = value as u32 & 0x0fff_0fff,
-            register::ASQ => ctrl.asq = low(ctrl.asq) & !0xfff,
-            register::ACQ => ctrl.acq = low(ctrl.acq) & !0xfff,
-            o if o == register::ASQ + 4 => ctrl.asq = high(ctrl.asq),
-            o if o == register::ACQ + 4 => ctrl.acq = high(ctrl.acq),
+            0x28..=0x2f => ctrl.asq = merged(ctrl.asq, (offset, value, size), register::ASQ) & !0xfff,
+            0x30..=0x37 => ctrl.acq = merged(ctrl.acq, (offset, value, size), register::ACQ) & !0xfff,
             _ => {}
+        }
+    }
+
+    /// CMBMSC, whether the controller is enabled or not; whether it was that.
+    fn write_memory_space(&mut self, c: u32, (offset, value, size): (u32, u64, u8)) -> bool {
+        let cmb = self.config.cmb > 0;
+        let Some(ctrl) = self.ctrl_mut(c).filter(|ctrl| cmb && ctrl.transport == Transport::Rings) else {
+            return false;
+        };
+        if !(0x50..=0x57).contains(&offset) {
+            return false;
+        }
+        let written = CmbMsc(merged(ctrl.cmbmsc.0, (offset, value, size), register::CMBMSC));
+        ctrl.cmbmsc = CmbMsc(0).with_cre(written.cre()).with_cmse(written.cmse()).with_cba(written.cba());
+        true
+    }
+
+    /// NVM subsystem reset (base 2.0, 3.7.1): every controller over PCIe or a network is reset, what it has in flight is dropped. On
+    /// a drive that several tenants share, those of the tenant whose host asks: to the others it is another subsystem's affair.
+    fn reset_subsystem<H: Host>(&mut self, now: Nanos, c: u32, host: &mut H) {
+        let Some(tenant) = self.ctrl(c).filter(|ctrl| ctrl.transport == Transport::Rings).map(|ctrl| ctrl.tenant)
+        else {
+            return;
+        };
+        for other in 0..self.controllers.len() as u32 {
+            let Some(ctrl) = self.ctrl(other).filter(|ctrl| ctrl.tenant == tenant) else { continue };
+            match ctrl.transport {
+                Transport::Rings => {
+                    self.reset_controller(now, other, host);
+                    if let Some(ctrl) = self.ctrl_mut(other) {
+                        ctrl.nssro = true;
+                    }
+                }
+                Transport::Fabrics => {
+                    let admin = ctrl.sq(0);
+                    self.drop_io_queues(other);
+                    if admin != NONE {
+                        self.condemn(admin);
+                    }
+                }
+                Transport::Front => {}
+            }
+        }
+    }
+
+    /// Function level reset, the reset of the PCI device, or its host has gone: every register has its first value again, what is
+    /// in flight is dropped without completions.
+    pub fn reset_function<H: Host>(&mut self, now: Nanos, controller: ControllerHandle, host: &mut H) {
+        let Some(c) = self.resolve(controller) else { return };
+        if self.ctrl(c).is_some_and(|ctrl| ctrl.transport == Transport::Rings) {
+            self.reset_controller(now, c, host);
+            self.more = true;
+        }
+    }
+
+    /// A controller level reset that spares no register (base 2.0, 3.7.2).
+    fn reset_controller<H: Host>(&mut self, now: Nanos, c: u32, host: &mut H) {
+        self.disable(now, c, host);
+        if let Some(ctrl) = self.ctrl_mut(c) {
+            (ctrl.cc, ctrl.aqa, ctrl.asq, ctrl.acq) = (Cc(0), Aqa(0), 0, 0);
+            (ctrl.cmbmsc, ctrl.nssro) = (CmbMsc(0), false);
         }
     }
 
@@ -98,7 +197,7 @@ impl Subsystem {
         match (old.en(), new.en()) {
             (0, 1) => {
                 ctrl.cc = new;
-                self.enable(now, c);
+                self.enable(now, c, host);
             }
             (1, 0) => {
                 ctrl.cc = new;
@@ -115,7 +214,7 @@ impl Subsystem {
     }
 
     /// CC.EN 0 → 1. What the host selects and cannot have ends in CSTS.CFS, not in a hang.
-    fn enable(&mut self, now: Nanos, c: u32) {
+    fn enable<H: Host>(&mut self, now: Nanos, c: u32, host: &mut H) {
         let (saved, max) = (self.saved.clone(), self.config.max_queue_entries);
         let all = !self.zoned.is_empty();
         let Some(ctrl) = self.ctrl_mut(c) else { return };
@@ -140,6 +239,7 @@ impl Subsystem {
         self.arbiter.set_group(group, settings);
         if rings {
             self.make_admin_rings(c);
+            self.gate(c, host);
         }
     }
 
@@ -160,11 +260,13 @@ impl Subsystem {
         let Some(ctrl) = self.ctrl_mut(c) else { return };
         ctrl.csts = Csts(0);
         ctrl.shutdown = Shutdown::None;
+        (ctrl.shadow, ctrl.intm) = (None, 0);
         ctrl.wait_for_host(now);
         let (fabrics, admin) = (ctrl.transport == Transport::Fabrics, ctrl.sq(0));
         ctrl.changed.clear();
         ctrl.changed_zones.clear();
         ctrl.notices = Default::default();
+        self.forget_held(c);
         self.drop_io_queues(c);
         self.forget_host(c);
         if fabrics {
@@ -274,9 +376,23 @@ impl Subsystem {
         if !ctrl.ready() {
             return;
         }
-        let q = ctrl.sq(qid);
+        let (q, shadow) = (ctrl.sq(qid), ctrl.shadow.is_some());
         if q == NONE || !self.sq(q).ring {
             return self.raise(c, AsyncEvent::INVALID_DOORBELL_REGISTER, host);
+        }
+        // The shadow has the value: the register's may be older by now.
+        if !shadow || !self.is_shadowed(c, qid) {
+            self.take_tail(c, qid, tail, host);
+        }
+    }
+
+    /// A new tail of a submission queue that exists.
+    #[inline]
+    pub(crate) fn take_tail<H: Host>(&mut self, c: u32, qid: u16, tail: u32, host: &mut H) {
+        let Some(ctrl) = self.ctrl(c) else { return };
+        let q = ctrl.sq(qid);
+        if q == NONE || !ctrl.ready() {
+            return;
         }
         let clock = self.clock;
         let sq = self.sq_mut(q);
@@ -305,10 +421,21 @@ impl Subsystem {
         if !ctrl.ready() {
             return;
         }
-        let index = ctrl.cq(qid);
-        let Some(Some(cq)) = self.cqs.get_mut(index as usize) else {
+        let (index, shadow) = (ctrl.cq(qid), ctrl.shadow.is_some());
+        if index == NONE {
             return self.raise(c, AsyncEvent::INVALID_DOORBELL_REGISTER, host);
-        };
+        }
+        if !shadow || !self.is_shadowed(c, qid) {
+            self.take_head(c, qid, head, host);
+        }
+    }
+
+    /// A new head of a completion queue that exists.
+    #[inline]
+    pub(crate) fn take_head<H: Host>(&mut self, c: u32, qid: u16, head: u32, host: &mut H) {
+        let Some(ctrl) = self.ctrl(c).filter(|ctrl| ctrl.ready()) else { return };
+        let index = ctrl.cq(qid);
+        let Some(Some(cq)) = self.cqs.get_mut(index as usize) else { return };
         if !cq.consume(head) {
             return self.raise(c, AsyncEvent::INVALID_DOORBELL_VALUE, host);
         }
@@ -319,5 +446,15 @@ impl Subsystem {
             self.report_events(c, host);
             self.list_admin(c);
         }
+    }
+}
+
+/// A register of 8 bytes at `at`, written as a whole or one half of it.
+fn merged(old: u64, (offset, value, size): (u32, u64, u8), at: u32) -> u64 {
+    match (offset - at, size) {
+        (0, 8) => value,
+        (0, _) => old & !0xffff_ffff | value & 0xffff_ffff,
+        (4, _) => old & 0xffff_ffff | value << 32,
+        _ => old,
     }
 }

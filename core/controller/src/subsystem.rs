@@ -8,8 +8,10 @@ use crate::controller::{Controller, Features, Transport};
 use crate::event::{ControllerHandle, Effects, Event, SlotId, SqHandle};
 use crate::guard::Words;
 use crate::host::{Host, Owner};
+use crate::interrupt::Held;
 use crate::io::Fetched;
 use crate::ledger::Ledger;
+use crate::memory_buffer::check_memory_buffer;
 use crate::namespace::{self, Namespace, Namespaces, why};
 use crate::placement::Placement;
 use crate::power::Thermal;
@@ -78,6 +80,8 @@ pub enum Error {
     Fixed,
     /// Other namespaces have what is left of the drive.
     NoRoom,
+    /// A memory buffer that no base address register can show: none, or a power of two from 4 KiB to 1 GiB.
+    MemoryBuffer,
     /// Zones that do not fill their namespace or do not go with their flash, or a zoned namespace that is to change its size.
     Zones,
 }
@@ -100,6 +104,7 @@ impl core::fmt::Display for Error {
                 "a zoned namespace is as large as its zones, its zones go with its flash, and its size cannot be changed"
             }
             Error::NoRoom => "the drive has not so much room left: other namespaces have it",
+            Error::MemoryBuffer => "the controller memory buffer must be a power of two from 4 KiB to 1 GiB",
             Error::Fixed => "this namespace keeps its size: its addresses are those of its flash",
             Error::Range => "slots, queue entries, weights and quanta must be at least 1",
         })
@@ -139,7 +144,7 @@ pub struct Subsystem {
     pub(crate) stamps: Vec<Nanos>,
     /// That of the command that is being started.
     pub(crate) stamp: Nanos,
-    /// The time of the newest event, while anybody is judged.
+    /// The time of the newest event.
     pub(crate) clock: Nanos,
     pub(crate) controllers: Vec<Option<Box<Controller>>>,
     /// Where the search for a free controller begins, so that identifiers are not reused at once.
@@ -183,6 +188,9 @@ pub struct Subsystem {
     pub(crate) admin_done: u64,
     /// No keep alive timer expires before this.
     pub(crate) keep_alive_next: Nanos,
+    /// Interrupt vectors that are to be signalled later, and when the first one is.
+    pub(crate) held: Vec<Held>,
+    pub(crate) held_next: Nanos,
     pub(crate) discovery: Vec<DiscoveryRecord>,
     pub(crate) discovery_generation: u64,
     pub(crate) errors: u64,
@@ -217,6 +225,7 @@ impl Subsystem {
         if config.slots == 0 || config.slots > MAX_SLOTS || !(2..=65536).contains(&config.max_queue_entries) {
             return Err(Error::Range);
         }
+        check_memory_buffer(config.cmb)?;
         if config.tenants.is_empty() {
             config.tenants.push(crate::config::TenantConfig::new("default", Class::Medium));
         }
@@ -268,6 +277,8 @@ impl Subsystem {
             admin_held: Vec::new(),
             admin_done: 0,
             keep_alive_next: Nanos::NEVER,
+            held: Vec::new(),
+            held_next: Nanos::NEVER,
             discovery: Vec::new(),
             discovery_generation: 0,
             errors: 0,
@@ -290,9 +301,7 @@ impl Subsystem {
     /// Takes one event to its end.
     #[inline]
     pub fn apply<H: Host>(&mut self, now: Nanos, event: Event, host: &mut H, effects: &mut Effects) {
-        if !self.stamps.is_empty() {
-            self.clock = now;
-        }
+        self.clock = now;
         match event {
             Event::Run => self.run(now, host, effects),
             Event::Done { slot, status } => self.done(now, slot.0, status, host),
@@ -326,7 +335,8 @@ impl Subsystem {
         }
     }
 
-    /// When `Tick` is due: a latency, keep-alive or admin-rate deadline, or a tenant that its ceiling holds may go on.
+    /// When `Tick` is due: a latency, keep-alive or admin-rate deadline, an interrupt that was held back, or a tenant that its
+    /// ceiling holds may go on.
     #[inline]
     pub fn next_deadline(&self) -> Option<Nanos> {
         let mut due = self.slots.next_due().map_or(self.keep_alive_next, |due| due.min(self.keep_alive_next));
@@ -337,6 +347,7 @@ impl Subsystem {
         if let Some(release) = self.arbiter.next_release() {
             due = due.min(release);
         }
+        due = due.min(self.held_next);
         Some(due).filter(|due| *due != Nanos::NEVER)
     }
 
@@ -442,7 +453,7 @@ impl Subsystem {
         self.resolve_queue(queue).map_or(0, |q| self.sq(q).waiting + self.sq(q).in_flight)
     }
 
-    /// Reads a register of a ring controller; `size` is 4 or 8.
+    /// Reads `size` bytes, at most 8, of a ring controller's registers at any offset; what is not there reads as zero.
     pub fn register(&self, controller: ControllerHandle, offset: u32, size: u8) -> u64 {
         self.resolve(controller).map_or(0, |c| self.read_register(c, offset, size))
     }

@@ -9,7 +9,7 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::string::String;
 use alloc::vec::Vec;
-use weir_spec::nvme::register::{Aqa, Cc, Csts};
+use weir_spec::nvme::register::{Aqa, Cc, CmbMsc, Csts};
 use weir_units::{Class, Nanos};
 
 impl Subsystem {
@@ -81,6 +81,9 @@ impl Subsystem {
             asq: 0,
             acq: 0,
             intm: 0,
+            nssro: false,
+            cmbmsc: CmbMsc(0),
+            shadow: None,
             sqs: Vec::new(),
             cqs: Vec::new(),
             attached: 0,
@@ -168,6 +171,8 @@ impl Subsystem {
             wish,
             holes: Vec::new(),
             deleter: None,
+            seen: 0,
+            event: 0,
         });
         let ctrl = self.ctrl_mut(c).expect("the controller exists");
         let at = usize::from(qid);
@@ -320,6 +325,7 @@ impl Subsystem {
             self.arbiter.remove_group(ctrl.group);
             self.refresh_guards();
         }
+        self.forget_held(c);
         self.admin_ready.retain(|r| *r != c);
         self.admin_held.retain(|r| *r != c);
     }

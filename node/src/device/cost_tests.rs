@@ -19,6 +19,7 @@ impl Host for Hosts {
     fn post(&mut self, _: Owner, _: u64, _: Option<u16>, _: &Cqe) -> Result<(), Status> {
         Err(Status::INTERNAL_ERROR)
     }
+    fn interrupt(&mut self, _: Owner, _: u16) {}
     fn respond(&mut self, _: Owner, tag: Tag, cqe: &Cqe) {
         assert!(cqe.status().is_success(), "{:?}", cqe.status());
         self.answered.push(tag.0);

@@ -30,6 +30,7 @@ impl Host for Hosts {
     fn post(&mut self, _: Owner, _: u64, _: Option<u16>, _: &Cqe) -> Result<(), Status> {
         Err(Status::INTERNAL_ERROR)
     }
+    fn interrupt(&mut self, _: Owner, _: u16) {}
     fn respond(&mut self, _: Owner, tag: Tag, cqe: &Cqe) {
         self.answers.push((tag.0, cqe.status()));
     }

@@ -126,6 +126,8 @@ impl Host for Doors {
         self.vfio_user.post(owner, address, vector, cqe)
     }
 
+    fn interrupt(&mut self, _: Owner, _: u16) {}
+
     #[inline]
     fn respond(&mut self, owner: Owner, tag: Tag, cqe: &Cqe) {
         if owner.0 >> 28 == Kind::NvmeTcp as u32 {

@@ -140,6 +140,16 @@ bits! {
 }
 
 bits! {
+    /// Interrupt coalescing, feature 08h (base 2.0, Figure 323).
+    Coalescing: u32 {
+        /// Aggregation threshold in completions a vector, 0-based.
+        thr, with_thr: 7, 0;
+        /// Aggregation time, in 100 µs; 0 is no delay.
+        time, with_time: 15, 8;
+    }
+}
+
+bits! {
     /// Temperature threshold, feature 04h (base 2.0, Figure 320).
     TemperatureThreshold: u32 {
         /// Threshold, K.

@@ -41,6 +41,9 @@ pub const CRTO: u32 = 0x68;
 /// The first doorbell; there are two for each queue identifier, `4 << CAP.DSTRD` bytes apart.
 pub const DOORBELLS: u32 = 0x1000;
 
+/// What resets the subsystem when it is written to NSSR: "NVMe" (base 2.0, 3.1.3.7).
+pub const NSSR_RESET: u32 = 0x4e56_4d65;
+
 /// VS of version 2.0.
 pub const VERSION_2_0: u32 = 0x0002_0000;
 
@@ -71,6 +74,10 @@ bits! {
         pmrs, with_pmrs: 56, 56;
         /// Controller memory buffer supported.
         cmbs, with_cmbs: 57, 57;
+        /// NVM subsystem shutdown supported.
+        nsss, with_nsss: 58, 58;
+        /// Controller ready modes supported: bit 0 ready with media, bit 1 ready independent of media.
+        crms, with_crms: 60, 59;
     }
 }
 
@@ -166,6 +173,78 @@ bits! {
     }
 }
 
+bits! {
+    /// Controller Memory Buffer Location (base 2.0, Figure 51).
+    CmbLoc: u32 {
+        /// The base address register that holds the buffer.
+        bir, with_bir: 2, 0;
+        /// Queues may lie partly in the buffer and partly in host memory.
+        cqmms, with_cqmms: 3, 3;
+        /// Queues need not be physically contiguous with each other.
+        cqpds, with_cqpds: 4, 4;
+        /// A command's pointers and lists may lie both in the buffer and in host memory.
+        cdpmls, with_cdpmls: 5, 5;
+        /// Lists in the buffer may go with commands in host memory and the other way round.
+        cdpcils, with_cdpcils: 6, 6;
+        /// A command's data and metadata may lie both in the buffer and in host memory.
+        cdmmms, with_cdmmms: 7, 7;
+        /// Queues and data have no alignment of their own.
+        cqda, with_cqda: 8, 8;
+        /// Offset in that register, in units of CMBSZ.SZU.
+        ofst, with_ofst: 31, 12;
+    }
+}
+
+bits! {
+    /// Controller Memory Buffer Size (base 2.0, Figure 52).
+    CmbSz: u32 {
+        /// Submission queues supported.
+        sqs, with_sqs: 0, 0;
+        /// Completion queues supported.
+        cqs, with_cqs: 1, 1;
+        /// PRP and SGL lists supported.
+        lists, with_lists: 2, 2;
+        /// Data of commands that move it from the controller supported.
+        rds, with_rds: 3, 3;
+        /// Data of commands that move it to the controller supported.
+        wds, with_wds: 4, 4;
+        /// Unit: 4 KiB << (4 * SZU).
+        szu, with_szu: 11, 8;
+        /// Size in units.
+        sz, with_sz: 31, 12;
+    }
+}
+
+bits! {
+    /// Controller Memory Buffer Memory Space Control (base 2.0, Figure 58).
+    CmbMsc: u64 {
+        /// Capabilities registers enabled: CMBLOC and CMBSZ read as zero before.
+        cre, with_cre: 0, 0;
+        /// Memory space enabled: the buffer is found at CBA.
+        cmse, with_cmse: 1, 1;
+        /// Controller base address, in 4 KiB.
+        cba, with_cba: 63, 12;
+    }
+}
+
+bits! {
+    /// Controller Memory Buffer Status (base 2.0, Figure 59).
+    CmbSts: u32 {
+        /// Controller base address invalid.
+        cbai, with_cbai: 0, 0;
+    }
+}
+
+bits! {
+    /// Controller Ready Timeouts (base 2.0, Figure 63), in 500 ms.
+    Crto: u32 {
+        /// Ready with media.
+        crwmt, with_crwmt: 15, 0;
+        /// Ready independent of media.
+        crimt, with_crimt: 31, 16;
+    }
+}
+
 /// Which doorbell an offset names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Doorbell {
@@ -218,6 +297,10 @@ mod tests {
         assert_eq!(cc.0, 0x0046_b801);
         assert_eq!(cc.with_en(0).en(), 0);
         assert_eq!(Csts(0).with_shst(2).with_rdy(1).0, 9);
+        assert_eq!(Cap(0).with_cmbs(1).with_nssrs(1).with_crms(1).0, 1 << 57 | 1 << 36 | 1 << 59);
+        assert_eq!(CmbLoc(0).with_bir(2).with_cqda(1).with_ofst(3).0, 0x3102);
+        assert_eq!(CmbSz(0).with_sqs(1).with_wds(1).with_sz(256).0, 0x0010_0011);
+        assert_eq!(CmbMsc(0).with_cre(1).with_cmse(1).with_cba(0xfe00_0000 >> 12).0, 0xfe00_0003);
     }
 
     #[test]

@@ -81,6 +81,7 @@ pub(super) const ADMIN: &[Entry<AdminOpcode>] = &[
     },
     Entry { bit: oacs::DIRECTIVES, sanitizing: false, ..plain(AdminOpcode::DIRECTIVE_SEND, of_placement) },
     Entry { bit: oacs::DIRECTIVES, sanitizing: false, ..plain(AdminOpcode::DIRECTIVE_RECEIVE, of_placement) },
+    Entry { bit: oacs::DOORBELL_BUFFERS, ..plain(AdminOpcode::DOORBELL_BUFFER_CONFIG, of_rings) },
     Entry {
         opcode: AdminOpcode::SANITIZE,
         has: |drive, ctrl| of_io(drive, ctrl) && drive.can_sanitize(),

@@ -243,7 +243,11 @@ impl Subsystem {
         }
         match self.set_feature(now, admin, host) {
             Ok(dw0) => {
-                if admin.sqe.cdw10.get() as u8 == fid::TEMPERATURE && self.temperature_alarm(now, admin.c) {
+                let fid = admin.sqe.cdw10.get() as u8;
+                if matches!(fid, fid::COALESCING | fid::VECTOR) {
+                    self.gate(admin.c, host);
+                }
+                if fid == fid::TEMPERATURE && self.temperature_alarm(now, admin.c) {
                     self.raise(admin.c, AsyncEvent::TEMPERATURE, host);
                 }
                 Outcome::Done(Status::SUCCESS, dw0.into())

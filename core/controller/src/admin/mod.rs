@@ -189,13 +189,14 @@ impl Subsystem {
             AdminOpcode::DIRECTIVE_RECEIVE => self.directive_receive(admin, host),
             AdminOpcode::DIRECTIVE_SEND => self.directive_send(admin),
             AdminOpcode::ABORT => self.abort(admin, host),
-            AdminOpcode::CREATE_IO_CQ => self.create_cq(admin),
-            AdminOpcode::CREATE_IO_SQ => self.create_sq(admin),
+            AdminOpcode::CREATE_IO_CQ => self.create_cq(admin, host),
+            AdminOpcode::CREATE_IO_SQ => self.create_sq(admin, host),
             AdminOpcode::DELETE_IO_CQ => self.delete_cq(admin),
             AdminOpcode::DELETE_IO_SQ => self.delete_sq(admin),
             AdminOpcode::NAMESPACE_MANAGEMENT => self.namespace_management(admin, host),
             AdminOpcode::NAMESPACE_ATTACHMENT => self.namespace_attachment(admin, host),
             AdminOpcode::FORMAT_NVM => self.format_nvm(admin),
+            AdminOpcode::DOORBELL_BUFFER_CONFIG => self.doorbell_buffer_config(admin, host),
             AdminOpcode::SANITIZE => self.sanitize(admin, host),
             _ => {
                 let outcome = self.vendor_admin(now, admin, host);

@@ -7,7 +7,7 @@ use crate::host::Host;
 use crate::queue::{Cq, NONE, SqState};
 use crate::subsystem::Subsystem;
 use weir_spec::nvme::Status;
-use weir_spec::nvme::register::ams;
+use weir_spec::nvme::register::{Doorbell, ams};
 use weir_units::Class;
 
 /// CDW11 bit 0: physically contiguous. CAP.CQR demands it.
@@ -23,12 +23,13 @@ struct Create {
 }
 
 impl Subsystem {
-    fn create(&self, admin: &Admin) -> Result<Create, Status> {
+    /// `limit` picks the queues of the one kind that the host was granted, of those of both.
+    fn create(&self, admin: &Admin, limit: fn((u16, u16)) -> u16) -> Result<Create, Status> {
         let cdw10 = admin.sqe.cdw10.get();
         let (qid, size) = (cdw10 as u16, (cdw10 >> 16) + 1);
         let ctrl = self.ctrl(admin.c).ok_or(Status::INTERNAL_ERROR)?;
-        let (sqs, cqs) = ctrl.features.queues.unwrap_or((self.config.max_io_queues, self.config.max_io_queues));
-        if qid == 0 || qid > sqs.max(cqs) {
+        let granted = ctrl.features.queues.unwrap_or((self.config.max_io_queues, self.config.max_io_queues));
+        if qid == 0 || qid > limit(granted) {
             return Err(Status::INVALID_QUEUE_ID.dnr());
         }
         if size < 2 || size > self.config.max_queue_entries {
@@ -50,8 +51,8 @@ impl Subsystem {
     }
 
     /// Create I/O Completion Queue.
-    pub(crate) fn create_cq(&mut self, admin: &Admin) -> Outcome {
-        let create = match self.create(admin) {
+    pub(crate) fn create_cq<H: Host>(&mut self, admin: &Admin, host: &mut H) -> Outcome {
+        let create = match self.create(admin, |(_, cqs)| cqs) {
             Ok(create) => create,
             Err(status) => return Outcome::status(status),
         };
@@ -65,29 +66,35 @@ impl Subsystem {
             return Outcome::status(Status::INVALID_INTERRUPT_VECTOR.dnr());
         }
         let vector = (cdw11 & IEN != 0).then_some(vector);
+        if let Err(status) = self.clear_shadow(admin.c, Doorbell::CqHead(create.qid), host) {
+            return Outcome::status(status);
+        }
         self.place_cq(Cq::new(admin.c, create.qid, create.base, create.size, vector));
+        self.gate(admin.c, host);
         Outcome::status(Status::SUCCESS)
     }
 
     /// Create I/O Submission Queue. QPRIO counts inside the controller wherever CC.AMS is not round robin, and as a wish
     /// for a class at the drive.
-    pub(crate) fn create_sq(&mut self, admin: &Admin) -> Outcome {
-        let create = match self.create(admin) {
+    pub(crate) fn create_sq<H: Host>(&mut self, admin: &Admin, host: &mut H) -> Outcome {
+        let create = match self.create(admin, |(sqs, _)| sqs) {
             Ok(create) => create,
             Err(status) => return Outcome::status(status),
         };
         let cdw11 = admin.sqe.cdw11.get();
         let Some(ctrl) = self.ctrl(admin.c) else { return Outcome::status(Status::INTERNAL_ERROR) };
         let (owner, paused) = (ctrl.owner, ctrl.shutdown != Shutdown::None);
-        let cq = match (cdw11 >> 16) as u16 {
-            0 => NONE,
-            cqid => ctrl.cq(cqid),
-        };
-        if ctrl.sq(create.qid) != NONE {
+        let (cqid, granted) =
+            ((cdw11 >> 16) as u16, ctrl.features.queues.map_or(self.config.max_io_queues, |(_, cqs)| cqs));
+        if ctrl.sq(create.qid) != NONE || cqid == 0 || cqid > granted {
             return Outcome::status(Status::INVALID_QUEUE_ID.dnr());
         }
+        let cq = ctrl.cq(cqid);
         if cq == NONE {
             return Outcome::status(Status::CQ_INVALID.dnr());
+        }
+        if let Err(status) = self.clear_shadow(admin.c, Doorbell::SqTail(create.qid), host) {
+            return Outcome::status(status);
         }
         let qprio = Class::from_bits((cdw11 >> 1) as u8);
         let by_peer = ctrl.class_from == Some(ClassFrom::Peer);

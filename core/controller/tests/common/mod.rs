@@ -1,6 +1,8 @@
 //! What the tests of the controller share.
 #![allow(dead_code)]
 
+pub mod sparse;
+
 use weir_controller::model::{Fabric, Ring, World, admin};
 use weir_controller::{Config, NamespaceConfig, TenantConfig};
 use weir_spec::nvme::identify::IdentifyController;

@@ -59,6 +59,7 @@ impl Host for Ram {
         self.at(address, 16).copy_from_slice(cqe.as_bytes());
         Ok(())
     }
+    fn interrupt(&mut self, _: Owner, _: u16) {}
     fn respond(&mut self, _: Owner, _: Tag, _: &Cqe) {
         unreachable!("there are no message queues");
     }
