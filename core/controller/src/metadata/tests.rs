@@ -32,6 +32,7 @@ impl Host for Buffers {
     fn post(&mut self, _: Owner, _: u64, _: Option<u16>, _: &Cqe) -> Result<(), Status> {
         Ok(())
     }
+    fn interrupt(&mut self, _: Owner, _: u16) {}
     fn respond(&mut self, _: Owner, _: Tag, _: &Cqe) {}
     fn read_data(&mut self, _: Owner, data: &DataPointer, offset: u32, into: &mut [u8]) -> Result<(), Status> {
         into.copy_from_slice(&self.of(data)[offset as usize..][..into.len()]);
