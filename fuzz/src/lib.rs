@@ -20,6 +20,7 @@ pub mod controller;
 pub mod engine;
 pub mod mutate;
 pub mod nvme_tcp;
+pub mod pcie;
 pub mod spec_nvme;
 pub mod vhost_user;
 
@@ -53,6 +54,7 @@ pub const TARGETS: &[Target] = &[
     Target { seeds: nvme_tcp::target_seeds, ..target("nvme_tcp_target", nvme_tcp::nvme_tcp_target, 1024) },
     Target { seeds: nvme_tcp::initiator_seeds, ..target("nvme_tcp_initiator", nvme_tcp::nvme_tcp_initiator, 1024) },
     Target { seeds: controller::seeds, ..target("controller", controller::controller, 2048) },
+    Target { seeds: pcie::seeds, ..target("pcie", pcie::pcie, 320) },
     Target { seeds: config::seeds, dictionary: config::DICTIONARY, ..target("config", config::config, 4096) },
     Target { seeds: vhost_user::message_seeds, ..target("vhost_user_messages", vhost_user::vhost_user_messages, 2048) },
     Target { seeds: vhost_user::split_seeds, ..target("virtqueue_split", vhost_user::virtqueue_split, 6000) },
