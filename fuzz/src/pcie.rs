@@ -1,3 +1,4 @@
+// tidy: long because a guest, its memory and the oracle are one thing to follow.
 //! The controller over PCIe under a hostile guest: registers, doorbells, queues, entries, PRP and SGL lists, shadow pages and the memory
 //! buffer, all of them written at random, and memory that changes under the controller's hands while it reads.
 //!
@@ -404,9 +405,9 @@ impl Rig {
         let bytes = addresses.map(|page| own.at(page, 40).map(|place| std::array::from_fn(|i| place[i])));
         let mut pages = Pages { bytes, queues: shadow.queues };
         if arm {
-            self.drive.arm_shadow(controller, &mut pages, &mut self.hosts);
+            self.drive.arm_shadow(controller, &mut pages);
         } else {
-            self.drive.poll_shadow(controller, &mut pages, &mut self.hosts);
+            self.drive.poll_shadow(controller, &mut pages);
         }
         if let Ok(events) = pages.bytes[1] {
             self.hosts.guests[guest].write(addresses[1], &events);

@@ -381,24 +381,27 @@ impl Subsystem {
             return self.raise(c, AsyncEvent::INVALID_DOORBELL_REGISTER, host);
         }
         // The shadow has the value: the register's may be older by now.
-        if !shadow || !self.is_shadowed(c, qid) {
-            self.take_tail(c, qid, tail, host);
+        if shadow && self.is_shadowed(c, qid) {
+            return;
+        }
+        if let Err(event) = self.take_tail(c, qid, tail) {
+            self.raise(c, event, host);
         }
     }
 
-    /// A new tail of a submission queue that exists.
+    /// A new tail of a submission queue; the event if it cannot be.
     #[inline]
-    pub(crate) fn take_tail<H: Host>(&mut self, c: u32, qid: u16, tail: u32, host: &mut H) {
-        let Some(ctrl) = self.ctrl(c) else { return };
+    pub(crate) fn take_tail(&mut self, c: u32, qid: u16, tail: u32) -> Result<(), AsyncEvent> {
+        let Some(ctrl) = self.ctrl(c) else { return Ok(()) };
         let q = ctrl.sq(qid);
         if q == NONE || !ctrl.ready() {
-            return;
+            return Ok(());
         }
         let clock = self.clock;
         let sq = self.sq_mut(q);
         let waiting = if tail >= sq.head { tail.wrapping_sub(sq.head) } else { tail + sq.size - sq.head };
         if tail >= sq.size || waiting < sq.waiting {
-            return self.raise(c, AsyncEvent::INVALID_DOORBELL_VALUE, host);
+            return Err(AsyncEvent::INVALID_DOORBELL_VALUE);
         }
         let before = core::mem::replace(&mut sq.waiting, waiting);
         if !sq.arrived.is_empty() {
@@ -412,6 +415,7 @@ impl Subsystem {
         } else {
             self.refresh(q);
         }
+        Ok(())
     }
 
     /// A completion queue's head doorbell.
@@ -425,27 +429,31 @@ impl Subsystem {
         if index == NONE {
             return self.raise(c, AsyncEvent::INVALID_DOORBELL_REGISTER, host);
         }
-        if !shadow || !self.is_shadowed(c, qid) {
-            self.take_head(c, qid, head, host);
+        if shadow && self.is_shadowed(c, qid) {
+            return;
         }
-    }
-
-    /// A new head of a completion queue that exists.
-    #[inline]
-    pub(crate) fn take_head<H: Host>(&mut self, c: u32, qid: u16, head: u32, host: &mut H) {
-        let Some(ctrl) = self.ctrl(c).filter(|ctrl| ctrl.ready()) else { return };
-        let index = ctrl.cq(qid);
-        let Some(Some(cq)) = self.cqs.get_mut(index as usize) else { return };
-        if !cq.consume(head) {
-            return self.raise(c, AsyncEvent::INVALID_DOORBELL_VALUE, host);
-        }
-        if cq.starved > 0 {
-            self.feed(index);
+        if let Err(event) = self.take_head(c, qid, head) {
+            return self.raise(c, event, host);
         }
         if qid == 0 {
             self.report_events(c, host);
             self.list_admin(c);
         }
+    }
+
+    /// A new head of a completion queue; the event if it cannot be.
+    #[inline]
+    pub(crate) fn take_head(&mut self, c: u32, qid: u16, head: u32) -> Result<(), AsyncEvent> {
+        let Some(ctrl) = self.ctrl(c).filter(|ctrl| ctrl.ready()) else { return Ok(()) };
+        let index = ctrl.cq(qid);
+        let Some(Some(cq)) = self.cqs.get_mut(index as usize) else { return Ok(()) };
+        if !cq.consume(head) {
+            return Err(AsyncEvent::INVALID_DOORBELL_VALUE);
+        }
+        if cq.starved > 0 {
+            self.feed(index);
+        }
+        Ok(())
     }
 }
 

@@ -15,6 +15,7 @@ use crate::host::{DataPointer, Host, Owner};
 use crate::queue::NONE;
 use crate::subsystem::Subsystem;
 use weir_spec::nvme::Status;
+use weir_spec::nvme::log::AsyncEvent;
 use weir_spec::nvme::register::{DOORBELLS, Doorbell, doorbell_offset};
 
 /// Where a controller's shadow doorbells are, by addresses of its host: a memory page each, indexed like the doorbells.
@@ -53,24 +54,14 @@ impl Subsystem {
 
     /// Takes what the host has written into its shadow doorbells; whether there was anything. To be called each turn that
     /// the door polls, and after every write of a register.
-    pub fn poll_shadow<H: Host>(
-        &mut self,
-        controller: ControllerHandle,
-        pages: &mut impl ShadowPages,
-        host: &mut H,
-    ) -> bool {
+    pub fn poll_shadow(&mut self, controller: ControllerHandle, pages: &mut impl ShadowPages) -> bool {
         let Some(c) = self.resolve(controller) else { return false };
-        self.scan_shadow(c, pages, host)
+        self.scan_shadow(c, pages)
     }
 
     /// Asks to be rung for whatever comes, before the door stops polling. `false`: something has come meanwhile, and was
     /// taken; the door goes on.
-    pub fn arm_shadow<H: Host>(
-        &mut self,
-        controller: ControllerHandle,
-        pages: &mut impl ShadowPages,
-        host: &mut H,
-    ) -> bool {
+    pub fn arm_shadow(&mut self, controller: ControllerHandle, pages: &mut impl ShadowPages) -> bool {
         let Some(c) = self.resolve(controller) else { return true };
         let Some(Shadow { queues, .. }) = self.ctrl(c).and_then(|ctrl| ctrl.shadow) else { return true };
         for qid in 1..queues {
@@ -80,7 +71,7 @@ impl Subsystem {
             }
         }
         pages.fence();
-        !self.scan_shadow(c, pages, host)
+        !self.scan_shadow(c, pages)
     }
 
     /// Moves the event indexes of a pair of queues up.
@@ -107,11 +98,11 @@ impl Subsystem {
         Ok(())
     }
 
-    fn scan_shadow<H: Host>(&mut self, c: u32, pages: &mut impl ShadowPages, host: &mut H) -> bool {
+    fn scan_shadow(&mut self, c: u32, pages: &mut impl ShadowPages) -> bool {
         let Some(Shadow { queues, .. }) = self.ctrl(c).and_then(|ctrl| ctrl.shadow) else { return false };
         let (mut rang, sqs) = (false, self.ctrl(c).map_or(0, |ctrl| ctrl.sqs.len().max(ctrl.cqs.len())));
         for qid in 1..queues.min(sqs as u16) {
-            match self.scan_pair(c, qid, pages, host) {
+            match self.scan_pair(c, qid, pages) {
                 Ok(found) => rang |= found,
                 Err(_) => {
                     self.fatal(c);
@@ -124,13 +115,7 @@ impl Subsystem {
     }
 
     /// The tail of a submission queue and the head of a completion queue. A value is taken once, right or wrong.
-    fn scan_pair<H: Host>(
-        &mut self,
-        c: u32,
-        qid: u16,
-        pages: &mut impl ShadowPages,
-        host: &mut H,
-    ) -> Result<bool, Status> {
+    fn scan_pair(&mut self, c: u32, qid: u16, pages: &mut impl ShadowPages) -> Result<bool, Status> {
         let Some(ctrl) = self.ctrl(c) else { return Ok(false) };
         let (q, cq, mut rang) = (ctrl.sq(qid), ctrl.cq(qid), false);
         // Heads first: what a tail brings may need the room.
@@ -138,17 +123,32 @@ impl Subsystem {
             let head = pages.load(u32::from(qid) * 2 + 1)?;
             if core::mem::replace(&mut cq.seen, head) != head {
                 rang = true;
-                self.take_head(c, qid, head, host);
+                let taken = self.take_head(c, qid, head);
+                self.note_bad_doorbell(c, taken);
             }
         }
         if q != NONE {
             let tail = pages.load(u32::from(qid) * 2)?;
             if core::mem::replace(&mut self.sq_mut(q).seen, tail) != tail {
                 rang = true;
-                self.take_tail(c, qid, tail, host);
+                let taken = self.take_tail(c, qid, tail);
+                self.note_bad_doorbell(c, taken);
             }
         }
         Ok(rang)
+    }
+
+    /// A value that cannot be is an error and an event, which the next turn reports.
+    fn note_bad_doorbell(&mut self, c: u32, taken: Result<(), AsyncEvent>) {
+        let Err(event) = taken else { return };
+        let q = self.ctrl(c).map_or(NONE, |ctrl| ctrl.sq(0));
+        if q != NONE {
+            self.log_error(q, 0xffff, Status::INVALID_FIELD, (0, 0));
+        }
+        if let Some(ctrl) = self.ctrl_mut(c) {
+            ctrl.aer.raise(event, ctrl.features.async_config);
+        }
+        self.list_admin(c);
     }
 
     /// Whether a queue is rung through the shadow page, so that its registers only wake the door.

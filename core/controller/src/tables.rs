@@ -114,6 +114,7 @@ impl Subsystem {
     }
 
     /// Makes a submission queue and puts it into its controller's table.
+    // tidy: long because every field of a queue has its first value here.
     pub(crate) fn make_sq(
         &mut self,
         c: u32,

@@ -107,10 +107,10 @@ fn run(machine: &mut Machine, pages: &mut Pages, commands: usize) -> bool {
     loop {
         // Awake: poll, serve, and when nothing comes any more, try to sleep.
         loop {
-            let rang = machine.drive.poll_shadow(machine.controller, pages, &mut machine.host);
+            let rang = machine.drive.poll_shadow(machine.controller, pages);
             machine.settle();
             pages.completed = machine.host.posted.len() - before;
-            if !rang && machine.drive.arm_shadow(machine.controller, pages, &mut machine.host) {
+            if !rang && machine.drive.arm_shadow(machine.controller, pages) {
                 break;
             }
             machine.settle();
@@ -171,10 +171,10 @@ fn machine(sq: u32, cq: u32, advance: u32) -> (Machine, Pages) {
     };
     for n in 1..=advance {
         (pages.shadow[2], pages.shadow[3]) = (n % sq, (n - 1) % cq);
-        machine.drive.poll_shadow(machine.controller, &mut pages, &mut machine.host);
+        machine.drive.poll_shadow(machine.controller, &mut pages);
         machine.settle();
         pages.shadow[3] = n % cq;
-        machine.drive.poll_shadow(machine.controller, &mut pages, &mut machine.host);
+        machine.drive.poll_shadow(machine.controller, &mut pages);
     }
     assert_eq!(machine.host.posted.iter().filter(|(at, _)| *at >= cq_base(1)).count() as u32, advance);
     (machine, pages)
@@ -258,7 +258,7 @@ fn the_pages_are_made_good_and_end_with_a_reset() {
     machine.settle();
     let done = machine.host.posted.len();
     pages.0.write(SHADOW + 8, &4u32.to_le_bytes());
-    assert!(machine.drive.poll_shadow(machine.controller, &mut pages, &mut machine.host));
+    assert!(machine.drive.poll_shadow(machine.controller, &mut pages));
     machine.settle();
     assert_eq!(machine.host.posted.len(), done + 1, "one command, as the page says");
     // A value that cannot be is reported once, however often it is seen.
@@ -266,7 +266,7 @@ fn the_pages_are_made_good_and_end_with_a_reset() {
     let before = errors(&machine);
     pages.0.write(SHADOW + 8, &8u32.to_le_bytes());
     for _ in 0..3 {
-        machine.drive.poll_shadow(machine.controller, &mut pages, &mut machine.host);
+        machine.drive.poll_shadow(machine.controller, &mut pages);
     }
     assert_eq!(errors(&machine), before + 1);
     // A controller reset ends it, before any queue is made.
@@ -276,7 +276,7 @@ fn the_pages_are_made_good_and_end_with_a_reset() {
     machine.host.write(SHADOW, &garbage);
     machine.pair(1, 8, 8, None);
     assert_eq!(machine.host.dword(SHADOW + 8), 0xa5a5_a5a5, "the page is the host's own again");
-    assert!(!machine.drive.poll_shadow(machine.controller, &mut pages, &mut machine.host));
+    assert!(!machine.drive.poll_shadow(machine.controller, &mut pages));
     machine.put(1, 0, io(0, 9, 0, 1));
     let done = machine.host.posted.len();
     machine.tail(1, 1);
@@ -297,7 +297,7 @@ fn pages_that_are_gone_are_fatal_and_others_do_not_have_the_command() {
         }
         fn fence(&mut self) {}
     }
-    machine.drive.poll_shadow(machine.controller, &mut Gone, &mut machine.host);
+    machine.drive.poll_shadow(machine.controller, &mut Gone);
     assert_eq!(machine.get(register::CSTS) & 2, 2);
     machine.event(Event::Run);
     machine.drive.check();
@@ -327,13 +327,13 @@ fn event_indexes_follow_only_when_the_door_sleeps() {
     let mut pages = InMemory(machine.host.clone());
     assert_eq!(doorbell_offset(Doorbell::SqTail(1)), register::DOORBELLS + 8);
     pages.0.write(SHADOW + 8, &5u32.to_le_bytes());
-    machine.drive.poll_shadow(machine.controller, &mut pages, &mut machine.host);
+    machine.drive.poll_shadow(machine.controller, &mut pages);
     machine.settle();
     assert_eq!(pages.0.dword(EVENTS + 8), 0, "while it polls nobody needs to ring");
-    assert!(machine.drive.arm_shadow(machine.controller, &mut pages, &mut machine.host));
+    assert!(machine.drive.arm_shadow(machine.controller, &mut pages));
     assert_eq!(pages.0.dword(EVENTS + 8), 5);
     assert_eq!(pages.0.dword(EVENTS + 12), 4, "a completion queue's lags its tail by one");
     // What comes between is seen: the door does not sleep.
     pages.0.write(SHADOW + 8, &6u32.to_le_bytes());
-    assert!(!machine.drive.arm_shadow(machine.controller, &mut pages, &mut machine.host));
+    assert!(!machine.drive.arm_shadow(machine.controller, &mut pages));
 }

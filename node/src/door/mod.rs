@@ -126,7 +126,9 @@ impl Host for Doors {
         self.vfio_user.post(owner, address, vector, cqe)
     }
 
-    fn interrupt(&mut self, _: Owner, _: u16) {}
+    fn interrupt(&mut self, owner: Owner, vector: u16) {
+        self.vfio_user.interrupt(owner, vector);
+    }
 
     #[inline]
     fn respond(&mut self, owner: Owner, tag: Tag, cqe: &Cqe) {

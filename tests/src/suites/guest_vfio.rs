@@ -86,14 +86,23 @@ section end
 "#;
         let out = boot(env, 1, node, &script)?;
         let is = |name: &str, what: &str| section(&out, name).is_ok_and(|s| s.contains(what));
-        ensure(is("driver", "/drivers/nvme") && is("class", "0x010802"), || format!("the nvme driver, by class: {out}"))?;
+        ensure(is("driver", "/drivers/nvme") && is("class", "0x010802"), || {
+            format!("the nvme driver, by class: {out}")
+        })?;
         ensure(is("interrupts", "nvme0q0") && is("interrupts", "nvme0q1"), || format!("two vectors: {out}"))?;
         ensure(out.matches(" verified").count() == 2 && out.matches(": fine").count() == 2, || out.clone())?;
-        ensure(section(&out, "unbind")?.matches("marked").count() == 3, || format!("the same drive after unbind: {out}"))?;
+        ensure(section(&out, "unbind")?.matches("marked").count() == 3, || {
+            format!("the same drive after unbind: {out}")
+        })?;
         ensure(is("filesystem", "files equal"), || out.clone())?;
         ensure(section(&out, "kernel")?.trim().is_empty(), || format!("the kernel complains: {out}"))?;
         // Whoever comes next finds it again: the same data, a controller as after power-on.
-        let out = boot(env, 1, node, "/bin/e2fsck -f -n /dev/nvme0n1 && echo clean; nvme id-ctrl /dev/nvme0 | grep cntlid\n")?;
+        let out = boot(
+            env,
+            1,
+            node,
+            "/bin/e2fsck -f -n /dev/nvme0n1 && echo clean; nvme id-ctrl /dev/nvme0 | grep cntlid\n",
+        )?;
         ensure(out.contains("clean"), || format!("a second boot: {out}"))
     })
 }

@@ -8,7 +8,7 @@ use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::Ordering;
-use weir_controller::{ControllerHandle, DataPointer, Direction, Event, Piece, Subsystem, Walk};
+use weir_controller::{ControllerHandle, DataPointer, Direction, Event, Piece, Shadow, ShadowPages, Subsystem, Walk};
 use weir_session::memory::{MapError, Memory};
 use weir_session::vfio_user::{Action, DOORBELLS, DOORBELLS_END, Device, DmaRegion, Inbox, Message, Port, Shape};
 use weir_session::vhost_user::Region;
@@ -68,6 +68,8 @@ pub(super) struct Conn {
     epoch: u32,
     /// Where the next look at some of many queues begins.
     next: u16,
+    /// Its host has shadow doorbells.
+    shadowed: bool,
     hot: bool,
     hot_until: Nanos,
 
@@ -138,6 +140,7 @@ impl Conn {
             there: Vec::new(),
             epoch: 0,
             next: 0,
+            shadowed: false,
             hot: false,
             hot_until: Nanos(0),
             vectors: (0..vectors).map(|_| Signal::default()).collect(),
@@ -166,9 +169,35 @@ impl Conn {
         self.wrote = false;
     }
 
+    /// Takes what the client has written into its shadow doorbells; true if there was anything. `sleep`: the client is to ring
+    /// for what comes from now on.
+    #[cold]
+    fn look_at_shadow(&mut self, (drive, controller): (u32, ControllerHandle), sleep: bool, cx: &mut Cx) -> bool {
+        let machine = cx.drives.get(drive);
+        let Some(shadow) = machine.shadow(controller) else {
+            self.shadowed = false;
+            return false;
+        };
+        let mut pages = Pages { memory: &self.memory, shadow };
+        let rung = match sleep {
+            true => !machine.arm_shadow(controller, &mut pages),
+            false => machine.poll_shadow(controller, &mut pages),
+        };
+        if rung {
+            cx.arrivals.push(Arrival { drive, event: Event::Run });
+        }
+        rung
+    }
+
+    /// Before its doorbells are looked at no more: true if something has come after all.
+    pub(super) fn has_come(&mut self, drive: u32, controller: ControllerHandle, cx: &mut Cx) -> bool {
+        self.shadowed && self.look_at_shadow((drive, controller), true, cx)
+    }
+
     /// Handles what the client has sent.
     pub(super) fn listen(&mut self, drive: u32, controller: ControllerHandle, cx: &mut Cx) -> Heard {
         let mut heard = Heard::default();
+        self.shadowed = cx.drives.get(drive).shadow(controller).is_some();
         for _ in 0..MESSAGES {
             // A client that does not take its answers is not asked for more.
             if self.answers.iter().map(|a| a.bytes.len()).sum::<usize>() > ANSWERS {
@@ -264,12 +293,13 @@ impl Conn {
     /// Looks at mapped doorbells that may have been rung; true if some were.
     #[inline]
     pub(super) fn look(&mut self, drive: u32, controller: ControllerHandle, cx: &mut Cx) -> bool {
+        let shadow = self.shadowed && self.look_at_shadow((drive, controller), false, cx);
         if self.bells.is_none() {
-            return false;
+            return shadow;
         }
         self.follow_queues(drive, controller, cx);
         let len = self.there.len() as u16;
-        let mut rung = self.look_from(0, len.min(EVERY_TURN), (drive, controller), cx);
+        let mut rung = shadow | self.look_from(0, len.min(EVERY_TURN), (drive, controller), cx);
         if len > EVERY_TURN {
             let from = if self.next < EVERY_TURN || self.next >= len { EVERY_TURN } else { self.next };
             self.next = from + EVERY_TURN;
@@ -281,7 +311,8 @@ impl Conn {
     /// The same of all doorbells.
     pub(super) fn look_at_all(&mut self, drive: u32, controller: ControllerHandle, cx: &mut Cx) -> bool {
         self.follow_queues(drive, controller, cx);
-        self.look_from(0, self.there.len() as u16, (drive, controller), cx)
+        let shadow = self.shadowed && self.look_at_shadow((drive, controller), false, cx);
+        shadow | self.look_from(0, self.there.len() as u16, (drive, controller), cx)
     }
 
     #[inline]
@@ -350,7 +381,7 @@ impl Conn {
     /// True if it was not hot before.
     pub(super) fn heat(&mut self, until: Nanos) -> bool {
         self.hot_until = until;
-        self.bells.is_some() && !std::mem::replace(&mut self.hot, true)
+        (self.bells.is_some() || self.shadowed) && !std::mem::replace(&mut self.hot, true)
     }
 
     pub(super) fn cool(&mut self) {
@@ -494,6 +525,33 @@ impl Conn {
     #[inline]
     fn read(&self, address: u64, into: &mut [u8]) -> Result<(), Status> {
         self.memory.read(address, into).map_err(|_| Status::DATA_TRANSFER_ERROR)
+    }
+}
+
+/// A client's shadow doorbells in its memory.
+struct Pages<'a> {
+    memory: &'a GuestMemory,
+    shadow: Shadow,
+}
+
+impl ShadowPages for Pages<'_> {
+    fn load(&mut self, index: u32) -> Result<u32, Status> {
+        let address = self.shadow.doorbells.wrapping_add(u64::from(index) * 4);
+        let window = self.memory.window(address, 4);
+        let loaded = window.and_then(|window| self.memory.load32(&window, 0, Ordering::Acquire));
+        loaded.map_err(|_| Status::DATA_TRANSFER_ERROR)
+    }
+
+    /// Event indexes have 16 bits; the upper half is 0 since the page was set up.
+    fn store(&mut self, index: u32, value: u32) -> Result<(), Status> {
+        let address = self.shadow.event_indexes.wrapping_add(u64::from(index) * 4);
+        let window = self.memory.window(address, 4);
+        let stored = window.and_then(|window| self.memory.store16(&window, 0, value as u16, Ordering::Release));
+        stored.map_err(|_| Status::DATA_TRANSFER_ERROR)
+    }
+
+    fn fence(&mut self) {
+        self.memory.fence(Ordering::SeqCst);
     }
 }
 

@@ -331,6 +331,11 @@ impl Door {
                 busy = true;
                 conn.heat(cx.now.saturating_add(HOT));
             } else if conn.is_cold(config.doorbells, cx.now) {
+                if conn.has_come(config.drive, *controller, cx) {
+                    busy = true;
+                    conn.heat(cx.now.saturating_add(HOT));
+                    continue;
+                }
                 conn.cool();
                 self.hot.swap_remove(i);
                 if conn.is_rung() {
