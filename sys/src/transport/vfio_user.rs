@@ -8,33 +8,33 @@
 //! ```
 //! The last queue pair that goes shuts the controller down.
 
+mod connection;
+
 use super::fds;
 use crate::memory::{GuestMemory, HUGE, Words, memory_file};
 use crate::reactor::now;
+use connection::Connection;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use weir_driver::nvme::{BringUp, Identity, IoQueue, Plan, Port, QueuePlan, Ready, Remake, Rings};
-use weir_driver::vfio_user::{
-    Area, Hello, MAX_REPLY, Memory as Ours, Negotiated, Outgoing, ReplyError, check, read, write,
-};
+use weir_driver::vfio_user::{Area, Negotiated};
 use weir_driver::{Done, Io, QueuePair, TransportError};
 use weir_session::memory::Memory;
 use weir_session::vhost_user::{Map, Region};
 use weir_spec::nvme::Cqe;
 use weir_spec::nvme::register::{self, Cap, Cc, Csts, DOORBELLS, Doorbell, ams, doorbell_offset};
-use weir_spec::vfio_user::{Command, Header, RegionAccess, errno, region};
 use weir_units::{Class, Nanos};
 use zerocopy::IntoBytes;
 
 /// DMA address of the shared memory: any will do.
 const BASE: u64 = 1 << 32;
-/// How long a server may take to answer a message.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a client before us may take to be gone, and how often we look: a server has one client at a time.
+const TURN: Nanos = Nanos::from_millis(500);
+const AGAIN: Duration = Duration::from_millis(5);
 /// How long a controller may take to shut down before the socket is closed all the same.
 const FAREWELL: Nanos = Nanos::from_secs(1);
 /// Empty polls between looks at the socket.
@@ -63,162 +63,6 @@ impl Default for Options {
     /// One queue pair of 128 requests of at most 128 KiB on namespace 1, of class medium.
     fn default() -> Self {
         Options { nsid: 1, queues: 1, depth: 128, max_io: 128 << 10, priority: Class::Medium, ams: None }
-    }
-}
-
-/// The control socket; closing it gives the drive back.
-#[derive(Debug)]
-struct Connection {
-    socket: UnixStream,
-    path: String,
-    /// Number of the last message.
-    id: u16,
-    /// Why it can be used no more.
-    fault: Option<TransportError>,
-}
-
-/// A reply with what came with it.
-type Reply = (Header, Vec<u8>, Option<OwnedFd>);
-
-impl Connection {
-    fn open(path: &Path) -> Result<Self, TransportError> {
-        let name = path.display().to_string();
-        let socket = UnixStream::connect(path)
-            .map_err(|e| TransportError::Unreachable(format!("cannot connect to the vfio-user socket {name}: {e}")))?;
-        // The numbers of later messages are apart from those of `Hello`.
-        let connection = Connection { socket, path: name, id: 1 << 15, fault: None };
-        connection.patience(PATIENCE)?;
-        Ok(connection)
-    }
-
-    fn patience(&self, time: Duration) -> Result<(), TransportError> {
-        let set = self.socket.set_read_timeout(Some(time)).and_then(|()| self.socket.set_write_timeout(Some(time)));
-        set.map_err(|e| self.failed(&e))
-    }
-
-    fn closed(&self) -> TransportError {
-        TransportError::Closed(format!(
-            "{}: the server closed the connection; it may have ended, or another client has the drive",
-            self.path
-        ))
-    }
-
-    fn failed(&self, e: &io::Error) -> TransportError {
-        match e.kind() {
-            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => TransportError::Timeout(format!(
-                "{}: no answer from the server within {PATIENCE:?}; another client may have the drive",
-                self.path
-            )),
-            io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => self.closed(),
-            _ => TransportError::Closed(format!("{}: {e}", self.path)),
-        }
-    }
-
-    fn broken(&self, e: impl std::fmt::Display) -> TransportError {
-        TransportError::Protocol(format!("{}: {e}", self.path))
-    }
-
-    fn refused(&self, e: ReplyError) -> TransportError {
-        match e {
-            ReplyError::Refused(..) | ReplyError::Missing(_) | ReplyError::Version(..) | ReplyError::NotNvme(_) => {
-                TransportError::Refused(format!("{}: {e}", self.path))
-            }
-            _ => self.broken(e),
-        }
-    }
-
-    fn send(&self, message: &Outgoing, memory: Option<&OwnedFd>) -> Result<(), TransportError> {
-        let with: Vec<_> = memory.iter().map(|fd| fd.as_fd()).collect();
-        let sent = fds::send(&self.socket, &message.bytes, &with).map_err(|e| self.failed(&e))?;
-        if sent == message.bytes.len() { Ok(()) } else { Err(self.closed()) }
-    }
-
-    /// The next reply. Commands of the server are refused: it has all of our memory in its hands.
-    fn receive(&self) -> Result<Reply, TransportError> {
-        loop {
-            let mut header = Header::default();
-            let mut attached = Vec::new();
-            self.fill(header.as_mut_bytes(), &mut attached)?;
-            let size = (header.size.get() as usize).checked_sub(Header::LEN).filter(|n| *n <= MAX_REPLY);
-            let size = size.ok_or_else(|| self.broken(format_args!("a message of {} bytes", header.size.get())))?;
-            let mut payload = vec![0; size];
-            self.fill(&mut payload, &mut attached)?;
-            if header.kind() == Header::REPLY {
-                return Ok((header, payload, attached.pop()));
-            }
-            if !header.no_reply() {
-                let no = Header::error(&header, errno::ENOTSUP);
-                fds::send(&self.socket, no.as_bytes(), &[]).map_err(|e| self.failed(&e))?;
-            }
-        }
-    }
-
-    fn fill(&self, into: &mut [u8], attached: &mut Vec<OwnedFd>) -> Result<(), TransportError> {
-        let mut have = 0;
-        while have < into.len() {
-            match fds::receive(&self.socket, &mut into[have..], attached) {
-                Ok(0) => return Err(self.closed()),
-                Ok(n) => have += n,
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(e) => return Err(self.failed(&e)),
-            }
-        }
-        Ok(())
-    }
-
-    /// Finds the drive, and hands over the memory.
-    fn hello(&self, memory: &OwnedFd, len: u64, queues: u16) -> Result<(Negotiated, Option<OwnedFd>), TransportError> {
-        let mut hello = Hello::new(Ours { address: BASE, len }, queues);
-        let mut bar = None;
-        while let Some(message) = hello.next_message() {
-            self.send(&message, message.memory.then_some(memory))?;
-            let (header, payload, file) = self.receive()?;
-            hello.reply(&header, &payload, file.is_some()).map_err(|e| self.refused(e))?;
-            bar = file.or(bar);
-        }
-        let found = *hello.negotiated().ok_or_else(|| self.broken("the conversation ended early"))?;
-        Ok((found, bar))
-    }
-
-    fn next_id(&mut self) -> u16 {
-        self.id = self.id.wrapping_add(1) | 1 << 15;
-        self.id
-    }
-
-    /// Reads a register, at most 8 bytes.
-    fn read(&mut self, offset: u32, size: u8) -> Result<u64, TransportError> {
-        let id = self.next_id();
-        let size = usize::from(size).min(8);
-        self.send(&read(id, region::BAR0, offset.into(), size), None)?;
-        let (header, payload, _) = self.receive()?;
-        check(&header, id, Command::REGION_READ).map_err(|e| self.refused(e))?;
-        let bytes = payload.get(size_of::<RegionAccess>()..).filter(|b| b.len() == size);
-        let bytes = bytes.ok_or_else(|| self.refused(ReplyError::Malformed(Command::REGION_READ)))?;
-        let mut value = [0; 8];
-        value[..size].copy_from_slice(bytes);
-        Ok(u64::from_le_bytes(value))
-    }
-
-    fn write(&mut self, offset: u32, value: u64, size: u8) -> Result<(), TransportError> {
-        let id = self.next_id();
-        let bytes = value.to_le_bytes();
-        self.send(&write(id, region::BAR0, offset.into(), &bytes[..usize::from(size).min(8)], false), None)?;
-        let (header, ..) = self.receive()?;
-        check(&header, id, Command::REGION_WRITE).map_err(|e| self.refused(e))
-    }
-
-    /// A write that nobody answers.
-    fn post(&mut self, offset: u32, value: u32) -> Result<(), TransportError> {
-        let id = self.next_id();
-        self.send(&write(id, region::BAR0, offset.into(), &value.to_le_bytes(), true), None)
-    }
-
-    /// What it gave, or `otherwise` for what a link that is gone gives.
-    fn or_gone<T>(&mut self, did: Result<T, TransportError>, otherwise: T) -> T {
-        did.unwrap_or_else(|e| {
-            self.fault.get_or_insert(e);
-            otherwise
-        })
     }
 }
 
@@ -400,10 +244,9 @@ pub struct VfioUserQueue {
 /// # Errors
 /// Nobody listens, another client has the drive, the server or the controller refuses or misbehaves, or has less than is wanted.
 pub fn connect(path: &Path, options: &Options) -> Result<Vec<VfioUserQueue>, TransportError> {
-    let connection = Connection::open(path)?;
     if options.depth == 0 || options.depth >= 1 << 16 || options.queues == 0 || options.max_io == 0 {
         let text = "a drive wants at least one queue of 1 to 65535 requests of at least one block";
-        return Err(TransportError::Usage(format!("{}: {text}", connection.path)));
+        return Err(TransportError::Usage(format!("{}: {text}", path.display())));
     }
     let queue = QueuePlan { depth: options.depth, priority: options.priority };
     let mut plan = Plan {
@@ -416,7 +259,7 @@ pub fn connect(path: &Path, options: &Options) -> Result<Vec<VfioUserQueue>, Tra
     let file = memory_file("weir-driver", len).map_err(system)?;
     let mut memory = GuestMemory::new();
     add(&mut memory, &file, 0, len as u64).map_err(system)?;
-    let (found, bar) = connection.hello(&file, len as u64, options.queues)?;
+    let (connection, found, bar) = meet(path, &file, len as u64, options.queues)?;
     let doorbells = match (&found.doorbells, &bar) {
         (Some(area), Some(file)) => Some(Mapped::new(file, area)),
         _ => None,
@@ -454,6 +297,31 @@ pub fn connect(path: &Path, options: &Options) -> Result<Vec<VfioUserQueue>, Tra
             })
         })
         .collect()
+}
+
+/// Connects, in turn after a client that is on its way out, finds the drive and hands over the memory.
+fn meet(
+    path: &Path,
+    memory: &OwnedFd,
+    len: u64,
+    queues: u16,
+) -> Result<(Connection, Negotiated, Option<OwnedFd>), TransportError> {
+    let deadline = now().saturating_add(TURN);
+    let mut turned_away = None;
+    loop {
+        let met = Connection::open(path).and_then(|connection| {
+            let (found, bar) = connection.hello(memory, len, queues)?;
+            Ok((connection, found, bar))
+        });
+        match met {
+            Err(e @ TransportError::Closed(_)) if now() < deadline => {
+                turned_away.get_or_insert(e);
+                std::thread::sleep(AGAIN);
+            }
+            Err(e) => return Err(turned_away.unwrap_or(e)),
+            Ok(met) => return Ok(met),
+        }
+    }
 }
 
 /// Maps a part of the memory file.
@@ -602,7 +470,9 @@ mod tests {
     use super::*;
     use std::io::Read;
     use std::os::unix::net::UnixListener;
+    use std::os::unix::net::UnixStream;
     use std::path::PathBuf;
+    use weir_spec::vfio_user::{Command, Header, errno};
 
     /// A socket that nobody else has.
     fn socket(name: &str) -> (PathBuf, UnixListener) {
