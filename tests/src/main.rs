@@ -2,7 +2,7 @@
 //!
 //! Starts nodes of the release binary (`$WEIR_BIN`, else `target/release/weir`) in temporary folders on free ports and drives
 //! them by clients that know nothing of this project: a Linux guest under QEMU, QEMU's block layer through libblkio,
-//! the crate `virtio-driver`, and hand-made hostile ones. Only processes that it started are ended, by their id.
+//! the crates `virtio-driver` and `vfio_user`, and hand-made hostile ones. Only processes that it started are ended, by their id.
 //!
 //! ```text
 //! suites/* (what is tested) ──▶ node (a `weir up`), guest (a Linux), bench (a `weir bench`), raw/* (bytes by hand)
@@ -20,6 +20,7 @@ mod node;
 mod process;
 mod raw;
 mod suites;
+mod vfio;
 
 use std::process::ExitCode;
 

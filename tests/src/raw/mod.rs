@@ -1,6 +1,7 @@
 //! Clients made by hand, byte by byte, so that they can break every rule.
 
 pub mod nvme_tcp;
+pub mod vfio_user;
 pub mod vhost_user;
 
 /// xorshift64*: the same bytes from the same seed.

@@ -46,7 +46,7 @@ fn niced(env: &Env, node: &Node, socket: &str, class: &str, time: &str) -> Resul
 }
 
 /// The same with any target and options.
-fn niced_bench(env: &Env, class: &str, args: &[&str]) -> Result<Process, String> {
+pub(super) fn niced_bench(env: &Env, class: &str, args: &[&str]) -> Result<Process, String> {
     let weir = text(&env.weir);
     let bench = [&[&weir, "bench", "--json", "--rw", "randread", "--bs", "4KiB"][..], args].concat();
     niced_program(env, class, &bench)
@@ -60,7 +60,7 @@ fn niced_program(env: &Env, class: &str, program: &[&str]) -> Result<Process, St
 }
 
 /// `ionice -c CLASS -p PID`.
-fn renice(pid: u32, class: &str) -> Outcome {
+pub(super) fn renice(pid: u32, class: &str) -> Outcome {
     let status = Command::new("ionice").args(["-c", class, "-p", &pid.to_string()]).status();
     ensure(status.context(|| "ionice".into())?.success(), || format!("ionice -c {class} -p {pid} fails"))
 }
@@ -79,7 +79,8 @@ fn unquoted(value: Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
-fn reaches(node: &Node, socket: &str, class: &str) -> Outcome {
+/// Waits until all queues of a socket's client, or of the host of that NQN, are in that class.
+pub(super) fn reaches(node: &Node, socket: &str, class: &str) -> Outcome {
     let what = format!("the queues of {socket} are in class {class}");
     until(Duration::from_secs(10), &what, || Ok((classes(node, socket)? == [class]).then_some(())))
 }

@@ -15,6 +15,7 @@ mod guest_vfio;
 mod guest_vhost;
 mod guest_zns;
 mod hostile_tcp;
+mod hostile_vfio;
 mod hostile_vhost;
 mod libblkio;
 mod libweir;
@@ -27,6 +28,7 @@ mod reproduce;
 mod rogue;
 mod shares;
 mod spdk_preload;
+mod vfio_client;
 mod virtio_driver;
 
 use crate::harness::{Env, Outcome, Test};
@@ -40,9 +42,11 @@ pub fn all() -> Vec<Test> {
         fio::tests(),
         spdk_preload::tests(),
         virtio_driver::tests(),
+        vfio_client::tests(),
         libblkio::tests(),
         hostile_tcp::tests(),
         hostile_vhost::tests(),
+        hostile_vfio::tests(),
         faults::tests(),
         admission::tests(),
         plan::tests(),
