@@ -18,9 +18,31 @@ pub struct Run {
 /// It failed, or some of its requests did.
 pub fn run(setup: &Setup, target: &str, arguments: &[&str]) -> Result<Run, BenchError> {
     let time = format!("{}ns", setup.time.get());
+    let arguments: Vec<&str> = ["--time", &time].into_iter().chain(arguments.iter().copied()).collect();
+    let json = bench(setup, target, &arguments)?;
+    figures(&json["total"])
+}
+
+/// The same for a drive of the client's own process, which is written full before what counts begins: queue depth, requests and
+/// their size.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_written(setup: &Setup, target: &str, (qd, rw, bs): (&str, &str, &str)) -> Result<Run, BenchError> {
+    // Two bytes a nanosecond are a fraction of what such a drive takes.
+    let fill = (setup.bytes()? / 2).max(100_000_000);
+    let all = format!("{}ns", fill.saturating_add(setup.time.get()));
+    let write = format!("name=fill,rw=write,bs=128KiB,qd=16,time={fill}ns");
+    let job = format!("name=counted,rw={rw},bs={bs},qd={qd},start={fill}ns");
+    let json = bench(setup, target, &["--time", &all, "--job", &write, "--job", &job])?;
+    let counted = json["jobs"].as_array().and_then(|jobs| jobs.iter().find(|j| j["name"] == "counted"));
+    figures(counted.ok_or_else(|| failed("weir bench", "its JSON lacks a job"))?)
+}
+
+fn bench(setup: &Setup, target: &str, arguments: &[&str]) -> Result<serde_json::Value, BenchError> {
     let core = setup.client_core.to_string();
     let output = Command::new(setup.weir()?)
-        .args(["--json", "bench", target, "--time", &time, "--cores", &core])
+        .args(["--json", "bench", target, "--cores", &core])
         .args(arguments)
         .stdin(Stdio::null())
         .output()
@@ -28,8 +50,10 @@ pub fn run(setup: &Setup, target: &str, arguments: &[&str]) -> Result<Run, Bench
     if !output.status.success() {
         return Err(failed("weir bench", String::from_utf8_lossy(&output.stderr).trim()));
     }
-    let json: serde_json::Value = serde_json::from_slice(&output.stdout)?;
-    let total = &json["total"];
+    Ok(serde_json::from_slice(&output.stdout)?)
+}
+
+fn figures(job: &serde_json::Value) -> Result<Run, BenchError> {
     let number = |v: &serde_json::Value| v.as_f64().ok_or_else(|| failed("weir bench", "its JSON lacks a figure"));
-    Ok(Run { iops: number(&total["iops"])?, p50_ns: number(&total["latency_ns"]["p50"])? })
+    Ok(Run { iops: number(&job["iops"])?, p50_ns: number(&job["latency_ns"]["p50"])? })
 }

@@ -32,6 +32,11 @@ impl Series {
         Series(self.0.iter().zip(&other.0).map(|(a, b)| a / b).collect())
     }
 
+    /// Round by round, this one less that one.
+    pub fn minus(&self, other: &Series) -> Series {
+        Series(self.0.iter().zip(&other.0).map(|(a, b)| a - b).collect())
+    }
+
     /// What there is to say of it; zeroes where there was no round.
     pub fn spread(&self) -> Spread {
         let mut sorted = self.0.clone();

@@ -5,6 +5,7 @@
 //!   front  the arbiter in front of a drive, in this process; weir bench local:null with and without
 //!   tcp    weir up + weir bench          ⇄  bare sockets of the same sizes (bare.rs)       core 0 serves, core 1 asks
 //!   vhost  weir up + weir bench          ⇄  qemu-storage-daemon + weir bench               core 0 serves, core 1 asks
+//!   vfio   weir up + weir bench          ⇄  bare rings in shared memory (ring.rs); the same drive in one process
 //!   flash  core/flash, a closed loop in virtual time       ⇄  an event-queue simulator of the same drive (naive.rs)
 //!   realtime  weir up with a modelled service time  ⇄  a bare spinning loop with such deadlines  completion-time error
 //!   decision  the flash model's decision for one command, in real time                     a part of realtime
@@ -26,8 +27,10 @@ mod naive;
 mod probe;
 mod realtime;
 mod rig;
+mod ring;
 mod servers;
 mod tcp;
+mod vfio;
 mod vhost;
 
 use clap::{Parser, Subcommand};
@@ -58,6 +61,8 @@ enum What {
     Tcp,
     /// vhost-user-blk against qemu-storage-daemon
     Vhost,
+    /// vfio-user against the in-process path and bare rings
+    Vfio,
     /// The flash model in virtual time against an event queue
     Flash,
     /// How exactly modelled times are kept, against a bare spinning loop
@@ -162,11 +167,12 @@ fn run(cli: &Cli) -> Result<Vec<Report>, BenchError> {
     let mut reports = Vec::new();
     let wanted = |w| cli.what == w || cli.what == What::All && w != What::Decision;
     type Measure = fn(&Setup) -> Result<Report, BenchError>;
-    let all: [(What, Measure); 7] = [
+    let all: [(What, Measure); 8] = [
         (What::Core, core::measure),
         (What::Front, front::measure),
         (What::Tcp, tcp::measure),
         (What::Vhost, vhost::measure),
+        (What::Vfio, vfio::measure),
         (What::Flash, flash::measure),
         (What::Realtime, realtime::measure),
         (What::Decision, decision::alone),

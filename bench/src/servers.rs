@@ -93,6 +93,25 @@ impl Server {
     }
 }
 
+impl Server {
+    /// The time that its threads have spent on cores.
+    ///
+    /// # Errors
+    /// It is gone.
+    pub fn cpu_time(&self) -> Result<Duration, BenchError> {
+        let dir = format!("/proc/{}/task", self.child.id());
+        let mut total = Duration::ZERO;
+        for thread in std::fs::read_dir(&dir).map_err(|e| failed(&dir, e))? {
+            let path = thread?.path().join("schedstat");
+            // A thread that has just ended is no loss.
+            let Ok(text) = std::fs::read_to_string(&path) else { continue };
+            let ns = text.split(' ').next().and_then(|t| t.parse().ok());
+            total += Duration::from_nanos(ns.ok_or_else(|| failed(path.display(), "no time"))?);
+        }
+        Ok(total)
+    }
+}
+
 impl Drop for Server {
     fn drop(&mut self) {
         // It may be gone already, and that is what is wanted.
@@ -157,6 +176,58 @@ impl Weir {
         };
         write_full(setup, &weir.vhost)?;
         Ok(weir)
+    }
+}
+
+/// `weir up` with a RAM drive and a null drive on vfio-user sockets, and null drives that nobody uses.
+pub struct Pcie {
+    /// The process.
+    pub server: Server,
+    /// Bench target of the RAM drive, which is written full.
+    pub ram: String,
+    /// Bench target of the null drive.
+    pub null: String,
+}
+
+impl Pcie {
+    /// Starts it, polling or not.
+    ///
+    /// # Errors
+    /// It does not start.
+    pub fn start(setup: &Setup, scratch: &Scratch, poll: bool, idle: usize) -> Result<Self, BenchError> {
+        let api = scratch.path("api.sock");
+        let mut config = format!(
+            "[node]\nname = \"bench\"\napi = \"unix:{}\"\ncores = [{}]\n[[tenant]]\nname = \"all\"\n",
+            api.display(),
+            setup.server_core
+        );
+        let idle = (0..idle).map(|i| format!("idle{i}"));
+        for name in ["ram".to_string(), "null".to_string()].into_iter().chain(idle) {
+            let kind = if name == "ram" { "ram" } else { "null" };
+            config += &format!(
+                "[[device]]\nname = \"{name}\"\nkind = \"{kind}\"\ncapacity = \"{}\"\nblock_size = 4096\nslots = 128\n\
+                 [[export]]\ndevice = \"{name}\"\ntenant = \"all\"\ndoor = \"vfio-user:{}\"\n",
+                setup.capacity,
+                scratch.path(&format!("{name}.sock")).display()
+            );
+        }
+        let file = scratch.path("weir.toml");
+        std::fs::write(&file, config).map_err(|e| failed(file.display(), e))?;
+        let mut command = Command::new(setup.weir()?);
+        command.arg("up").args(poll.then_some("--poll")).arg("-c").arg(&file);
+        let mut server = Server::start(&mut command, setup.server_core)?;
+        server.wait_for("weir up", || UnixStream::connect(&api).is_ok())?;
+        let target = |name: &str| format!("vfio-user:{}", scratch.path(&format!("{name}.sock")).display());
+        let pcie = Pcie { server, ram: target("ram"), null: target("null") };
+        if poll {
+            write_full(setup, &pcie.ram)?;
+        }
+        Ok(pcie)
+    }
+
+    /// The socket of a drive that nobody uses.
+    pub fn idle(&self, scratch: &Scratch, number: usize) -> PathBuf {
+        scratch.path(&format!("idle{number}.sock"))
     }
 }
 
