@@ -3,6 +3,7 @@
 mod drives;
 mod metadata;
 mod power;
+mod regions;
 mod shape;
 mod store;
 
@@ -25,15 +26,14 @@ use std::fmt;
 use std::path::Path;
 use store::serve;
 use weir_controller::{
-    Config as MachineConfig, Effect, Effects, Event, Host, Io, Management, NamespaceConfig, Op, OpenChannelSet, Owner,
-    SlotId, Subsystem,
+    Config as MachineConfig, Effect, Effects, Event, Host, Io, Management, NamespaceConfig, Op, Owner, SlotId,
+    Subsystem,
 };
 use weir_driver::TransportError;
-use weir_flash::OpenChannelConfig;
 use weir_spec::nvme::Status;
 use weir_sys::media::{FlashState, Media, MediaError, MediaKind, Null, Spec, Store};
 use weir_sys::reactor::{FileDone, Reactor};
-use weir_units::{Bytes, Nanos};
+use weir_units::Nanos;
 
 /// Commands that are executed before completions leave for their hosts.
 const BATCH: usize = 64;
@@ -120,7 +120,7 @@ pub struct Device {
     block_size: u32,
     due: Nanos,
     dirty: bool,
-    /// Of a flash drive in a file.
+    /// Of a flash drive, zones or chunks in a file.
     state: Option<FlashState>,
     /// What a power cut puts back, where it can take something.
     undo: Option<Undo>,
@@ -137,8 +137,14 @@ impl Device {
         let beside = beside(config);
         let is_new = |path: &Path| !path.exists();
         let made = beside.map(|path| FlashState::check_pair(path).map(|()| is_new(path))).transpose()?;
+        let unmake = || {
+            if let (Some(true), Some(path)) = (made, beside) {
+                // Empty, and of no use without its state.
+                let _ = std::fs::remove_file(path);
+            }
+        };
         if let (Some(keys), Some(flash)) = (&config.open_channel, &config.flash) {
-            return Self::open_channel(config, machine, &keys.on(flash), now);
+            return Self::open_channel(config, machine, &keys.on(flash), now).inspect_err(|_| unmake());
         }
         let (mut backend, size) = open_backend(config)?;
         let block_size = config.block_size;
@@ -149,6 +155,7 @@ impl Device {
             machine.zoned = vec![zoned.namespace(1, size, block_size).map_err(OpenError::Capacity)?];
         }
         let buffered = config.flash.as_ref().is_some_and(FlashConfig::is_volatile);
+        let buffered = buffered || machine.zoned.iter().any(|zones| zones.volatile);
         machine.management = Some(Management {
             capacity: limit,
             // What a store answers it answers in any blocks.
@@ -162,45 +169,30 @@ impl Device {
         machine.set_early(!matches!(backend, Backend::Store(_)));
         let mut state = None;
         if let (Some(flash), Some(path)) = (&config.flash, beside) {
-            let opened = FlashService::beside(path, flash, now).inspect_err(|_| {
-                if made == Some(true) {
-                    // Empty, and of no use without its state.
-                    let _ = std::fs::remove_file(path);
-                }
-            });
-            let (inside, found) = opened?;
+            let (inside, found) = FlashService::beside(path, flash, now).inspect_err(|_| unmake())?;
             state = found;
             machine.set_service(Box::new(inside));
         } else if let Some(flash) = &config.flash {
             let inside = FlashService::new(&flash.config, flash.precondition, now);
             machine.set_service(Box::new(inside.map_err(|e| OpenError::Flash(e.to_string()))?));
         }
-        if let (Some(state), Backend::Direct(direct)) = (&state, &mut backend) {
-            direct.sync_beside(state.file().clone());
-            machine.set_power_history(state.starts(), state.unsafe_shutdowns());
+        if let (Some(_), Some(path)) = (&config.zoned, beside) {
+            let (found, gone) = regions::zones(config, &mut machine, path).inspect_err(|_| unmake())?;
+            backend.zero(&gone).map_err(|e| OpenError::Flash(format!("{}: {e}", path.display())))?;
+            state = Some(found);
         }
         let undo = power::undo(config, &backend);
         let beside = Beside::new(&config.name, limit);
-        Ok(Self { limit, state, undo, beside, ..Self::new(machine, backend, size, block_size) })
+        Ok(Self { limit, undo, beside, ..Self::new(machine, backend, size, block_size) }.on(state))
     }
 
-    /// A drive that shows its flash: the namespace is an address space with gaps, the media has none.
-    fn open_channel(
-        config: &DeviceConfig,
-        mut machine: MachineConfig,
-        flash: &OpenChannelConfig,
-        now: Nanos,
-    ) -> Result<Device, OpenError> {
-        let set = OpenChannelSet::new(flash, 0).map_err(|e| OpenError::Flash(e.to_string()))?;
-        let (size, block_size) = (set.media_bytes(), config.block_size);
-        let all = DeviceConfig { capacity: Some(Bytes(size)), max_capacity: None, ..config.clone() };
-        let (backend, _) = open_backend(&all)?;
-        let space = set.space() * u64::from(block_size);
-        let uuid = uuid_of(&config.nqn);
-        machine.namespaces = vec![NamespaceConfig { nsid: 1, start: 0, size: space, block_size, uuid }];
-        let mut machine = Subsystem::new(machine, now)?;
-        machine.set_vendor(1, Box::new(set))?;
-        Ok(Self::new(machine, backend, size, block_size))
+    /// With the state that it goes on from, if it has one.
+    fn on(mut self, state: Option<FlashState>) -> Device {
+        if let (Some(state), Backend::Direct(direct)) = (&state, &mut self.backend) {
+            direct.sync_beside(state.file().clone());
+            self.machine.set_power_history(state.starts(), state.unsafe_shutdowns());
+        }
+        Device { state, ..self }
     }
 
     /// The discovery service: a machine without media.
@@ -470,7 +462,7 @@ impl Device {
 /// The file beside which the drive's state is kept.
 fn beside(config: &DeviceConfig) -> Option<&Path> {
     match &config.media {
-        MediaConfig::File(path) if config.flash.is_some() => Some(path),
+        MediaConfig::File(path) if config.flash.is_some() || config.zoned.is_some() => Some(path),
         _ => None,
     }
 }
@@ -582,6 +574,9 @@ mod timed_tests;
 
 #[cfg(test)]
 mod cut_tests;
+
+#[cfg(test)]
+mod region_tests;
 
 #[cfg(test)]
 mod tests;

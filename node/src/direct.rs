@@ -189,6 +189,14 @@ impl Direct {
         written
     }
 
+    /// Has bytes read as zeroes; waits for it.
+    ///
+    /// # Errors
+    /// As of any write.
+    pub fn zero_now(&mut self, offset: u64, len: u64) -> Result<(), Status> {
+        self.media.zero_now(offset, len)
+    }
+
     /// A file operation ended. What is read before `now` has come to its command's time is kept until
     /// [`deliver`](Self::deliver), unless it is so much that moving it takes time as well.
     pub fn finished<H: Host>(

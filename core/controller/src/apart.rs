@@ -45,7 +45,10 @@ impl Subsystem {
             | IoOpcode::RESERVATION_REPORT
             | IoOpcode::RESERVATION_ACQUIRE
             | IoOpcode::RESERVATION_RELEASE => return self.start_reservation(begun, host),
-            IoOpcode::FLUSH => return self.start_guarded(now, begun, host),
+            IoOpcode::FLUSH => {
+                self.flush_zones(command.nsid);
+                return self.start_guarded(now, begun, host);
+            }
             _ => {}
         }
         let why = match active(&self.namespaces, command.nsid) {

@@ -98,7 +98,7 @@ fn add_zones(config: &mut Config, input: &mut Input<'_>) {
     let flash = (input.byte() % 2 == 0).then_some(flash);
     let size = zones.blocks() << 9;
     config.namespaces.push(NamespaceConfig { nsid: 4, start: 4 << 20, size, block_size: 512, uuid: [4; 16] });
-    config.zoned.push(ZonedNamespace { nsid: 4, zones, flash });
+    config.zoned.push(ZonedNamespace { nsid: 4, zones, flash, volatile: input.byte() % 4 == 0 });
 }
 
 fn settings(input: &mut Input<'_>) -> Settings {

@@ -122,6 +122,8 @@ pub struct ZonedNamespace {
     pub zones: ZoneConfig,
     /// The flash that they lie on, made for the same zones; `None`: they take no time but the drive's `latency`.
     pub flash: Option<ZonedConfig>,
+    /// A power cut takes from completed writes what no flush has covered: their buffer does not outlive it.
+    pub volatile: bool,
 }
 
 /// What a drive is made with. `Config::new` has the defaults.

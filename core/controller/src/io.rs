@@ -450,8 +450,8 @@ impl Subsystem {
             if status.sct() == Status::WRITE_FAULT.sct() {
                 self.spoil_zones(op);
             }
-            self.settle_released(now);
         }
+        self.settle_released(now);
         if slot.internal {
             if !self.piece_done(now, id, status, host) {
                 self.flushed(slot.tag, id, status);

@@ -138,3 +138,4 @@ pub use vendor::{
     VendorRequest,
 };
 pub use weir_flash::{Zone, ZoneConfig, ZoneState, ZonedConfig, Zones, Zrwa};
+pub use zoned::ZoneLoss;

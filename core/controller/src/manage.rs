@@ -261,6 +261,7 @@ impl Subsystem {
     pub fn power_cut(&mut self) {
         self.power_cycles += 1;
         self.unsafe_shutdowns += 1;
+        self.cut_zones();
         for c in 0..self.controllers.len() as u32 {
             if self.ctrl(c).is_some() {
                 self.fatal(c);

@@ -51,6 +51,8 @@ pub(crate) struct Namespace {
     pub extension: u32,
     /// A vendor's commands that it has.
     pub vendor: Option<&'static [VendorOpcode]>,
+    /// Its zones want to hear of flushes.
+    pub volatile: bool,
     /// Why its reads and writes are decided apart from the common path, a bit for each reason ([`why`]); 0: they are not.
     pub why: u8,
     /// Every I/O command but a flush is refused with this.
@@ -75,6 +77,7 @@ impl Namespace {
             zoned: false,
             extension: 0,
             vendor: None,
+            volatile: false,
             why: 0,
             barred: None,
             format,
@@ -172,11 +175,12 @@ pub(crate) fn plan(namespaces: &Namespaces, command: &Command, mdts: u64) -> Res
 fn plan_flush(namespaces: &Namespaces, command: &Command) -> Result<Plan, Status> {
     let flush = Plan { op: Op::Flush, offset: 0, len: 0, transfer: 0, empty: false, apart: false };
     if command.nsid == NSID_ALL {
-        let apart = flush_asks(namespaces.iter().flatten().map(|ns| ns.why), NSID_ALL);
+        let apart = flush_asks(namespaces.iter().flatten().map(|ns| ns.why), NSID_ALL)
+            || namespaces.iter().flatten().any(|ns| ns.volatile);
         return Ok(Plan { apart, ..flush });
     }
     let ns = active(namespaces, command.nsid)?;
-    let apart = ns.apart() && flush_asks(core::iter::once(ns.why), command.nsid);
+    let apart = ns.volatile || ns.apart() && flush_asks(core::iter::once(ns.why), command.nsid);
     Ok(Plan { offset: ns.start, apart, ..flush })
 }
 

@@ -16,7 +16,6 @@ use crate::namespace::why;
 use crate::nonvolatile::{Damaged, Reader, Section, Writer};
 use crate::queue::NONE;
 use crate::subsystem::Subsystem;
-use alloc::collections::BTreeMap;
 use alloc::vec;
 use weir_flash::{Selection, ZoneAction};
 use weir_spec::nvme::log::{AsyncEvent, SanitizeStatus, lid, sanitize_status};
@@ -175,7 +174,7 @@ impl Subsystem {
         for space in &mut self.zoned {
             // Zones that are read only or offline stay so.
             let _ = space.engine.manage(now, ZoneAction::Reset, Selection::All);
-            space.extensions = BTreeMap::new();
+            space.zones_mut().clear_extensions();
         }
     }
 

@@ -157,6 +157,8 @@ pub(crate) struct Slots {
     free_work: Vec<u32>,
     /// What commands owed whose slots were given back.
     pub released: Vec<ZonedOp>,
+    /// Tickets of vendor's commands whose slots were given back.
+    pub settled: Vec<u64>,
     /// Commands without I/O whose time has passed.
     pub elapsed: Vec<u32>,
 }
@@ -184,6 +186,7 @@ impl Slots {
             work: Vec::new(),
             free_work: Vec::new(),
             released: Vec::new(),
+            settled: Vec::new(),
             elapsed: Vec::new(),
         }
     }
@@ -232,7 +235,8 @@ impl Slots {
         if slot.ranges != NONE {
             let work = &mut self.work[slot.ranges as usize];
             self.released.extend(work.zoned.take());
-            (work.vendor, work.metadata, work.steps) = (None, None, None);
+            self.settled.extend(work.vendor.take().and_then(|work| work.ticket));
+            (work.metadata, work.steps) = (None, None);
             self.free_work.push(slot.ranges);
             slot.ranges = NONE;
         }

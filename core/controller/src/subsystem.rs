@@ -526,6 +526,7 @@ fn build_zones(config: &Config, namespaces: &mut Namespaces) -> Result<Vec<Space
         ns.zoned = true;
         ns.why |= why::ZONES;
         ns.extension = u32::from(zoned.zones.extension) * 64;
+        ns.volatile = zoned.volatile;
         spaces.push(Space::new(zoned)?);
     }
     Ok(spaces)

@@ -46,7 +46,7 @@ fn zoned(change: impl FnOnce(&mut Config)) -> Config {
     config(|c| {
         let size = ZONES.blocks() * 4096;
         c.namespaces.push(NamespaceConfig { nsid: NSID, start: START, size, block_size: 4096, uuid: [7; 16] });
-        c.zoned.push(ZonedNamespace { nsid: NSID, zones: ZONES, flash: None });
+        c.zoned.push(ZonedNamespace { nsid: NSID, zones: ZONES, flash: None, volatile: false });
         change(c);
     })
 }

@@ -60,6 +60,7 @@ mod power;
 mod power_tests;
 mod precondition;
 mod preset;
+mod region;
 mod relocate;
 mod rng;
 mod stats;
@@ -95,6 +96,7 @@ pub use oc::{
 pub use power::PowerLoss;
 pub use precondition::Precondition;
 pub use preset::{CellTimes, Parts, Preset, cell_times, page_type_factors};
+pub use region::{REGION_KEYS, RegionError, RegionImage, RegionKeys, RegionLoss, RegionSize};
 pub use relocate::{Relocation, Scope};
 pub use rng::{Rng, Shuffle};
 pub use stats::{Stats, WearSpread};

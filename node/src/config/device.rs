@@ -117,8 +117,9 @@ fn rest(
     if zoned.is_some() && device.max_capacity.is_some() {
         section.fault("max_capacity", "a zoned drive keeps its size; leave it out");
     }
-    if zoned.is_some() && !matches!(device.media, MediaConfig::Ram | MediaConfig::Null) {
-        section.fault("zoned", "write pointers do not outlive the node yet, so only ram and null can be zoned");
+    if zoned.is_some() && matches!(device.media, MediaConfig::Block(_) | MediaConfig::Nvme(_)) {
+        section
+            .fault("zoned", "the state of zones is kept beside a file or not at all: media is ram, null or file:PATH");
     }
     let device = DeviceConfig { zoned, ..device };
     let device = DeviceConfig { open_channel: open_channel::read(section, &device), ..device };

@@ -76,8 +76,8 @@ pub(super) fn read(section: &Section<'_>, device: &DeviceConfig) -> Option<OpenC
     if device.block_size != 4096 {
         wrong("its logical blocks have 4096 bytes; write block_size = 4096");
     }
-    if !matches!(device.media, MediaConfig::Ram | MediaConfig::Null) {
-        wrong("write pointers do not outlive the node yet, so only ram and null can be shown by physical addresses");
+    if matches!(device.media, MediaConfig::Block(_) | MediaConfig::Nvme(_)) {
+        wrong("the state of chunks is kept beside a file or not at all: media is ram, null or file:PATH");
     }
     if device.zoned.is_some() {
         wrong("this drive is zoned; keep one of the two");
@@ -129,7 +129,7 @@ mod tests {
             ("kind = \"flash\"\nopen_channel = {}".into(), "write block_size = 4096"),
             (format!("{flash}open_channel = true"), "true or false where a table is wanted"),
             (format!("{flash}open_channel = {{ maxoc = 1 }}"), "unknown key"),
-            (format!("{flash}media = \"file:x\"\nopen_channel = {{}}"), "only ram and null"),
+            (format!("{flash}media = \"block:/dev/x\"\nopen_channel = {{}}"), "media is ram, null or file:PATH"),
             (format!("{flash}open_channel = {{ mw_cunits = 100000 }}"), "must be less than a chunk"),
             (format!("{flash}planes = 65\nopen_channel = {{}}"), "lower geometry.planes"),
             (

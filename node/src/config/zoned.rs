@@ -4,7 +4,7 @@ use super::read::{Read, Section, flag, integer, size, text};
 use super::value::Value;
 use std::fmt;
 use weir_controller::{ZoneConfig, ZonedConfig, ZonedNamespace, Zrwa};
-use weir_flash::{Preset, ZonedBuffer, ZonedFlash};
+use weir_flash::{Preset, RegionKeys, ZonedBuffer, ZonedFlash};
 use weir_units::Bytes;
 
 /// Zone sizes: what hosts and 32-bit block counts can take.
@@ -30,6 +30,8 @@ pub struct Zoned {
     pub zrwa_granularity: Bytes,
     /// Zones that may have one at once.
     pub zrwa_areas: u32,
+    /// A power cut takes nothing from completed writes.
+    pub protected: bool,
     /// Reads may cross zone boundaries.
     pub read_across: bool,
     /// Bytes of a zone's descriptor extension; 0: there are none.
@@ -56,7 +58,7 @@ impl fmt::Display for Zoned {
         if self.extension > 0 {
             write!(f, ", descriptor_extension = {}", self.extension)?;
         }
-        write!(f, ", read_across = {} }}", self.read_across)
+        write!(f, ", power_protected = {}, read_across = {} }}", self.protected, self.read_across)
     }
 }
 
@@ -77,6 +79,7 @@ pub(super) fn read(device: &Section<'_>, capacity: Option<Bytes>, block_size: u3
         zrwa: section.get("zrwa", bytes(4 * Bytes::KIB..=32 * Bytes::MIB)),
         zrwa_granularity: section.or("zrwa_granularity", Bytes(4 * Bytes::KIB), bytes(512..=32 * Bytes::MIB)),
         zrwa_areas: section.or("zrwa_areas", areas.into(), integer(1..=MOST_ZONES)) as u32,
+        protected: section.or("power_protected", true, flag),
         read_across: section.or("read_across", false, flag),
         extension: section.or("descriptor_extension", 0, extension),
         flash: section.get("flash", preset),
@@ -152,7 +155,22 @@ impl Zoned {
         if let Some(flash) = &flash {
             ZonedFlash::new(flash).map_err(|e| e.to_string())?;
         }
-        Ok(ZonedNamespace { nsid, zones, flash })
+        Ok(ZonedNamespace { nsid, zones, flash, volatile: !self.protected })
+    }
+
+    /// What the state of such a namespace depends on.
+    pub fn keys(ns: &ZonedNamespace, block_size: u32) -> RegionKeys {
+        let ZoneConfig { zones, size, capacity, extension, .. } = ns.zones;
+        let bytes = |blocks: u32| u64::from(blocks) * u64::from(block_size);
+        let mut keys = [0; weir_flash::REGION_KEYS.len()];
+        keys[1] = block_size.into();
+        keys[2] = u64::from(zones) * bytes(size);
+        (keys[3], keys[4], keys[5]) = (bytes(size), bytes(capacity), u64::from(extension) * 64);
+        if let Some(ZonedConfig { geometry: g, dies, .. }) = &ns.flash {
+            let flash = [*dies, g.channels, g.ways, g.planes, g.blocks, g.pages, g.page_bytes];
+            keys[6..13].copy_from_slice(&flash.map(u64::from));
+        }
+        keys
     }
 
     /// The preset's flash with as many blocks as the zones need.
@@ -241,7 +259,7 @@ mod tests {
             ("zoned = { descriptor_extension = 100 }", "100 is no multiple of 64 bytes"),
             ("zoned = { flash = \"zn540\" }", "is no flash preset; known: femu-basic"),
             ("zoned = { flash = \"nvmevirt-zn540\", dies = 7 }", "7 dies a zone"),
-            ("media = \"file:x\"\nzoned = {}", "only ram and null can be zoned"),
+            ("media = \"block:/dev/x\"\nzoned = {}", "media is ram, null or file:PATH"),
             ("capacity = \"1GiB\"\nmax_capacity = \"2GiB\"\nzoned = {}", "a zoned drive keeps its size"),
             ("zoned = {}\n[[export]]\ndoor = \"vhost-user:x.sock\"", "reached by nvme-tcp only"),
         ];

@@ -10,7 +10,7 @@ use crate::config::DeviceConfig;
 use crate::flash::FlashService;
 use crate::undo::{self, Old, Undo};
 use std::sync::mpsc::SyncSender;
-use weir_controller::{Event, Host, Io, Op, Owner, Subsystem};
+use weir_controller::{Event, Host, Io, Op, OpenChannelSet, Owner, Subsystem};
 use weir_flash::{PowerLoss, UNIT, WriteZeroes};
 use weir_spec::nvme::Status;
 use weir_sys::media::Store;
@@ -59,6 +59,9 @@ impl Device {
             let _ = reply.send(Err(why));
             return;
         }
+        if let Some(chunks) = chunks_of(&mut self.machine) {
+            chunks.power_off();
+        }
         self.machine.power_cut();
         // Doors hear of their connections; nothing else is left to serve.
         for _ in 0..=self.machine.slot_limit() {
@@ -80,20 +83,15 @@ impl Device {
         if self.machine.has_metadata() {
             return Err("blocks with metadata cannot lose power in this release; format without".into());
         }
-        if self.machine.config().zoned.is_empty() {
-            let keeps = self.undo.is_some();
-            let Some(flash) = flash_of(&mut self.machine) else { return Ok(()) };
-            let config = flash.flash().config();
-            if config.ftl.spare && (keeps || config.buffer.is_durable()) {
-                return Ok(());
-            }
-            return Err(
-                "its flash does not keep what that needs; write power_cut = true in its [device.flash] (a volatile \
-                        buffer cannot be cut where the media is another NVMe drive)"
-                    .into(),
-            );
+        let keeps = self.undo.is_some();
+        let Some(flash) = flash_of(&mut self.machine) else { return Ok(()) };
+        let config = flash.flash().config();
+        if config.ftl.spare && (keeps || config.buffer.is_durable()) {
+            return Ok(());
         }
-        Err("a zoned drive cannot lose power in this release".into())
+        Err("its flash does not keep what that needs; write power_cut = true in its [device.flash] (a volatile \
+             buffer cannot be cut where the media is another NVMe drive)"
+            .into())
     }
 
     /// Goes on towards being up; whether it is.
@@ -126,17 +124,20 @@ impl Device {
         }
         let loss = flash_of(&mut self.machine).and_then(|flash| flash.power_cut(now, seed)).unwrap_or_default();
         let mut undo = self.undo.take();
-        let restored = undo.as_ref().map_or(Ok(()), |undo| self.restore(undo, &loss));
+        let regions = self.regions_back(now, seed);
+        let restored = regions.and_then(|lost| self.restore(undo.as_ref(), &loss).map(|()| lost));
         undo.iter_mut().for_each(Undo::clear);
         self.undo = undo;
-        restored.map_err(|status| format!("the media could not be put back: {status}"))?;
+        let of_zones = restored.map_err(|status| format!("the media could not be put back: {status}"))?;
         if let Some(state) = &mut self.state {
             state.note_power_cut();
         }
         let (power_cycles, unsafe_shutdowns) = self.machine.power_history();
+        // What is gone of a zone was written once.
+        let of_zones = of_zones.div_ceil(UNIT.into());
         Ok(PowerCut {
-            lost_units: loss.lost.len() as u64,
-            lost_writes: loss.lost.iter().map(|l| u64::from(l.writes)).sum(),
+            lost_units: loss.lost.len() as u64 + of_zones,
+            lost_writes: loss.lost.iter().map(|l| u64::from(l.writes)).sum::<u64>() + of_zones,
             pages_read: loss.pages_read,
             rebuild: loss.takes,
             power_cycles,
@@ -144,9 +145,9 @@ impl Device {
         })
     }
 
-    fn restore(&mut self, undo: &Undo, loss: &PowerLoss) -> Result<(), Status> {
+    fn restore(&mut self, undo: Option<&Undo>, loss: &PowerLoss) -> Result<(), Status> {
         // A unit that the media never saw has nothing to put back.
-        for (unit, old) in loss.lost.iter().filter_map(|l| Some((l.lpn, undo.oldest(l.lpn)?))) {
+        for (unit, old) in loss.lost.iter().filter_map(|l| Some((l.lpn, undo?.oldest(l.lpn)?))) {
             self.backend.put_back(u64::from(unit) * u64::from(UNIT), old)?;
         }
         match &mut self.backend {
@@ -232,6 +233,11 @@ impl Executor<'_> {
 /// The flash inside, if there is one.
 pub(super) fn flash_of(machine: &mut Subsystem) -> Option<&mut FlashService> {
     machine.service_mut()?.as_any_mut().downcast_mut()
+}
+
+/// The chunks that it shows, if it is an Open-Channel drive.
+pub(super) fn chunks_of(machine: &mut Subsystem) -> Option<&mut OpenChannelSet> {
+    machine.vendor_mut()?.as_any_mut()?.downcast_mut()
 }
 
 /// What a drive keeps for power cuts: something where its buffer is volatile and they were asked for.

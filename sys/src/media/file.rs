@@ -161,6 +161,34 @@ impl FileMedia {
         Ok(())
     }
 
+    /// Has bytes read as zeroes at once, waiting for it; for what is put right while nothing is in flight.
+    ///
+    /// # Errors
+    /// As of [`write_now`](Self::write_now).
+    pub fn zero_now(&mut self, offset: u64, len: u64) -> Result<(), Status> {
+        if offset.checked_add(len).is_none_or(|end| end > self.capacity) {
+            return Err(Status::LBA_OUT_OF_RANGE);
+        }
+        if self.fault.is_some() {
+            return Err(Status::WRITE_FAULT);
+        }
+        let keep = rustix::fs::FallocateFlags::KEEP_SIZE;
+        for how in [rustix::fs::FallocateFlags::PUNCH_HOLE, rustix::fs::FallocateFlags::ZERO_RANGE] {
+            if len == 0 || rustix::fs::fallocate(&self.file, keep | how, offset, len).is_ok() {
+                return Ok(());
+            }
+        }
+        let mut zeroes = self.buffer(ZERO_CHUNK);
+        zeroes[..ZERO_CHUNK as usize].fill(0);
+        let mut zeroed = Ok(());
+        for at in (0..len).step_by(ZERO_CHUNK as usize) {
+            let part = (len - at).min(u64::from(ZERO_CHUNK)) as usize;
+            zeroed = zeroed.and_then(|()| self.write_now(offset + at, &zeroes[..part]));
+        }
+        self.recycle(zeroes);
+        zeroed
+    }
+
     /// Everything that has completed is durable. Waits; for the end of a drive's work.
     ///
     /// # Errors

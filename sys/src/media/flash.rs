@@ -4,6 +4,7 @@
 //! after the media's own flush makes it outlive the machine. All of its space is taken when it is made: a full disk is an
 //! error then and never a signal later. Its pages count as the process's memory while they are mapped; where all of it is gone
 //! through (a start, a power cut, preconditioning) they are given back on the way ([`Lender`]), and lie in the page cache.
+//! Drives of zones or chunks keep what [`weir_flash::RegionImage`] names in a file of the same name and another schema.
 //!
 //! [`sync`]: FlashState::file
 
@@ -13,6 +14,7 @@ use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use std::fs::File;
 use std::io;
+use std::mem::offset_of;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -81,12 +83,25 @@ pub enum Found {
     Crashed,
 }
 
+/// How a drive was used: part of every layout.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Debug)]
+#[repr(C)]
+pub(super) struct Counts {
+    in_use: u64,
+    starts: u64,
+    unsafe_shutdowns: u64,
+}
+
+/// Where they are.
+const COUNTS: std::ops::Range<u64> = offset_of!(Layout, in_use) as u64..offset_of!(Layout, p2l_at) as u64;
+const _: () = assert!(COUNTS.end - COUNTS.start == size_of::<Counts>() as u64);
+
 /// The state of an open drive. While this lives nobody else can open the file.
 #[derive(Debug)]
 pub struct FlashState {
     path: PathBuf,
     file: Arc<OwnedFd>,
-    head: &'static mut Layout,
+    counts: &'static mut Counts,
 }
 
 impl FlashState {
@@ -110,6 +125,20 @@ impl FlashState {
         Ok(())
     }
 
+    /// Refuses a medium with data whose state is missing, where the state says what of the data there is. One that is all holes
+    /// is as good as new.
+    ///
+    /// # Errors
+    /// [`MediaError::MissingState`].
+    pub fn check_blank(media: &Path) -> Result<(), MediaError> {
+        let path = Self::path_of(media);
+        let first = || rustix::fs::seek(File::open(media).ok()?, rustix::fs::SeekFrom::Data(0)).ok();
+        if !path.exists() && first().is_some() {
+            return Err(MediaError::MissingState { path, medium: super::kind::name("file", media) });
+        }
+        Ok(())
+    }
+
     /// Opens the state at `path`, or makes it; with what a drive needs to go on from it. The memory is lent for good.
     ///
     /// # Errors
@@ -119,12 +148,8 @@ impl FlashState {
         let wrong = |e: weir_flash::ConfigError| state_error(path, io::Error::other(e.to_string()));
         let keys = config.image_keys().map_err(wrong)?;
         let size = ImageSize::of(config).map_err(wrong)?;
-        let new = !path.exists();
-        if new {
-            make(path, keys, &size)?;
-        }
-        let arena = Arena::open_file(path, SCHEMA).map_err(|e| arena_error(path, e))?;
         let (wanted, payload) = Layout::new(keys, &size);
+        let (arena, new) = open_or_make(path, SCHEMA, payload, wanted.as_bytes())?;
         let found = Layout::read_from_prefix(arena.payload()).map(|(l, _)| l).ok();
         let found = found.ok_or_else(|| arena_error(path, ArenaError::Damaged))?;
         if let Some(i) = (0..keys.len()).find(|i| found.keys[*i] != keys[*i]) {
@@ -135,13 +160,19 @@ impl FlashState {
             return Err(arena_error(path, ArenaError::Damaged));
         }
         let file = arena.fd().try_clone_to_owned().map_err(|e| state_error(path, e))?;
-        let (head, image) = lend(arena, &wanted, &size).ok_or_else(|| arena_error(path, ArenaError::Damaged))?;
-        let crashed = head.in_use != 0;
+        let (counts, image) = lend(arena, &wanted, &size).ok_or_else(|| arena_error(path, ArenaError::Damaged))?;
+        let (state, found) = Self::started(path, file, counts, new);
+        Ok((state, image, found))
+    }
+
+    /// A drive begins to work with it.
+    pub(super) fn started(path: &Path, file: OwnedFd, counts: &'static mut Counts, new: bool) -> (FlashState, Found) {
+        let crashed = counts.in_use != 0;
         let found = if new { Found::New } else { [Found::Clean, Found::Crashed][usize::from(crashed)] };
-        head.in_use = 1;
-        head.starts += 1;
-        head.unsafe_shutdowns += u64::from(crashed);
-        Ok((FlashState { path: path.into(), file: Arc::new(file), head }, image, found))
+        counts.in_use = 1;
+        counts.starts += 1;
+        counts.unsafe_shutdowns += u64::from(crashed);
+        (FlashState { path: path.into(), file: Arc::new(file), counts }, found)
     }
 
     /// The file: fdatasync(2) on it makes the state durable. After the media's own, so that what it names is there.
@@ -156,18 +187,18 @@ impl FlashState {
 
     /// How often the drive was started, this time included.
     pub fn starts(&self) -> u64 {
-        self.head.starts
+        self.counts.starts
     }
 
     /// How often it went down without being stopped, power cuts included.
     pub fn unsafe_shutdowns(&self) -> u64 {
-        self.head.unsafe_shutdowns
+        self.counts.unsafe_shutdowns
     }
 
     /// The power was cut and is back.
     pub fn note_power_cut(&mut self) {
-        self.head.starts += 1;
-        self.head.unsafe_shutdowns += 1;
+        self.counts.starts += 1;
+        self.counts.unsafe_shutdowns += 1;
     }
 
     /// The drive has stopped: everything is durable, then the file says so.
@@ -177,7 +208,7 @@ impl FlashState {
     pub fn close(self) -> Result<(), MediaError> {
         let sync = || rustix::fs::fdatasync(&self.file).map_err(|e| state_error(&self.path, e));
         sync()?;
-        self.head.in_use = 0;
+        self.counts.in_use = 0;
         rustix::fs::fdatasync(&self.file).map_err(|e| state_error(&self.path, e))
     }
 }
@@ -189,22 +220,36 @@ impl Drop for FlashState {
     }
 }
 
-fn arena_error(path: &Path, source: ArenaError) -> MediaError {
+pub(super) fn arena_error(path: &Path, source: ArenaError) -> MediaError {
     MediaError::State { path: path.into(), source }
 }
 
-fn state_error(path: &Path, e: impl Into<io::Error>) -> MediaError {
+pub(super) fn state_error(path: &Path, e: impl Into<io::Error>) -> MediaError {
     arena_error(path, ArenaError::Io(e.into()))
 }
 
+/// Opens the region at `path`, or makes it with that head and zeroes behind it, and says whether it did.
+pub(super) fn open_or_make(
+    path: &Path,
+    schema: Schema,
+    payload: u64,
+    head: &[u8],
+) -> Result<(Arena, bool), MediaError> {
+    let new = !path.exists();
+    if new {
+        make(path, schema, payload, head)?;
+    }
+    Ok((Arena::open_file(path, schema).map_err(|e| arena_error(path, e))?, new))
+}
+
 /// Makes an empty state under another name first: what has the right name is whole.
-fn make(path: &Path, keys: ImageKeys, size: &ImageSize) -> Result<(), MediaError> {
+fn make(path: &Path, schema: Schema, payload: u64, head: &[u8]) -> Result<(), MediaError> {
     let mut draft = path.as_os_str().to_owned();
     draft.push(".new");
     let draft = PathBuf::from(draft);
     // Left by a process that was killed here.
     let _ = std::fs::remove_file(&draft);
-    let made = fill(&draft, keys, size).and_then(|()| {
+    let made = fill(&draft, schema, payload, head).and_then(|()| {
         std::fs::rename(&draft, path).map_err(ArenaError::Io)?;
         let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
         File::open(folder).and_then(|f| f.sync_all()).map_err(ArenaError::Io)
@@ -215,9 +260,8 @@ fn make(path: &Path, keys: ImageKeys, size: &ImageSize) -> Result<(), MediaError
     })
 }
 
-fn fill(draft: &Path, keys: ImageKeys, size: &ImageSize) -> Result<(), ArenaError> {
-    let (layout, payload) = Layout::new(keys, size);
-    let mut arena = Arena::create_file(draft, SCHEMA, payload)?;
+fn fill(draft: &Path, schema: Schema, payload: u64, head: &[u8]) -> Result<(), ArenaError> {
+    let mut arena = Arena::create_file(draft, schema, payload)?;
     match rustix::fs::fallocate(arena.fd(), rustix::fs::FallocateFlags::empty(), 0, arena.length()) {
         // Then its space is taken as it is written.
         Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
@@ -225,25 +269,40 @@ fn fill(draft: &Path, keys: ImageKeys, size: &ImageSize) -> Result<(), ArenaErro
         }
         other => other?,
     }
-    arena.payload_mut()[..size_of::<Layout>()].copy_from_slice(layout.as_bytes());
+    arena.payload_mut()[..head.len()].copy_from_slice(head);
     rustix::fs::fsync(arena.fd())?;
     // By name: a process that is just being forked elsewhere would hold the lock for a moment longer.
     Ok(rustix::fs::flock(arena.fd(), FlockOperation::Unlock)?)
 }
 
+/// Pieces of a payload, from its front to its end.
+pub(super) struct Pieces {
+    rest: &'static mut [u8],
+    at: u64,
+}
+
+impl Pieces {
+    pub(super) fn new(payload: &'static mut [u8]) -> Pieces {
+        Pieces { rest: payload, at: 0 }
+    }
+
+    /// The bytes from `from` on, which lies behind the piece before.
+    pub(super) fn take(&mut self, from: u64, bytes: u64) -> Option<&'static mut [u8]> {
+        let skip = usize::try_from(from.checked_sub(self.at)?).ok()?;
+        let (_, tail) = std::mem::take(&mut self.rest).split_at_mut_checked(skip)?;
+        let (mine, tail) = tail.split_at_mut_checked(usize::try_from(bytes).ok()?)?;
+        (self.rest, self.at) = (tail, from + bytes);
+        Some(mine)
+    }
+}
+
 /// Hands the arena out in pieces. It is never unmapped: they live as long as the process.
-fn lend(arena: Arena, layout: &Layout, size: &ImageSize) -> Option<(&'static mut Layout, Image)> {
+fn lend(arena: Arena, layout: &Layout, size: &ImageSize) -> Option<(&'static mut Counts, Image)> {
     let (payload, give_back) = arena.lend();
     let lender = Lender::new(give_back);
-    let mut at = 0u64;
-    let mut rest = payload;
-    let mut piece = |from: u64, bytes: u64| -> Option<&'static mut [u8]> {
-        let (_, tail) = std::mem::take(&mut rest).split_at_mut_checked(usize::try_from(from.checked_sub(at)?).ok()?)?;
-        let (mine, tail) = tail.split_at_mut_checked(usize::try_from(bytes).ok()?)?;
-        (rest, at) = (tail, from + bytes);
-        Some(mine)
-    };
-    let head = Layout::mut_from_bytes(piece(0, size_of::<Layout>() as u64)?).ok()?;
+    let mut pieces = Pieces::new(payload);
+    let counts = Counts::mut_from_bytes(pieces.take(COUNTS.start, COUNTS.end - COUNTS.start)?).ok()?;
+    let mut piece = |from, bytes| pieces.take(from, bytes);
     let image = Image {
         p2l: <[u32]>::mut_from_bytes(piece(layout.p2l_at, size.units * 4)?).ok()?,
         sequence: <[u64]>::mut_from_bytes(piece(layout.sequence_at, size.pages * 8)?).ok()?,
@@ -253,5 +312,5 @@ fn lend(arena: Arena, layout: &Layout, size: &ImageSize) -> Option<(&'static mut
         state: <[u32]>::mut_from_bytes(piece(layout.state_at, size.blocks * 4)?).ok()?,
         lender,
     };
-    Some((head, image))
+    Some((counts, image))
 }

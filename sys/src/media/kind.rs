@@ -116,6 +116,13 @@ pub enum MediaError {
         /// The medium.
         medium: String,
     },
+    /// There is a medium with data, but the state that says which of it was written is gone.
+    MissingState {
+        /// The state's file.
+        path: PathBuf,
+        /// The medium.
+        medium: String,
+    },
     /// The file with a flash drive's state cannot be used.
     State {
         /// The file.
@@ -187,6 +194,12 @@ impl fmt::Display for MediaError {
                 f,
                 "{}: is the state of a drive whose {medium} is missing or empty: put that back, or remove the state to \
                  begin anew",
+                path.display()
+            ),
+            Self::MissingState { path, medium } => write!(
+                f,
+                "{medium}: holds data, but {}, which says what was written to which zone or chunk, is missing: put it back, \
+                 or name a new file",
                 path.display()
             ),
             Self::State { path, source } => write!(

@@ -27,6 +27,7 @@ mod memory;
 mod null;
 mod open;
 mod ram;
+mod regions;
 mod status;
 
 #[cfg(test)]
@@ -35,6 +36,8 @@ mod file_tests;
 mod flash_tests;
 #[cfg(test)]
 mod ram_tests;
+#[cfg(test)]
+mod regions_tests;
 
 pub use file::{FileMedia, FileOpKind, Finished, Request};
 pub use flash::{FlashState, Found, SCHEMA as FLASH_SCHEMA};
@@ -42,6 +45,7 @@ pub use kernel::KernelFile;
 pub use kind::{MediaError, MediaKind, Spec};
 pub use null::Null;
 pub use ram::Ram;
+pub use regions::SCHEMA as REGIONS_SCHEMA;
 pub use status::Fault;
 
 use weir_spec::nvme::Status;

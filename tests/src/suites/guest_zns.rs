@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::power::with_file_of;
 use super::{long, test};
 use crate::guest::{Guest, connect_script, json, section};
 use crate::harness::{Env, Outcome, Test, ensure};
@@ -12,6 +13,7 @@ pub fn tests() -> Vec<Test> {
     const S: &str = "guest_zns";
     vec![
         test(S, "zones_of_the_kernel_and_nvme_cli", zones),
+        test(S, "zones_in_a_file_outlive_the_node", outlive),
         test(S, "fio_on_zones", |env| fio(env, "", "16m")),
         long(S, "fio_on_zones_of_flash", |env| fio(env, ", flash = \"femu-bbssd\"", "24m")),
     ]
@@ -112,6 +114,45 @@ fn zones(env: &Env) -> Outcome {
         ensure(implicit["zone_list"][0]["wp"] == 9, || format!("16 blocks before the last one written: {implicit}"))?;
         let extended = json(&out, "extended")?;
         states(&extended, &["CLOSED"])
+    })
+}
+
+const FIRST_LIFE: &str = r#"
+yes zones | head -c 8192 >/tmp/a; head -c 64 /tmp/a >/tmp/x
+for z in 0x0000 0x1000 0x2000; do nvme zns zone-append $N -s $z -z 8192 -d /tmp/a >/dev/null; done
+nvme zns finish-zone $N -s 0x1000
+nvme zns reset-zone $N -s 0x2000
+nvme zns open-zone $N -s 0x3000
+nvme zns set-zone-desc $N -s 0x4000 -d /tmp/x
+fio --name=full --filename=$N --offset=80m --size=12m --zonemode=zbd --zonesize=16m --rw=write --bs=64k --direct=1 --ioengine=psync >/dev/null
+nvme flush $N
+"#;
+
+const SECOND_LIFE: &str = r#"
+yes zones | head -c 8192 >/tmp/a; head -c 64 /tmp/a >/tmp/x
+section found; nvme zns report-zones $N -d 6 -o json
+for z in 0x0000 0x1000; do nvme read $N -s $z -c 1 -z 8192 -d /tmp/r >/dev/null; cmp /tmp/a /tmp/r; done
+nvme read $N -s 0x2000 -c 1 -z 8192 -d /tmp/r >/dev/null; dd if=/dev/zero bs=8192 count=1 2>/dev/null | cmp - /tmp/r
+nvme zns report-zones $N -s 0x4000 -d 1 -e -o binary >/tmp/report
+dd if=/tmp/report bs=64 skip=2 count=1 2>/dev/null | cmp - /tmp/x
+refused 'zone.*invalid.*write' nvme write $N -s 0 -c 1 -z 8192 -d /tmp/a
+nvme write $N -s 2 -c 1 -z 8192 -d /tmp/a
+"#;
+
+/// Another node and a power cut later the kernel finds the zones as they were, but for those that were open.
+fn outlive(env: &Env) -> Outcome {
+    let keys = format!("block_size = 4096\nzoned = {{ {ZONED}, flash = \"femu-bbssd\" }}");
+    with_file_of(env, "zones", ("256MiB", &keys), |_, setup| {
+        with_node(env, &setup, |node| {
+            boot(env, node, FIRST_LIFE)?;
+            node.kill_and_start()?;
+            let said = node.cli_ok(&["device", "power-cut", "ssd0"])?;
+            ensure(said.contains("unsafe shutdowns so far: 2"), || said.clone())?;
+            let out = boot(env, node, SECOND_LIFE)?;
+            let found = json(&out, "found")?;
+            states(&found, &["CLOSED", "FULL", "EMPTY", "EMPTY", "CLOSED", "FULL"])?;
+            ensure(found["zone_list"][0]["wp"] == 2, || format!("what was appended is there: {found}"))
+        })
     })
 }
 

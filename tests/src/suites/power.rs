@@ -34,9 +34,19 @@ fn file(env: &Env, name: &str) -> Result<std::path::PathBuf, String> {
 }
 
 fn with_file(env: &Env, name: &str, capacity: &str, test: impl FnOnce(&Path, Setup) -> Outcome) -> Outcome {
+    with_file_of(env, name, (capacity, FLASH), test)
+}
+
+/// A drive of that capacity with those keys in a file, which goes with the state beside it when the test is over.
+pub(super) fn with_file_of(
+    env: &Env,
+    name: &str,
+    (capacity, keys): (&str, &str),
+    test: impl FnOnce(&Path, Setup) -> Outcome,
+) -> Outcome {
     let file = file(env, name)?;
     let setup = Setup { media: format!("file:{}", file.display()), capacity: capacity.into(), ..Setup::default() };
-    let result = test(&file, setup.device(FLASH));
+    let result = test(&file, setup.device(keys));
     for suffix in ["", ".flash"] {
         let _ = std::fs::remove_file(format!("{}{suffix}", file.display()));
     }

@@ -32,6 +32,17 @@ impl Subsystem {
         self.vendor.0.as_deref()
     }
 
+    /// The same, to change what survives it.
+    pub fn vendor_mut(&mut self) -> Option<&mut (dyn VendorCommand + 'static)> {
+        self.vendor.0.as_deref_mut()
+    }
+
+    /// Tells the set which of its commands are over.
+    pub(crate) fn settle_vendor(&mut self) {
+        let Some(set) = &mut self.vendor.0 else { return };
+        self.slots.settled.drain(..).for_each(|ticket| set.settled(ticket));
+    }
+
     /// Serves an I/O command of the set, or one that it claims. The caller has seen that it fits.
     pub(crate) fn start_vendor<H: Host>(&mut self, now: Nanos, begun: Begun<'_>, host: &mut H) {
         let (queue, command, plan, data) = begun;
@@ -56,7 +67,7 @@ impl Subsystem {
                 self.finish(queue, command.cid, command.tag, status, result, host);
             }
             Ok(answer) => {
-                let mut moves = port.into_moves();
+                let (mut moves, ticket) = port.into_parts();
                 moves.reverse();
                 let at = answer.at.max(now.saturating_add(self.config.latency));
                 if !answer.status.is_success() {
@@ -71,7 +82,7 @@ impl Subsystem {
                     _ => command.opcode,
                 };
                 let (index, work) = self.slots.take_work();
-                work.vendor = Some(VendorWork { moves, answer, data, fua: false });
+                work.vendor = Some(VendorWork { moves, answer, data, fua: false, ticket });
                 self.slots.slots[id as usize].ranges = index;
                 match self.next_move(id) {
                     Some(io) => self.slots.delay(id, io, at),

@@ -137,6 +137,10 @@ pub trait VendorCommand: Debug + Send + Any {
         port: &mut VendorPort<'_>,
     ) -> Result<VendorAnswer, VendorRefusal>;
 
+    /// A command that it has [given a ticket](VendorPort::ticket) is over, one way or another: its moves are done, or will
+    /// never be.
+    fn settled(&mut self, _ticket: u64) {}
+
     /// The bytes of a log page of its own; `None`: it has none of this identifier.
     fn log_length(&self, _lid: u8) -> Option<u64> {
         None
@@ -150,6 +154,11 @@ pub trait VendorCommand: Debug + Send + Any {
 
     /// For whoever knows what it is.
     fn as_any(&self) -> &dyn Any;
+
+    /// The same, to change it; `None`: it lets nobody.
+    fn as_any_mut(&mut self) -> Option<&mut dyn Any> {
+        None
+    }
 }
 
 /// What a command can reach while it is served: its data, and the drive's media by moves that are done when its time has come,
@@ -161,6 +170,7 @@ pub struct VendorPort<'a> {
     moves: Vec<Move>,
     /// Bytes of the command's data that moves have taken so far.
     moved: u32,
+    ticket: Option<u64>,
 }
 
 /// The most that one deallocation touches.
@@ -180,7 +190,7 @@ pub(crate) struct Move {
 
 impl<'a> VendorPort<'a> {
     pub(crate) fn new(host: &'a mut dyn Host, owner: Owner, data: DataPointer) -> Self {
-        Self { host, owner, data, moves: Vec::new(), moved: 0 }
+        Self { host, owner, data, moves: Vec::new(), moved: 0, ticket: None }
     }
 
     /// Reads the command's data, now.
@@ -228,6 +238,11 @@ impl<'a> VendorPort<'a> {
         self.data_move(Op::Compare, offset, len);
     }
 
+    /// The set [hears](VendorCommand::settled) of the command's end, by this number.
+    pub fn ticket(&mut self, ticket: u64) {
+        self.ticket = Some(ticket);
+    }
+
     /// So many bytes of the command's data are passed over by the moves that follow.
     pub fn pass(&mut self, len: u32) {
         self.moved += len;
@@ -262,8 +277,8 @@ impl<'a> VendorPort<'a> {
         }
     }
 
-    fn into_moves(self) -> Vec<Move> {
-        self.moves
+    fn into_parts(self) -> (Vec<Move>, Option<u64>) {
+        (self.moves, self.ticket)
     }
 }
 
@@ -280,6 +295,7 @@ pub(crate) struct VendorWork {
     moves: Vec<Move>,
     pub answer: VendorAnswer,
     data: DataPointer,
+    pub ticket: Option<u64>,
     /// Each move is durable when it is done.
     fua: bool,
 }
@@ -296,7 +312,7 @@ impl VendorWork {
         let mut moves: Vec<Move> = extents.iter().map(each).collect();
         moves.reverse();
         let answer = VendorAnswer { at: Nanos(0), status: Status::SUCCESS, result: 0 };
-        Self { moves, answer, data, fua }
+        Self { moves, answer, data, fua, ticket: None }
     }
 }
 

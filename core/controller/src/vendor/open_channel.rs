@@ -8,9 +8,13 @@ use super::{
     VendorAnswer, VendorCommand, VendorData, VendorOpcode, VendorPort, VendorQueue, VendorRefusal, VendorRequest,
 };
 use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::any::Any;
-use weir_flash::{AddressFormat, ChunkError, OpenChannel, OpenChannelConfig, OpenChannelError, Outcome, Ppa, Refusal};
+use weir_flash::{
+    AddressFormat, ChunkError, OpenChannel, OpenChannelConfig, OpenChannelError, Outcome, Ppa, Refusal, RegionError,
+    RegionImage, RegionSize,
+};
 use weir_spec::nvme::nvm::DsmRange;
 use weir_spec::nvme::open_channel::{
     CHUNK_INFORMATION, ChunkInformation, Geometry, MovePair, OpenChannelAdmin, OpenChannelOpcode, SEQUENTIAL_WRITE,
@@ -53,6 +57,21 @@ pub struct OpenChannelSet {
     /// Where the namespace begins on the media.
     start: u64,
     list: Vec<Ppa>,
+    /// Commands that change chunks and are not over, by ticket.
+    under_way: BTreeMap<u64, UnderWay>,
+    tickets: u64,
+    /// The media moves bytes when commands begin: a reset keeps its distance from writes.
+    apart: bool,
+}
+
+/// What a command does to chunks.
+#[derive(Debug, Default)]
+struct UnderWay {
+    /// Chunks and their write pointers behind what it writes.
+    writes: Vec<(u32, u32)>,
+    /// Chunks that it reads from to write elsewhere.
+    sources: Vec<u32>,
+    resets: Vec<u32>,
 }
 
 type Served = Result<VendorAnswer, VendorRefusal>;
@@ -65,7 +84,67 @@ impl OpenChannelSet {
     pub fn new(config: &OpenChannelConfig, start: u64) -> Result<Self, OpenChannelError> {
         let drive = OpenChannel::new(config)?;
         let geometry = Box::new(geometry(config, &drive));
-        Ok(Self { drive, geometry, start, list: Vec::new() })
+        let under_way = BTreeMap::new();
+        Ok(Self { drive, geometry, start, list: Vec::new(), under_way, tickets: 0, apart: false })
+    }
+
+    /// What of the drive survives a loss of power.
+    pub fn image_size(&self) -> RegionSize {
+        self.drive.image_size()
+    }
+
+    /// Goes on from what an image tells, on media that moves bytes when commands begin. Answers where the media has to read as
+    /// zeroes unless the drive was stopped: what lies behind the data of each chunk.
+    ///
+    /// # Errors
+    /// The image is of another size, or more chunks are open than may be.
+    pub fn adopt(&mut self, image: RegionImage) -> Result<Vec<(u64, u64)>, RegionError> {
+        self.drive.adopt(image)?;
+        self.apart = true;
+        let all = 0..self.drive.chunks().iter().len() as u32;
+        Ok(all.map(|chunk| self.behind(chunk, self.drive.data_end(chunk))).filter(|(_, len)| *len > 0).collect())
+    }
+
+    /// The power goes: what has not completed will never have been.
+    pub fn power_off(&mut self) {
+        self.under_way.clear();
+    }
+
+    /// The power is back: where the media has to read as zeroes now.
+    pub fn power_on(&mut self) -> Vec<(u64, u64)> {
+        self.under_way.clear();
+        let loss = self.drive.power_cut();
+        loss.gone.iter().map(|(chunk, from)| self.behind(*chunk, *from)).collect()
+    }
+
+    /// The media's bytes of a chunk from a block on.
+    fn behind(&self, chunk: u32, from: u32) -> (u64, u64) {
+        let blocks = self.drive.format().blocks();
+        (self.offset(Ppa { chunk, block: from }), u64::from(blocks.saturating_sub(from)) * u64::from(BLOCK))
+    }
+
+    /// Whether the media could mix a command's bytes up with those of one that is under way: a host that waits for resets
+    /// before it writes, and for writes before it resets, never meets this.
+    fn clear_of(&self, written: &[Ppa], reset: &[u32]) -> Result<(), VendorRefusal> {
+        let meets = |other: &UnderWay| {
+            let touches = |chunk: &u32| other.writes.iter().any(|(c, _)| c == chunk) || other.sources.contains(chunk);
+            written.iter().any(|at| other.resets.contains(&at.chunk))
+                || reset.iter().any(|chunk| touches(chunk) || other.resets.contains(chunk))
+        };
+        let mixed = self.apart && self.under_way.values().any(meets);
+        if mixed { Err(Status::COMMAND_INTERRUPTED.into()) } else { Ok(()) }
+    }
+
+    /// A command was accepted: what it does to chunks, until it is over.
+    fn begun(&mut self, under_way: UnderWay, port: &mut VendorPort<'_>) {
+        self.tickets += 1;
+        port.ticket(self.tickets);
+        self.under_way.insert(self.tickets, under_way);
+    }
+
+    fn writes(&self, list: &[Ppa]) -> Vec<(u32, u32)> {
+        let unit = self.drive.chunks().config().ws_min;
+        list.chunks(unit as usize).map(|blocks| (blocks[0].chunk, blocks[0].block + unit)).collect()
     }
 
     /// Blocks of the address space: the size that the namespace must have.
@@ -118,15 +197,18 @@ impl OpenChannelSet {
                 Ok(answer(outcome, Status::UNRECOVERED_READ_ERROR))
             }
             OpenChannelOpcode::VECTOR_WRITE => {
+                self.clear_of(&list, &[])?;
                 let outcome = self.drive.write(now, &list).map_err(|r| refused(&r, opcode))?;
+                self.begun(UnderWay { writes: self.writes(&list), ..UnderWay::default() }, port);
                 list.iter().for_each(|at| port.from_host(self.offset(*at), BLOCK));
                 Ok(answer(outcome, Status::WRITE_FAULT))
             }
             OpenChannelOpcode::VECTOR_COPY => {
                 let to = self.addresses(request.second(), request.entries(), port)?;
                 let to = self.decode(&to)?;
+                self.clear_of(&to, &[])?;
                 let outcome = self.drive.copy(now, &list, &to).map_err(|r| refused(&r, opcode))?;
-                self.relocated(&list, &to, port);
+                self.relocated(outcome, &list, &to, port);
                 Ok(answer(outcome, Status::UNRECOVERED_READ_ERROR))
             }
             _ => self.reset(now, &list, port),
@@ -145,13 +227,18 @@ impl OpenChannelSet {
         let pairs = bytes.chunks_exact(size_of::<MovePair>()).map(|b| MovePair::read_from_bytes(b).unwrap_or_default());
         let (from, to): (Vec<u64>, Vec<u64>) = pairs.map(|pair| (pair.from.get(), pair.to.get())).unzip();
         let (from, to) = (self.decode(&from)?, self.decode(&to)?);
+        self.clear_of(&to, &[])?;
         let outcome = self.drive.move_pages(now, &from, &to);
         let outcome = outcome.map_err(|r| refused(&r, OpenChannelOpcode::MOVE_PAGE))?;
-        self.relocated(&from, &to, port);
+        self.relocated(outcome, &from, &to, port);
         Ok(answer(outcome, Status::UNRECOVERED_READ_ERROR))
     }
 
-    fn relocated(&self, from: &[Ppa], to: &[Ppa], port: &mut VendorPort<'_>) {
+    fn relocated(&mut self, outcome: Outcome, from: &[Ppa], to: &[Ppa], port: &mut VendorPort<'_>) {
+        if outcome.failed == 0 {
+            let sources = from.iter().map(|at| at.chunk).collect();
+            self.begun(UnderWay { writes: self.writes(to), sources, ..UnderWay::default() }, port);
+        }
         from.iter().zip(to).for_each(|(from, to)| port.copy(self.offset(*from), self.offset(*to), BLOCK));
     }
 
@@ -161,9 +248,11 @@ impl OpenChannelSet {
             return Err(VendorRefusal { status: Status::INVALID_FIELD.dnr(), result: Refusal::bit(i) });
         }
         let chunks: Vec<u32> = list.iter().map(|at| at.chunk).collect();
+        self.clear_of(&[], &chunks)?;
         let outcome = self.drive.reset(now, &chunks).map_err(|r| refused(&r, OpenChannelOpcode::VECTOR_RESET))?;
         let bytes = u64::from(self.drive.format().blocks()) * u64::from(BLOCK);
         list.iter().for_each(|at| port.deallocate(self.offset(*at), bytes));
+        self.begun(UnderWay { resets: chunks, ..UnderWay::default() }, port);
         Ok(answer(outcome, Status::OFFLINE_CHUNK))
     }
 
@@ -186,10 +275,15 @@ impl OpenChannelSet {
                 read.map(|outcome| plain(answer(outcome, Status::UNRECOVERED_READ_ERROR)))
             }
             Ok(()) => {
-                let written = self.drive.write(now, &list).map_err(|r| refused(&r, OpenChannelOpcode::VECTOR_WRITE));
+                let written = self.clear_of(&list, &[]).and_then(|()| {
+                    self.drive.write(now, &list).map_err(|r| refused(&r, OpenChannelOpcode::VECTOR_WRITE))
+                });
                 // Zeroes are there already: what is not written reads as such.
                 if opcode == IoOpcode::WRITE {
                     list.iter().for_each(|at| port.from_host(self.offset(*at), BLOCK));
+                }
+                if written.is_ok() {
+                    self.begun(UnderWay { writes: self.writes(&list), ..UnderWay::default() }, port);
                 }
                 written.map(|outcome| plain(answer(outcome, Status::WRITE_FAULT)))
             }
@@ -352,7 +446,16 @@ impl VendorCommand for OpenChannelSet {
         self.drive.check();
     }
 
+    fn settled(&mut self, ticket: u64) {
+        let over = self.under_way.remove(&ticket).unwrap_or_default();
+        over.writes.into_iter().for_each(|(chunk, wp)| self.drive.landed(chunk, wp));
+    }
+
     fn as_any(&self) -> &dyn Any {
         self
+    }
+
+    fn as_any_mut(&mut self) -> Option<&mut dyn Any> {
+        Some(self)
     }
 }

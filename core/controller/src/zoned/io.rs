@@ -129,7 +129,14 @@ impl Subsystem {
         let engine = &mut zones.engine;
         let placed = if append { engine.append(now, start, blocks) } else { engine.write(now, start, blocks) };
         let placed = placed.map_err(status)?;
-        let owes = ZonedOp::Write { space, zone: placed.zone, result: if append { placed.start } else { 0 } };
+        let owes = ZonedOp::Write {
+            space,
+            zone: placed.zone,
+            wp: placed.wp,
+            durable: command.is(flag::FUA),
+            life: zones.life,
+            result: if append { placed.start } else { 0 },
+        };
         let offset = ns.locate(placed.start, blocks.into()).ok_or(Status::INTERNAL_ERROR)?;
         Ok(Verdict::Move { offset, due: placed.done, owes: Some(owes) })
     }
@@ -154,7 +161,8 @@ impl Subsystem {
         }
         let placed = zones.engine.write(now, command.slba, blocks).map_err(status)?;
         let to = ns.locate(placed.start, blocks.into()).ok_or(Status::INTERNAL_ERROR)?;
-        let owed = ZonedOp::Write { space, zone: placed.zone, result: 0 };
+        let (zone, wp, life, durable) = (placed.zone, placed.wp, zones.life, command.is(flag::FUA));
+        let owed = ZonedOp::Write { space, zone, wp, durable, life, result: 0 };
         Ok((to, due.max(placed.done), Some(owed)))
     }
 
@@ -178,7 +186,7 @@ impl Subsystem {
         let mut extension = vec![0; size as usize];
         host.read_data(self.sq(queue).owner, data, 0, &mut extension)?;
         let done = self.zoned[space].engine.set_extension(now, zone).map_err(status)?;
-        self.zoned[space].extensions.insert(zone, extension.into());
+        self.zoned[space].zones_mut().put_extension(zone, &extension);
         Ok(Verdict::Complete(done))
     }
 
@@ -278,13 +286,16 @@ impl Subsystem {
         }
     }
 
-    /// What commands on zoned namespaces owed: their slots are given back, done or not.
+    /// What commands on zoned namespaces and a vendor's commands owed: their slots are given back, done or not.
     #[cold]
     pub(crate) fn settle_released(&mut self, now: Nanos) {
         while let Some(op) = self.slots.released.pop() {
             match op {
-                ZonedOp::Write { space, zone, .. } => {
+                ZonedOp::Write { space, zone, wp, durable, life, .. } => {
                     self.zoned[space].busy[zone as usize] -= 1;
+                    if life == self.zoned[space].life {
+                        self.zoned[space].zones_mut().landed(zone, wp, durable);
+                    }
                     self.release_held(now, space);
                 }
                 ZonedOp::Reset { space, zones } => {
@@ -294,6 +305,7 @@ impl Subsystem {
                 }
             }
         }
+        self.settle_vendor();
     }
 
     /// The media has failed a command: zones whose bytes are not what they should be take no more writes.
@@ -313,7 +325,7 @@ impl Subsystem {
 }
 
 /// Where a zone lies on the media: offset and bytes.
-fn extent(space: &Space, ns: &Namespace, zone: u32) -> (u64, u64) {
+pub(super) fn extent(space: &Space, ns: &Namespace, zone: u32) -> (u64, u64) {
     let zones = space.zones();
     (ns.start + (zones.start(zone) << ns.shift), u64::from(zones.config().size) << ns.shift)
 }

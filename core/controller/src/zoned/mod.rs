@@ -7,13 +7,13 @@
 
 mod io;
 pub(crate) use io::Begun;
-
+mod kept;
+pub use kept::ZoneLoss;
 mod report;
 
 use crate::config::ZonedNamespace;
 use crate::subsystem::Error;
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
 use alloc::vec;
 use alloc::vec::Vec;
 use weir_flash::{Placed, Selection, ZoneAction, ZoneError, ZonedFlash, Zones};
@@ -35,8 +35,8 @@ pub(crate) struct Space {
     pub engine: Engine,
     /// Writes in flight in each zone; [`LOCKED`] while a reset of it is under way.
     busy: Vec<u32>,
-    /// Descriptor extensions of the zones whose host has set one.
-    pub extensions: BTreeMap<u32, Box<[u8]>>,
+    /// How often the power was cut: writes of an earlier life do not land.
+    life: u32,
     /// Slots of resets that wait for writes in flight.
     held: Vec<u32>,
 }
@@ -50,6 +50,12 @@ pub(crate) enum ZonedOp {
     Write {
         space: usize,
         zone: u32,
+        /// The zone's write pointer behind it.
+        wp: u32,
+        /// It is to be as safe as if it had been flushed.
+        durable: bool,
+        /// See [`Space::life`].
+        life: u32,
         /// DW0 and DW1 of the completion: where an append went.
         result: u64,
     },
@@ -68,7 +74,10 @@ impl Space {
             None => Engine::Plain(Zones::new(config.zones).map_err(|_| Error::Zones)?),
         };
         let busy = vec![0; config.zones.zones as usize];
-        let space = Space { nsid: config.nsid, engine, busy, extensions: BTreeMap::new(), held: Vec::new() };
+        let mut space = Space { nsid: config.nsid, engine, busy, life: 0, held: Vec::new() };
+        if config.volatile {
+            space.zones_mut().set_volatile();
+        }
         // The flash is made for these zones.
         if *space.zones().config() == config.zones { Ok(space) } else { Err(Error::Zones) }
     }
@@ -77,6 +86,13 @@ impl Space {
         match &self.engine {
             Engine::Plain(zones) => zones,
             Engine::Flash(flash) => flash.zones(),
+        }
+    }
+
+    pub fn zones_mut(&mut self) -> &mut Zones {
+        match &mut self.engine {
+            Engine::Plain(zones) => zones,
+            Engine::Flash(flash) => flash.zones_mut(),
         }
     }
 
@@ -121,7 +137,9 @@ impl Engine {
 
     fn write(&mut self, now: Nanos, start: u64, blocks: u32) -> Result<Placed, ZoneError> {
         match self {
-            Engine::Plain(zones) => zones.write(start, blocks).map(|(zone, ..)| Placed { zone, start, done: now }),
+            Engine::Plain(zones) => {
+                zones.write(start, blocks).map(|(zone, _, wp)| Placed { zone, start, wp, done: now })
+            }
             Engine::Flash(flash) => flash.write(now, start, blocks),
         }
     }
@@ -129,7 +147,7 @@ impl Engine {
     fn append(&mut self, now: Nanos, start: u64, blocks: u32) -> Result<Placed, ZoneError> {
         match self {
             Engine::Plain(zones) => {
-                zones.append(start, blocks).map(|(zone, start, _)| Placed { zone, start, done: now })
+                zones.append(start, blocks).map(|(zone, start, wp)| Placed { zone, start, wp, done: now })
             }
             Engine::Flash(flash) => flash.append(now, start, blocks),
         }

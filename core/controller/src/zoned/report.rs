@@ -22,7 +22,7 @@ impl Subsystem {
     ) -> Result<(), Status> {
         self.zones_enabled(queue)?;
         let space = self.space(command.nsid)?;
-        let (zones, extensions) = (self.zoned[space].zones(), &self.zoned[space].extensions);
+        let zones = self.zoned[space].zones();
         let each = size_of::<ZoneDescriptor>();
         let plain = receive::is_plain(command.blocks);
         let each = if plain { each } else { each + usize::from(zones.config().extension) * 64 };
@@ -49,11 +49,8 @@ impl Subsystem {
             for (to, (zone, descriptor)) in page.chunks_exact_mut(each).zip(&mut descriptors) {
                 let (head, tail) = to.split_at_mut(size_of::<ZoneDescriptor>());
                 head.copy_from_slice(descriptor.as_bytes());
-                match extensions.get(&zone) {
-                    Some(extension) if descriptor.za & attribute::EXTENSION_VALID != 0 && !plain => {
-                        tail.copy_from_slice(extension);
-                    }
-                    _ => {}
+                if descriptor.za & attribute::EXTENSION_VALID != 0 && !plain {
+                    tail.copy_from_slice(zones.extension(zone));
                 }
             }
             let n = (length - at).min(page.len() as u32);

@@ -13,6 +13,7 @@
 
 use super::address::Ppa;
 use super::config::ChunkConfig;
+use crate::cells::Cells;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -116,15 +117,21 @@ pub struct Chunks {
     open: u32,
     open_of: Vec<u32>,
     /// Chunks that a list has changed so far, as they were: to take it back.
-    undo: Vec<(u32, Chunk)>,
+    undo: Vec<(u32, Chunk, u64)>,
+    /// By chunk: what survives the loss of power ([`crate::RegionImage`]).
+    pub(super) words: Cells<u64>,
+    pub(super) resets: Cells<u32>,
 }
 
 impl Chunks {
     /// All free. The numbers are [valid](ChunkConfig::validate).
     pub(crate) fn new(config: ChunkConfig) -> Chunks {
         let free = Chunk { state: ChunkState::Free, wp: 0, resets: 0 };
+        let all = (config.units() * config.chunks) as usize;
         Chunks {
-            chunks: vec![free; (config.units() * config.chunks) as usize],
+            chunks: vec![free; all],
+            words: Cells::Own(vec![0; all]),
+            resets: Cells::Own(vec![0; all]),
             open: 0,
             open_of: vec![0; config.units() as usize],
             undo: Vec::new(),
@@ -222,13 +229,13 @@ impl Chunks {
         // Write units divide a chunk.
         let wp = chunk.wp + blocks.len() as u32;
         let state = if wp == self.config.blocks { ChunkState::Closed } else { ChunkState::Open };
-        self.undo.push((first.chunk, chunk));
+        self.undo.push((first.chunk, chunk, self.words[first.chunk as usize]));
         self.set(first.chunk, Chunk { state, wp, ..chunk });
         Ok(())
     }
 
     /// A write unit that ends its chunk at once opens it, too.
-    fn may_open(&self, chunk: u32) -> bool {
+    pub(super) fn may_open(&self, chunk: u32) -> bool {
         let ChunkConfig { max_open, max_open_unit, .. } = self.config;
         let of_unit = self.open_of[self.config.unit_of(chunk) as usize];
         (max_open == 0 || self.open < max_open) && (max_open_unit == 0 || of_unit < max_open_unit)
@@ -259,7 +266,7 @@ impl Chunks {
             ChunkState::Open if !early_reset => return Err(ChunkError::InvalidReset),
             ChunkState::Free | ChunkState::Open | ChunkState::Closed => {}
         }
-        self.undo.push((number, chunk));
+        self.undo.push((number, chunk, self.words[number as usize]));
         self.set(number, Chunk { state: ChunkState::Free, wp: 0, resets: chunk.resets.saturating_add(1) });
         Ok(())
     }
@@ -279,12 +286,14 @@ impl Chunks {
     }
 
     fn take_back(&mut self) {
-        while let Some((chunk, before)) = self.undo.pop() {
+        while let Some((chunk, before, word)) = self.undo.pop() {
             self.set(chunk, before);
+            self.words[chunk as usize] = word;
         }
     }
 
-    fn set(&mut self, number: u32, chunk: Chunk) {
+    pub(super) fn set(&mut self, number: u32, chunk: Chunk) {
+        self.keep(number, &chunk);
         let held = &mut self.chunks[number as usize];
         let (was, is) = (held.state == ChunkState::Open, chunk.state == ChunkState::Open);
         *held = chunk;
@@ -305,6 +314,7 @@ impl Chunks {
                 ChunkState::Closed => assert!(chunk.wp > 0, "chunk {i} is closed and empty"),
                 ChunkState::Offline => {}
             }
+            self.check_kept(i, chunk);
             open_of[self.config.unit_of(i as u32) as usize] += u32::from(chunk.state == ChunkState::Open);
         }
         assert_eq!(open_of, self.open_of, "open chunks are counted");

@@ -40,6 +40,7 @@ pub struct OpenChannelWork {
 /// A drive of physical addresses.
 #[derive(Clone, Debug)]
 pub struct OpenChannel {
+    pub(super) config: OpenChannelConfig,
     pub(super) chunks: Chunks,
     format: AddressFormat,
     pub(super) array: Array,
@@ -77,6 +78,7 @@ impl OpenChannel {
         let bad = factory_bad(chunks.iter().len() as u32, config.seed, config.factory_bad);
         bad.iter().zip(0..).filter(|(bad, _)| **bad).for_each(|(_, chunk)| chunks.retire(chunk));
         Ok(OpenChannel {
+            config: *config,
             format: chunk_config.format(),
             chunks,
             array: Array::new(&shape, &config.timing, &config.variability),

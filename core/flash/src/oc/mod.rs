@@ -18,6 +18,9 @@ mod address;
 mod chunks;
 mod config;
 mod drive;
+mod kept;
+#[cfg(test)]
+mod kept_tests;
 #[cfg(test)]
 mod model;
 mod relocate;

@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 use proptest::prelude::*;
 use weir_units::Nanos;
 
-fn chunk_config() -> impl Strategy<Value = ChunkConfig> {
+pub(super) fn chunk_config() -> impl Strategy<Value = ChunkConfig> {
     ((1u32..4, 1u32..3, 1u32..5), (1u32..5, 1u32..6), 0u32..9, (0u32..4, 0u32..3), (any::<bool>(), any::<bool>()))
         .prop_map(|((groups, units, chunks), (ws_min, rows), mw, (max_open, max_open_unit), (multiple, early))| {
             let blocks = ws_min * rows;
@@ -31,9 +31,9 @@ fn chunk_config() -> impl Strategy<Value = ChunkConfig> {
 }
 
 /// Numbers that a step is made of.
-type Raw = (u8, u32, u32, u32);
+pub(super) type Raw = (u8, u32, u32, u32);
 
-fn raw() -> impl Strategy<Value = Raw> {
+pub(super) fn raw() -> impl Strategy<Value = Raw> {
     (any::<u8>(), any::<u32>(), any::<u32>(), any::<u32>())
 }
 
@@ -65,7 +65,7 @@ fn blocks(chunks: &Chunks, (_, a, b, c): Raw) -> Vec<Ppa> {
     (0..b % 9).map(of).collect()
 }
 
-fn step(chunks: &Chunks, raw: Raw) -> Step {
+pub(super) fn step(chunks: &Chunks, raw: Raw) -> Step {
     let all = chunks.iter().len() as u32;
     match raw.0 % 16 {
         0..=7 => Step::Write(units(chunks, raw)),

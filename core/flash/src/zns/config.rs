@@ -118,6 +118,11 @@ impl ZoneConfig {
         u64::from(self.zones) * u64::from(self.size)
     }
 
+    /// Bytes of all descriptor extensions.
+    pub fn extension_bytes(&self) -> u64 {
+        u64::from(self.zones) * u64::from(self.extension) * 64
+    }
+
     /// Zones that may be open at once: `max_open`, bounded by `max_active`; 0: any number.
     pub fn open_limit(&self) -> u32 {
         if self.max_open == 0 { self.max_active } else { self.max_open }

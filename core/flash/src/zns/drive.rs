@@ -3,15 +3,19 @@
 //! Writes go to a power-protected buffer; a page of every plane of a die is programmed as soon as the zone's data fills it. A
 //! flush therefore waits for nothing. With `early` a write is complete when it is in the buffer, otherwise when the programs
 //! that it filled are done. A reset erases the blocks that were written, a finish programs what is left of the last page.
+//! After a loss of power the pages that are not full are in the buffer again, and nothing is under way.
 
 use super::config::{ZoneConfig, ZoneConfigError};
 use super::manage::Selection;
 use super::stripe::{Stripe, StripeError};
-use super::zones::{ZoneAction, ZoneError, Zones};
+use super::zones::{ZoneAction, ZoneError, ZoneState, Zones};
 use crate::array::Array;
+use crate::cells::Cells;
 use crate::geometry::{Geometry, GeometryError, Shape, UNIT};
 use crate::host::{Host, HostOp, HostTiming};
 use crate::preset::Parts;
+use crate::region::{RegionError, RegionImage, RegionLoss, RegionSize};
+use crate::rng::Rng;
 use crate::timing::{Timing, TimingError};
 use crate::variability::{Variability, VariabilityError};
 use alloc::collections::VecDeque;
@@ -108,6 +112,8 @@ pub struct Placed {
     pub zone: u32,
     /// Its first block.
     pub start: u64,
+    /// The zone's write pointer behind it, in blocks from the zone's beginning.
+    pub wp: u32,
     /// When it is complete.
     pub done: Nanos,
 }
@@ -124,7 +130,11 @@ struct Fill {
 /// A zoned drive.
 #[derive(Clone, Debug)]
 pub struct ZonedFlash {
+    config: ZonedConfig,
+    shape: Shape,
     zones: Zones,
+    /// By block: erases.
+    wear: Cells<u32>,
     stripe: Stripe,
     array: Array,
     host: Host,
@@ -171,6 +181,9 @@ impl ZonedFlash {
             block_shift: config.block_shift,
             array: Array::new(&shape, &config.timing, &config.variability),
             host: Host::new(&config.host),
+            wear: Cells::Own(vec![0; shape.blocks() as usize]),
+            config: *config,
+            shape,
             zones,
             stripe,
             programs: 0,
@@ -183,9 +196,19 @@ impl ZonedFlash {
         &self.zones
     }
 
+    /// The zones, for what their host does not do: see [`Zones::landed`].
+    pub fn zones_mut(&mut self) -> &mut Zones {
+        &mut self.zones
+    }
+
     /// The flash, to look at.
     pub fn array(&self) -> &Array {
         &self.array
+    }
+
+    /// Erases of each block of the flash since it was made.
+    pub fn wear(&self) -> &[u32] {
+        &self.wear
     }
 
     /// Programs and erases so far.
@@ -243,7 +266,7 @@ impl ZonedFlash {
         let (zone, before, after) = self.zones.write(start, blocks)?;
         let arrived = self.host.fetch(now, HostOp::Write, self.bytes(blocks));
         let done = if before == after { arrived } else { self.fill(arrived, zone, after) };
-        Ok(Placed { zone, start, done })
+        Ok(Placed { zone, start, wp: after, done })
     }
 
     /// Appends to the zone that begins at `start`.
@@ -253,7 +276,7 @@ impl ZonedFlash {
     pub fn append(&mut self, now: Nanos, start: u64, blocks: u32) -> Result<Placed, ZoneError> {
         let (zone, start, after) = self.zones.append(start, blocks)?;
         let arrived = self.host.fetch(now, HostOp::Write, self.bytes(blocks));
-        Ok(Placed { zone, start, done: self.fill(arrived, zone, after) })
+        Ok(Placed { zone, start, wp: after, done: self.fill(arrived, zone, after) })
     }
 
     /// Commits a zone random write area up to the block `last`.
@@ -367,6 +390,62 @@ impl ZonedFlash {
         self.host.fetch(now, HostOp::Other, 0)
     }
 
+    /// What of it survives: see [`RegionImage`].
+    pub fn image_size(&self) -> RegionSize {
+        RegionSize { wear: self.wear.len() as u64, ..self.zones.image_size() }
+    }
+
+    /// Goes on from what another drive of the same zones and flash has left at `image`, or from nothing: all zeroes.
+    ///
+    /// # Errors
+    /// The image is of another size, or has more active zones than there may be.
+    pub fn adopt(&mut self, image: RegionImage) -> Result<(), RegionError> {
+        let (found, wanted) = (image.size(), self.image_size());
+        if found != wanted {
+            return Err(RegionError::Size { found, wanted });
+        }
+        self.wear = Cells::Lent(image.wear);
+        self.zones.adopt(image.words, image.extensions)?;
+        self.restart();
+        Ok(())
+    }
+
+    /// The power goes at `now` and comes back: see [`Zones::power_on`]. Pages that are programmed by then keep their data.
+    pub fn power_cut(&mut self, now: Nanos, rng: &mut Rng) -> RegionLoss {
+        let under_way = |list: &VecDeque<(Nanos, u32)>| {
+            list.iter().filter(|(end, _)| *end > now).map(|(_, bytes)| u64::from(*bytes)).sum::<u64>()
+        };
+        let open: Vec<u64> = self.under_way.iter().map(under_way).collect();
+        let (fill, per_zone, shift) = (&self.fill, self.per_zone, self.block_shift);
+        let programmed = |zone: u32| {
+            let bytes = u64::from(fill[zone as usize].programmed) * u64::from(UNIT);
+            (bytes.saturating_sub(open[if per_zone { zone as usize } else { 0 }]) >> shift) as u32
+        };
+        let loss = self.zones.power_on(Some(rng), programmed);
+        self.restart();
+        loss
+    }
+
+    /// Idle, with what the zones hold.
+    fn restart(&mut self) {
+        self.array = Array::new(&self.shape, &self.config.timing, &self.config.variability);
+        self.array.set_wear(&self.wear);
+        self.host = Host::new(&self.config.host);
+        self.under_way.iter_mut().for_each(VecDeque::clear);
+        self.buffered.fill(0);
+        let unit = self.stripe.program_units();
+        for zone in 0..self.fill.len() {
+            let written = self.bytes_long(self.zones.kept(zone as u32).end);
+            let units = written.div_ceil(UNIT.into()) as u32;
+            let full = self.zones.get(zone as u32).is_some_and(|z| z.state == ZoneState::Full);
+            let whole = (written / u64::from(unit * UNIT)) as u32 * unit;
+            let programmed = if full { units.next_multiple_of(unit) } else { whole };
+            self.fill[zone] = Fill { programmed, written };
+            let held = written.saturating_sub(u64::from(programmed) * u64::from(UNIT));
+            self.buffered[if self.per_zone { zone } else { 0 }] += held;
+        }
+    }
+
     /// What a zone had in the buffer is of no use any more.
     fn drop_held(&mut self, zone: u32) {
         let i = if self.per_zone { zone as usize } else { 0 };
@@ -378,9 +457,11 @@ impl ZonedFlash {
         self.drop_held(zone);
         let Fill { programmed, .. } = core::mem::take(&mut self.fill[zone as usize]);
         let (mut done, mut erases) = (begun, 0);
-        let array = &mut self.array;
+        let (array, wear, shape) = (&mut self.array, &mut self.wear, self.shape);
         self.stripe.blocks_of(zone, programmed, |plane, block| {
             erases += 1;
+            let erased = &mut wear[shape.block_index(plane, block) as usize];
+            *erased = erased.saturating_add(1);
             done = done.max(array.erase(begun, plane, block));
         });
         self.erases += erases;

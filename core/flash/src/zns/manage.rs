@@ -99,7 +99,10 @@ impl Zones {
         let capacity = self.config.capacity;
         let z = &mut self.zones[zone as usize];
         match action {
-            ZoneAction::Finish => z.wp = capacity,
+            ZoneAction::Finish => {
+                z.wp = capacity;
+                self.finished(zone);
+            }
             ZoneAction::Reset => z.wp = 0,
             _ => {}
         }
@@ -122,6 +125,7 @@ impl Zones {
         self.open_for(zone, ZoneState::ExplicitlyOpened)?;
         self.zones[zone as usize].zrwa = true;
         self.areas += u32::from(!zrwa);
+        self.keep(zone);
         Ok(())
     }
 
@@ -140,6 +144,7 @@ impl Zones {
         self.room_for_active()?;
         self.set(zone, ZoneState::Closed);
         self.zones[zone as usize].extended = true;
+        self.keep(zone);
         Ok(())
     }
 

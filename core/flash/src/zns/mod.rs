@@ -9,6 +9,9 @@
 
 mod config;
 mod drive;
+mod kept;
+#[cfg(test)]
+mod kept_tests;
 mod manage;
 pub mod model;
 mod stripe;

@@ -14,7 +14,7 @@ use weir_units::{Bytes, Nanos};
 const ACTIONS: [ZoneAction; 5] =
     [ZoneAction::Open, ZoneAction::Close, ZoneAction::Finish, ZoneAction::Reset, ZoneAction::Offline];
 
-fn config() -> impl Strategy<Value = ZoneConfig> {
+pub(super) fn config() -> impl Strategy<Value = ZoneConfig> {
     let zrwa = (1u32..4, 1u32..4, 1u32..4).prop_map(|(n, granularity, areas)| Zrwa {
         size: n * granularity,
         granularity,
@@ -39,7 +39,7 @@ fn config() -> impl Strategy<Value = ZoneConfig> {
 }
 
 /// Most steps hit something: writes go to the write pointer, or near it.
-fn step(zones: &Zones, (kind, zone, a, b): (u8, u32, u32, u32)) -> Step {
+pub(super) fn step(zones: &Zones, (kind, zone, a, b): (u8, u32, u32, u32)) -> Step {
     let n = zones.config().zones;
     let zone = zone % (n + 1);
     let wp = zones.get(zone).map_or(0, |z| z.wp);

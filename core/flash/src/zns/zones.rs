@@ -9,6 +9,7 @@
 //! ```
 
 use super::config::{ZoneConfig, ZoneConfigError, Zrwa};
+use crate::cells::Cells;
 use alloc::collections::VecDeque;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -140,6 +141,12 @@ pub struct Zones {
     implicit_closes: u64,
     /// log2 of the size, where it is a power of two.
     shift: Option<u32>,
+    /// By zone: what survives the loss of power ([`crate::RegionImage`]).
+    pub(super) words: Cells<u64>,
+    /// By zone: its descriptor extension.
+    pub(super) extensions: Cells<u8>,
+    /// By zone: the end of what a flush has covered. Empty where nothing that is complete can be lost.
+    pub(super) flushed: Vec<u32>,
 }
 
 impl Zones {
@@ -157,6 +164,9 @@ impl Zones {
             implicit: VecDeque::with_capacity(config.open_limit() as usize),
             implicit_closes: 0,
             shift: config.size.is_power_of_two().then(|| config.size.trailing_zeros()),
+            words: Cells::Own(vec![0; config.zones as usize]),
+            extensions: Cells::Own(vec![0; config.extension_bytes() as usize]),
+            flushed: Vec::new(),
             config,
         })
     }
@@ -317,6 +327,8 @@ impl Zones {
         }
         self.open_for(zone, ZoneState::ImplicitlyOpened)?;
         self.advance(zone, end);
+        // What lies in the area is there already.
+        self.landed(zone, end, false);
         Ok((zone, before.wp, end))
     }
 
@@ -373,6 +385,7 @@ impl Zones {
         if limited && to == ZoneState::ImplicitlyOpened && to != from {
             self.implicit.push_back(zone);
         }
+        self.keep(zone);
     }
 
     /// States the invariants.
@@ -396,6 +409,7 @@ impl Zones {
                 state if state.is_active() => assert!(z.wp < capacity, "zone {i} is not full: {z:?}"),
                 _ => {}
             }
+            self.check_kept(i, z);
             let listed = self.implicit.iter().filter(|l| **l as usize == i).count();
             let implicit = z.state == ZoneState::ImplicitlyOpened && self.config.open_limit() != 0;
             assert_eq!(listed, usize::from(implicit), "zone {i} is listed if it was opened implicitly");

@@ -1,0 +1,134 @@
+//! Zones and chunks whose state outlives the node: it lies beside the media's file, as that of other flash drives does.
+//!
+//! What lies behind the data of a zone or chunk counts for nothing. Of a drive that was not stopped it is zeroed at the next start, of
+//! one that has lost its power before it is up again.
+
+use super::{Backend, Device, OpenError, beside, open_backend, power, uuid_of};
+use crate::config::DeviceConfig;
+use std::path::Path;
+use weir_controller::{Config as MachineConfig, NamespaceConfig, OpenChannelSet, Subsystem, ZoneLoss};
+use weir_flash::{OpenChannelConfig, RegionError, RegionImage, RegionKeys, RegionSize};
+use weir_spec::nvme::Status;
+use weir_sys::media::{FlashState, Found};
+use weir_units::{Bytes, Nanos};
+
+/// A piece of what is zeroed at once.
+const PIECE: u64 = 1 << 30;
+
+/// Where bytes are gone: offset and length.
+type Gone = Vec<(u64, u64)>;
+
+/// Opens the state beside `media`, or makes it, and has `adopt` go on from it. Answers it with what has to be zeroed first.
+fn state_beside(
+    media: &Path,
+    (keys, size): (RegionKeys, RegionSize),
+    adopt: impl FnOnce(RegionImage) -> Result<Gone, RegionError>,
+) -> Result<(FlashState, Gone), OpenError> {
+    FlashState::check_blank(media)?;
+    let path = FlashState::path_of(media);
+    let (state, image, found) = FlashState::open_regions(&path, keys, &size)?;
+    let behind = adopt(image).map_err(|e| OpenError::Flash(format!("{}: {e}", path.display())))?;
+    if found == Found::Crashed {
+        tracing::info!(state = %path.display(), "the drive was not stopped; what lies behind its data is zeroed");
+    }
+    Ok((state, if found == Found::Crashed { behind } else { Gone::new() }))
+}
+
+/// The state of a zoned drive.
+pub(super) fn zones(
+    config: &DeviceConfig,
+    machine: &mut Subsystem,
+    path: &Path,
+) -> Result<(FlashState, Gone), OpenError> {
+    let keys = machine.config().zoned.first().map(|ns| crate::config::Zoned::keys(ns, config.block_size));
+    let size = machine.zones_image(1);
+    let wanted = keys.zip(size).ok_or_else(|| OpenError::Flash("there are no zones".into()))?;
+    state_beside(path, wanted, |image| machine.adopt_zones(1, image))
+}
+
+impl Backend {
+    /// Has ranges read as zeroes, at once.
+    pub(super) fn zero(&mut self, ranges: &[(u64, u64)]) -> Result<(), Status> {
+        for (offset, len) in ranges {
+            let mut at = 0;
+            while at < *len {
+                let piece = (len - at).min(PIECE);
+                match self {
+                    Backend::Store(store) => store.deallocate(offset + at, piece as u32)?,
+                    Backend::Direct(direct) => direct.zero_now(offset + at, piece)?,
+                    Backend::Remote(_) => return Err(Status::INTERNAL_ERROR),
+                }
+                at += piece;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Device {
+    /// A drive that shows its flash: the namespace is an address space with gaps, the media has none.
+    pub(super) fn open_channel(
+        config: &DeviceConfig,
+        mut machine: MachineConfig,
+        flash: &OpenChannelConfig,
+        now: Nanos,
+    ) -> Result<Device, OpenError> {
+        let mut set = OpenChannelSet::new(flash, 0).map_err(|e| OpenError::Flash(e.to_string()))?;
+        let (size, block_size) = (set.media_bytes(), config.block_size);
+        let all = DeviceConfig { capacity: Some(Bytes(size)), max_capacity: None, ..config.clone() };
+        let (mut backend, _) = open_backend(&all)?;
+        let mut state = None;
+        if let Some(path) = beside(config) {
+            let (found, gone) = chunks(flash, &mut set, path)?;
+            backend.zero(&gone).map_err(|e| OpenError::Flash(format!("{}: {e}", path.display())))?;
+            state = Some(found);
+        }
+        let space = set.space() * u64::from(block_size);
+        let uuid = uuid_of(&config.nqn);
+        machine.namespaces = vec![NamespaceConfig { nsid: 1, start: 0, size: space, block_size, uuid }];
+        machine.volatile_write_cache = !matches!(backend, Backend::Store(_));
+        let mut machine = Subsystem::new(machine, now)?;
+        machine.set_early(!matches!(backend, Backend::Store(_)));
+        machine.set_vendor(1, Box::new(set))?;
+        Ok(Self::new(machine, backend, size, block_size).on(state))
+    }
+
+    /// The power is back: zones and chunks are what has survived, and bytes that have not are zeroes.
+    pub(super) fn regions_back(&mut self, now: Nanos, seed: u64) -> Result<u64, Status> {
+        let ZoneLoss { lost, mut gone } = self.machine.zones_power_on(now, seed);
+        if let Some(chunks) = power::chunks_of(&mut self.machine) {
+            gone.extend(chunks.power_on());
+        }
+        self.backend.zero(&gone)?;
+        Ok(lost)
+    }
+}
+
+/// What an Open-Channel drive's state depends on.
+fn chunks(config: &OpenChannelConfig, set: &mut OpenChannelSet, path: &Path) -> Result<(FlashState, Gone), OpenError> {
+    let g = &config.geometry;
+    let of_flash =
+        [g.channels, g.ways, g.planes, g.blocks, g.pages, g.page_bytes, config.factory_bad, config.endurance];
+    let [channels, ways, planes, blocks, pages, page, bad, endurance] = of_flash.map(u64::from);
+    let block = u64::from(weir_flash::UNIT);
+    let keys: RegionKeys = [
+        1,
+        block,
+        set.media_bytes(),
+        0,
+        0,
+        0,
+        0,
+        channels,
+        ways,
+        planes,
+        blocks,
+        pages,
+        page,
+        bad,
+        endurance,
+        config.seed,
+    ];
+    let size = set.image_size();
+    state_beside(path, (keys, size), |image| set.adopt(image))
+}
