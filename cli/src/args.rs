@@ -132,6 +132,24 @@ raw is the difference as it was. net is without the time in which the drive's th
 late means that a tenth of the completions or more are over 5 us late, net; overloaded, that this is so because the core is full;
 starved, that as many are late, but only raw.")]
     Stats(DeviceStatsArgs),
+    /// Make a firmware image that drives take (nvme fw-download, nvme fw-commit)
+    #[command(after_help = "\
+An image has a revision, which Identify tells once its slot is active, and nothing in it is executed.
+
+Examples:
+  weir device firmware-image --revision 2.0.1 new.fw     then, on a host:
+    nvme fw-download /dev/nvme0 --fw=new.fw
+    nvme fw-commit /dev/nvme0 --slot=2 --action=3")]
+    FirmwareImage {
+        /// Its revision: 1 to 8 ASCII characters without spaces
+        #[arg(long)]
+        revision: String,
+        /// A file whose bytes it carries
+        #[arg(long, value_name = "FILE")]
+        payload: Option<std::path::PathBuf>,
+        /// The file to write
+        out: std::path::PathBuf,
+    },
     /// Cut a drive's power and bring it back
     #[command(after_help = "\
 Connections to the drive break; hosts come back by themselves where they are set up to. Writes that were completed and not flushed

@@ -72,6 +72,9 @@ pub fn device(client: &Client, args: &args::Device, json: bool) -> Result<(), Fa
         }
         // Needs no node: `profiles` answers it.
         DeviceCommand::Profiles { name } => crate::profiles::run(name.as_deref(), json),
+        DeviceCommand::FirmwareImage { revision, payload, out } => {
+            crate::firmware::run(revision, payload.as_deref(), out, json)
+        }
         DeviceCommand::Set(set) => {
             let patch = device_patch(set).map_err(Failure::usage)?;
             let device: DeviceStatus = client.patch(&format!("/v1/devices/{}", in_url(&set.name)), &patch)?;

@@ -17,6 +17,7 @@ mod client;
 mod config;
 mod connect;
 mod failure;
+mod firmware;
 mod output;
 mod plan;
 mod profiles;
@@ -63,6 +64,9 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Command::Status => ask::status(&client::Client::find(api.as_deref())?, json),
         Command::Device(args::Device { command: args::DeviceCommand::Profiles { name } }) => {
             profiles::run(name.as_deref(), json)
+        }
+        Command::Device(args::Device { command: args::DeviceCommand::FirmwareImage { revision, payload, out } }) => {
+            firmware::run(&revision, payload.as_deref(), &out, json)
         }
         Command::Device(args) => ask::device(&client::Client::find(api.as_deref())?, &args, json),
         Command::Tenant(args) => ask::tenant(&client::Client::find(api.as_deref())?, &args, json),

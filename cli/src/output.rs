@@ -27,10 +27,10 @@ pub fn json(value: &impl Serialize) -> Result<(), Failure> {
 }
 
 /// Writes a file whole or not at all: what was there stays until all of it is on disk.
-pub fn file(path: &Path, contents: &str) -> std::io::Result<()> {
+pub fn file(path: &Path, contents: impl AsRef<[u8]>) -> std::io::Result<()> {
     let half = half(path);
     let written = std::fs::File::create(&half).and_then(|mut file| {
-        file.write_all(contents.as_bytes())?;
+        file.write_all(contents.as_ref())?;
         file.sync_all()
     });
     written.and_then(|()| std::fs::rename(&half, path)).inspect_err(|_| {

@@ -4,6 +4,7 @@ mod drives;
 mod metadata;
 mod power;
 mod regions;
+mod remembered;
 mod shape;
 mod store;
 
@@ -20,6 +21,7 @@ use crate::target;
 use crate::undo::Undo;
 use metadata::Beside;
 use power::Down;
+use remembered::{Kept, is_empty, remember};
 use shape::Told;
 use std::collections::VecDeque;
 use std::fmt;
@@ -122,6 +124,8 @@ pub struct Device {
     dirty: bool,
     /// Of a flash drive, zones or chunks in a file.
     state: Option<FlashState>,
+    /// What its machine remembers without power, and the generation that was written last.
+    remembered: Option<Kept>,
     /// What a power cut puts back, where it can take something.
     undo: Option<Undo>,
     /// Without power.
@@ -136,6 +140,7 @@ impl Device {
     pub fn open(config: &DeviceConfig, mut machine: MachineConfig, now: Nanos) -> Result<Device, OpenError> {
         let beside = beside(config);
         let is_new = |path: &Path| !path.exists();
+        let new_medium = matches!(&config.media, MediaConfig::File(path) if is_empty(path));
         let made = beside.map(|path| FlashState::check_pair(path).map(|()| is_new(path))).transpose()?;
         let unmake = || {
             if let (Some(true), Some(path)) = (made, beside) {
@@ -181,9 +186,10 @@ impl Device {
             backend.zero(&gone).map_err(|e| OpenError::Flash(format!("{}: {e}", path.display())))?;
             state = Some(found);
         }
+        let remembered = remember(config, new_medium, &mut machine)?;
         let undo = power::undo(config, &backend);
         let beside = Beside::new(&config.name, limit);
-        Ok(Self { limit, undo, beside, ..Self::new(machine, backend, size, block_size) }.on(state))
+        Ok(Self { limit, remembered, undo, beside, ..Self::new(machine, backend, size, block_size) }.on(state))
     }
 
     /// With the state that it goes on from, if it has one.
@@ -220,6 +226,7 @@ impl Device {
             due: Nanos::NEVER,
             dirty: true,
             state: None,
+            remembered: None,
             undo: None,
             down: None,
         }
@@ -229,6 +236,7 @@ impl Device {
     /// executes something is left as a crash would leave it.
     pub fn close(&mut self, now: Nanos) {
         let quiet = self.is_quiet();
+        self.stop_remembering(now, quiet);
         let Some(state) = self.state.take().filter(|_| quiet) else { return };
         if let Some(flash) = power::flash_of(&mut self.machine) {
             flash.stop(now);
@@ -297,6 +305,7 @@ impl Device {
                 break;
             }
         }
+        self.write_remembered(now);
         if self.machine.nonvolatile_generation() != self.shape.seen {
             self.look_at_shape();
         }

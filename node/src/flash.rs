@@ -309,6 +309,16 @@ impl Service for FlashService {
         Some(&mut self.flash)
     }
 
+    fn media_written(&self) -> Option<u64> {
+        let written = self.flash.stats().host_writes * u64::from(UNIT);
+        Some((written as f64 * self.flash.write_amplification()) as u64)
+    }
+    fn percentage_used(&self) -> u8 {
+        match self.flash.config().ftl.wear.endurance {
+            0 => 0,
+            endurance => (self.flash.wear().mean * 100.0 / f64::from(endurance)).min(255.0) as u8,
+        }
+    }
     fn as_any(&self) -> &dyn Any {
         self
     }

@@ -162,7 +162,7 @@ pub fn run(args: &Args, json: bool) -> Result<(), Failure> {
         points,
     };
     if let Some(path) = &args.output {
-        output::file(path, &calibration.to_toml()).map_err(|e| fail(format!("{}: {e}", path.display())))?;
+        output::file(path, calibration.to_toml()).map_err(|e| fail(format!("{}: {e}", path.display())))?;
     }
     if json { output::json(&CalibrationJson::from(&calibration)) } else { output::text(&table(&calibration)) }
 }

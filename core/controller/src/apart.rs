@@ -75,6 +75,9 @@ impl Subsystem {
                 return Err(status);
             }
         }
+        if let Some(status) = self.ana_refusal(queue) {
+            return Err(status);
+        }
         let c = self.sq(queue).controller;
         match group(command.opcode).and_then(|group| self.reservation_conflict(c, command.nsid, group)) {
             Some(status) => Err(status),

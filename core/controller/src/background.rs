@@ -24,6 +24,8 @@ pub(crate) enum JobKind {
     Sanitize,
     /// Work on namespaces.
     Chore(u32),
+    /// The media check of a self-test.
+    SelfTest,
 }
 
 /// Whose commands in flight have to end before the first piece.
@@ -111,7 +113,6 @@ impl Subsystem {
     }
 
     /// Forgets the jobs of a kind; their end is told to nobody.
-    #[allow(dead_code)]
     pub(crate) fn cancel_job(&mut self, kind: JobKind) {
         let under_way = self.background.at.piece.is_some();
         let mut first = true;
@@ -224,6 +225,7 @@ impl Subsystem {
         match kind {
             JobKind::Sanitize => self.sanitize_pass_done(now, status),
             JobKind::Chore(id) => self.chore_done(id, status, host),
+            JobKind::SelfTest => self.media_was_tested(now, status),
         }
     }
 }

@@ -16,6 +16,7 @@ use crate::subsystem::Subsystem;
 use alloc::vec::Vec;
 use weir_spec::nvme::Status;
 use weir_spec::nvme::log::AsyncEvent;
+use weir_spec::nvme::maintenance::self_test_result;
 use weir_spec::nvme::namespace::write_protect;
 
 /// What is to become of the namespaces.
@@ -51,6 +52,9 @@ impl Subsystem {
         ranges: Vec<(u64, u64)>,
         (admin, result): (&Admin, u64),
     ) {
+        if matches!(task, Task::Format { .. }) {
+            self.end_self_test(self.counted, self_test_result::ABORTED_BY_FORMAT);
+        }
         let id = self.next_chore;
         self.next_chore = id.wrapping_add(1);
         for nsid in nsids {

@@ -1,5 +1,6 @@
 //! What one controller remembers.
 
+use crate::admin::ana::AnaState;
 use crate::admin::log::ErrorLog;
 use crate::aer::Aer;
 use crate::attachment::NamespaceSet;
@@ -65,6 +66,8 @@ pub(crate) struct Features {
     /// Host behaviour support: its first bytes.
     pub behavior: [u8; 8],
     pub sanitize: u32,
+    /// Critical warnings of the endurance group that its host wants to hear of.
+    pub endurance_events: u8,
     /// I/O queues granted, if the host asked.
     pub queues: Option<(u16, u16)>,
 }
@@ -96,6 +99,7 @@ impl Features {
             non_operational: 0,
             behavior: [0; 8],
             sanitize: 0,
+            endurance_events: 0,
             queues: None,
         }
     }
@@ -149,6 +153,13 @@ pub(crate) struct Controller {
     pub power_before: u8,
     /// The temperature was beyond its thresholds when it was looked at.
     pub too_hot: bool,
+    /// How it reaches the namespaces, and how often that has changed.
+    pub ana: AnaState,
+    pub ana_changes: u64,
+    /// The endurance group has an event that its host does not know.
+    pub endurance_event: bool,
+    /// The persistent event log as it was when its host established a context.
+    pub event_context: Option<Vec<u8>>,
     pub aer: Aer,
     pub errors: ErrorLog,
     /// Attached to it.

@@ -78,9 +78,11 @@ mod chore;
 mod config;
 mod controller;
 mod copying;
+mod counters;
 mod crc;
 mod event;
 mod fabrics;
+mod firmware;
 mod fused;
 mod guard;
 mod host;
@@ -105,6 +107,7 @@ mod reservation;
 mod rings;
 mod room;
 mod sanitize;
+mod self_test;
 mod service;
 mod shadow;
 mod slots;
@@ -117,12 +120,14 @@ mod unreadable;
 mod vendor;
 mod zoned;
 
+pub use admin::ana::AnaState;
 pub use attainment::{Attainment, Judge, PERIOD, PeriodFigures, TOLERANCE};
 pub use config::{
     ClassFrom, Config, Cost, DiscoveryRecord, Kind, Management, NamespaceConfig, TenantConfig, ZonedNamespace,
 };
 pub use event::{ControllerHandle, Effect, Effects, Event, Io, Op, Request, SlotId, SqHandle};
 pub use fabrics::{ConnectError, ConnectRequest, Connected};
+pub use firmware::firmware_image;
 pub use host::{Data, DataPointer, Host, Owner, Tag};
 pub use memory_buffer::{CMB_BAR, MemoryBuffer};
 pub use metadata::{Format, METADATA_SHIFT, Metadata};

@@ -278,6 +278,19 @@ impl Subsystem {
         if self.media_warning | warning != self.media_warning {
             self.media_warning |= warning;
             self.note_event(AsyncEvent::RELIABILITY, None);
+            self.note_endurance_warning();
+            self.save_telemetry(self.counted, "the media has failed");
+        }
+    }
+
+    /// Hosts that asked for events of the endurance group are told that it has one.
+    fn note_endurance_warning(&mut self) {
+        let warning = self.media_warning;
+        for ctrl in self.controllers.iter_mut().flatten() {
+            ctrl.endurance_event |= ctrl.features.endurance_events & warning != 0;
+        }
+        if self.controllers.iter().flatten().any(|ctrl| ctrl.endurance_event) {
+            self.note_event(AsyncEvent::ENDURANCE_CHANGE, None);
         }
     }
 

@@ -24,6 +24,8 @@ pub(crate) mod why {
     pub const ZONES: u8 = 1;
     /// A vendor's commands claim reads and writes.
     pub const VENDOR: u8 = 1 << 1;
+    /// A controller does not reach it well enough (ANA).
+    pub const ANA: u8 = 1 << 7;
     /// Its I/O commands are refused for now.
     pub const BARRED: u8 = 1 << 2;
     /// Not everybody may do everything with it, or its blocks are not simply where they seem: see `guard.rs`.

@@ -37,7 +37,11 @@ pub(crate) struct Section {
 /// Every section, by identifier: 1 to 15 what the drive as a whole remembers, 16 to 31 namespaces, 32 to 47 reservations.
 const SECTIONS: &[Section] = &[
     crate::admin::feature::SECTION,
+    crate::counters::SECTION,
+    crate::firmware::SECTION,
     crate::sanitize::SECTION,
+    crate::self_test::SECTION,
+    crate::admin::persistent::SECTION,
     crate::layout::SECTION,
     crate::reservation::SECTION,
     crate::ledger::UNREADABLE,
@@ -210,6 +214,10 @@ impl Subsystem {
                 return Err(RestoreError::Section(id));
             }
         }
+        self.resume_sanitize();
+        self.resume_self_test();
+        // The power has been back once more.
+        self.touch();
         Ok(())
     }
 }

@@ -140,7 +140,7 @@ impl Subsystem {
 
     /// Invalid Placement Identifier: the data goes through placement handle 0.
     fn note_invalid(&mut self, now: Nanos, nsid: u32, pid: u16) {
-        let timestamp = self.timestamp(now);
+        let timestamp = U64::new(self.timestamp(now));
         let Some(placement) = self.placement.as_mut().filter(|p| p.wants(EVENTS[1], Some(0))) else { return };
         placement.note(Event {
             kind: EVENTS[1],
@@ -150,11 +150,6 @@ impl Subsystem {
             nsid: U32::new(nsid),
             ..Event::default()
         });
-    }
-
-    /// Milliseconds since the drive was powered on.
-    fn timestamp(&self, at: Nanos) -> U64 {
-        U64::new(at.saturating_sub(self.started).0 / 1_000_000)
     }
 
     /// Takes the inside's events over, as far as somebody wants them. `nsid`: whose command they are of.
@@ -168,7 +163,7 @@ impl Subsystem {
     }
 
     fn event(&self, event: &FdpEvent, nsid: Option<u32>) -> Event {
-        let mut made = Event { timestamp: self.timestamp(event.at), ..Event::default() };
+        let mut made = Event { timestamp: U64::new(self.timestamp(event.at)), ..Event::default() };
         if let (Some(placement), Some(handle)) = (&self.placement, event.handle) {
             made.flags |= event_flag::PLACEMENT_IDENTIFIER | event_flag::LOCATION;
             (made.rgid, made.ruhid) = (U16::new(event.group), handle);

@@ -8,6 +8,7 @@ use crate::subsystem::Subsystem;
 use weir_spec::nvme::feature::{async_config, transition_idle_ms, transition_state};
 use weir_spec::nvme::identify::PowerStateDescriptor;
 use weir_spec::nvme::log::AsyncEvent;
+use weir_spec::nvme::maintenance::persistent;
 use weir_units::Nanos;
 use zerocopy::little_endian::{U16, U32};
 
@@ -194,6 +195,8 @@ impl Subsystem {
             if alarm && !before {
                 ctrl.aer.raise(AsyncEvent::TEMPERATURE, ctrl.features.async_config);
                 self.list_admin(c);
+                let over = self.temperature(now).saturating_sub(thermal::WARNING).min(255) as u8;
+                self.record(now, Some(c), persistent::THERMAL, &[over, 0]);
             }
         }
         self.arm_thermal(now);

@@ -235,6 +235,9 @@ impl Subsystem {
         }
         ctrl.csts = Csts(0).with_rdy(1);
         ctrl.keep_alive(now);
+        self.activate_firmware(now);
+        self.record_reset(now, c);
+        let Some(ctrl) = self.ctrl_mut(c) else { return };
         let (group, settings) = (ctrl.group, ctrl.arbitration());
         self.arbiter.set_group(group, settings);
         if rings {
@@ -266,7 +269,9 @@ impl Subsystem {
         ctrl.changed.clear();
         ctrl.changed_zones.clear();
         ctrl.notices = Default::default();
+        ctrl.event_context = None;
         self.forget_held(c);
+        self.reset_ends_self_test(now, c);
         self.drop_io_queues(c);
         self.forget_host(c);
         if fabrics {

@@ -11,17 +11,20 @@
 use crate::admin::{Admin, Outcome};
 use crate::background::{Drain, Job, JobKind, NO_DATA};
 use crate::event::Op;
-use crate::host::{DataPointer, Host};
+use crate::host::DataPointer;
 use crate::namespace::why;
 use crate::nonvolatile::{Damaged, Reader, Section, Writer};
 use crate::queue::NONE;
 use crate::subsystem::Subsystem;
 use alloc::vec;
+use alloc::vec::Vec;
 use weir_flash::{Selection, ZoneAction};
 use weir_spec::nvme::log::{AsyncEvent, SanitizeStatus, lid, sanitize_status};
+use weir_spec::nvme::maintenance::{persistent, self_test_result};
 use weir_spec::nvme::sanitize::{SanitizeDw10, action, sanicap};
 use weir_spec::nvme::{AdminOpcode, Status};
 use weir_units::Nanos;
+use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U16, U32};
 
 /// What a drive can do: everything, and leave the media as the operation left it.
@@ -90,11 +93,11 @@ impl Subsystem {
     }
 
     /// Sanitize.
-    pub(crate) fn sanitize<H: Host>(&mut self, admin: &Admin, _host: &mut H) -> Outcome {
-        Outcome::status(self.begin_sanitize(admin).err().unwrap_or(Status::SUCCESS))
+    pub(crate) fn sanitize(&mut self, now: Nanos, admin: &Admin) -> Outcome {
+        Outcome::status(self.begin_sanitize(now, admin).err().unwrap_or(Status::SUCCESS))
     }
 
-    fn begin_sanitize(&mut self, admin: &Admin) -> Result<(), Status> {
+    fn begin_sanitize(&mut self, now: Nanos, admin: &Admin) -> Result<(), Status> {
         let dw10 = SanitizeDw10(admin.sqe.cdw10.get());
         let failed = self.sanitize.state == State::Failed;
         // A restricted operation that failed is only left by one that is restricted as well and succeeds.
@@ -124,7 +127,13 @@ impl Subsystem {
         if !self.chores.is_empty() {
             return Err(Status::FORMAT_IN_PROGRESS);
         }
+        if self.firmware.is_pending() {
+            return Err(Status::FIRMWARE_NEEDS_CONTROLLER_RESET.dnr());
+        }
+        self.end_self_test(now, self_test_result::ABORTED_BY_SANITIZE);
         let pattern = admin.sqe.cdw11.get();
+        let event: Vec<u8> = [CAPABILITIES, dw10.0, pattern].into_iter().flat_map(u32::to_le_bytes).collect();
+        self.record(now, Some(admin.c), persistent::SANITIZE_START, &event);
         self.sanitize = Sanitize { state: State::Running, dw10: dw10.0, pattern, passes: 0, written: None };
         self.touch();
         self.next_pass();
@@ -165,7 +174,11 @@ impl Subsystem {
             self.sanitize.written = Some(self.total_work().write_bytes);
         }
         self.bar_all();
-        self.touch();
+        let status = self.sanitize_status();
+        let mut event = [0; 8];
+        event[..2].copy_from_slice(status.sprog.as_bytes());
+        event[2..4].copy_from_slice(status.sstat.as_bytes());
+        self.record(now, None, persistent::SANITIZE_END, &event);
         self.note_event(AsyncEvent::SANITIZE_COMPLETED, None);
     }
 
@@ -197,8 +210,19 @@ impl Subsystem {
         }
     }
 
-    /// Where the media of the namespaces ends, in bytes.
+    /// Everything is restored: an operation that was under way goes on, I/O is refused where it was.
+    pub(crate) fn resume_sanitize(&mut self) {
+        if self.sanitize.state == State::Running {
+            self.next_pass();
+        }
+        self.bar_all();
+    }
+
+    /// Where the media ends, in bytes: also that which no namespace has.
     fn media_end(&self) -> u64 {
+        if let Some(room) = &self.room {
+            return room.capacity();
+        }
         if let Some(room) = &self.room {
             return room.capacity();
         }
@@ -266,12 +290,8 @@ fn restore(drive: &mut Subsystem, from: &mut Reader<'_>, _: u16) -> Result<(), D
     let (dw10, pattern, passes) = (from.u32()?, from.u32()?, from.u32()?);
     let written = erased.then(|| drive.total_work().write_bytes);
     drive.sanitize = Sanitize { state, dw10, pattern, passes, written };
-    if state == State::Running {
-        if passes >= drive.sanitize.all_passes() {
-            return Err(Damaged);
-        }
-        drive.next_pass();
+    if state == State::Running && passes >= drive.sanitize.all_passes() {
+        return Err(Damaged);
     }
-    drive.bar_all();
     Ok(())
 }

@@ -31,6 +31,14 @@ pub trait Service: Debug + Send + Any {
     fn cost(&self, operation: Operation) -> u32 {
         operation.len
     }
+    /// Bytes that the media were written, moves of the drive's own included; `None` where nobody counts.
+    fn media_written(&self) -> Option<u64> {
+        None
+    }
+    /// How much of its endurance is used, in percent; 255 is that or more.
+    fn percentage_used(&self) -> u8 {
+        0
+    }
     /// For whoever knows what it is.
     fn as_any(&self) -> &dyn Any;
     /// The same, to change it.

@@ -1,11 +1,16 @@
 //! One drive: its controllers, queues and slots, and the front door of the machine.
 
+use crate::admin::lockdown::Prohibited;
+use crate::admin::persistent::PersistentEvents;
+use crate::admin::telemetry::Telemetry;
 use crate::attachment::{Record, Records};
 use crate::background::Background;
 use crate::chore::Chore;
 use crate::config::{Config, DiscoveryRecord, Kind};
 use crate::controller::{Controller, Features, Transport};
+use crate::counters::Counters;
 use crate::event::{ControllerHandle, Effects, Event, SlotId, SqHandle};
+use crate::firmware::Firmware;
 use crate::guard::Words;
 use crate::host::{Host, Owner};
 use crate::interrupt::Held;
@@ -18,6 +23,7 @@ use crate::power::Thermal;
 use crate::queue::{Command, Cq, NONE, Sq};
 use crate::room::Room;
 use crate::sanitize::Sanitize;
+use crate::self_test::SelfTest;
 use crate::service::Inside;
 use crate::slots::Slots;
 use crate::tenant::Tenant;
@@ -169,6 +175,19 @@ pub struct Subsystem {
     /// Moves with every change of what is remembered without power.
     pub(crate) nonvolatile: u64,
     pub(crate) sanitize: Sanitize,
+    pub(crate) firmware: Firmware,
+    pub(crate) self_test: SelfTest,
+    pub(crate) prohibited: Prohibited,
+    pub(crate) telemetry: Telemetry,
+    pub(crate) events: PersistentEvents,
+    /// What a host has set the timestamp to last, ms since 1970, and when.
+    pub(crate) wall: Option<(u64, Nanos)>,
+    /// What was counted before the drive was powered on.
+    pub(crate) before: Counters,
+    /// Up to when `save` counts.
+    pub(crate) counted: Nanos,
+    /// It was stopped.
+    pub(crate) stopped: bool,
     /// The values that features have when a controller is enabled.
     pub(crate) saved: Features,
     /// CDW12 to CDW15 and MPTR of the command that is being started, where they are kept.
@@ -264,6 +283,15 @@ impl Subsystem {
             background: Background::new(),
             nonvolatile: 0,
             sanitize: Sanitize::default(),
+            firmware: Firmware::default(),
+            self_test: SelfTest::default(),
+            prohibited: Prohibited::default(),
+            telemetry: Telemetry::default(),
+            events: PersistentEvents::default(),
+            wall: None,
+            before: Counters::default(),
+            counted: now,
+            stopped: false,
             saved: Features::new(config.volatile_write_cache),
             inside: Inside::default(),
             placement: None,

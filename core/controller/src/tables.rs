@@ -94,6 +94,10 @@ impl Subsystem {
             power_since: Nanos(0),
             power_before: 0,
             too_hot: false,
+            ana: Default::default(),
+            ana_changes: 0,
+            endurance_event: false,
+            event_context: None,
             aer: Default::default(),
             errors: Default::default(),
             namespaces,
@@ -312,6 +316,7 @@ impl Subsystem {
 
     /// Removes a controller with all its queues.
     pub(crate) fn drop_controller(&mut self, c: u32) {
+        self.reset_ends_self_test(self.counted, c);
         if let Some(ctrl) = self.ctrl_mut(c) {
             ctrl.shutdown = Shutdown::None;
         }

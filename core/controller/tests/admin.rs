@@ -4,15 +4,22 @@ mod common;
 
 use common::{drive, fabric_with_queues, get_feature, identify_controller, set_feature};
 use weir_controller::model::{Fabric, World, admin, io};
-use weir_controller::{Data, Op, RestoreError};
+use weir_controller::{AnaState, Data, Op, RestoreError, firmware_image};
+use weir_spec::nvme::fdp::EnduranceGroup;
 use weir_spec::nvme::feature::{async_config, fid, select};
 use weir_spec::nvme::identify::{oacs, oncs};
-use weir_spec::nvme::log::{Effects, FeatureEffects, SanitizeStatus, SupportedLogPages, lid, sanitize_status};
+use weir_spec::nvme::log::{
+    Effects, FeatureEffects, FirmwareSlots, SanitizeStatus, SupportedLogPages, critical_warning, lid, sanitize_status,
+};
+use weir_spec::nvme::maintenance::{
+    CommitDw10, LockdownDw10, PersistentHeader, SelfTestLog, TelemetryHeader, ana, commit, lockdown, persistent,
+};
 use weir_spec::nvme::register::ams;
 use weir_spec::nvme::sanitize::{SanitizeDw10, action};
 use weir_spec::nvme::{AdminOpcode, Cqe, IoOpcode, Sqe, Status};
 use weir_units::Nanos;
 use zerocopy::FromBytes;
+use zerocopy::little_endian::U32;
 
 const HOST: &str = "nqn.gold";
 
@@ -159,7 +166,12 @@ fn a_saved_value_is_that_of_the_next_enable_and_survives_the_loss_of_power() {
     world.drive.restore(&blob).expect("its own");
     let mut host = Fabric::ready(&mut world, HOST, 0, ams::RR);
     assert_eq!(values(&mut world, &mut host), [9, 0, 9]);
-    assert_eq!(world.drive.save(), blob, "what was restored is what is saved");
+    assert_eq!(world.drive.power_history(), (2, 1), "it was not stopped");
+    world.drive.stop(world.now);
+    let blob = world.drive.save();
+    let mut world = drive(|c| c.volatile_write_cache = true);
+    world.drive.restore(&blob).expect("its own");
+    assert_eq!(world.drive.power_history(), (3, 1));
 }
 
 #[test]
@@ -382,4 +394,321 @@ fn long_work_rests_as_long_as_it_works() {
         world.run();
         assert_eq!(world.issued.len(), 1);
     }
+}
+
+/// Sends an admin command with data.
+fn with_data(world: &mut World, host: &mut Fabric, sqe: Sqe, data: &[u8]) -> Status {
+    world.host.data.insert((host.base, host.tags + 1), data.to_vec());
+    host.admin(world, sqe).status()
+}
+
+fn download(world: &mut World, host: &mut Fabric, image: &[u8], at: usize, length: usize) -> Status {
+    let dwords = |bytes: usize| bytes as u32 / 4;
+    let sqe = admin(AdminOpcode::FIRMWARE_DOWNLOAD, 80, dwords(length) - 1, dwords(at));
+    with_data(world, host, sqe, &image[at..at + length])
+}
+
+fn commit(world: &mut World, host: &mut Fabric, slot: u32, action: u32) -> Status {
+    host.admin(world, admin(AdminOpcode::FIRMWARE_COMMIT, 81, CommitDw10(0).with_fs(slot).with_ca(action).0, 0))
+        .status()
+}
+
+fn revision(world: &mut World, host: &mut Fabric) -> String {
+    String::from_utf8_lossy(&identify_controller(world, host).fr).trim().into()
+}
+
+#[test]
+fn firmware_is_downloaded_in_pieces_committed_and_activated() {
+    let (mut world, mut host) = world();
+    let factory = revision(&mut world, &mut host);
+    let image = firmware_image("2.0.1", &[0x5a; 9000]).expect("a good revision");
+    assert_eq!(image.len(), 12288);
+    assert!(firmware_image("much too long", &[]).is_none() && firmware_image("", &[]).is_none());
+    // Pieces of another size, and such that overlap, are refused; order does not matter.
+    for (at, length, want) in [(0, 512, Status::INVALID_FIELD), (2048, 4096, Status::INVALID_FIELD)] {
+        assert!(download(&mut world, &mut host, &image, at, length).same_code(want));
+    }
+    assert!(download(&mut world, &mut host, &image, 8192, 4096).is_success());
+    assert!(download(&mut world, &mut host, &image, 4096, 8192).same_code(Status::OVERLAPPING_RANGE));
+    assert!(commit(&mut world, &mut host, 2, commit::REPLACE).same_code(Status::INVALID_FIRMWARE_IMAGE), "it was lost");
+    for at in [8192, 0, 4096] {
+        assert!(download(&mut world, &mut host, &image, at, 4096).is_success());
+    }
+    assert!(commit(&mut world, &mut host, 1, commit::REPLACE).same_code(Status::INVALID_FIRMWARE_SLOT), "read only");
+    assert!(commit(&mut world, &mut host, 4, commit::REPLACE).same_code(Status::INVALID_FIRMWARE_SLOT));
+    assert!(commit(&mut world, &mut host, 2, 6).same_code(Status::INVALID_FIELD), "no boot partitions");
+    assert!(commit(&mut world, &mut host, 3, commit::ACTIVATE).same_code(Status::INVALID_FIRMWARE_IMAGE), "empty");
+    assert!(commit(&mut world, &mut host, 0, commit::REPLACE_AND_ACTIVATE).is_success());
+    let slots: FirmwareSlots = log(&mut world, &mut host, lid::FIRMWARE);
+    assert_eq!((slots.afi, &slots.revisions[1]), (0x21, b"2.0.1   "));
+    assert_eq!(revision(&mut world, &mut host), factory, "not before a reset");
+    let erase = SanitizeDw10(0).with_sanact(action::BLOCK_ERASE);
+    let refused = host.admin(&mut world, sanitize(erase, 0)).status();
+    assert!(refused.same_code(Status::FIRMWARE_NEEDS_CONTROLLER_RESET));
+    let blob = world.drive.save();
+    let mut other = Fabric::ready(&mut world, "nqn.silver", 100, ams::RR);
+    assert_eq!(revision(&mut world, &mut other), "2.0.1");
+    assert_eq!(log::<FirmwareSlots>(&mut world, &mut host, lid::FIRMWARE).afi, 2);
+    // At once, with an event.
+    let image = firmware_image("3", &[]).expect("good");
+    assert!(host.admin(&mut world, set_feature(fid::ASYNC_EVENTS, async_config::FIRMWARE)).status().is_success());
+    let event = host.send(&mut world, 0, admin(AdminOpcode::ASYNC_EVENT_REQUEST, 9, 0, 0));
+    assert!(download(&mut world, &mut host, &image, 0, 4096).is_success());
+    assert!(commit(&mut world, &mut host, 3, commit::ACTIVATE_NOW).is_success());
+    assert_eq!(revision(&mut world, &mut host), "3");
+    assert_eq!(host.answer(&mut world, 0, event).expect("told").dw0.get(), 0x0003_0102);
+    assert!(commit(&mut world, &mut host, 1, commit::ACTIVATE_NOW).is_success());
+    assert_eq!(revision(&mut world, &mut host), factory);
+    // A bit that is wrong.
+    let mut bad = firmware_image("4", &[1; 100]).expect("good");
+    bad[50] ^= 1;
+    assert!(download(&mut world, &mut host, &bad, 0, 4096).is_success());
+    assert!(commit(&mut world, &mut host, 2, commit::REPLACE).same_code(Status::INVALID_FIRMWARE_IMAGE));
+    // What was to be activated is, when the power comes back.
+    let mut world = drive(|_| {});
+    world.drive.restore(&blob).expect("its own");
+    let mut host = Fabric::ready(&mut world, HOST, 0, ams::RR);
+    assert_eq!(revision(&mut world, &mut host), "2.0.1");
+}
+
+fn test_log(world: &mut World, host: &mut Fabric) -> SelfTestLog {
+    log(world, host, lid::SELF_TEST)
+}
+
+fn self_test(nsid: u32, code: u8) -> Sqe {
+    Sqe { nsid: nsid.into(), ..admin(AdminOpcode::DEVICE_SELF_TEST, 82, code.into(), 0) }
+}
+
+#[test]
+fn self_tests_read_the_media_and_leave_their_results() {
+    let (mut world, mut host) = world();
+    assert!(test_log(&mut world, &mut host).results.iter().all(|r| r.status == 0xf));
+    assert!(host.admin(&mut world, self_test(77, 1)).status().same_code(Status::INVALID_NAMESPACE_OR_FORMAT));
+    assert!(host.admin(&mut world, self_test(1, 5)).status().same_code(Status::INVALID_FIELD));
+    assert!(host.admin(&mut world, self_test(u32::MAX, 2)).status().is_success());
+    assert!(host.admin(&mut world, self_test(1, 1)).status().same_code(Status::SELF_TEST_IN_PROGRESS));
+    let mut read = 0;
+    for step in 0.. {
+        world.run();
+        let Some(io) = world.issued.first() else { break };
+        assert_eq!(io.op, Op::Verify);
+        read += u64::from(io.len);
+        if step == 8192 {
+            let page = test_log(&mut world, &mut host);
+            assert_eq!((page.current, page.completion), (2, 50));
+        }
+        world.done(0, Status::SUCCESS);
+    }
+    assert_eq!(read, 2 << 30, "all of both namespaces");
+    let page = test_log(&mut world, &mut host);
+    assert_eq!((page.current, page.results[0].status, page.results[1].status), (0, 2 << 4, 0xf));
+    // Of one namespace, which fails.
+    assert!(host.admin(&mut world, self_test(3, 1)).status().is_success());
+    world.run();
+    world.done(0, Status::UNRECOVERED_READ_ERROR);
+    let result = test_log(&mut world, &mut host).results[0];
+    assert_eq!((result.status, result.segment, result.nsid.get(), result.valid), (1 << 4 | 7, 6, 3, 0b1101));
+    assert_eq!((result.sct, result.sc), (2, 0x81));
+    // Aborted by a command, and by a reset where it is short.
+    assert!(host.admin(&mut world, self_test(1, 2)).status().is_success());
+    assert!(host.admin(&mut world, self_test(0, 0xf)).status().is_success());
+    assert_eq!(test_log(&mut world, &mut host).results[0].status, 2 << 4 | 1);
+    world.settle();
+    for (code, ends) in [(1, true), (2, false)] {
+        let mut other = Fabric::ready(&mut world, "nqn.silver", 100, ams::RR);
+        assert!(other.admin(&mut world, self_test(u32::MAX, code)).status().is_success());
+        world.run();
+        assert!(other.set_cc(&mut world, 0).is_success());
+        assert_eq!(test_log(&mut world, &mut host).current == 0, ends, "code {code}");
+        world.disconnect(weir_controller::Owner(100), other.queues[0]);
+    }
+    assert_eq!(test_log(&mut world, &mut host).results[0].status, 1 << 4 | 2);
+    // The power goes: it begins anew.
+    let blob = world.drive.save();
+    let erase = SanitizeDw10(0).with_sanact(action::CRYPTO_ERASE);
+    assert!(host.admin(&mut world, sanitize(erase, 0)).status().is_success());
+    world.settle();
+    assert_eq!(test_log(&mut world, &mut host).results[0].status, 2 << 4 | 9);
+    let mut world = drive(|_| {});
+    world.drive.restore(&blob).expect("its own");
+    let mut host = Fabric::ready(&mut world, HOST, 0, ams::RR);
+    assert_eq!(test_log(&mut world, &mut host).current, 2);
+    world.settle();
+    let page = test_log(&mut world, &mut host);
+    assert_eq!((page.current, page.results[0].status, page.results[1].status), (0, 2 << 4, 1 << 4 | 2));
+}
+
+#[test]
+fn telemetry_is_what_it_was_when_it_was_asked_for() {
+    let (mut world, mut host) = world();
+    let read = |world: &mut World, host: &mut Fabric, lid, lsp: u32| {
+        let mut sqe = get_log(lid, 0, 8192);
+        sqe.cdw10 |= U32::new(lsp << 8);
+        let (cqe, data) = host.admin_data(world, sqe);
+        assert!(cqe.status().is_success());
+        (TelemetryHeader::read_from_bytes(&data[..512]).expect("a head"), data[512..].to_vec())
+    };
+    let (head, _) = read(&mut world, &mut host, lid::TELEMETRY_HOST, 0);
+    assert_eq!((head.area3.get(), head.host_generation), (0, 0), "nobody has asked");
+    assert!(!host.admin(&mut world, self_test(77, 1)).status().is_success());
+    let (head, data) = read(&mut world, &mut host, lid::TELEMETRY_HOST, 1);
+    let [one, two, three] = [head.area1, head.area2, head.area3].map(|area| usize::from(area.get()) * 512);
+    assert!(0 < one && one < two && two < three, "{one} {two} {three}");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim_end_matches('\0').to_string();
+    assert!(text(&data[..one]).contains("subsystem=nqn.2026-01.io.weir:test"), "{}", text(&data[..one]));
+    assert_eq!(data[one..][..8], 1u64.to_le_bytes(), "the first entry of the error log");
+    assert!(text(&data[two..three]).contains("controller=1 host=nqn.gold ready=true"));
+    let (again, _) = read(&mut world, &mut host, lid::TELEMETRY_HOST, 0);
+    assert_eq!((again, again.host_generation), (head, 1));
+    let odd = host.admin_data(&mut world, get_log(lid::TELEMETRY_HOST, 4, 512)).0.status();
+    assert!(odd.same_code(Status::INVALID_FIELD));
+    // Of its own accord.
+    assert!(host.admin(&mut world, set_feature(fid::ASYNC_EVENTS, async_config::TELEMETRY)).status().is_success());
+    let event = host.send(&mut world, 0, admin(AdminOpcode::ASYNC_EVENT_REQUEST, 9, 0, 0));
+    world.drive.note_media_fault(true);
+    world.run();
+    assert_eq!(host.answer(&mut world, 0, event).expect("told").dw0.get(), 0x0008_0202);
+    let keeping = 1 << 15;
+    let mut sqe = get_log(lid::TELEMETRY_CONTROLLER, 0, 512);
+    sqe.cdw10 |= U32::new(keeping);
+    let (_, data) = host.admin_data(&mut world, sqe);
+    assert_eq!((data[382], data[383]), (1, 1));
+    assert_eq!(text(&data[384..512]), "the media has failed");
+    let (head, _) = read(&mut world, &mut host, lid::TELEMETRY_CONTROLLER, 0);
+    assert_eq!(head.available, 1);
+    let (head, _) = read(&mut world, &mut host, lid::TELEMETRY_CONTROLLER, 0);
+    assert_eq!(head.available, 0, "it was read");
+}
+
+#[test]
+fn the_persistent_event_log_is_read_in_a_context_and_survives_the_loss_of_power() {
+    let (mut world, mut host) = world();
+    let read = |world: &mut World, host: &mut Fabric, action: u32| {
+        let mut sqe = get_log(lid::PERSISTENT_EVENTS, 0, 8192);
+        sqe.cdw10 |= U32::new(action << 8);
+        let (cqe, data) = host.admin_data(world, sqe);
+        let mut kinds = Vec::new();
+        if cqe.status().is_success() {
+            let head = PersistentHeader::read_from_bytes(&data[..512]).expect("a head");
+            let (mut at, end) = (512, head.tll.get() as usize);
+            while at < end && at < data.len() {
+                kinds.push(data[at]);
+                at += 24 + usize::from(u16::from_le_bytes([data[at + 22], data[at + 23]]));
+            }
+            if end > 0 {
+                assert_eq!((at, kinds.len()), (end, head.tnev.get() as usize));
+            }
+        }
+        (cqe.status(), kinds)
+    };
+    assert!(read(&mut world, &mut host, 0).0.same_code(Status::COMMAND_SEQUENCE_ERROR), "no context");
+    assert_eq!(read(&mut world, &mut host, 1).1, [persistent::RESET]);
+    assert!(read(&mut world, &mut host, 1).0.same_code(Status::COMMAND_SEQUENCE_ERROR), "there is one");
+    let erase = SanitizeDw10(0).with_sanact(action::BLOCK_ERASE);
+    assert!(host.admin(&mut world, sanitize(erase, 0)).status().is_success());
+    world.settle();
+    assert_eq!(read(&mut world, &mut host, 0).1, [persistent::RESET], "as it was");
+    assert!(read(&mut world, &mut host, 2).0.is_success());
+    let want = [persistent::SANITIZE_END, persistent::SANITIZE_START, persistent::RESET];
+    assert_eq!(read(&mut world, &mut host, 1).1, want, "newest first");
+    world.drive.stop(world.now);
+    let blob = world.drive.save();
+    let mut world = drive(|_| {});
+    world.drive.restore(&blob).expect("its own");
+    let mut host = Fabric::ready(&mut world, HOST, 0, ams::RR);
+    let kinds = read(&mut world, &mut host, 1).1;
+    assert_eq!(kinds[..2], [persistent::RESET, persistent::SMART]);
+    assert_eq!(kinds[2..], want);
+    // It is bounded.
+    for _ in 0..5000 {
+        world.drive.stop(world.now);
+    }
+    assert!(world.drive.save().len() < 80 << 10);
+}
+
+#[test]
+fn access_that_is_lost_is_told_and_refused() {
+    let mut world = drive(|_| {});
+    let mut host = fabric_with_queues(&mut world, HOST, 0, 1);
+    let mut other = fabric_with_queues(&mut world, "nqn.silver", 100, 1);
+    assert!(host.admin(&mut world, set_feature(fid::ASYNC_EVENTS, async_config::ANA)).status().is_success());
+    let event = host.send(&mut world, 0, admin(AdminOpcode::ASYNC_EVENT_REQUEST, 9, 0, 0));
+    let id = identify_controller(&mut world, &mut host);
+    assert_eq!((id.cmic & ana::CMIC, id.anagrpmax.get(), id.anacap & 0x1f), (ana::CMIC, 1, 0x1f));
+    let (_, data) = host.admin_data(&mut world, get_log(lid::ANA, 0, 56));
+    assert_eq!((data[8], data[16], data[20], data[32]), (1, 1, 2, ana::OPTIMIZED));
+    assert_eq!((data[48], data[52]), (1, 3), "the namespaces of the group");
+    let controller = host.add_queue(&mut world, 64, 0).expect("another").controller;
+    world.drive.set_ana_state(controller, AnaState::Inaccessible).expect("it is");
+    world.run();
+    assert_eq!(host.answer(&mut world, 0, event).expect("told").dw0.get(), 0x000c_0302);
+    let (_, data) = host.admin_data(&mut world, get_log(lid::ANA, 0, 48));
+    assert_eq!((data[0], data[32]), (1, ana::INACCESSIBLE));
+    let read = |world: &mut World, host: &mut Fabric| {
+        let tag = host.send(world, 1, io(IoOpcode::READ.0, 2, 0, 8));
+        world.settle();
+        host.answer(world, 1, tag).expect("answered").status()
+    };
+    let status = read(&mut world, &mut host);
+    assert!(status.same_code(Status::ANA_INACCESSIBLE) && !status.is_dnr(), "another path may do");
+    assert!(read(&mut world, &mut other).is_success());
+    world.drive.set_ana_state(controller, AnaState::NonOptimized).expect("it is");
+    assert!(read(&mut world, &mut host).is_success());
+}
+
+#[test]
+fn lockdown_prohibits_until_it_is_lifted() {
+    let (mut world, mut host) = world();
+    let lock = |world: &mut World, host: &mut Fabric, scope, id: u8, prohibit| {
+        let dw10 = LockdownDw10(0).with_scp(scope).with_ofi(id.into()).with_prhbt(prohibit);
+        host.admin(world, admin(AdminOpcode::LOCKDOWN, 90, dw10.0, 0)).status()
+    };
+    let listed = |world: &mut World, host: &mut Fabric, contents: u32, scope: u32| {
+        let mut sqe = get_log(lid::LOCKDOWN, 0, 512);
+        sqe.cdw10 |= U32::new((contents << 4 | scope) << 8);
+        let data = host.admin_data(world, sqe).1;
+        data[4..4 + usize::from(data[3])].to_vec()
+    };
+    let erase = SanitizeDw10(0).with_sanact(action::BLOCK_ERASE);
+    assert!(listed(&mut world, &mut host, 0, 0).contains(&AdminOpcode::SANITIZE.0));
+    assert!(listed(&mut world, &mut host, 1, 0).is_empty());
+    let never = lock(&mut world, &mut host, lockdown::ADMIN, AdminOpcode::IDENTIFY.0, 1);
+    assert!(never.same_code(Status::LOCKDOWN_NOT_SUPPORTED));
+    assert!(lock(&mut world, &mut host, 5, 0, 1).same_code(Status::INVALID_FIELD));
+    assert!(lock(&mut world, &mut host, lockdown::ADMIN, AdminOpcode::SANITIZE.0, 1).is_success());
+    assert_eq!(listed(&mut world, &mut host, 1, 0), [AdminOpcode::SANITIZE.0]);
+    let status = host.admin(&mut world, sanitize(erase, 0)).status();
+    assert!(status.same_code(Status::PROHIBITED_BY_LOCKDOWN));
+    assert!(lock(&mut world, &mut host, lockdown::ADMIN, AdminOpcode::SANITIZE.0, 0).is_success());
+    assert!(lock(&mut world, &mut host, lockdown::FEATURE, fid::ERROR_RECOVERY, 1).is_success());
+    let set = |world: &mut World, host: &mut Fabric, fid| host.admin(world, set_feature(fid, 0)).status();
+    assert!(set(&mut world, &mut host, fid::ERROR_RECOVERY).same_code(Status::PROHIBITED_BY_LOCKDOWN));
+    assert!(set(&mut world, &mut host, fid::WRITE_ATOMICITY).is_success());
+    assert!(host.admin(&mut world, sanitize(erase, 0)).status().is_success());
+}
+
+#[test]
+fn the_endurance_group_counts_and_its_events_are_told() {
+    let mut world = drive(|_| {});
+    let mut host = fabric_with_queues(&mut world, HOST, 0, 1);
+    host.send(&mut world, 1, io(IoOpcode::WRITE.0, 1, 0, 8));
+    world.settle();
+    let group = |lsi: u32| Sqe { cdw11: (lsi << 16).into(), ..get_log(lid::ENDURANCE_GROUP, 0, 512) };
+    let (cqe, data) = host.admin_data(&mut world, group(1));
+    assert!(cqe.status().is_success());
+    let page = EnduranceGroup::read_from_bytes(&data[..512]).expect("a page");
+    assert_eq!((page.host_writes.get(), page.written.get(), page.media_written.get()), (1, 1, 1));
+    assert!(host.admin_data(&mut world, group(2)).0.status().same_code(Status::INVALID_FIELD));
+    assert!(host.admin(&mut world, set_feature(fid::ASYNC_EVENTS, async_config::ENDURANCE)).status().is_success());
+    let warnings = u32::from(critical_warning::RELIABILITY) << 16 | 1;
+    assert!(host.admin(&mut world, set_feature(fid::ENDURANCE_EVENTS, warnings)).status().is_success());
+    let event = host.send(&mut world, 0, admin(AdminOpcode::ASYNC_EVENT_REQUEST, 9, 0, 0));
+    world.drive.note_media_fault(false);
+    world.run();
+    assert_eq!(host.answer(&mut world, 0, event).expect("told").dw0.get(), 0x000f_0602);
+    let aggregate = |world: &mut World, host: &mut Fabric| {
+        host.admin_data(world, get_log(lid::ENDURANCE_AGGREGATE, 0, 12)).1[..10].to_vec()
+    };
+    assert_eq!(aggregate(&mut world, &mut host), [1, 0, 0, 0, 0, 0, 0, 0, 1, 0]);
+    assert_eq!(aggregate(&mut world, &mut host), [0; 10]);
 }

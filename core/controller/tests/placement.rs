@@ -10,7 +10,7 @@ use weir_spec::nvme::fdp::{
     DirectiveDw11, EventsDw11, ManagementDw10, Mode, directive, event_flag, event_type, handle_type, usage,
 };
 use weir_spec::nvme::feature::fid;
-use weir_spec::nvme::identify::{IdentifyIndependentNamespace, IdentifyNamespace, cns};
+use weir_spec::nvme::identify::{IdentifyIndependentNamespace, IdentifyNamespace, cns, oacs};
 use weir_spec::nvme::log::{Effects, SupportedLogPages, lid};
 use weir_spec::nvme::{AdminOpcode, Cqe, IoOpcode, Sqe, Status};
 use weir_units::{Bytes, Nanos};
@@ -165,7 +165,8 @@ fn manage(opcode: IoOpcode, mo: u32, mos: u32) -> Sqe {
 fn a_host_finds_the_handles() {
     let mut h = Host::new(None);
     let id = identify_controller(&mut h.world, &mut h.fabric);
-    assert_eq!((id.ctratt.get(), id.endgidmax.get(), id.oacs.get()), (1 | 1 << 4 | 1 << 19, 1, 1 << 5));
+    let directives = id.oacs.get() & oacs::DIRECTIVES;
+    assert_eq!((id.ctratt.get(), id.endgidmax.get(), directives), (1 | 1 << 4 | 1 << 19, 1, 1 << 5));
     let mut ask = |sqe| h.fabric.admin_data(&mut h.world, sqe).1;
     let ns = IdentifyNamespace::read_from_prefix(&ask(identify(cns::NAMESPACE, 3))).expect("4096").0;
     let other = ask(identify(cns::CS_INDEPENDENT_NAMESPACE, 3));
@@ -327,14 +328,15 @@ fn a_drive_without_handles_has_none_of_it() {
     let mut world = World::new(config(|_| {}), 64);
     let mut fabric = fabric_with_queues(&mut world, "nqn.gold", 100, 1);
     let id = identify_controller(&mut world, &mut fabric);
-    assert_eq!((id.ctratt.get(), id.endgidmax.get(), id.oacs.get()), (1, 0, 0));
+    assert_eq!((id.ctratt.get(), id.endgidmax.get()), (1 | 1 << 4, 1), "an endurance group, and nothing else");
     let log = admin(AdminOpcode::GET_LOG_PAGE, 1, 15 << 16 | 0x20, 1 << 16);
     assert_eq!(fabric.admin(&mut world, log).status(), Status::INVALID_LOG_PAGE.dnr());
     let invalid = Status::INVALID_FIELD.dnr();
     assert_eq!(fabric.admin(&mut world, set_feature(fid::FDP, 1)).status(), invalid);
-    assert_eq!(fabric.admin(&mut world, identify(cns::ENDURANCE_GROUPS, 0)).status(), invalid);
-    let receive = admin(AdminOpcode::DIRECTIVE_RECEIVE, 1, 0, 1);
-    assert_eq!(fabric.admin(&mut world, receive).status(), Status::INVALID_OPCODE.dnr());
+    let receive = Sqe { nsid: U32::new(1), ..admin(AdminOpcode::DIRECTIVE_RECEIVE, 1, 23, 1) };
+    let (cqe, page) = fabric.admin_data(&mut world, receive);
+    assert!(cqe.status().is_success());
+    assert_eq!((page[0], page[32]), (1, 1), "the identify directive");
     let mut command = |sqe: Sqe| {
         let tag = fabric.send(&mut world, 1, sqe);
         world.settle();

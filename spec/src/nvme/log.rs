@@ -33,6 +33,8 @@ pub mod lid {
     pub const ENDURANCE_AGGREGATE: u8 = 0x0f;
     /// Feature identifiers supported and effects.
     pub const FEATURE_EFFECTS: u8 = 0x12;
+    /// NVMe-MI commands supported and effects.
+    pub const MI_EFFECTS: u8 = 0x13;
     /// Command and feature lockdown.
     pub const LOCKDOWN: u8 = 0x14;
     /// FDP configurations (base 2.1).

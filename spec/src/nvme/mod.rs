@@ -6,6 +6,7 @@ pub mod fdp;
 pub mod feature;
 pub mod identify;
 pub mod log;
+pub mod maintenance;
 pub mod namespace;
 pub mod nvm;
 pub mod opcode;

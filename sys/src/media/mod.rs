@@ -28,6 +28,7 @@ mod null;
 mod open;
 mod ram;
 mod regions;
+mod remembered;
 mod status;
 
 #[cfg(test)]
@@ -46,6 +47,7 @@ pub use kind::{MediaError, MediaKind, Spec};
 pub use null::Null;
 pub use ram::Ram;
 pub use regions::SCHEMA as REGIONS_SCHEMA;
+pub use remembered::Remembered;
 pub use status::Fault;
 
 use weir_spec::nvme::Status;

@@ -23,6 +23,8 @@ pub(super) struct Entry<Opcode> {
     pub bit: u16,
     /// It is served while the drive is being sanitized (base 2.0, Figure 268).
     pub sanitizing: bool,
+    /// Lockdown can prohibit it.
+    pub lockable: bool,
 }
 
 const NOTHING: Effect = Effect(0);
@@ -45,7 +47,12 @@ fn of_placement(drive: &Subsystem, _: &Controller) -> bool {
 }
 
 const fn plain<Opcode>(opcode: Opcode, has: fn(&Subsystem, &Controller) -> bool) -> Entry<Opcode> {
-    Entry { opcode, has, effects: NOTHING, bit: 0, sanitizing: true }
+    Entry { opcode, has, effects: NOTHING, bit: 0, sanitizing: true, lockable: false }
+}
+
+/// A command of upkeep: not beside a sanitize operation, and Lockdown can prohibit it.
+const fn apart<Opcode>(opcode: Opcode, bit: u16) -> Entry<Opcode> {
+    Entry { opcode, has: of_io, effects: NOTHING, bit, sanitizing: false, lockable: true }
 }
 
 /// Admin commands, by opcode.
@@ -57,30 +64,37 @@ pub(super) const ADMIN: &[Entry<AdminOpcode>] = &[
     plain(AdminOpcode::CREATE_IO_CQ, of_rings),
     plain(AdminOpcode::IDENTIFY, always),
     plain(AdminOpcode::ABORT, of_io),
-    Entry { effects: NOTHING.with_ccc(1), ..plain(AdminOpcode::SET_FEATURES, always) },
+    Entry { effects: NOTHING.with_ccc(1), lockable: true, ..plain(AdminOpcode::SET_FEATURES, always) },
     plain(AdminOpcode::GET_FEATURES, always),
     plain(AdminOpcode::ASYNC_EVENT_REQUEST, always),
+    apart(AdminOpcode::FIRMWARE_COMMIT, oacs::FIRMWARE),
+    apart(AdminOpcode::FIRMWARE_DOWNLOAD, oacs::FIRMWARE),
+    apart(AdminOpcode::DEVICE_SELF_TEST, oacs::SELF_TEST),
     plain(AdminOpcode::KEEP_ALIVE, always),
     Entry {
         effects: NOTHING.with_ncc(1).with_nic(1).with_cse(cse::ALONE),
         bit: oacs::NAMESPACES,
         sanitizing: false,
+        lockable: true,
         ..plain(AdminOpcode::NAMESPACE_MANAGEMENT, of_management)
     },
     Entry {
         effects: NOTHING.with_nic(1),
         bit: oacs::NAMESPACES,
         sanitizing: false,
+        lockable: true,
         ..plain(AdminOpcode::NAMESPACE_ATTACHMENT, of_management)
     },
+    Entry { bit: oacs::DIRECTIVES, sanitizing: false, ..plain(AdminOpcode::DIRECTIVE_SEND, of_io) },
+    Entry { bit: oacs::DIRECTIVES, sanitizing: false, ..plain(AdminOpcode::DIRECTIVE_RECEIVE, of_io) },
+    Entry { lockable: false, ..apart(AdminOpcode::LOCKDOWN, oacs::LOCKDOWN) },
     Entry {
         effects: CHANGES_BLOCKS.with_ncc(1).with_cse(cse::ALONE_IN_NAMESPACE),
         bit: oacs::FORMAT,
         sanitizing: false,
+        lockable: true,
         ..plain(AdminOpcode::FORMAT_NVM, of_management)
     },
-    Entry { bit: oacs::DIRECTIVES, sanitizing: false, ..plain(AdminOpcode::DIRECTIVE_SEND, of_placement) },
-    Entry { bit: oacs::DIRECTIVES, sanitizing: false, ..plain(AdminOpcode::DIRECTIVE_RECEIVE, of_placement) },
     Entry { bit: oacs::DOORBELL_BUFFERS, ..plain(AdminOpcode::DOORBELL_BUFFER_CONFIG, of_rings) },
     Entry {
         opcode: AdminOpcode::SANITIZE,
@@ -89,6 +103,7 @@ pub(super) const ADMIN: &[Entry<AdminOpcode>] = &[
         effects: CHANGES_BLOCKS.with_cse(cse::ALONE),
         bit: 0,
         sanitizing: true,
+        lockable: true,
     },
 ];
 
@@ -123,6 +138,7 @@ impl Subsystem {
         if !known {
             return Err(Status::INVALID_OPCODE.dnr());
         }
+        self.admits_lockdown(admin)?;
         self.admits_beside_sanitize(admin, entry.is_some_and(|e| e.sanitizing))
     }
 
@@ -131,9 +147,9 @@ impl Subsystem {
         ADMIN.iter().filter(|e| (e.has)(self, ctrl)).fold(0, |bits, e| bits | e.bit)
     }
 
-    /// ONCS. Select in Get Features and Save in Set Features is no command's.
+    /// ONCS. Select in Get Features, Save in Set Features and the timestamp are no command's.
     pub(super) fn optional_io(&self, ctrl: &Controller) -> u16 {
-        IO.iter().filter(|e| (e.has)(self, ctrl)).fold(oncs::SAVE_AND_SELECT, |bits, e| bits | e.bit)
+        IO.iter().filter(|e| (e.has)(self, ctrl)).fold(oncs::SAVE_AND_SELECT | oncs::TIMESTAMP, |bits, e| bits | e.bit)
     }
 
     /// Commands Supported and Effects (base 2.0, 5.16.1.6).

@@ -20,6 +20,7 @@ use weir_spec::nvme::feature::{
 };
 use weir_spec::nvme::identify::NSID_ALL;
 use weir_spec::nvme::log::{AsyncEvent, FeatureEffect, FeatureEffects, scope};
+use weir_spec::nvme::maintenance::persistent;
 use weir_units::Nanos;
 use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, IntoBytes};
@@ -27,8 +28,8 @@ use zerocopy::{FromBytes, IntoBytes};
 const INVALID: Status = Status::INVALID_FIELD.dnr();
 
 /// A feature of a controller.
-struct Entry {
-    fid: u8,
+pub(super) struct Entry {
+    pub fid: u8,
     has: fn(&Subsystem, &Controller) -> bool,
     /// Set Features may change it.
     changes: fn(&Controller) -> bool,
@@ -72,7 +73,7 @@ const fn current(fid: u8, has: fn(&Subsystem, &Controller) -> bool) -> Entry {
 }
 
 /// Every feature, by identifier.
-const FEATURES: &[Entry] = &[
+pub(super) const FEATURES: &[Entry] = &[
     saved(fid::ARBITRATION, of_io),
     saved(fid::POWER, of_io),
     saved(fid::TEMPERATURE, of_io),
@@ -90,6 +91,7 @@ const FEATURES: &[Entry] = &[
     saved(fid::NON_OPERATIONAL, of_io),
     current(fid::HOST_BEHAVIOR, of_io),
     Entry { scope: scope::SUBSYSTEM, ..saved(fid::SANITIZE, |drive, ctrl| of_io(drive, ctrl) && drive.can_sanitize()) },
+    Entry { scope: scope::ENDURANCE_GROUP, ..current(fid::ENDURANCE_EVENTS, of_io) },
     current(fid::COMMAND_SET_PROFILE, |drive, ctrl| of_io(drive, ctrl) && !drive.zoned.is_empty()),
     Entry { scope: scope::ENDURANCE_GROUP, ..current(fid::FDP, of_placement) },
     Entry { scope: scope::NAMESPACE, ..current(fid::FDP_EVENTS, of_placement) },
@@ -211,6 +213,10 @@ impl Subsystem {
             fid::RESERVATION_MASK | fid::RESERVATION_PERSISTENCE if !current => 0,
             fid::RESERVATION_MASK => self.reservation_feature(admin.c, admin.sqe.nsid.get(), true)?,
             fid::RESERVATION_PERSISTENCE => self.reservation_feature(admin.c, admin.sqe.nsid.get(), false)?,
+            fid::ENDURANCE_EVENTS => {
+                self.endurance_group_of(cdw11 as u16)?;
+                cdw11 & 0xffff | u32::from(features.endurance_events) << 16
+            }
             fid::FDP => self.placement_mode(cdw11)?,
             fid::WRITE_PROTECT => self.write_protection(admin, current)?,
             fid::FDP_EVENTS => self.placement_events(admin, current, host)?,
@@ -319,6 +325,9 @@ impl Subsystem {
     /// Features that are only remembered, or read where they matter.
     fn set_value(&mut self, now: Nanos, admin: &Admin, fid: u8) -> Result<u32, Status> {
         let (cdw11, vectors) = (admin.sqe.cdw11.get(), self.config.max_io_queues);
+        if fid == fid::ENDURANCE_EVENTS {
+            self.endurance_group_of(cdw11 as u16)?;
+        }
         let ctrl = self.ctrl_mut(admin.c).ok_or(Status::INTERNAL_ERROR)?;
         let features = &mut ctrl.features;
         match fid {
@@ -376,6 +385,7 @@ impl Subsystem {
             }
             fid::NON_OPERATIONAL => features.non_operational = cdw11 & 1,
             fid::SANITIZE => features.sanitize = cdw11 & 1,
+            fid::ENDURANCE_EVENTS => features.endurance_events = (cdw11 >> 16) as u8,
             _ => {}
         }
         Ok(0)
@@ -439,7 +449,11 @@ impl Subsystem {
         let mut bytes = [0; size_of::<Timestamp>()];
         read(admin, host, &mut bytes)?;
         let timestamp = Timestamp::read_from_bytes(&bytes).map_err(|_| Status::INTERNAL_ERROR)?;
+        let before = self.timestamp(now).to_le_bytes();
+        let since = (now.saturating_sub(self.started).0 / 1_000_000).to_le_bytes();
         self.ctrl_mut(admin.c).ok_or(Status::INTERNAL_ERROR)?.timestamp = Some((timestamp.milliseconds(), now));
+        self.wall = Some((timestamp.milliseconds(), now));
+        self.record(now, Some(admin.c), persistent::TIMESTAMP, &[before, since].concat());
         Ok(0)
     }
 

@@ -1,10 +1,13 @@
 //! Identify (base 2.0, 5.17; NVM 1.0, 4.1.5).
 
+use super::ana::{GROUP, TRANSITION};
 use super::log::ERROR_ENTRIES;
+use super::persistent;
 use super::{Admin, Outcome};
 use crate::aer;
 use crate::config::Kind;
 use crate::controller::{KAS, Transport};
+use crate::firmware;
 use crate::host::Host;
 use crate::namespace::{Namespace, active};
 use crate::power::{self, thermal};
@@ -16,6 +19,7 @@ use weir_spec::nvme::identify::{
     IDENTIFY_LEN, IdentifyController, IdentifyIndependentNamespace, IdentifyNamespace, NSID_ALL, NamespaceDescriptor,
     cns, controller_type, csi, ctratt, nidt, put_namespace_descriptor,
 };
+use weir_spec::nvme::maintenance::{ana, self_test};
 use weir_spec::nvme::wire::set_text;
 use weir_spec::nvme::zns::{IdentifyZonedController, NOTICES};
 use weir_spec::nvme::{Status, register};
@@ -24,8 +28,8 @@ use zerocopy::{FromZeros, IntoBytes};
 
 /// Abort command limit, 0-based.
 const ACL: u8 = 3;
-/// Log page attributes: effects log, extended data.
-const LPA: u8 = 1 << 1 | 1 << 2;
+/// Log page attributes: effects log, extended data, telemetry, persistent events, supported pages and feature effects.
+const LPA: u8 = 1 << 1 | 1 << 2 | 1 << 3 | 1 << 4 | 1 << 5;
 /// SGLs over fabrics: supported, in-capsule offsets, transport data blocks.
 const SGLS: u32 = 1 | 1 << 20 | 1 << 21;
 /// SGLS over PCIe (base 2.0, Figure 275): bytes of any alignment, bit buckets, lists longer than what is transferred.
@@ -87,6 +91,7 @@ impl Subsystem {
                         nsattr,
                         nstat: 1,
                         endgid,
+                        anagrpid: U32::new(self.ana_group()),
                         rescap: crate::reservation::RESCAP,
                         ..Default::default()
                     },
@@ -113,13 +118,18 @@ impl Subsystem {
         self.config.max_controllers > 1
     }
 
+    /// ANAGRPID of the namespaces; 0 where no access is asymmetric.
+    fn ana_group(&self) -> u32 {
+        if self.shared() { GROUP } else { 0 }
+    }
+
     fn identify_controller(&self, c: u32, page: &mut [u8]) -> Result<(), Status> {
         let ctrl = self.ctrl(c).ok_or(Status::INTERNAL_ERROR)?;
         let config = &self.config;
         let mut id = IdentifyController::new_zeroed();
         set_text(&mut id.sn, &config.serial, b' ');
         set_text(&mut id.mn, &config.model, b' ');
-        set_text(&mut id.fr, &config.firmware, b' ');
+        id.fr = self.running_revision();
         set_text(&mut id.subnqn, &config.subnqn, 0);
         id.cmic = u8::from(self.shared()) << 1;
         id.mdts = config.mdts;
@@ -148,15 +158,11 @@ impl Subsystem {
             return put(page, &id);
         }
         id.cntrltype = controller_type::IO;
-        id.oaes = U32::new(async_config::NAMESPACE | if self.zoned.is_empty() { 0 } else { NOTICES });
+        let shared = if self.shared() { async_config::ANA } else { 0 };
+        let notices = async_config::NAMESPACE | async_config::FIRMWARE | async_config::ENDURANCE | shared;
+        id.oaes = U32::new(notices | if self.zoned.is_empty() { 0 } else { NOTICES });
         id.acl = ACL;
-        // One firmware slot, read only.
-        id.frmw = 1 | 1 << 1;
-        id.wctemp = U16::new(thermal::WARNING);
-        id.cctemp = U16::new(thermal::CRITICAL);
-        id.hctma = U16::new(1);
-        id.mntmt = U16::new(thermal::LEAST);
-        id.mxtmt = U16::new(thermal::MOST);
+        self.describe_upkeep(&mut id);
         let capacity: u128 = self.namespaces.iter().flatten().map(|ns| u128::from(ns.blocks) << ns.shift).sum();
         id.tnvmcap = capacity.to_le_bytes();
         self.identify_management(&mut id);
@@ -169,12 +175,32 @@ impl Subsystem {
         id.vwc = FLUSH_ALL | u8::from(config.volatile_write_cache);
         self.identify_placement(&mut id);
         self.describe_controller_io(&mut id);
+        put(page, &id)
+    }
+
+    /// Firmware, self-test, persistent events, ANA, temperature, sanitize and power states.
+    fn describe_upkeep(&self, id: &mut IdentifyController) {
+        id.frmw = firmware::FRMW;
+        id.fwug = firmware::GRANULARITY;
+        id.mtfa = U16::new(1);
+        id.edstt = U16::new(self.extended_test_minutes());
+        id.dsto = self_test::ONE_AT_A_TIME;
+        id.pels = U32::new(persistent::SIZE);
+        if self.shared() {
+            id.cmic |= ana::CMIC;
+            (id.anatt, id.anacap) = (TRANSITION, ana::CAPABILITIES);
+            (id.anagrpmax, id.nanagrpid) = (U32::new(GROUP), U32::new(GROUP));
+        }
+        id.wctemp = U16::new(thermal::WARNING);
+        id.cctemp = U16::new(thermal::CRITICAL);
+        id.hctma = U16::new(1);
+        id.mntmt = U16::new(thermal::LEAST);
+        id.mxtmt = U16::new(thermal::MOST);
         id.sanicap = U32::new(if self.can_sanitize() { sanitize::CAPABILITIES } else { 0 });
         let states = power::descriptors();
         id.psd[..states.len()].copy_from_slice(&states);
         id.npss = states.len() as u8 - 1;
         id.apsta = 1;
-        put(page, &id)
     }
 
     /// An inactive namespace is answered with zeroes (base 2.0, 5.17.2.1).
@@ -206,6 +232,7 @@ impl Subsystem {
         id.endgid = U16::new(self.endurance_group());
         self.format_page(c, nsid, ns, &mut id);
         self.describe_namespace_io(ns, &mut id);
+        id.anagrpid = U32::new(self.ana_group());
         if let Some(zones) = self.zones_of(ns) {
             let config = zones.config();
             id.ncap = U64::new(u64::from(config.zones) * u64::from(config.capacity));

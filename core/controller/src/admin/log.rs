@@ -10,9 +10,9 @@ use crate::subsystem::Subsystem;
 use alloc::vec::Vec;
 use weir_spec::nvme::Status;
 use weir_spec::nvme::log::{
-    AsyncEvent, ErrorEntry, FirmwareSlots, GetLogDw10, Smart, SupportedLogPages, critical_warning, lid, log_length,
+    AsyncEvent, ErrorEntry, GetLogDw10, Smart, SupportedLogPages, critical_warning, lid, log_length,
 };
-use weir_spec::nvme::wire::set_text;
+use weir_spec::nvme::maintenance::{TELEMETRY_BLOCK, persistent_action};
 use weir_spec::nvme::zns::CHANGED_ZONES;
 use weir_units::Nanos;
 use zerocopy::IntoBytes;
@@ -83,7 +83,11 @@ impl Subsystem {
     fn log_page<H: Host>(&mut self, now: Nanos, admin: &Admin, host: &mut H) -> Result<(), Status> {
         let sqe = &admin.sqe;
         let dw10 = GetLogDw10(sqe.cdw10.get());
-        let lid = dw10.lid() as u8;
+        let (lid, lsp) = (dw10.lid() as u8, dw10.lsp() as u8);
+        if lid == lid::PERSISTENT_EVENTS && lsp & 3 == persistent_action::RELEASE && self.config.kind == Kind::Io {
+            // There is nothing to transfer, whatever its length says.
+            return self.persistent_log(now, admin.c, lsp).map(|_| ());
+        }
         let length = log_length(sqe.cdw10.get(), sqe.cdw11.get());
         let offset = u64::from(sqe.cdw12.get()) | u64::from(sqe.cdw13.get()) << 32;
         // OT, bit 23: the offset is an index; no page here is made of such.
@@ -98,7 +102,19 @@ impl Subsystem {
         if let Some(whole) = self.vendor().and_then(|set| set.log_length(lid)) {
             return self.vendor_log(admin, (lid, whole), offset, length, host);
         }
-        let page = self.build_log(now, admin, lid)?;
+        if matches!(lid, lid::TELEMETRY_HOST | lid::TELEMETRY_CONTROLLER) {
+            let unit = TELEMETRY_BLOCK as u64;
+            if offset % unit != 0 || length % unit != 0 {
+                return Err(Status::INVALID_FIELD.dnr());
+            }
+            if lid == lid::TELEMETRY_HOST && lsp & 1 == 1 && self.config.kind == Kind::Io {
+                self.create_telemetry(now);
+            }
+        }
+        let page = match lid {
+            lid::PERSISTENT_EVENTS if self.config.kind == Kind::Io => self.persistent_log(now, admin.c, lsp)?,
+            _ => self.build_log(now, admin, lid)?,
+        };
         if offset > page.len() as u64 {
             return Err(Status::INVALID_FIELD.dnr());
         }
@@ -150,9 +166,16 @@ impl Subsystem {
         let (c, nsid) = (admin.c, admin.sqe.nsid.get());
         let Some(ctrl) = self.ctrl_mut(c) else { return };
         ctrl.aer.cleared(lid);
+        if lid == lid::TELEMETRY_CONTROLLER {
+            self.telemetry_was_read();
+        }
+        let Some(ctrl) = self.ctrl_mut(c) else { return };
         if lid == lid::RESERVATION && ctrl.notices.was_read() {
             // The next one can be read.
             ctrl.aer.raise(AsyncEvent::RESERVATION, ctrl.features.async_config);
+        }
+        if lid == lid::ENDURANCE_AGGREGATE {
+            ctrl.endurance_event = false;
         }
         if lid == lid::CHANGED_NAMESPACES && whole {
             ctrl.changed.clear();
@@ -186,7 +209,7 @@ impl Subsystem {
                 page
             }
             lid::SMART if io => self.smart(now, c).as_bytes().to_vec(),
-            lid::FIRMWARE if io => self.firmware().as_bytes().to_vec(),
+            lid::FIRMWARE if io => self.firmware_slots().as_bytes().to_vec(),
             lid::CHANGED_NAMESPACES if io => {
                 let mut page = alloc::vec![0; 4096];
                 for (to, nsid) in page.chunks_exact_mut(4).zip(&ctrl.changed) {
@@ -200,6 +223,21 @@ impl Subsystem {
                 let page = self.changed_zones(c, nsid).ok_or(Status::INVALID_NAMESPACE_OR_FORMAT.dnr())?;
                 page.as_bytes().to_vec()
             }
+            lid::SELF_TEST if io => self.self_test_log().as_bytes().to_vec(),
+            lid::TELEMETRY_HOST | lid::TELEMETRY_CONTROLLER if io => self.telemetry_log(lid),
+            lid::ENDURANCE_GROUP if io => {
+                self.endurance_group_of((admin.sqe.cdw11.get() >> 16) as u16)?;
+                self.endurance(now).as_bytes().to_vec()
+            }
+            lid::ANA if io && self.shared() => self.ana_log(c, lsp),
+            lid::ENDURANCE_AGGREGATE if io => {
+                // Their number, and the groups.
+                let groups: &[u8] = if ctrl.endurance_event { &[1, 0] } else { &[] };
+                [&(groups.len() as u64 / 2).to_le_bytes(), groups].concat()
+            }
+            // There is no management endpoint: no command of its is supported.
+            lid::MI_EFFECTS if io => alloc::vec![0; 4096],
+            lid::LOCKDOWN if io => self.lockdown_log(lsp)?.as_bytes().to_vec(),
             lid::FEATURE_EFFECTS if io => self.feature_effects(ctrl).as_bytes().to_vec(),
             lid::SANITIZE if io && self.can_sanitize() => self.sanitize_status().as_bytes().to_vec(),
             lid::RESERVATION if io => ctrl.notices.page().as_bytes().to_vec(),
@@ -219,14 +257,23 @@ impl Subsystem {
             lid::CHANGED_NAMESPACES,
             lid::EFFECTS,
             lid::RESERVATION,
+            lid::SELF_TEST,
+            lid::TELEMETRY_HOST,
+            lid::TELEMETRY_CONTROLLER,
+            lid::ENDURANCE_GROUP,
+            lid::PERSISTENT_EVENTS,
+            lid::ENDURANCE_AGGREGATE,
+            lid::FEATURE_EFFECTS,
+            lid::MI_EFFECTS,
+            lid::LOCKDOWN,
         ];
         let of_discovery = [lid::SUPPORTED, lid::ERROR, lid::DISCOVERY];
         let lids = if self.config.kind == Kind::Io { &of_io[..] } else { &of_discovery[..] };
         for lid in lids {
             page.pages[usize::from(*lid)] = U32::new(1);
         }
-        if self.config.kind == Kind::Io {
-            page.pages[usize::from(lid::FEATURE_EFFECTS)] = U32::new(1);
+        if self.config.kind == Kind::Io && self.shared() {
+            page.pages[usize::from(lid::ANA)] = U32::new(1);
         }
         if self.config.kind == Kind::Io && self.can_sanitize() {
             page.pages[usize::from(lid::SANITIZE)] = U32::new(1);
@@ -247,13 +294,12 @@ impl Subsystem {
     }
 
     /// SMART / health: what was counted.
-    fn smart(&self, now: Nanos, c: u32) -> Smart {
-        let work = self.total_work();
+    pub(super) fn smart(&self, now: Nanos, c: u32) -> Smart {
+        let life = self.lifetime(now);
+        let work = life.work;
         // Thousands of 512-byte units, rounded up.
         let units = |bytes: u64| U128::new(u128::from(bytes.div_ceil(512_000)));
         let count = |n: u64| U128::new(n.into());
-        let up = now.saturating_sub(self.started).0;
-        let busy = self.busy + self.busy_since.map_or(0, |since| now.saturating_sub(since).0);
         let (minute, hour) = (60_000_000_000, 3_600_000_000_000);
         let hot = self.temperature_alarm(now, c);
         let mut sensors = [U16::new(0); 8];
@@ -262,28 +308,23 @@ impl Subsystem {
             critical_warning: self.media_warning | if hot { critical_warning::TEMPERATURE } else { 0 },
             temperature: U16::new(self.temperature(now)),
             sensors,
-            warning_minutes: U32::new((self.thermal.warm.0 / minute) as u32),
-            critical_minutes: U32::new((self.thermal.hot.0 / minute) as u32),
+            warning_minutes: U32::new((life.warm.0 / minute) as u32),
+            critical_minutes: U32::new((life.hot.0 / minute) as u32),
             available_spare: 100,
+            percentage_used: self.inside.0.as_ref().map_or(0, |inside| inside.percentage_used()),
             spare_threshold: 10,
             data_units_read: units(work.read_bytes),
             data_units_written: units(work.write_bytes),
             host_reads: count(work.reads),
             host_writes: count(work.writes),
-            busy_minutes: count(busy / minute),
+            busy_minutes: count(life.busy / minute),
             power_cycles: count(self.power_cycles),
             unsafe_shutdowns: count(self.unsafe_shutdowns),
-            power_on_hours: count(up / hour),
-            media_errors: count(self.media_errors),
-            error_entries: count(self.errors),
+            power_on_hours: count(life.on / hour),
+            media_errors: count(life.media_errors),
+            error_entries: count(life.errors),
             ..Smart::default()
         }
-    }
-
-    fn firmware(&self) -> FirmwareSlots {
-        let mut page = FirmwareSlots { afi: 1, ..FirmwareSlots::default() };
-        set_text(&mut page.revisions[0], &self.config.firmware, b' ');
-        page
     }
 
     /// The errors of a controller, newest first, for tests and `weir status`.

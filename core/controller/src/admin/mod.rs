@@ -1,14 +1,18 @@
 //! Admin commands (base 2.0, 5): paced per tenant, served before I/O, answered at once.
 
+pub(crate) mod ana;
 mod commands;
 mod discovery;
 pub(crate) mod feature;
 mod format;
 mod identify;
+pub(crate) mod lockdown;
 pub(crate) mod log;
 mod namespace;
+pub(crate) mod persistent;
 mod placement;
 mod queue;
+pub(crate) mod telemetry;
 mod zoned;
 
 use crate::aer;
@@ -101,6 +105,7 @@ impl Subsystem {
                 continue;
             }
             let (tenant, rate) = (self.ctrl(c).map_or(0, |ctrl| ctrl.tenant), self.config.admin_rate);
+            self.counted = now;
             if self.tenants[usize::from(tenant)].admit_admin(now, rate) {
                 self.serve_one(now, c, host);
                 self.admin_ready.push_back(c);
@@ -197,7 +202,13 @@ impl Subsystem {
             AdminOpcode::NAMESPACE_ATTACHMENT => self.namespace_attachment(admin, host),
             AdminOpcode::FORMAT_NVM => self.format_nvm(admin),
             AdminOpcode::DOORBELL_BUFFER_CONFIG => self.doorbell_buffer_config(admin, host),
-            AdminOpcode::SANITIZE => self.sanitize(admin, host),
+            AdminOpcode::FIRMWARE_COMMIT => self.commit_firmware(now, admin),
+            AdminOpcode::FIRMWARE_DOWNLOAD => {
+                Outcome::status(self.download_firmware(admin, host).err().unwrap_or(Status::SUCCESS))
+            }
+            AdminOpcode::DEVICE_SELF_TEST => self.device_self_test(now, admin),
+            AdminOpcode::LOCKDOWN => self.lockdown(admin),
+            AdminOpcode::SANITIZE => self.sanitize(now, admin),
             _ => {
                 let outcome = self.vendor_admin(now, admin, host);
                 outcome.unwrap_or(Outcome::status(Status::INVALID_OPCODE.dnr()))

@@ -1,6 +1,7 @@
 //! What Identify, the log pages, the features and the directives say of data placement.
 
 use super::{Admin, Outcome};
+use crate::config::Kind;
 use crate::host::Host;
 use crate::namespace::active;
 use crate::placement::{EVENTS, GROUP, Placement};
@@ -16,26 +17,24 @@ use weir_spec::nvme::fdp::{
 };
 use weir_spec::nvme::identify::{IdentifyController, NSID_ALL, ctratt};
 use weir_spec::nvme::log::{GetLogDw10, lid};
+use weir_units::Nanos;
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U16, U32, U64, U128};
 
 const INVALID: Status = Status::INVALID_FIELD.dnr();
-/// The log pages of the endurance group.
-pub(super) const PAGES: [u8; 5] =
-    [lid::ENDURANCE_GROUP, lid::FDP_CONFIGURATIONS, lid::FDP_USAGE, lid::FDP_STATISTICS, lid::FDP_EVENTS];
+/// The log pages of data placement.
+pub(super) const PAGES: [u8; 4] = [lid::FDP_CONFIGURATIONS, lid::FDP_USAGE, lid::FDP_STATISTICS, lid::FDP_EVENTS];
 
 impl Subsystem {
     /// ENDGID of the namespaces; 0 where there are no endurance groups.
     pub(super) fn endurance_group(&self) -> u16 {
-        if self.placement.is_some() { GROUP } else { 0 }
+        if self.config.kind == Kind::Io { GROUP } else { 0 }
     }
 
     /// What Identify Controller says of it.
     pub(super) fn identify_placement(&self, id: &mut IdentifyController) {
-        if self.placement.is_some() {
-            id.ctratt |= U32::new(ctratt::ENDURANCE_GROUPS | ctratt::FDP);
-            id.endgidmax = U16::new(GROUP);
-        }
+        id.ctratt |= U32::new(ctratt::ENDURANCE_GROUPS | if self.placement.is_some() { ctratt::FDP } else { 0 });
+        id.endgidmax = U16::new(GROUP);
     }
 
     /// Endurance group list from an identifier on.
@@ -49,16 +48,14 @@ impl Subsystem {
 
     /// A log page of the endurance group; `None` for other pages.
     pub(super) fn placement_log(&self, admin: &Admin, lid: u8) -> Option<Result<Vec<u8>, Status>> {
-        let (placement, flash) = (self.placement.as_ref()?, self.flash()?);
         if !PAGES.contains(&lid) {
             return None;
         }
-        // LSI: the endurance group.
-        if admin.sqe.cdw11.get() >> 16 != GROUP.into() {
-            return Some(Err(INVALID));
+        let (placement, flash) = (self.placement.as_ref()?, self.flash()?);
+        if let Err(status) = self.endurance_group_of((admin.sqe.cdw11.get() >> 16) as u16) {
+            return Some(Err(status));
         }
         Some(Ok(match lid {
-            lid::ENDURANCE_GROUP => self.endurance(flash).as_bytes().to_vec(),
             lid::FDP_CONFIGURATIONS => self.configurations(placement, flash),
             lid::FDP_USAGE => {
                 let header = UsageHeader { nruh: U16::new(placement.handles.into()), ..Default::default() };
@@ -111,8 +108,17 @@ impl Subsystem {
         page
     }
 
-    fn endurance(&self, flash: &Flash) -> EnduranceGroup {
-        let work = self.total_work();
+    /// Whether an endurance group is the one that there is.
+    pub(super) fn endurance_group_of(&self, group: u16) -> Result<(), Status> {
+        if group == GROUP { Ok(()) } else { Err(INVALID) }
+    }
+
+    /// Endurance group information. What the flash was written is told where there is one.
+    pub(super) fn endurance(&self, now: Nanos) -> EnduranceGroup {
+        let life = self.lifetime(now);
+        let work = life.work;
+        let inside = self.inside.0.as_deref();
+        let media_written = inside.and_then(|inside| inside.media_written()).unwrap_or(work.write_bytes);
         let billions = |bytes: u64| U128::new(u128::from(bytes.div_ceil(1_000_000_000)));
         let count = |n: u64| U128::new(n.into());
         let capacity: u64 = self.namespaces.iter().flatten().map(|ns| ns.blocks << ns.shift).sum();
@@ -122,11 +128,12 @@ impl Subsystem {
             spare_threshold: 10,
             read: billions(work.read_bytes),
             written: billions(work.write_bytes),
-            media_written: billions(flash.fdp_statistics().unwrap_or_default().media_written),
+            media_written: billions(media_written),
+            percentage_used: inside.map_or(0, |inside| inside.percentage_used()),
             host_reads: count(work.reads),
             host_writes: count(work.writes),
-            media_errors: count(self.media_errors),
-            error_entries: count(self.errors),
+            media_errors: count(life.media_errors),
+            error_entries: count(life.errors),
             capacity: count(capacity),
             ..Default::default()
         }
@@ -190,9 +197,10 @@ impl Subsystem {
         if (dw11.dtype() as u8, dw11.doper() as u8) != (directive::IDENTIFY, directive::IDENTIFY_PARAMETERS) {
             return Outcome::status(INVALID);
         }
-        let both = 1 << directive::IDENTIFY | 1 << directive::DATA_PLACEMENT;
+        let placement = if self.placement.is_some() { 1 << directive::DATA_PLACEMENT } else { 0 };
+        let all = 1 << directive::IDENTIFY | placement;
         let mut page = DirectiveParameters::default();
-        (page.supported[0], page.enabled[0], page.persistent[0]) = (both, both, 1 << directive::DATA_PLACEMENT);
+        (page.supported[0], page.enabled[0], page.persistent[0]) = (all, all, placement);
         let length = (u64::from(admin.sqe.cdw10.get()) + 1) * 4;
         let length = length.min(size_of::<DirectiveParameters>() as u64) as usize;
         let sent = admin.answer(host, 0, &page.as_bytes()[..length]);
@@ -207,7 +215,7 @@ impl Subsystem {
         }
         let enable = (dw11.dtype() as u8, dw11.doper() as u8) == (directive::IDENTIFY, directive::IDENTIFY_PARAMETERS);
         let (what, on) = ((admin.sqe.cdw12.get() >> 8) as u8, admin.sqe.cdw12.get() & 1 == 1);
-        let allowed = enable && on && what == directive::DATA_PLACEMENT;
+        let allowed = enable && on && what == directive::DATA_PLACEMENT && self.placement.is_some();
         Outcome::status(if allowed { Status::SUCCESS } else { INVALID })
     }
 

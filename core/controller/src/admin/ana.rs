@@ -1,0 +1,99 @@
+//! Asymmetric namespace access (base 2.0, 2.4.1 and 8.1): one group of all namespaces, whose state each controller has for itself.
+
+use crate::event::ControllerHandle;
+use crate::namespace::why;
+use crate::subsystem::{Error, Subsystem};
+use alloc::vec::Vec;
+use weir_spec::nvme::Status;
+use weir_spec::nvme::log::AsyncEvent;
+use weir_spec::nvme::maintenance::{AnaGroup, AnaHeader, ana};
+use zerocopy::IntoBytes;
+use zerocopy::little_endian::{U16, U32, U64};
+
+/// The one group.
+pub(crate) const GROUP: u32 = 1;
+/// ANATT: the longest time in the change state, s.
+pub(super) const TRANSITION: u8 = 10;
+
+/// How a controller reaches the namespaces.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AnaState {
+    /// Well.
+    #[default]
+    Optimized,
+    /// Not as well as another controller.
+    NonOptimized,
+    /// Not now.
+    Inaccessible,
+    /// Never again.
+    PersistentLoss,
+    /// It is about to change.
+    Change,
+}
+
+impl AnaState {
+    const fn code(self) -> u8 {
+        match self {
+            AnaState::Optimized => ana::OPTIMIZED,
+            AnaState::NonOptimized => ana::NON_OPTIMIZED,
+            AnaState::Inaccessible => ana::INACCESSIBLE,
+            AnaState::PersistentLoss => ana::PERSISTENT_LOSS,
+            AnaState::Change => ana::CHANGE,
+        }
+    }
+
+    /// What I/O commands are refused with; a host tries them again on another path, so DNR is clear (base 2.0, 8.1.4).
+    pub(crate) const fn refusal(self) -> Option<Status> {
+        match self {
+            AnaState::Optimized | AnaState::NonOptimized => None,
+            AnaState::Inaccessible => Some(Status::ANA_INACCESSIBLE),
+            AnaState::PersistentLoss => Some(Status::ANA_PERSISTENT_LOSS),
+            AnaState::Change => Some(Status::ANA_TRANSITION),
+        }
+    }
+}
+
+impl Subsystem {
+    /// How a controller reaches the namespaces from now on; its host is told at the next `Run` if it wants to know.
+    ///
+    /// # Errors
+    /// There is no such controller.
+    pub fn set_ana_state(&mut self, controller: ControllerHandle, state: AnaState) -> Result<(), Error> {
+        let c = self.resolve(controller).ok_or(Error::NoController)?;
+        let Some(ctrl) = self.ctrl_mut(c).filter(|ctrl| ctrl.ana != state) else { return Ok(()) };
+        ctrl.ana = state;
+        ctrl.ana_changes += 1;
+        ctrl.aer.raise(AsyncEvent::ANA_CHANGE, ctrl.features.async_config);
+        self.list_admin(c);
+        let refused = self.controllers.iter().flatten().any(|ctrl| ctrl.ana.refusal().is_some());
+        for ns in self.namespaces.iter_mut().flatten() {
+            ns.why = if refused { ns.why | why::ANA } else { ns.why & !why::ANA };
+        }
+        // What waits for a slot was looked at before.
+        for f in self.fetched.iter_mut().filter(|_| refused) {
+            f.plan.apart = true;
+        }
+        self.more = true;
+        Ok(())
+    }
+
+    /// What a queue's I/O commands are refused with, as its controller reaches the namespaces.
+    pub(crate) fn ana_refusal(&self, queue: u32) -> Option<Status> {
+        self.ctrl(self.sq(queue).controller).and_then(|ctrl| ctrl.ana.refusal())
+    }
+
+    /// The ANA log page.
+    pub(super) fn ana_log(&self, c: u32, lsp: u8) -> Vec<u8> {
+        let Some(ctrl) = self.ctrl(c) else { return Vec::new() };
+        let seen = |(_, ns): &(usize, &Option<_>)| ns.as_ref().is_some_and(|ns| self.sees(c, ns));
+        let nsids: Vec<u32> = self.namespaces.iter().enumerate().filter(seen).map(|(i, _)| i as u32 + 1).collect();
+        let nsids = if lsp & ana::GROUPS_ONLY != 0 { Vec::new() } else { nsids };
+        let change_count = U64::new(ctrl.ana_changes);
+        let header = AnaHeader { change_count, groups: U16::new(1), ..Default::default() };
+        let namespaces = U32::new(nsids.len() as u32);
+        let group =
+            AnaGroup { id: U32::new(GROUP), namespaces, change_count, state: ctrl.ana.code(), ..Default::default() };
+        let list: Vec<u8> = nsids.iter().flat_map(|nsid| nsid.to_le_bytes()).collect();
+        [header.as_bytes(), group.as_bytes(), &list].concat()
+    }
+}

@@ -1,0 +1,174 @@
+//! The persistent event log (base 2.0, 5.16.1.14): what happened in the drive's life, the newest 64 KiB of it.
+
+use crate::nonvolatile::{Damaged, Reader, Section, Writer};
+use crate::subsystem::Subsystem;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use weir_spec::nvme::Status;
+use weir_spec::nvme::log::lid;
+use weir_spec::nvme::maintenance::{PersistentEventHeader, PersistentHeader, persistent, persistent_action};
+use weir_spec::nvme::wire::set_text;
+use weir_units::Nanos;
+use zerocopy::IntoBytes;
+use zerocopy::little_endian::{U16, U32, U64, U128};
+
+/// PELS: its size in 64 KiB.
+pub(super) const SIZE: u32 = 1;
+/// Bytes of events, the head apart.
+const BYTES_MAX: usize = ((SIZE as usize) << 16) - size_of::<PersistentHeader>();
+/// What an event's data may have at the most.
+const DATA_MAX: usize = 512 + 64;
+/// Event types that there can be.
+const KINDS: [u8; 11] = [
+    persistent::SMART,
+    persistent::FIRMWARE,
+    persistent::TIMESTAMP,
+    persistent::RESET,
+    persistent::NAMESPACE,
+    persistent::FORMAT_START,
+    persistent::FORMAT_END,
+    persistent::SANITIZE_START,
+    persistent::SANITIZE_END,
+    persistent::TELEMETRY,
+    persistent::THERMAL,
+];
+
+/// The events.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct PersistentEvents {
+    /// Head and data of each, oldest first.
+    events: VecDeque<Vec<u8>>,
+    bytes: usize,
+    /// Contexts that were established.
+    generation: u16,
+}
+
+impl PersistentEvents {
+    fn push(&mut self, event: Vec<u8>) {
+        self.bytes += event.len();
+        self.events.push_back(event);
+        while self.bytes > BYTES_MAX {
+            self.bytes -= self.events.pop_front().map_or(self.bytes, |event| event.len());
+        }
+    }
+}
+
+impl Subsystem {
+    /// The time as the timestamp feature tells it: what a host has set it to last, else since the drive was powered on; ms, with
+    /// its origin in bits 51:49.
+    pub(crate) fn timestamp(&self, now: Nanos) -> u64 {
+        let (ms, since, origin) = self.wall.map_or((0, self.started, 0), |(ms, at)| (ms, at, 1u64 << 49));
+        (ms + now.saturating_sub(since).0 / 1_000_000) & 0xffff_ffff_ffff | origin
+    }
+
+    /// Something of a type of [`persistent`] has happened, by a controller's doing or not.
+    #[cold]
+    pub(crate) fn record(&mut self, now: Nanos, c: Option<u32>, kind: u8, data: &[u8]) {
+        debug_assert!(KINDS.contains(&kind) && data.len() <= DATA_MAX);
+        let cntlid = c.and_then(|c| self.ctrl(c)).map_or(0, |ctrl| ctrl.id);
+        let head = PersistentEventHeader {
+            kind,
+            revision: 1,
+            header_length: 21,
+            cntlid: U16::new(cntlid),
+            timestamp: U64::new(self.timestamp(now)),
+            length: U16::new(data.len() as u16),
+            ..Default::default()
+        };
+        self.events.push([head.as_bytes(), data].concat());
+        self.touch();
+    }
+
+    /// A snapshot of SMART.
+    pub(crate) fn record_smart(&mut self, now: Nanos) {
+        let smart = self.smart(now, crate::queue::NONE);
+        self.record(now, None, persistent::SMART, smart.as_bytes());
+    }
+
+    /// The controller was powered on or reset: the running revision, and who did what.
+    pub(crate) fn record_reset(&mut self, now: Nanos, c: u32) {
+        let Some(id) = self.ctrl(c).map(|ctrl| ctrl.id) else { return };
+        let mut data = [0; 28];
+        data[..8].copy_from_slice(&self.running_revision());
+        data[8..10].copy_from_slice(&id.to_le_bytes());
+        data[24..28].copy_from_slice(&(self.power_cycles as u32).to_le_bytes());
+        self.record(now, Some(c), persistent::RESET, &data);
+    }
+
+    /// Get Log Page of it: what of the page is to be sent.
+    pub(super) fn persistent_log(&mut self, now: Nanos, c: u32, lsp: u8) -> Result<Vec<u8>, Status> {
+        let invalid = Status::INVALID_FIELD.dnr();
+        let sequence = Status::COMMAND_SEQUENCE_ERROR.dnr();
+        let held = self.ctrl(c).and_then(|ctrl| ctrl.event_context.clone());
+        match lsp & 3 {
+            persistent_action::READ => held.ok_or(sequence),
+            persistent_action::ESTABLISH if held.is_some() => Err(sequence),
+            persistent_action::ESTABLISH => {
+                let page = self.persistent_page(now, c);
+                if let Some(ctrl) = self.ctrl_mut(c) {
+                    ctrl.event_context = Some(page.clone());
+                }
+                Ok(page)
+            }
+            persistent_action::RELEASE => {
+                if let Some(ctrl) = self.ctrl_mut(c) {
+                    ctrl.event_context = None;
+                }
+                Ok(Vec::new())
+            }
+            _ => Err(invalid),
+        }
+    }
+
+    fn persistent_page(&mut self, now: Nanos, c: u32) -> Vec<u8> {
+        self.events.generation = self.events.generation.wrapping_add(1);
+        let (events, config) = (&self.events, &self.config);
+        let length = size_of::<PersistentHeader>() + events.bytes;
+        let mut head = PersistentHeader {
+            lid: lid::PERSISTENT_EVENTS,
+            tnev: U32::new(events.events.len() as u32),
+            tll: U64::new(length as u64),
+            revision: 2,
+            header_length: U16::new(size_of::<PersistentHeader>() as u16 - 20),
+            timestamp: U64::new(self.timestamp(now)),
+            poh: U128::new(self.power_on_hours(now).into()),
+            power_cycles: U64::new(self.power_cycles),
+            generation: U16::new(events.generation),
+            // The context is a controller's, in its CNTLID and of the NVM subsystem port.
+            rci: U32::new(self.ctrl(c).map_or(0, |ctrl| u32::from(ctrl.id)) | 1 << 18),
+            ..Default::default()
+        };
+        set_text(&mut head.sn, &config.serial, b' ');
+        set_text(&mut head.mn, &config.model, b' ');
+        set_text(&mut head.subnqn, &config.subnqn, 0);
+        for kind in KINDS {
+            head.supported[usize::from(kind / 8)] |= 1 << (kind % 8);
+        }
+        // Newest first.
+        head.as_bytes().iter().chain(events.events.iter().rev().flatten()).copied().collect()
+    }
+}
+
+/// The events.
+pub(crate) const SECTION: Section = Section { id: 6, version: 1, save, restore };
+
+fn save(drive: &Subsystem, to: &mut Writer) {
+    if !drive.events.events.is_empty() {
+        to.u16(drive.events.generation);
+        to.u16(drive.events.events.len() as u16);
+        drive.events.events.iter().for_each(|event| to.bytes(event));
+    }
+}
+
+fn restore(drive: &mut Subsystem, from: &mut Reader<'_>, _: u16) -> Result<(), Damaged> {
+    drive.events.generation = from.u16()?;
+    for _ in 0..from.u16()? {
+        let event = from.bytes()?;
+        let length = event.get(22..24).and_then(|l| l.try_into().ok()).map(u16::from_le_bytes);
+        if length.is_none_or(|l| usize::from(l) + size_of::<PersistentEventHeader>() != event.len()) {
+            return Err(Damaged);
+        }
+        drive.events.push(event.to_vec());
+    }
+    Ok(())
+}

@@ -1,0 +1,74 @@
+//! What a drive in a file remembers without power, between its machine and the file beside its media.
+
+use super::{Device, OpenError};
+use crate::config::{DeviceConfig, MediaConfig};
+use std::path::Path;
+use weir_controller::{RestoreError, Subsystem};
+use weir_sys::media::Remembered;
+use weir_units::Nanos;
+
+/// The file, and the generation of the machine's state that was written last.
+pub(super) struct Kept {
+    file: Remembered,
+    written: u64,
+}
+
+/// Whether there is nothing in a file, so that a drive in it is new.
+pub(super) fn is_empty(path: &Path) -> bool {
+    std::fs::metadata(path).map_or(true, |m| m.is_file() && m.len() == 0)
+}
+
+/// Gives a machine what it remembered, where its media is a file.
+///
+/// # Errors
+/// The file beside it cannot be used; says what to do.
+pub(super) fn remember(
+    config: &DeviceConfig,
+    is_new: bool,
+    machine: &mut Subsystem,
+) -> Result<Option<Kept>, OpenError> {
+    let MediaConfig::File(path) = &config.media else { return Ok(None) };
+    let (file, blob) = Remembered::open(path, is_new)?;
+    if let Some(blob) = blob {
+        let beside = Remembered::path_of(path);
+        let advice = "remove it, and the drive begins with nothing remembered";
+        let refused = |e: RestoreError| OpenError::Flash(format!("{}: {e}; {advice}", beside.display()));
+        machine.restore(&blob).map_err(refused)?;
+    }
+    // What the power cut short has been noted: that is written at the first run.
+    Ok(Some(Kept { file, written: 0 }))
+}
+
+impl Device {
+    /// Writes down what the machine remembers, if that has changed.
+    #[inline]
+    pub(super) fn write_remembered(&mut self, now: Nanos) {
+        if self.remembered.as_ref().is_some_and(|kept| kept.written != self.machine.nonvolatile_generation()) {
+            self.write_changes(now);
+        }
+    }
+
+    #[cold]
+    fn write_changes(&mut self, now: Nanos) {
+        let Some(kept) = &mut self.remembered else { return };
+        self.machine.count_until(now);
+        kept.written = self.machine.nonvolatile_generation();
+        if let Err(e) = kept.file.write(&self.machine.save()) {
+            tracing::error!("what the drive remembers could not be written: {e}");
+            self.machine.note_media_fault(false);
+        }
+    }
+
+    /// The drive is being stopped, `quiet`ly or not; what it remembers is durable afterwards.
+    pub(super) fn stop_remembering(&mut self, now: Nanos, quiet: bool) {
+        let Some(mut kept) = self.remembered.take() else { return };
+        if quiet {
+            self.machine.stop(now);
+        } else {
+            self.machine.count_until(now);
+        }
+        if let Err(e) = kept.file.write(&self.machine.save()).and_then(|()| kept.file.sync()) {
+            tracing::error!("what the drive remembers could not be written: {e}");
+        }
+    }
+}
