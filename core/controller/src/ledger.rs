@@ -89,7 +89,7 @@ impl Subsystem {
     }
 
     /// A namespace is gone: nothing of it is reserved or unreadable any more.
-    pub fn forget_namespace(&mut self, nsid: u32) {
+    pub(crate) fn forget_namespace(&mut self, nsid: u32) {
         self.make_readable(nsid);
         if self.ledger.reservations.remove(&nsid).is_some() {
             self.review(nsid);

@@ -19,6 +19,7 @@ use crate::subsystem::Subsystem;
 use alloc::vec;
 use alloc::vec::Vec;
 use weir_flash::{Selection, ZoneAction};
+use weir_spec::nvme::identify::NSID_ALL;
 use weir_spec::nvme::log::{AsyncEvent, SanitizeStatus, lid, sanitize_status};
 use weir_spec::nvme::maintenance::{persistent, self_test_result};
 use weir_spec::nvme::sanitize::{SanitizeDw10, action, sanicap};
@@ -99,6 +100,7 @@ impl Subsystem {
 
     fn begin_sanitize(&mut self, now: Nanos, admin: &Admin) -> Result<(), Status> {
         let dw10 = SanitizeDw10(admin.sqe.cdw10.get());
+        self.check_unreserved(admin.c, NSID_ALL)?;
         let failed = self.sanitize.state == State::Failed;
         // A restricted operation that failed is only left by one that is restricted as well and succeeds.
         let restricted = failed && SanitizeDw10(self.sanitize.dw10).ause() == 0;

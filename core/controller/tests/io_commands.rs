@@ -732,6 +732,25 @@ fn reservations_keep_out_whom_they_should() {
     }
 }
 
+/// Admin commands that change a namespace are of the write group.
+#[test]
+fn a_reservation_keeps_sanitize_away() {
+    let mut bench = Bench::new(64, |_| {});
+    let (mut a, mut b) = (bench.host("nqn.a", 10, 1), bench.host("nqn.b", 20, 1));
+    let (sqe, keys) = register(1);
+    assert!(bench.status(&mut a, sqe, &keys).is_success());
+    let (sqe, keys) = acquire(1, 1);
+    assert!(bench.status(&mut a, sqe, &keys).is_success());
+    assert!(bench.status(&mut a, io(IoOpcode::WRITE_UNCORRECTABLE.0, 1, 5, 2), &[]).is_success());
+    let erase = admin(AdminOpcode::SANITIZE, 1, 2, 0);
+    assert!(b.admin(&mut bench.world, erase).status().same_code(Status::RESERVATION_CONFLICT));
+    assert!(a.admin(&mut bench.world, erase).status().is_success());
+    bench.settle();
+    // It has healed what could not be read, and left the reservation.
+    assert_eq!(bench.read(&mut b, 5, 1).unwrap(), filled(0, 1));
+    assert!(bench.status(&mut b, io(WRITE, 1, 5, 1), &filled(1, 1)).same_code(Status::RESERVATION_CONFLICT));
+}
+
 /// A front controller has no identity: it is a stranger.
 #[test]
 fn a_front_controller_is_a_stranger() {

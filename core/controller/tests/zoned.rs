@@ -5,21 +5,22 @@ mod common;
 use common::{CC_EN, config, get_feature, identify, set_feature};
 use weir_controller::model::{Fabric, World, admin, io};
 use weir_controller::{
-    Config, Error, Event, NamespaceConfig, Op, ZoneConfig, ZoneState, ZonedConfig, ZonedNamespace, Zrwa,
+    Config, Data, Error, Event, NamespaceConfig, Op, ZoneConfig, ZoneState, ZonedConfig, ZonedNamespace, Zrwa,
 };
 use weir_flash::Preset;
 use weir_spec::nvme::feature::fid;
 use weir_spec::nvme::identify::{IdentifyNamespace, cns, csi, namespace_descriptors, namespace_list, nidt};
 use weir_spec::nvme::log::{AsyncEvent, Effects, lid};
+use weir_spec::nvme::nvm::CopyRange;
 use weir_spec::nvme::register::{self, Cap, Cc, ams, css, css_supported};
 use weir_spec::nvme::zns::{
     self, CHANGED_ZONES, ChangedZones, IdentifyZonedNamespace, SendAction, SendDw13, ZoneDescriptor, ZonedOpcode,
     attribute, report,
 };
-use weir_spec::nvme::{AdminOpcode, Cqe, Sqe, Status};
+use weir_spec::nvme::{AdminOpcode, Cqe, IoOpcode, Sqe, Status};
 use weir_units::Nanos;
-use zerocopy::FromBytes;
 use zerocopy::little_endian::U32;
+use zerocopy::{FromBytes, IntoBytes};
 
 const NSID: u32 = 7;
 const READ: u8 = 2;
@@ -125,6 +126,45 @@ fn receive(lba: u64, cdw13: u32, bytes: usize) -> Sqe {
 
 fn result(cqe: &Cqe) -> u64 {
     u64::from(cqe.dw0.get()) | u64::from(cqe.dw1.get()) << 32
+}
+
+/// Copy writes at the write pointer of one zone, from wherever can be read; Verify reads; what is unreadable has no place here.
+#[test]
+fn copies_go_to_the_write_pointer() {
+    let mut host = Host::new(|_| {});
+    let copy = |host: &mut Host, to: u64, ranges: &[(u64, u16)]| {
+        let mut list = Vec::new();
+        for (slba, blocks) in ranges {
+            let (slba, nlb) = ((*slba).into(), (blocks - 1).into());
+            list.extend_from_slice(CopyRange { slba, nlb, ..CopyRange::default() }.as_bytes());
+        }
+        host.world.host.data.insert((101, host.fabric.tags + 1), list);
+        Sqe { cdw12: U32::new(ranges.len() as u32 - 1), ..io(IoOpcode::COPY.0, 1, to, 1) }
+    };
+    host.works(io(WRITE, 1, 0, 8));
+    let sqe = copy(&mut host, 64, &[(2, 4), (0, 2)]);
+    let tag = host.send(sqe);
+    host.world.run();
+    let moved: Vec<_> = host.world.issued.iter().map(|io| (io.op, io.offset, io.len, io.data.get())).collect();
+    assert_eq!(moved, [(Op::Copy, START + 64 * 4096, 16384, Data::Media(START + 2 * 4096))]);
+    host.world.settle();
+    assert_eq!(host.answer(tag).map(|cqe| cqe.status()), Some(Status::SUCCESS));
+    let sqe = copy(&mut host, 64, &[(0, 1)]);
+    host.fails(sqe, Status::ZONE_INVALID_WRITE);
+    let sqe = copy(&mut host, 70, &[(0, 2), (64, 2)]);
+    host.works(sqe);
+    // Beyond the zone's capacity, and more than one zone has.
+    let sqe = copy(&mut host, 74, &[(0, 8); 5]);
+    host.fails(sqe, Status::ZONE_BOUNDARY_ERROR);
+    let sqe = copy(&mut host, 72, &[(0, 8); 5]);
+    host.fails(sqe, Status::ZONE_INVALID_WRITE);
+    let sqe = copy(&mut host, 74, &[(0, 8), (0, 8), (0, 8), (0, 8), (0, 6)]);
+    host.works(sqe);
+    assert_eq!(host.state(1), ZoneState::Full);
+    host.works(io(IoOpcode::VERIFY.0, 1, 64, 40));
+    host.fails(io(IoOpcode::WRITE_UNCORRECTABLE.0, 1, 0, 1), Status::INVALID_OPCODE);
+    let sqe = io(5, 1, 0, 1);
+    host.fails(Sqe { flags: sqe.flags | 2, ..sqe }, Status::INVALID_FIELD);
 }
 
 #[test]

@@ -8,6 +8,7 @@ mod cli;
 mod faults;
 mod fio;
 mod guest_fdp;
+mod guest_io;
 mod guest_ns;
 mod guest_open_channel;
 mod guest_tcp;
@@ -55,6 +56,7 @@ pub fn all() -> Vec<Test> {
         guest_zns::tests(),
         guest_fdp::tests(),
         guest_ns::tests(),
+        guest_io::tests(),
         power::tests(),
         guest_open_channel::tests(),
         guest_vhost::tests(),

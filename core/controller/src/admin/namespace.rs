@@ -8,7 +8,6 @@ use crate::host::Host;
 use crate::metadata::{Format, formats, lba_format};
 use crate::namespace::{NSID_MAX, Namespace};
 use crate::pointer::check_pointer;
-use crate::reservation::Group;
 use crate::subsystem::Subsystem;
 use alloc::vec::Vec;
 use weir_spec::nvme::Status;
@@ -150,11 +149,6 @@ impl Subsystem {
         }
     }
 
-    /// What somebody else has reserved is not formatted and not deleted.
-    pub(super) fn check_unreserved(&self, c: u32, nsid: u32) -> Result<(), Status> {
-        self.reservation_conflict(c, nsid, Group::Write).map_or(Ok(()), Err)
-    }
-
     /// Namespace Attachment (base 2.0, 5.22): all controllers of the list, or none.
     pub(super) fn namespace_attachment<H: Host>(&mut self, admin: &Admin, host: &mut H) -> Outcome {
         let mut list = [0; LIST];
@@ -167,6 +161,7 @@ impl Subsystem {
     fn change_attachments(&mut self, admin: &Admin, list: &[u8]) -> Result<(), Status> {
         let nsid = admin.sqe.nsid.get();
         crate::namespace::active(&self.namespaces, nsid)?;
+        self.check_unreserved(admin.c, nsid)?;
         if self.is_busy(nsid) {
             return Err(Status::FORMAT_IN_PROGRESS);
         }

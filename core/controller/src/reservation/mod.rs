@@ -186,6 +186,11 @@ impl Subsystem {
         of.any(|(_, r)| r.conflicts(who, group)).then_some(Status::RESERVATION_CONFLICT.dnr())
     }
 
+    /// Refuses an admin command that changes a namespace (any: FFFFFFFFh) where somebody else's reservation is in the way.
+    pub(crate) fn check_unreserved(&self, c: u32, nsid: u32) -> Result<(), Status> {
+        self.reservation_conflict(c, nsid, Group::Write).map_or(Ok(()), Err)
+    }
+
     /// Reservation Register, Acquire, Release and Report.
     pub(crate) fn start_reservation<H: Host>(&mut self, begun: Begun<'_>, host: &mut H) {
         let (queue, command, ..) = begun;
