@@ -89,7 +89,8 @@ pub fn measure(setup: &Setup) -> Result<Report, BenchError> {
         }
         pcie.server.pause()?;
     }
-    drop((pcie, array));
+    // The next ones want the folder and the core.
+    drop((pcie, array, scratch));
     let mut report = Report::new("vfio", method(setup));
     report.figure("cache line, one way", "ns", &line);
     for (load, found) in LOADS.iter().zip(&found) {
