@@ -60,7 +60,7 @@
 //! completion queue entry is reserved. One that does not fit into `slot_bytes` waits and nobody overtakes it.
 //!
 //! **Data.** Where a command's bytes are is walked by [`Walk`], for the `Host` that has the memory.
-//! **Limits.** Controllers are dynamic only; no metadata. An association ends with its admin queue's connection.
+//! **Limits.** Controllers are dynamic only. An association ends with its admin queue's connection.
 
 extern crate alloc;
 

@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use super::test;
+use super::{long, test};
 use crate::guest::{Guest, connect_script, json, section};
 use crate::harness::{Env, Outcome, Test, ensure};
 use crate::node::{NQN, Setup, text, with_node};
@@ -13,7 +13,7 @@ pub fn tests() -> Vec<Test> {
     const S: &str = "guest_ns";
     vec![
         test(S, "management_and_formats_over_tcp", over_tcp),
-        test(S, "separate_metadata_over_vfio_user", over_vfio_user),
+        long(S, "separate_metadata_over_vfio_user", over_vfio_user),
     ]
 }
 
@@ -89,7 +89,7 @@ section information
 D=/dev/nvme0n2
 head -c 4096 /dev/urandom >/tmp/d
 w() { st nvme write $D -s 5 -c 0 -z $1 -d $2 --prinfo=$3 --ref-tag=$4 --app-tag=$5 --app-tag-mask=65535; }
-r() { st nvme read $D -s 5 -c 0 -z $1 -d /tmp/r --prinfo=$2 --ref-tag=$3 --app-tag=$4 --app-tag-mask=65535; }
+r() { rm -f /tmp/r; st nvme read $D -s 5 -c 0 -z $1 -d /tmp/r --prinfo=$2 --ref-tag=$3 --app-tag=$4 --app-tag-mask=65535; }
 w 4096 /tmp/d 8 5 4660
 r 4096 15 5 4660; cmp /tmp/d /tmp/r
 r 4104 7 5 4660; tail -c 6 /tmp/r | od -An -tx1
@@ -199,7 +199,7 @@ verify /dev/nvme0n1 1 randrw 12m
 section information
 D=/dev/nvme0n1
 head -c 8192 /dev/urandom >/tmp/d
-rw() { st nvme $1 $D -s 16 -c 1 -z 8192 -d $2 -y $3 -M $4 --prinfo=$5 --ref-tag=$6 --app-tag=$7 --app-tag-mask=65535; }
+rw() { [ $1 != read ] || rm -f $2 $4; st nvme $1 $D -s 16 -c 1 -z 8192 -d $2 -y $3 -M $4 --prinfo=$5 --ref-tag=$6 --app-tag=$7 --app-tag-mask=65535; }
 st nvme write $D -s 16 -c 1 -z 8192 -d /tmp/d --prinfo=8 --ref-tag=16 --app-tag=4660
 rw read /tmp/r 16 /tmp/m 7 16 4660
 cmp /tmp/d /tmp/r; od -An -tx1 /tmp/m
