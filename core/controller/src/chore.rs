@@ -148,7 +148,6 @@ impl Subsystem {
             room.release(nsid);
         }
         self.records.remove(&nsid);
-        self.forget_namespace(nsid);
         self.config.namespaces.retain(|ns| ns.nsid != nsid);
     }
 
@@ -164,7 +163,6 @@ impl Subsystem {
                 command.flags |= flag::RAGGED;
             }
         }
-        self.make_readable(nsid);
         self.refresh_guard(nsid);
         let attached: Vec<u32> = self.attached_to(nsid).collect();
         attached.into_iter().for_each(|c| self.note_event_of(c, AsyncEvent::NAMESPACE_ATTRIBUTE, nsid));
