@@ -2,7 +2,7 @@
 # mkinitramfs.sh OUT.cpio : uncompressed initramfs: busybox, fio, nvme, e2fsprogs with their libraries, modules
 set -euo pipefail
 : "${G:?}"; OUT=$1
-MODS=${MODS:-"virtio_blk virtio_net nvme_tcp loop"}
+MODS=${MODS:-"virtio_blk virtio_net nvme_tcp loop zonefs"}
 R=$(mktemp -d -p $G/tmp); chmod 755 $R; trap 'rm -rf "$R"' EXIT
 mkdir -p $R/{bin,sbin,dev,proc,sys,tmp,t,etc,root,run,lib,lib64,usr/lib,usr/share}
 ln -s ../bin $R/usr/bin; ln -s ../sbin $R/usr/sbin
@@ -16,6 +16,7 @@ addprog() { # path in chroot
     mkdir -p $R$(dirname $l); [ -e $R$l ] || cp -L $G$l $R$l; done; }
 addprog /usr/sbin/nvme /bin/nvme
 addprog /usr/bin/fio /bin/fio # 62 libraries, 56 MB
+addprog /usr/sbin/mkzonefs /bin/mkzonefs
 for p in mke2fs e2fsck; do rm -f $R/bin/$p; addprog /usr/sbin/$p /bin/$p; done; ln -sf mke2fs $R/bin/mkfs.ext4
 echo nqn.2014-08.org.nvmexpress:uuid:11111111-2222-3333-4444-555555555555 > $R/etc/hostnqn_
 mkdir -p $R/etc/nvme; mv $R/etc/hostnqn_ $R/etc/nvme/hostnqn; echo 11111111-2222-3333-4444-555555555555 > $R/etc/nvme/hostid

@@ -79,8 +79,8 @@ ch() { chroot "$G" "$@"; }
 quietly ch apt-get -qq update
 quietly ch apt-get -qq -y install -t trixie-backports qemu-system-x86 qemu-utils qemu-block-extra
 say "$(ch qemu-system-x86_64 --version | head -1)"
-quietly ch apt-get -qq -y install nvme-cli fio busybox-static kmod zstd e2fsprogs util-linux
-say "nvme-cli, fio, e2fsprogs"
+quietly ch apt-get -qq -y install nvme-cli fio busybox-static kmod zstd e2fsprogs util-linux zonefs-tools
+say "nvme-cli, fio, e2fsprogs, zonefs-tools"
 
 K=$(ch apt-cache depends linux-image-cloud-amd64 | awk '/Depends:/{print $2}' | head -1)
 rm -rf "$G/kern"

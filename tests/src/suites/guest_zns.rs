@@ -1,4 +1,5 @@
-//! A stock Linux host and a zoned drive over NVMe/TCP: the kernel's zoned block device, nvme-cli, blkzone, fio with verification.
+//! A stock Linux host and a zoned drive over NVMe/TCP: the kernel's zoned block device, nvme-cli, blkzone, fio with verification. And
+//! over vfio-user, as a PCIe drive: the same, with zonefs.
 
 use serde_json::Value;
 
@@ -15,6 +16,7 @@ pub fn tests() -> Vec<Test> {
         test(S, "zones_of_the_kernel_and_nvme_cli", zones),
         test(S, "zones_in_a_file_outlive_the_node", outlive),
         test(S, "fio_on_zones", |env| fio(env, "", "16m")),
+        test(S, "a_pcie_drive_with_zones_and_zonefs", zonefs),
         long(S, "fio_on_zones_of_flash", |env| fio(env, ", flash = \"femu-bbssd\"", "24m")),
     ]
 }
@@ -153,6 +155,62 @@ fn outlive(env: &Env) -> Outcome {
             states(&found, &["CLOSED", "FULL", "EMPTY", "EMPTY", "CLOSED", "FULL"])?;
             ensure(found["zone_list"][0]["wp"] == 2, || format!("what was appended is there: {found}"))
         })
+    })
+}
+
+const ZONEFS: &str = r#"
+i=0; while ! [ -b $N ]; do i=$((i + 1)); [ $i -lt 100 ] || { echo "no drive appears"; dmesg | tail; exit 1; }; sleep 0.1; done
+section queue; for f in zoned chunk_sectors nr_zones max_open_zones max_active_zones; do echo $f=$(cat $Q/$f); done
+section blkzone; /t/blkzone report -c 2 $N
+section zbd
+fio --name=z --filename=$N --zonemode=zbd --rw=randwrite --bs=16k --size=48m --io_size=8m --iodepth=8 --ioengine=libaio --direct=1 \
+  --max_open_zones=4 --verify=crc32c --verify_fatal=1 --do_verify=1 --randseed=7 --minimal >/tmp/fio.out 2>&1 ||
+  { cat /tmp/fio.out; dmesg | tail -5; exit 1; }
+echo verified
+/t/blkzone reset $N
+section zonefs
+modprobe zonefs; mkzonefs -f $N >/dev/null; mkdir -p /m; mount -t zonefs $N /m
+echo files=$(ls /m/seq | wc -l)
+dd if=/dev/urandom of=/tmp/a bs=64k count=8 2>/dev/null
+dd if=/tmp/a of=/m/seq/3 bs=64k oflag=direct conv=notrunc 2>/dev/null
+echo size=$(stat -c %s /m/seq/3)
+cmp -n 524288 /tmp/a /m/seq/3 && echo same
+dd if=/tmp/a of=/m/seq/3 bs=64k count=1 oflag=direct conv=notrunc 2>/tmp/refused && { echo "a file of a zone was written over"; exit 1; }
+truncate -s 0 /m/seq/3; echo emptied=$(stat -c %s /m/seq/3)
+truncate -s 12582912 /m/seq/4; echo full=$(stat -c %s /m/seq/4)
+umount /m
+section last; /t/blkzone report -o 0x20000 -c 2 $N
+section kernel; dmesg | grep -iE 'nvme|zonefs' | grep -iE 'error|timeout|abort' || true
+section end
+"#;
+
+fn zonefs(env: &Env) -> Outcome {
+    let device = format!("block_size = 4096\nzoned = {{ {ZONED} }}");
+    with_node(env, &Setup::default().device(&device).vfio("ssd0.sock", ""), |node| {
+        let socket = node.socket("ssd0.sock").display().to_string();
+        let drive = format!(r#"{{"driver":"vfio-user-pci","socket":{{"type":"unix","path":"{socket}"}}}}"#);
+        let guest = Guest { cpus: 2, net: false, qemu: &["-device".into(), drive], limit: 240 };
+        let out = guest.run(env, &(PRELUDE.to_owned() + ZONEFS))?;
+        let has = |name: &str, lines: &[&str]| -> Outcome {
+            let text = section(&out, name)?;
+            let missing: Vec<&&str> = lines.iter().filter(|l| !text.lines().any(|have| have.contains(**l))).collect();
+            ensure(missing.is_empty(), || format!("{name} has no {missing:?}: {out}"))
+        };
+        has(
+            "queue",
+            &["zoned=host-managed", "chunk_sectors=32768", "nr_zones=16", "max_open_zones=4", "max_active_zones=6"],
+        )?;
+        has("blkzone", &["len 0x008000, cap 0x006000"])?;
+        has("zbd", &["verified"])?;
+        has("zonefs", &["files=15", "size=524288", "same", "emptied=0", "full=12582912"])?;
+        // Zone 4 is the file 3: emptied is reset, and the next is full.
+        let last = section(&out, "last")?;
+        let mut zones = last.lines().filter(|l| l.contains("start:"));
+        ensure(
+            zones.next().is_some_and(|z| z.contains("(em)")) && zones.next().is_some_and(|z| z.contains("(fu)")),
+            || format!("zones 4 and 5: {out}"),
+        )?;
+        ensure(section(&out, "kernel")?.trim().is_empty(), || format!("the kernel complains: {out}"))
     })
 }
 
