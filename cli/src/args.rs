@@ -1,5 +1,6 @@
 //! The command line.
 
+use clap::builder::PossibleValuesParser;
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -367,6 +368,39 @@ pub struct Export {
 pub enum ExportCommand {
     /// List the exports
     Ls,
+    /// Serve a drive on one more vfio-user socket, for a virtual machine; it stays until the node ends
+    #[command(after_help = "\
+Examples:
+  weir export vfio-user ssd0 /run/weir/vm1.sock
+  weir export vfio-user ssd0 vm2.sock --tenant silver --doorbells trap
+
+  Write an [[export]] into the configuration to have it at the next start as well.")]
+    VfioUser(VfioUser),
+    /// End the export at a vfio-user socket, and its client's connection
+    #[command(after_help = "\
+Examples:
+  weir export rm /run/weir/vm1.sock")]
+    Rm {
+        /// The socket
+        socket: std::path::PathBuf,
+    },
+}
+
+#[derive(Debug, Args)]
+pub struct VfioUser {
+    /// The drive
+    pub device: String,
+    /// Where the socket is to be
+    pub socket: std::path::PathBuf,
+    /// Whose queues they are [default: the only tenant]
+    #[arg(long)]
+    pub tenant: Option<String>,
+    /// Who decides the class of its queues [default: tenant]
+    #[arg(long, value_parser = PossibleValuesParser::new(["tenant", "qprio", "peer"]))]
+    pub class_from: Option<String>,
+    /// How its doorbells come [default: auto]
+    #[arg(long, value_parser = PossibleValuesParser::new(["auto", "mmap", "trap"]))]
+    pub doorbells: Option<String>,
 }
 
 #[derive(Debug, Args)]

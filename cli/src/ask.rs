@@ -9,10 +9,10 @@ use crate::report::flash_text;
 use crate::timing;
 use std::time::{Duration, Instant};
 use weir_node::api::{
-    DevicePatch, DeviceStats, DeviceStatus, ExportStatus, PowerCutStatus, SharesPatch, State, Status, TenantAdd,
-    TenantPatch, TenantStatus,
+    DevicePatch, DeviceStats, DeviceStatus, ExportAdd, ExportStatus, PowerCutStatus, SharesPatch, State, Status,
+    TenantAdd, TenantPatch, TenantStatus,
 };
-use weir_node::config::{Arbitration, Mechanism};
+use weir_node::config::{Arbitration, ClassFrom, Doorbells, Mechanism};
 use weir_units::{Bytes, Nanos, parse};
 
 /// A drain that takes longer than this is worth a word.
@@ -178,12 +178,39 @@ fn promised(tenant: &TenantStatus) -> String {
 }
 
 pub fn export(client: &Client, args: &args::Export, json: bool) -> Result<(), Failure> {
-    match args.command {
+    match &args.command {
         ExportCommand::Ls => {
             let exports: Vec<ExportStatus> = client.get("/v1/exports")?;
             if json { output::json(&exports) } else { output::text(&exports_table(&exports).render()) }
         }
+        ExportCommand::VfioUser(add) => {
+            let body = ExportAdd {
+                device: add.device.clone(),
+                socket: absolute(&add.socket)?,
+                tenant: add.tenant.clone(),
+                class_from: word(ClassFrom::WORDS, add.class_from.as_deref()),
+                doorbells: word(Doorbells::WORDS, add.doorbells.as_deref()),
+            };
+            let export: ExportStatus = client.create("/v1/exports", &body)?;
+            if json { output::json(&export) } else { output::text(&exports_table(&[export]).render()) }
+        }
+        ExportCommand::Rm { socket } => {
+            let socket = absolute(socket)?;
+            let export: ExportStatus = client.delete(&format!("/v1/exports/{}", in_url(&socket)))?;
+            if json { output::json(&export) } else { output::text(&format!("{socket}: removed\n")) }
+        }
     }
+}
+
+/// The node's folder is not ours.
+fn absolute(path: &std::path::Path) -> Result<String, Failure> {
+    let absolute = std::path::absolute(path).map_err(|e| Failure::new(format!("{}: {e}", path.display())))?;
+    Ok(absolute.display().to_string())
+}
+
+/// What one of these words means; clap has let no others through.
+fn word<T: Copy>(words: &[(&str, T)], text: Option<&str>) -> Option<T> {
+    words.iter().find(|(word, _)| Some(*word) == text).map(|(_, value)| *value)
 }
 
 /// Returns when the node has ended.

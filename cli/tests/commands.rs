@@ -5,8 +5,8 @@ use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use weir_node::api::{
-    Bound, Control, Counters, DevicePatch, DeviceStats, DeviceStatus, ExportStatus, PowerCutStatus, Refusal, Running,
-    SlaPatch, State, Status, TenantAdd, TenantPatch, TenantStatus,
+    Bound, Control, Counters, DevicePatch, DeviceStats, DeviceStatus, ExportAdd, ExportStatus, PowerCutStatus, Refusal,
+    Running, SlaPatch, State, Status, TenantAdd, TenantPatch, TenantStatus,
 };
 use weir_node::config::{Address, Arbitration, ClassFrom, Cost};
 
@@ -103,6 +103,20 @@ impl Control for Fake {
             read_only: false,
             clients: 0,
         }])
+    }
+
+    fn add_export(&self, export: &ExportAdd) -> Result<ExportStatus, Refusal> {
+        if export.socket.ends_with("/taken") {
+            return Err(Refusal::Conflict(format!("{} is an export already; choose another path", export.socket)));
+        }
+        let (door, addresses) = ("vfio-user".into(), vec![export.socket.clone()]);
+        let tenant = export.tenant.clone();
+        Ok(ExportStatus { door, addresses, tenant, ..self.exports()?.swap_remove(0) })
+    }
+
+    fn remove_export(&self, socket: &str) -> Result<ExportStatus, Refusal> {
+        let found = self.exports()?.into_iter().find(|e| e.addresses[0] == socket);
+        found.ok_or_else(|| Refusal::NotFound(format!("there is no export at {socket}")))
     }
 
     fn device_stats(&self, name: &str, reset: bool) -> Result<DeviceStats, Refusal> {
@@ -229,6 +243,12 @@ fn lists_for_people_and_programs() {
     assert_eq!(json(&["--json", "device", "ls"])[0]["slots"], 64);
     assert_eq!(json(&["tenant", "ls", "--json"])[0]["weight"], 7);
     assert_eq!(json(&["export", "ls", "--json"])[0]["tenant"], "gold");
+    let added = json(&["export", "vfio-user", "ssd0", "/x/vm.sock", "--tenant", "silver", "--json"]);
+    assert_eq!(
+        (&added["door"], &added["addresses"][0], &added["tenant"]),
+        (&"vfio-user".into(), &"/x/vm.sock".into(), &"silver".into())
+    );
+    assert_eq!(served.good(&["export", "rm", "/x/gold.sock"]), "/x/gold.sock: removed\n");
 }
 
 #[test]

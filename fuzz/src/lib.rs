@@ -22,6 +22,7 @@ pub mod mutate;
 pub mod nvme_tcp;
 pub mod pcie;
 pub mod spec_nvme;
+pub mod vfio_user;
 pub mod vhost_user;
 
 /// One entry point that takes bytes from nowhere good.
@@ -59,6 +60,7 @@ pub const TARGETS: &[Target] = &[
     Target { seeds: vhost_user::message_seeds, ..target("vhost_user_messages", vhost_user::vhost_user_messages, 2048) },
     Target { seeds: vhost_user::split_seeds, ..target("virtqueue_split", vhost_user::virtqueue_split, 6000) },
     Target { seeds: vhost_user::packed_seeds, ..target("virtqueue_packed", vhost_user::virtqueue_packed, 6000) },
+    Target { seeds: vfio_user::seeds, ..target("vfio_user_messages", vfio_user::vfio_user_messages, 2048) },
     target("spec_nvme", spec_nvme::spec_nvme, 4200),
 ];
 

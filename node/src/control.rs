@@ -1,11 +1,12 @@
 //! The node as its API sees it: questions and changes become calls into the shards' mailboxes.
 
 mod admit;
+mod exports;
 
 use crate::api::{
     AttainmentStatus, CeilingStatus, ClientStatus, CompletionError, Control, Counters, DevicePatch, DeviceStats,
-    DeviceStatus, DoorStatus, ExportStatus, FloorStatus, PowerCutStatus, Promises, Refusal, ShardStatus, SlaStatus,
-    State, Status, TenantAdd, TenantPatch, TenantStatus,
+    DeviceStatus, DoorStatus, ExportAdd, ExportStatus, FloorStatus, PowerCutStatus, Promises, Refusal, ShardStatus,
+    SlaStatus, State, Status, TenantAdd, TenantPatch, TenantStatus,
 };
 use crate::config::{Address, Arbitration, Config, DoorConfig, ExportConfig, TenantConfig};
 use crate::door::nvme_tcp;
@@ -524,7 +525,7 @@ impl Control for NodeControl {
         let turn = self.arbitration.lock().unwrap_or_else(PoisonError::into_inner);
         let index = self.tenant_index(name)?;
         let config = self.config();
-        let exported = |e: &&crate::config::ExportConfig| matches!(&e.door, DoorConfig::VhostUser { tenant, .. } if *tenant == index);
+        let exported = |e: &&ExportConfig| e.door.socket().is_some_and(|(_, tenant)| tenant == index);
         if let Some(export) = config.exports.iter().find(exported) {
             return Err(Refusal::Conflict(format!(
                 "tenant \"{name}\" has the export {}; nothing was changed",
@@ -548,6 +549,14 @@ impl Control for NodeControl {
         self.change(|config| config.tenants[index].retire());
         drop(turn);
         Ok(before)
+    }
+
+    fn add_export(&self, export: &ExportAdd) -> Result<ExportStatus, Refusal> {
+        self.open_export(export)
+    }
+
+    fn remove_export(&self, socket: &str) -> Result<ExportStatus, Refusal> {
+        self.close_export(socket)
     }
 
     fn shutdown(&self) {

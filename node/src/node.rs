@@ -328,7 +328,11 @@ fn open_doors(config: &Config, shards: &mut [Shard], listeners: Vec<TcpListener>
 }
 
 /// What the vfio-user door is told of an export that is its own.
-fn vfio_user_export(config: &Config, export: &ExportConfig, place: Place) -> Option<vfio_user::ExportConfig> {
+pub(crate) fn vfio_user_export(
+    config: &Config,
+    export: &ExportConfig,
+    place: Place,
+) -> Option<vfio_user::ExportConfig> {
     let DoorConfig::VfioUser { path, tenant, doorbells } = &export.door else { return None };
     let device = &config.devices[export.device];
     // Of its own for each drive, and the same after every start: FNV-1a of its serial number.

@@ -2,7 +2,7 @@
 
 use super::timing::DeviceStats;
 use super::types::{
-    DevicePatch, DeviceStatus, ExportStatus, PowerCutStatus, Status, TenantAdd, TenantPatch, TenantStatus,
+    DevicePatch, DeviceStatus, ExportAdd, ExportStatus, PowerCutStatus, Status, TenantAdd, TenantPatch, TenantStatus,
 };
 use std::fmt;
 
@@ -58,6 +58,10 @@ pub trait Control: Send + Sync + 'static {
     fn add_tenant(&self, tenant: &TenantAdd) -> Result<TenantStatus, Refusal>;
     /// Removes a tenant that has no hosts connected and no export; the answer is what it was.
     fn remove_tenant(&self, name: &str) -> Result<TenantStatus, Refusal>;
+    /// A drive on one more vfio-user socket, while I/O runs.
+    fn add_export(&self, export: &ExportAdd) -> Result<ExportStatus, Refusal>;
+    /// Ends the export at a vfio-user socket, and its client's connection; the answer is what it was.
+    fn remove_export(&self, socket: &str) -> Result<ExportStatus, Refusal>;
     /// Begins to drain and then ends the process; returns at once, and may be called twice.
     fn shutdown(&self);
 }

@@ -32,6 +32,6 @@ pub use routes::router;
 pub use server::{Bound, Running};
 pub use timing::{Bucket, CompletionError, DeviceStats, Quantiles, Timing, TimingState};
 pub use types::{
-    ClientStatus, Counters, DevicePatch, DeviceStatus, DoorStatus, ErrorBody, ExportStatus, PowerCutStatus,
+    ClientStatus, Counters, DevicePatch, DeviceStatus, DoorStatus, ErrorBody, ExportAdd, ExportStatus, PowerCutStatus,
     ShardStatus, SharesPatch, State, Status, TenantAdd, TenantPatch, TenantStatus,
 };

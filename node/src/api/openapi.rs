@@ -1,4 +1,5 @@
 //! The API's description in OpenAPI 3.1, served at `/openapi.json`.
+// tidy: long because every path and every type of the API is described here, each in a few lines
 
 use serde_json::{Map, Value, json};
 
@@ -54,7 +55,14 @@ fn paths() -> Value {
             ),
             "delete": remove_tenant(),
         },
-        "/v1/exports": { "get": list("exports", "All exports.", "Export") },
+        "/v1/exports": {
+            "get": list("exports", "All exports.", "Export"),
+            "post": add_export(),
+        },
+        "/v1/exports/{name}": {
+            "parameters": [name_parameter()],
+            "delete": remove_export(),
+        },
         "/v1/shutdown": { "post": {
             "operationId": "shutdown",
             "summary": "Finish what is in flight, then end the process.",
@@ -131,6 +139,38 @@ fn add_tenant() -> Value {
     operation["requestBody"] =
         json!({ "required": true, "content": { "application/json": { "schema": reference("TenantAdd") } } });
     operation
+}
+
+fn add_export() -> Value {
+    let mut operation = operation("add_export", "A drive on one more vfio-user socket, while I/O runs.", "Export");
+    let added = operation["responses"]["200"].take();
+    operation["responses"] = json!({
+        "201": added,
+        "400": error("A value is out of range or unknown."),
+        "404": error("There is no such drive or tenant."),
+        "409": error("The socket is not to be had, or the drive has as many controllers as it may have."),
+        "503": error("The node is not answering."),
+    });
+    operation["requestBody"] =
+        json!({ "required": true, "content": { "application/json": { "schema": reference("ExportAdd") } } });
+    operation
+}
+
+fn remove_export() -> Value {
+    let summary = "End the export at this vfio-user socket (its path, percent-encoded); the answer is what it was.";
+    let mut operation = named(operation("remove_export", summary, "Export"));
+    operation["responses"]["409"] = error("Exports by other doors stay as long as the node runs.");
+    operation
+}
+
+fn export_add() -> Value {
+    object(&[
+        ("device", text("The drive.")),
+        ("socket", text("An absolute path at which nobody listens.")),
+        ("tenant?", text("Whose queues they are; the only tenant where it is left out.")),
+        ("class_from?", words(&["tenant", "qprio", "cattr", "peer"])),
+        ("doorbells?", words(&["auto", "mmap", "trap"])),
+    ])
 }
 
 fn remove_tenant() -> Value {
@@ -280,6 +320,7 @@ fn schemas() -> Value {
         "PowerCut": power_cut_done(),
         "TenantPatch": tenant_patch(),
         "TenantAdd": tenant_add(),
+        "ExportAdd": export_add(),
         "Floor": floor(&number),
         "Ceiling": ceiling(&number),
         "Sla": sla(&number),
@@ -567,9 +608,9 @@ fn period() -> Value {
 fn export() -> Value {
     object(&[
         ("device", text("The drive.")),
-        ("door", words(&["nvme-tcp", "vhost-user"])),
+        ("door", words(&["nvme-tcp", "vhost-user", "vfio-user"])),
         ("addresses", texts("Socket paths or IP:PORT.")),
-        ("tenant?", text("The tenant of a vhost-user socket.")),
+        ("tenant?", text("The tenant of a socket.")),
         ("class_from", words(&["tenant", "qprio", "cattr", "peer"])),
         ("queues", number("I/O queues at most.")),
         ("read_only", flag("Writes are refused.")),

@@ -1,7 +1,7 @@
 //! HTTP to calls of [`Control`], and their answers back.
 
 use super::control::{Control, Refusal};
-use super::types::{DevicePatch, ErrorBody, TenantAdd, TenantPatch};
+use super::types::{DevicePatch, ErrorBody, ExportAdd, TenantAdd, TenantPatch};
 use super::{metrics, openapi};
 use axum::Json;
 use axum::Router;
@@ -10,7 +10,7 @@ use axum::extract::{DefaultBodyLimit, FromRequest, Path, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{MethodRouter, get, post};
+use axum::routing::{MethodRouter, delete, get, post};
 use serde::Serialize;
 use std::sync::Arc;
 
@@ -35,7 +35,7 @@ pub fn router(control: Node, local_only: bool) -> Router {
 }
 
 /// Every path there is.
-pub(super) const PATHS: [&str; 12] = [
+pub(super) const PATHS: [&str; 13] = [
     "/v1/status",
     "/v1/devices",
     "/v1/devices/{name}",
@@ -45,6 +45,7 @@ pub(super) const PATHS: [&str; 12] = [
     "/v1/tenants",
     "/v1/tenants/{name}",
     "/v1/exports",
+    "/v1/exports/{name}",
     "/v1/shutdown",
     "/metrics",
     "/openapi.json",
@@ -60,7 +61,8 @@ fn methods(path: &str) -> MethodRouter<Node> {
         "/v1/devices/{name}/power-cut" => post(power_cut),
         "/v1/tenants" => get(tenants).post(add_tenant),
         "/v1/tenants/{name}" => get(tenant).patch(set_tenant).delete(remove_tenant),
-        "/v1/exports" => get(exports),
+        "/v1/exports" => get(exports).post(add_export),
+        "/v1/exports/{name}" => delete(remove_export),
         "/v1/shutdown" => post(shutdown),
         "/metrics" => get(prometheus),
         "/openapi.json" => get(description),
@@ -119,6 +121,15 @@ async fn tenants(State(node): State<Node>) -> Answer<impl Serialize> {
 
 async fn exports(State(node): State<Node>) -> Answer<impl Serialize> {
     ask(node, |c| c.exports()).await.map(Json)
+}
+
+async fn add_export(State(node): State<Node>, Body(export): Body<ExportAdd>) -> Result<impl IntoResponse, Failure> {
+    let added = ask(node, move |c| c.add_export(&export)).await?;
+    Ok((StatusCode::CREATED, Json(added)))
+}
+
+async fn remove_export(State(node): State<Node>, Path(socket): Path<String>) -> Answer<impl Serialize> {
+    ask(node, move |c| c.remove_export(&socket)).await.map(Json)
 }
 
 async fn device(State(node): State<Node>, Path(name): Path<String>) -> Answer<impl Serialize> {

@@ -236,6 +236,17 @@ impl Control for Fake {
         Ok(tenants.remove(at.ok_or_else(|| Refusal::NotFound(format!("there is no tenant \"{name}\"")))?))
     }
 
+    fn add_export(&self, export: &ExportAdd) -> Result<ExportStatus, Refusal> {
+        let like = self.exports()?.swap_remove(0);
+        Ok(ExportStatus { door: "vfio-user".into(), addresses: vec![export.socket.clone()], ..like })
+    }
+
+    fn remove_export(&self, socket: &str) -> Result<ExportStatus, Refusal> {
+        let is = |e: &ExportStatus| e.addresses.iter().any(|a| a == socket);
+        let found = self.exports()?.into_iter().find(is);
+        found.ok_or_else(|| Refusal::NotFound(format!("there is no export at {socket}")))
+    }
+
     fn shutdown(&self) {
         self.shutdowns.fetch_add(1, Ordering::SeqCst);
     }
@@ -543,6 +554,9 @@ fn answers_are_as_described() {
     add.as_object_mut().unwrap().extend(named.as_object().unwrap().clone());
     check("TenantAdd", add.clone());
     assert_eq!(serde_json::to_value(serde_json::from_value::<TenantAdd>(add.clone()).unwrap()).unwrap(), add);
+    let add = json!({ "device": "ssd0", "socket": "/s", "tenant": "gold", "class_from": "peer", "doorbells": "trap" });
+    check("ExportAdd", add.clone());
+    assert_eq!(serde_json::to_value(serde_json::from_value::<ExportAdd>(add.clone()).unwrap()).unwrap(), add);
     let weights = Some(SharesPatch { high: Some(1), medium: None, low: None });
     let quanta = Some(SharesPatch { high: Some(4096), medium: Some(4096), low: Some(4096) });
     let patch = DevicePatch {

@@ -3,7 +3,7 @@
 use super::flash::FlashStatus;
 use super::promise::{AttainmentStatus, CeilingPatch, CeilingStatus, FloorPatch, FloorStatus, SlaPatch, SlaStatus};
 use super::timing::Timing;
-use crate::config::{Arbitration, ClassFrom, Cost, Mechanism, Shares};
+use crate::config::{Arbitration, ClassFrom, Cost, Doorbells, Mechanism, Shares};
 use serde::{Deserialize, Deserializer, Serialize};
 
 /// What a node is doing.
@@ -228,11 +228,11 @@ pub struct TenantStatus {
 pub struct ExportStatus {
     /// The drive.
     pub device: String,
-    /// `nvme-tcp` or `vhost-user`.
+    /// `nvme-tcp`, `vhost-user` or `vfio-user`.
     pub door: String,
     /// Socket paths or IP:PORT; where a client connects.
     pub addresses: Vec<String>,
-    /// The tenant of a vhost-user socket; over NVMe/TCP the host's NQN decides.
+    /// The tenant of a socket; over NVMe/TCP the host's NQN decides.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant: Option<String>,
     /// Who decides the class.
@@ -412,6 +412,25 @@ impl TenantAdd {
         // A patch that changes nothing is refused; a tenant may be added that is promised nothing.
         TenantPatch { class, weight: weight.or(Some(1)), ..TenantPatch::default() }.check()
     }
+}
+
+/// `POST /v1/exports`: a drive on one more vfio-user socket.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ExportAdd {
+    /// The drive.
+    pub device: String,
+    /// An absolute path at which nobody listens.
+    pub socket: String,
+    /// Whose queues they are; the only tenant where it is left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<String>,
+    /// `tenant` (where it is left out), `qprio` or `peer`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub class_from: Option<ClassFrom>,
+    /// `auto` (where it is left out), `mmap` or `trap`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub doorbells: Option<Doorbells>,
 }
 
 /// The body of every answer that is not 2xx.

@@ -428,7 +428,8 @@ fn a_reset_undoes_everything_but_memory_and_eventfds() {
 #[test]
 fn what_makes_no_sense_of_interrupts_is_refused() {
     let mut rig = Rig::new(SHAPE);
-    let refused: &[(u32, u32, u32, u32, &[u8], usize)] = &[
+    type Set<'a> = (u32, u32, u32, u32, &'a [u8], usize);
+    let refused: &[Set<'_>] = &[
         (IrqSet::DATA_NONE, irq::MSIX, 0, 1, &[], 0),
         (IrqSet::ACTION_MASK, irq::MSIX, 0, 1, &[], 0),
         (EVENTFD | IrqSet::ACTION_MASK, irq::MSIX, 0, 1, &[], 1),

