@@ -84,7 +84,7 @@ impl Input<'_> {
             at @ 0..=199 => u64::from(at % 16) * PAGE,
             200..=230 => BUFFER_AT + u64::from(self.byte() % 3) * PAGE,
             231..=240 => u64::from(self.word()) << 12,
-            241..=250 => u64::MAX & !0xfff,
+            241..=250 => !0xfff,
             _ => return u64::from(self.word()) << 32 | u64::from(self.word()),
         };
         page + [0, 0, 0, 0, 8, 0x10, 0xff8, 0xff0, 4, 0x800, 0xe00, 1][self.below(12)]
