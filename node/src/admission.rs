@@ -99,9 +99,11 @@ pub fn proposal(device: &DeviceConfig, arbitration: &Arbitration, tenants: &[&Te
     let file = device.calibration.as_ref()?;
     let drive = file.calibration.drive(device.slots.into(), device.slot_bytes).ok()?;
     let judge = Judge { device, drive, setting: setting(device, arbitration), dearest: dearest(device), tenants };
-    let plan = |tenant: &&TenantConfig| match tenant.sla.is_none() {
-        true => judge.plan(tenant, judge.neighbour(tenant), Sla::default()),
-        false => judge.plan(tenant, judge.own(tenant, &tenant.sla.rates), tenant.sla),
+    // Whoever is promised a rate alone is to have it as his share, however much the others ask for.
+    let waits = |sla: &Sla| sla.p50.or(sla.p99).or(sla.p999).is_some();
+    let plan = |tenant: &&TenantConfig| match waits(&tenant.sla) {
+        false => judge.plan(tenant, judge.neighbour(tenant), tenant.sla),
+        true => judge.plan(tenant, judge.own(tenant, &tenant.sla.rates), tenant.sla),
     };
     let plans: Vec<TenantPlan> = tenants.iter().map(plan).collect();
     let (shares, _) = propose(&judge.drive, &judge.setting, &plans, Margin::default()).ok()?;

@@ -7,7 +7,7 @@ use weir_driver::{Done, Io, IoKind, QueuePair};
 use weir_node::config::DeviceConfig;
 use weir_node::local::{Local, LocalTenant};
 use weir_sim::reproduce::{Access, Overhead, Place, Usage, Way};
-use weir_sys::media::KernelFile;
+use weir_sys::media::{KernelFile, Remembered};
 use weir_sys::reactor::now;
 use weir_sys::sched::CpuTime;
 use weir_units::{Class, Nanos};
@@ -39,13 +39,14 @@ struct Spot {
     told: String,
 }
 
-/// A file whose name is removed: who has opened it goes on.
+/// A drive's files whose names are removed: who has opened them goes on.
 struct Scratch(PathBuf);
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // It is in a folder for what may be lost.
+        // They are in a folder for what may be lost.
         let _ = fs::remove_file(&self.0);
+        let _ = fs::remove_file(Remembered::path_of(&self.0));
     }
 }
 

@@ -241,7 +241,7 @@ impl Subsystem {
     /// Property Get (base 2.0, 6.5): those that message-based controllers have.
     fn property_get(&self, c: u32, command: &Property) -> Outcome {
         let offset = command.ofst.get();
-        let has = matches!(offset, register::CAP | register::VS | register::CC | register::CSTS);
+        let has = matches!(offset, register::CAP | register::VS | register::CC | register::CSTS | register::CRTO);
         match command.size() {
             Some(size) if has && register::size_at(offset) == Some(size) => {
                 Outcome::Done(Status::SUCCESS, self.read_register(c, offset, size))

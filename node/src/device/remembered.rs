@@ -4,7 +4,7 @@ use super::{Device, OpenError};
 use crate::config::{DeviceConfig, MediaConfig};
 use std::path::Path;
 use weir_controller::{RestoreError, Subsystem};
-use weir_sys::media::Remembered;
+use weir_sys::media::{MediaError, Remembered};
 use weir_units::Nanos;
 
 /// The file, and the generation of the machine's state that was written last.
@@ -28,9 +28,16 @@ pub(super) fn remember(
     machine: &mut Subsystem,
 ) -> Result<Option<Kept>, OpenError> {
     let MediaConfig::File(path) = &config.media else { return Ok(None) };
-    let (file, blob) = Remembered::open(path, is_new)?;
+    let beside = Remembered::path_of(path);
+    let (file, blob) = match Remembered::open(path, is_new) {
+        // Where nothing was remembered and nothing can be, a drive is what it was made as after each start.
+        Err(e @ MediaError::Io { .. }) if !beside.exists() => {
+            tracing::warn!("{e}; what hosts tell the drive to remember ends with this process");
+            return Ok(None);
+        }
+        opened => opened?,
+    };
     if let Some(blob) = blob {
-        let beside = Remembered::path_of(path);
         let advice = "remove it, and the drive begins with nothing remembered";
         let refused = |e: RestoreError| OpenError::Flash(format!("{}: {e}; {advice}", beside.display()));
         machine.restore(&blob).map_err(refused)?;

@@ -117,7 +117,7 @@ impl Remembered {
 }
 
 fn error(path: &Path, source: io::Error) -> MediaError {
-    MediaError::Io { medium: path.display().to_string(), what: "a drive's nonvolatile state", source }
+    MediaError::Io { medium: path.display().to_string(), what: "keep a drive's nonvolatile state", source }
 }
 
 /// A thread that makes a file durable whenever it is asked to, and ends with the one who asks.

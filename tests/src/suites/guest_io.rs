@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use super::{long, test};
+use super::test;
 use crate::guest::{Guest, connect_script, json, section};
 use crate::harness::{Context, Env, Outcome, Test, ensure};
 use crate::node::{NQN, Node, Setup, host_nqn, with_node};
@@ -13,8 +13,8 @@ use crate::raw::nvme_tcp::{Data, Host, capsule, kind, sqe};
 pub fn tests() -> Vec<Test> {
     const S: &str = "guest_io";
     vec![
-        long(S, "commands_of_nvme_cli", commands),
-        long(S, "reservations_of_two_hosts", reservations),
+        test(S, "commands_of_nvme_cli", commands),
+        test(S, "reservations_of_two_hosts", reservations),
         test(S, "pairs_by_hand", |env| on_each_medium(env, pairs)),
         test(S, "copies_and_unreadable_blocks_by_hand", |env| on_each_medium(env, copies)),
     ]

@@ -7,6 +7,7 @@ mod classes;
 mod cli;
 mod faults;
 mod fio;
+mod guest_admin;
 mod guest_fdp;
 mod guest_io;
 mod guest_ns;
@@ -55,6 +56,7 @@ pub fn all() -> Vec<Test> {
         guest_tcp::tests(),
         guest_zns::tests(),
         guest_fdp::tests(),
+        guest_admin::tests(),
         guest_ns::tests(),
         guest_io::tests(),
         power::tests(),

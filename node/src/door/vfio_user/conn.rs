@@ -189,6 +189,13 @@ impl Conn {
         rung
     }
 
+    /// The same where it has some: its host says so by an admin command, which comes without a message where doorbells are mapped.
+    #[inline]
+    fn look_at_shadow_if_any(&mut self, drive: u32, controller: ControllerHandle, cx: &mut Cx) -> bool {
+        self.shadowed = cx.drives.get(drive).shadow(controller).is_some();
+        self.shadowed && self.look_at_shadow((drive, controller), false, cx)
+    }
+
     /// Before its doorbells are looked at no more: true if something has come after all.
     pub(super) fn has_come(&mut self, drive: u32, controller: ControllerHandle, cx: &mut Cx) -> bool {
         self.shadowed && self.look_at_shadow((drive, controller), true, cx)
@@ -293,7 +300,7 @@ impl Conn {
     /// Looks at mapped doorbells that may have been rung; true if some were.
     #[inline]
     pub(super) fn look(&mut self, drive: u32, controller: ControllerHandle, cx: &mut Cx) -> bool {
-        let shadow = self.shadowed && self.look_at_shadow((drive, controller), false, cx);
+        let shadow = self.look_at_shadow_if_any(drive, controller, cx);
         if self.bells.is_none() {
             return shadow;
         }
@@ -311,7 +318,7 @@ impl Conn {
     /// The same of all doorbells.
     pub(super) fn look_at_all(&mut self, drive: u32, controller: ControllerHandle, cx: &mut Cx) -> bool {
         self.follow_queues(drive, controller, cx);
-        let shadow = self.shadowed && self.look_at_shadow((drive, controller), false, cx);
+        let shadow = self.look_at_shadow_if_any(drive, controller, cx);
         shadow | self.look_from(0, self.there.len() as u16, (drive, controller), cx)
     }
 
