@@ -12,6 +12,8 @@ use zerocopy::little_endian::{U16, U32, U64};
 
 /// The one group.
 pub(crate) const GROUP: u32 = 1;
+/// ANACAP bit 7: whoever creates a namespace may name its group.
+pub(super) const GROUP_NAMED: u8 = 1 << 7;
 /// ANATT: the longest time in the change state, s.
 pub(super) const TRANSITION: u8 = 10;
 

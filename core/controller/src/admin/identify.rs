@@ -1,6 +1,6 @@
 //! Identify (base 2.0, 5.17; NVM 1.0, 4.1.5).
 
-use super::ana::{GROUP, TRANSITION};
+use super::ana::{GROUP, GROUP_NAMED, TRANSITION};
 use super::log::ERROR_ENTRIES;
 use super::persistent;
 use super::{Admin, Outcome};
@@ -119,7 +119,7 @@ impl Subsystem {
     }
 
     /// ANAGRPID of the namespaces; 0 where no access is asymmetric.
-    fn ana_group(&self) -> u32 {
+    pub(super) fn ana_group(&self) -> u32 {
         if self.shared() { GROUP } else { 0 }
     }
 
@@ -188,7 +188,8 @@ impl Subsystem {
         id.pels = U32::new(persistent::SIZE);
         if self.shared() {
             id.cmic |= ana::CMIC;
-            (id.anatt, id.anacap) = (TRANSITION, ana::CAPABILITIES);
+            let named = if self.room.is_some() { GROUP_NAMED } else { 0 };
+            (id.anatt, id.anacap) = (TRANSITION, ana::CAPABILITIES | named);
             (id.anagrpmax, id.nanagrpid) = (U32::new(GROUP), U32::new(GROUP));
         }
         id.wctemp = U16::new(thermal::WARNING);

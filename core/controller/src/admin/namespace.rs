@@ -107,8 +107,11 @@ impl Subsystem {
     /// The groups, sets and placement handles that a namespace is to belong to.
     fn check_groups(&self, fields: &HostSoftwareFields) -> Result<(), Status> {
         let group = fields.endgid.get();
-        if group != 0 && group != self.endurance_group() || fields.nvmsetid.get() != 0 || fields.anagrpid.get() > 1 {
+        if group != 0 && group != self.endurance_group() || fields.nvmsetid.get() != 0 {
             return Err(INVALID);
+        }
+        if ![0, self.ana_group()].contains(&fields.anagrpid.get()) {
+            return Err(Status::ANA_GROUP_ID_INVALID.dnr());
         }
         // A drive's namespaces have all of its placement handles, in order.
         let handles = self.placement.as_ref().map_or(0, |p| u16::from(p.handles));
