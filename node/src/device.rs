@@ -33,7 +33,7 @@ use weir_controller::{
 };
 use weir_driver::TransportError;
 use weir_spec::nvme::Status;
-use weir_sys::media::{FlashState, Media, MediaError, MediaKind, Null, Spec, Store};
+use weir_sys::media::{FlashState, Media, MediaError, MediaKind, Null, Remembered, Spec, Store};
 use weir_sys::reactor::{FileDone, Reactor};
 use weir_units::Nanos;
 
@@ -151,6 +151,9 @@ impl Device {
         if let (Some(keys), Some(flash)) = (&config.open_channel, &config.flash) {
             return Self::open_channel(config, machine, &keys.on(flash), now).inspect_err(|_| unmake());
         }
+        if let MediaConfig::File(path) = &config.media {
+            Remembered::check_pair(path, new_medium)?;
+        }
         let (mut backend, size) = open_backend(config)?;
         let block_size = config.block_size;
         let limit = size;
@@ -161,7 +164,8 @@ impl Device {
         }
         let buffered = config.flash.as_ref().is_some_and(FlashConfig::is_volatile);
         let buffered = buffered || machine.zoned.iter().any(|zones| zones.volatile);
-        machine.management = Some(Management {
+        // Zones stay as they were made.
+        machine.management = config.zoned.is_none().then_some(Management {
             capacity: limit,
             // What a store answers it answers in any blocks.
             least_block: if matches!(backend, Backend::Store(_)) { 512 } else { block_size },

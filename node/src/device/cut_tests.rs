@@ -275,13 +275,13 @@ proptest! {
         steps in steps(),
     ) {
         let file = std::env::temp_dir().join(format!("weir-cuts-{}", std::process::id()));
-        let beside = std::env::temp_dir().join(format!("weir-cuts-{}.flash", std::process::id()));
         let keys = format!("buffer=64KiB&early_completion=true&flush={flush}&buffer_latency={latency}");
         let mut rig = Rig::new(&keys, MediaConfig::File(file.clone()));
         run(&mut rig, steps);
         drop(rig);
-        std::fs::remove_file(file).unwrap();
-        std::fs::remove_file(beside).unwrap();
+        for path in [FlashState::path_of(&file), Remembered::path_of(&file), file] {
+            std::fs::remove_file(path).unwrap();
+        }
     }
 }
 

@@ -66,11 +66,17 @@ fn open(config: &DeviceConfig, now: Nanos) -> Device {
     Device::open(config, MachineConfig::new("nqn.2026-01.test.weir:zns0"), now).unwrap_or_else(|e| panic!("{e}"))
 }
 
+/// A drive's bytes, what its zones or chunks are, and what it remembers.
+fn remove(file: &Path) {
+    for path in [file, &FlashState::path_of(file), &Remembered::path_of(file)] {
+        let _ = std::fs::remove_file(path);
+    }
+}
+
 impl Rig {
     fn new(name: &str, toml: &str, in_file: bool) -> Rig {
         let file = std::env::temp_dir().join(format!("weir-regions-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_file(&file);
-        let _ = std::fs::remove_file(FlashState::path_of(&file));
+        remove(&file);
         let media = if in_file { format!("media = \"file:{}\"\n", file.display()) } else { String::new() };
         let text = format!("[[device]]\nname = \"zns0\"\nblock_size = 4096\n{media}{toml}\n");
         let config = crate::config::Config::parse(&text, "weir.toml", Path::new("/etc/weir"));
@@ -190,8 +196,7 @@ impl Rig {
 
 impl Drop for Rig {
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.file);
-        let _ = std::fs::remove_file(FlashState::path_of(&self.file));
+        remove(&self.file);
     }
 }
 
@@ -460,6 +465,7 @@ proptest! {
 fn another_process_finds_the_zones() {
     let more = ", zrwa = \"16KiB\", descriptor_extension = 64, flash = \"femu-bbssd\", dies = 1";
     let mut rig = Rig::new("again", &zns(more), true);
+    assert_eq!(rig.device.machine().config().management, None, "hosts neither make nor delete zoned namespaces");
     let write = |rig: &mut Rig, lba: u64, blocks| assert_eq!(rig.command(io(1, 1, lba, blocks)), Status::SUCCESS);
     write(&mut rig, 0, 5);
     write(&mut rig, SIZE, 24);

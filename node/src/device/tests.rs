@@ -106,6 +106,13 @@ fn another_drives_state_is_refused_and_nothing_half_made_stays() {
     assert!(e.contains("ssd.flash: is the state of a drive whose") && e.contains("is missing or empty"), "{e}");
     assert!(!dir.join("ssd").exists());
     std::fs::remove_file(dir.join("ssd.flash")).unwrap();
+    // What the drive remembered is as lone, and stays so however often it is tried.
+    for _ in 0..2 {
+        let e = refused(&dir, SMALL);
+        assert!(e.contains("ssd.nvme: is the state of a drive whose") && e.contains("is missing or empty"), "{e}");
+        assert!(!dir.join("ssd").exists() && !dir.join("ssd.flash").exists());
+    }
+    std::fs::remove_file(dir.join("ssd.nvme")).unwrap();
     // A folder is in the way of the state: the drive's file goes again.
     std::fs::create_dir(dir.join("ssd.flash.new")).unwrap();
     std::fs::write(dir.join("ssd.flash.new").join("x"), "").unwrap();

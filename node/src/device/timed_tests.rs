@@ -62,9 +62,11 @@ impl Bench {
     /// A drive in a file that is gone with the drive.
     fn in_a_file(name: &str, query: &str) -> Bench {
         let path = std::env::temp_dir().join(format!("weir-timed-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_file(&path);
+        let beside = Remembered::path_of(&path);
+        let _ = (std::fs::remove_file(&path), std::fs::remove_file(&beside));
         let bench = Self::around(drive_on(Some(MediaConfig::File(path.clone())), query));
         std::fs::remove_file(&path).unwrap();
+        std::fs::remove_file(&beside).unwrap();
         bench
     }
 

@@ -46,18 +46,27 @@ impl Remembered {
         name.into()
     }
 
+    /// Refuses what a drive remembered whose medium is gone. The medium is made by opening it: this is asked before.
+    ///
+    /// # Errors
+    /// [`MediaError::LoneState`].
+    pub fn check_pair(media: &Path, is_new: bool) -> Result<(), MediaError> {
+        let path = Self::path_of(media);
+        if is_new && std::fs::metadata(&path).is_ok_and(|m| m.len() > 0) {
+            return Err(MediaError::LoneState { path, medium: super::kind::name("file", media) });
+        }
+        Ok(())
+    }
+
     /// Opens the file of a medium, or makes it; with what it holds. A drive that is new begins with a new one.
     ///
     /// # Errors
     /// It cannot be opened, is something else or of another version, both copies are damaged, or it lies beside a medium that is
     /// missing or empty.
     pub fn open(media: &Path, is_new: bool) -> Result<(Remembered, Option<Vec<u8>>), MediaError> {
+        Self::check_pair(media, is_new)?;
         let path = Self::path_of(media);
         let wrong = |what: String| error(&path, io::Error::other(what));
-        let found = std::fs::metadata(&path).is_ok_and(|m| m.len() > 0);
-        if is_new && found {
-            return Err(MediaError::LoneState { path: path.clone(), medium: super::kind::name("file", media) });
-        }
         let mut options = OpenOptions::new();
         let file =
             options.read(true).write(true).create(true).truncate(false).open(&path).map_err(|e| error(&path, e))?;
