@@ -277,6 +277,11 @@ impl Device {
     /// Takes one event; what follows from it happens in [`run`](Self::run).
     #[inline]
     pub fn apply<H: Host>(&mut self, now: Nanos, event: Event, host: &mut H) {
+        if matches!(event, Event::Run) {
+            // Something was given to the machine already; what follows has its effects when the drive runs.
+            self.dirty = true;
+            return;
+        }
         self.dirty = true;
         self.machine.apply(now, event, host, &mut self.none);
     }
