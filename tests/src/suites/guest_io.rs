@@ -76,8 +76,8 @@ put 100 7 /tmp/a; put 200 7 /tmp/b
 nvme dsm $N -d -s 100,200 -b 4,4
 get 100 7; head -c 2048 /tmp/zero >/tmp/x; tail -c 2048 /tmp/a >>/tmp/x; cmp /tmp/x /tmp/r
 get 200 7; head -c 2048 /tmp/zero >/tmp/x; tail -c 2048 /tmp/b >>/tmp/x; cmp /tmp/x /tmp/r
-# flush of this one and of all
-nvme flush $N; nvme flush $C -n 0xffffffff
+# flush
+nvme flush $N
 # a directive that is not enabled
 fails "invalid field" nvme write $N -s 0 -c 0 -z 512 -d /tmp/a --dir-type=1 --dir-spec=1
 section effects; nvme effects-log $C -H

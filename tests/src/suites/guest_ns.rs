@@ -111,7 +111,7 @@ st nvme format $C -n 2 --lbaf=0 --force
 st nvme set-feature $C -f 0x84 -n 2 --value=0
 w 4096 /tmp/d 8 5 4660
 section kernel
-dmesg | grep -iE 'nvme' | grep -iE 'timeout|reset' || true
+dmesg | grep -iE 'nvme' | grep -iE 'timeout|reset' | grep -v 'capabilities changed' || true
 "#;
 
 fn over_tcp(env: &Env) -> Outcome {
