@@ -534,7 +534,9 @@ impl Actors {
             let ctrl = drive.resolve(ring.controller).and_then(|c| drive.ctrl(c)).expect("it is attached");
             for qid in 1..4 {
                 let q = ctrl.sq(qid);
-                if q != NONE && ctrl.ready() && !drive.sq(q).paused {
+                // Who has set shadow doorbells up by chance rings registers that only wake a door, and there is none here.
+                let rings = ctrl.shadow.is_none();
+                if q != NONE && rings && ctrl.ready() && !drive.sq(q).paused {
                     assert_eq!(ring.pending(qid), 0, "a command was lost on ring {qid}");
                 }
             }
