@@ -126,7 +126,7 @@ nvme zns finish-zone $N -s 0x1000
 nvme zns reset-zone $N -s 0x2000
 nvme zns open-zone $N -s 0x3000
 nvme zns set-zone-desc $N -s 0x4000 -d /tmp/x
-fio --name=full --filename=$N --offset=80m --size=12m --zonemode=zbd --zonesize=16m --rw=write --bs=64k --direct=1 --ioengine=psync >/dev/null
+fio --name=full --filename=$N --offset=80m --size=16m --zonemode=zbd --rw=write --bs=64k --direct=1 --ioengine=psync >/dev/null
 nvme flush $N
 "#;
 
