@@ -64,7 +64,7 @@ pub(super) const ADMIN: &[Entry<AdminOpcode>] = &[
     plain(AdminOpcode::CREATE_IO_CQ, of_rings),
     plain(AdminOpcode::IDENTIFY, always),
     plain(AdminOpcode::ABORT, of_io),
-    Entry { effects: NOTHING.with_ccc(1), lockable: true, ..plain(AdminOpcode::SET_FEATURES, always) },
+    Entry { lockable: true, ..plain(AdminOpcode::SET_FEATURES, always) },
     plain(AdminOpcode::GET_FEATURES, always),
     plain(AdminOpcode::ASYNC_EVENT_REQUEST, always),
     apart(AdminOpcode::FIRMWARE_COMMIT, oacs::FIRMWARE),
