@@ -1,0 +1,204 @@
+//! What a request comes to: volumes before and after, the chunks that it takes, and the steps from one to the other.
+
+use crate::error::Error;
+use crate::extent::{Extent, Run};
+use crate::pool::{Books, Request};
+use crate::record::Record;
+use crate::steps::{Change, Plan, Step, part_of};
+use crate::volume::{Part, Volume, VolumeId, check_name};
+use alloc::collections::BTreeMap;
+use alloc::string::ToString;
+use alloc::vec::Vec;
+
+/// A volume before a change, after it, and the chunks that nobody has then.
+pub(crate) type Prepared = (Option<Volume>, Option<Volume>, Vec<(u16, Run)>);
+
+impl Books {
+    pub fn commit(&mut self, change: Change) {
+        if let Some(before) = self.volumes.remove(&change.id) {
+            self.names.remove(&before.name);
+        }
+        if let Some(volume) = change.volume {
+            self.names.insert(volume.name.clone(), volume.id);
+            self.volumes.insert(volume.id, volume);
+        }
+        for (drive, run) in change.dirty {
+            self.drives[usize::from(drive)].dirty.push(run);
+        }
+    }
+
+    pub fn free(&mut self, drive: u16, runs: &[Run]) {
+        let drive = &mut self.drives[usize::from(drive)];
+        drive.dirty.retain(|run| !runs.contains(run));
+        runs.iter().for_each(|run| drive.buddy.give(*run));
+    }
+
+    /// Chunks that were taken for a change that is not made.
+    pub fn give_back(&mut self, before: Option<&Volume>, after: Option<&Volume>) {
+        for (drive, part) in after.iter().flat_map(|v| &v.parts) {
+            let old = before.and_then(|v| v.parts.get(drive)).map_or(0, |p| p.extents.len());
+            let taken = part.extents.iter().skip(old).map(|e| e.run);
+            taken.for_each(|run| self.drives[usize::from(*drive)].buddy.give(run));
+        }
+    }
+
+    fn named(&self, name: &str) -> Result<Volume, Error> {
+        let volume = self.names.get(name).and_then(|id| self.volumes.get(id));
+        volume.cloned().ok_or_else(|| Error::Unknown(name.to_string()))
+    }
+
+    fn may_be_called(&self, name: &str) -> Result<(), Error> {
+        check_name(name).map_err(|why| Error::Name(name.to_string(), why))?;
+        match self.names.contains_key(name) {
+            true => Err(Error::Exists(name.to_string())),
+            false => Ok(()),
+        }
+    }
+
+    /// What a request comes to; chunks are taken already, nothing else has changed.
+    pub fn prepare(&mut self, request: &Request) -> Result<Prepared, Error> {
+        let version = self.counter + 1;
+        match request {
+            Request::Create { name, tenant, uuid, chunks } => {
+                self.may_be_called(name)?;
+                check_name(tenant).map_err(|why| Error::Name(tenant.clone(), why))?;
+                let parts = self.grow(BTreeMap::new(), 0, *chunks, version)?;
+                let first = |part: &Part| part.extents.iter().any(|e| e.logical == 0);
+                let home = parts.iter().find(|(_, part)| first(part)).map_or(0, |(drive, _)| *drive);
+                let (name, tenant) = (name.clone(), tenant.clone());
+                let id = VolumeId(version);
+                let volume = Volume { id, name, tenant, uuid: *uuid, chunks: *chunks, home, parts };
+                Ok((None, Some(volume), Vec::new()))
+            }
+            Request::Resize { name, chunks } => {
+                let before = self.named(name)?;
+                let (parts, dirty) = if *chunks > before.chunks {
+                    (self.grow(before.parts.clone(), before.chunks, *chunks, version)?, Vec::new())
+                } else {
+                    shrink(&before.parts, *chunks, version)?
+                };
+                let mut after = Volume { chunks: *chunks, parts, ..before.clone() };
+                after.touch(version);
+                Ok((Some(before), Some(after), dirty))
+            }
+            Request::Rename { name, to } => {
+                let before = self.named(name)?;
+                self.may_be_called(to)?;
+                let mut after = Volume { name: to.clone(), ..before.clone() };
+                after.touch(version);
+                Ok((Some(before), Some(after), Vec::new()))
+            }
+            Request::Delete { name } => {
+                let before = self.named(name)?;
+                let all = before.parts.iter().flat_map(|(d, part)| part.extents.iter().map(|e| (*d, e.run))).collect();
+                Ok((Some(before), None, all))
+            }
+        }
+    }
+
+    /// Parts with chunks for what a volume of `have` chunks lacks to `want`: all of it on one drive where there is so much, and on the
+    /// one that has most; else drive after drive, those with most first.
+    fn grow(
+        &mut self,
+        mut parts: BTreeMap<u16, Part>,
+        have: u32,
+        want: u32,
+        version: u64,
+    ) -> Result<BTreeMap<u16, Part>, Error> {
+        if want == 0 {
+            return Err(Error::Empty);
+        }
+        let mut left = want - have;
+        let free: u64 = self.drives.iter().map(|d| u64::from(d.buddy.free())).sum();
+        if u64::from(left) > free {
+            return Err(Error::Space(left.into(), free));
+        }
+        let mut order: Vec<u16> = (0..self.drives.len() as u16).collect();
+        let room = |drive: &u16| self.drives[usize::from(*drive)].buddy.free();
+        // Where the volume has something already it goes on, if all of it fits there.
+        let at_home = |drive: &u16| parts.contains_key(drive) && room(drive) >= left;
+        order.sort_by_key(|drive| (core::cmp::Reverse((at_home(drive), room(drive))), *drive));
+        let mut logical = have;
+        for drive in order {
+            let buddy = &mut self.drives[usize::from(drive)].buddy;
+            let runs = buddy.take(left.min(buddy.free())).unwrap_or_default();
+            let taken: u32 = runs.iter().map(|run| run.len).sum();
+            if taken > 0 {
+                let part = parts.entry(drive).or_insert(Part { version, extents: Vec::new() });
+                part.version = version;
+                for run in runs {
+                    part.extents.push(Extent { logical, run });
+                    logical += run.len;
+                }
+                left -= taken;
+            }
+            if left == 0 {
+                break;
+            }
+        }
+        Ok(parts)
+    }
+}
+
+impl Volume {
+    /// What home says of it is said anew.
+    fn touch(&mut self, version: u64) {
+        if let Some(part) = self.parts.get_mut(&self.home) {
+            part.version = version;
+        }
+    }
+}
+
+/// Parts without what lies behind `chunks`, and that.
+type Shrunk = (BTreeMap<u16, Part>, Vec<(u16, Run)>);
+
+fn shrink(parts: &BTreeMap<u16, Part>, chunks: u32, version: u64) -> Result<Shrunk, Error> {
+    if chunks == 0 {
+        return Err(Error::Empty);
+    }
+    let (mut kept, mut dirty) = (BTreeMap::new(), Vec::new());
+    for (drive, part) in parts {
+        let mut extents = Vec::new();
+        let before = dirty.len();
+        for e in &part.extents {
+            let stays = chunks.saturating_sub(e.logical).min(e.run.len);
+            if stays > 0 {
+                extents.push(Extent { run: Run { len: stays, ..e.run }, ..*e });
+            }
+            if stays < e.run.len {
+                dirty.push((*drive, Run { start: e.run.start + stays, len: e.run.len - stays }));
+            }
+        }
+        let version = if dirty.len() > before { version } else { part.version };
+        if !extents.is_empty() {
+            kept.insert(*drive, Part { version, extents });
+        }
+    }
+    Ok((kept, dirty))
+}
+
+impl Plan<'_> {
+    /// The steps from a volume as it is to what it is to be: the other drives' parts, home (which is the commit), parts that are no more,
+    /// and what nobody has any more.
+    pub fn change(&mut self, id: VolumeId, before: Option<&Volume>, after: Option<Volume>, dirty: Vec<(u16, Run)>) {
+        let part = |volume: Option<&Volume>, drive: u16| volume.and_then(|v| v.parts.get(&drive)).cloned();
+        let home = before.or(after.as_ref()).map_or(0, |v| v.home);
+        let others: Vec<u16> = (0..self.books.drives.len() as u16).filter(|drive| *drive != home).collect();
+        for drive in &others {
+            let new = part(after.as_ref(), *drive);
+            if let Some(volume) = after.as_ref().filter(|_| new.is_some() && new != part(before, *drive)) {
+                let record = part_of(volume, *drive).expect("it has a part there");
+                self.entry(*drive, &[record], None);
+            }
+        }
+        let record = after.as_ref().and_then(|v| part_of(v, home)).unwrap_or(Record::Drop(id));
+        let change = Change { id, volume: after.clone(), dirty: dirty.clone() };
+        self.entry(home, &[record], Some(Step::Commit(change)));
+        for drive in &others {
+            if part(before, *drive).is_some() && part(after.as_ref(), *drive).is_none() {
+                self.entry(*drive, &[Record::Drop(id)], None);
+            }
+        }
+        self.unmap(&dirty);
+    }
+}

@@ -1,0 +1,212 @@
+//! A drive of the pool: what a copy of its metadata says, and where the next entry goes.
+
+use crate::block::{self, Address, BLOCK, Crc32c, Found};
+use crate::buddy::Buddy;
+use crate::extent::{Extent, Run};
+use crate::record::{Header, Home, Member, Record};
+use crate::volume::VolumeId;
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+/// A drive of a pool that is up.
+#[derive(Clone, Debug)]
+pub(crate) struct Drive {
+    pub member: Member,
+    /// Its place in the caller's list.
+    pub position: usize,
+    /// First chunk behind the metadata.
+    pub area: u32,
+    /// Blocks of a copy.
+    pub copy_blocks: u32,
+    /// The last entry that was written, of both copies.
+    pub generation: u64,
+    pub entry: u32,
+    /// Blocks that are written.
+    pub used: u32,
+    pub buddy: Buddy,
+    /// Were somebody's and are not unmapped yet.
+    pub dirty: Vec<Run>,
+}
+
+/// Chunks of metadata of a drive of so many.
+pub(crate) fn area_of(chunks: u32) -> u32 {
+    chunks.div_ceil(2048).max(2)
+}
+
+/// Blocks of a copy in so many chunks of metadata: whole stripes.
+pub(crate) fn copy_blocks(area: u32) -> u32 {
+    area * (crate::extent::CHUNK / 2 / BLOCK as u64) as u32
+}
+
+/// What a drive says of a volume, in one version.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Candidate {
+    pub extents: Vec<Extent>,
+    pub home: Option<Home>,
+}
+
+/// What a copy says, its entries one after the other.
+#[derive(Clone, Debug)]
+pub(crate) struct Copy {
+    pub drive: crate::volume::Uuid,
+    pub generation: u64,
+    pub entry: u32,
+    pub header: Header,
+    /// What may count, by volume and version.
+    pub candidates: BTreeMap<(VolumeId, u64), Candidate>,
+    /// Everything that was anybody's since entry 0, or was not unmapped then.
+    pub touched: Vec<Run>,
+    pub counter: u64,
+}
+
+/// How far the entries of a copy could be read.
+#[derive(Clone, Debug)]
+pub(crate) enum Scan {
+    /// They go on behind the bytes.
+    More,
+    Whole(Copy),
+    Version(u32),
+    Broken,
+}
+
+/// Reads a copy's entries; `bytes` are its blocks from the first on, `all` says that there are no more.
+pub(crate) fn scan(bytes: &[u8], copy: u8, all: bool, crc: Crc32c) -> Scan {
+    let mut found: Option<Copy> = None;
+    let mut at = 0u32;
+    loop {
+        let limit = found.as_ref().map_or(u32::MAX, |c| copy_blocks(c.header.area));
+        let entry = match read_entry(bytes, copy, at, found.as_ref(), crc) {
+            Entry::Whole(entry) if at + entry.blocks <= limit => entry,
+            Entry::Missing if !all && at < limit => return Scan::More,
+            Entry::Version(version) if found.is_none() => return Scan::Version(version),
+            _ => return found.map_or(Scan::Broken, Scan::Whole),
+        };
+        let Ok(records) = Record::decode_all(&entry.payload) else {
+            return found.map_or(Scan::Broken, Scan::Whole);
+        };
+        match &mut found {
+            None => match begin(&entry, records) {
+                Some(copy) => found = Some(copy),
+                None => return Scan::Broken,
+            },
+            Some(copy) => {
+                copy.entry = entry.number;
+                records.into_iter().for_each(|record| copy.take(record));
+            }
+        }
+        at += entry.blocks;
+    }
+}
+
+struct Read {
+    drive: crate::volume::Uuid,
+    generation: u64,
+    number: u32,
+    blocks: u32,
+    sum: u32,
+    payload: Vec<u8>,
+}
+
+enum Entry {
+    Whole(Read),
+    /// It is not in the bytes, or not all of it.
+    Missing,
+    Version(u32),
+    Broken,
+}
+
+/// The entry that begins at a block, if it follows what was found before.
+fn read_entry(bytes: &[u8], copy: u8, at: u32, before: Option<&Copy>, crc: Crc32c) -> Entry {
+    let mut read: Option<Read> = None;
+    let mut part = 0;
+    loop {
+        let from = (at + part) as usize * BLOCK;
+        let Some(bytes) = bytes.get(from..from + BLOCK) else { return Entry::Missing };
+        let block = match block::decode(bytes, copy, at + part, crc) {
+            Found::Whole(block) => block,
+            Found::Version(version) => return Entry::Version(version),
+            Found::Nothing => return Entry::Broken,
+        };
+        let fits = match (&read, before) {
+            (Some(r), _) => {
+                let entry = (block.drive, block.generation, block.entry, block.parts, block.sum);
+                entry == (r.drive, r.generation, r.number, r.blocks, r.sum)
+            }
+            (None, Some(c)) => {
+                (block.drive, block.generation, u64::from(block.entry))
+                    == (c.drive, c.generation, u64::from(c.entry) + 1)
+            }
+            (None, None) => block.entry == 0,
+        };
+        if !fits || block.part != part {
+            return Entry::Broken;
+        }
+        let entry = read.get_or_insert(Read {
+            drive: block.drive,
+            generation: block.generation,
+            number: block.entry,
+            blocks: block.parts,
+            sum: block.sum,
+            payload: Vec::new(),
+        });
+        entry.payload.extend_from_slice(block.payload);
+        part += 1;
+        if part == block.parts {
+            return read.filter(|r| crc(&r.payload) == r.sum).map_or(Entry::Broken, Entry::Whole);
+        }
+    }
+}
+
+fn begin(entry: &Read, records: Vec<Record>) -> Option<Copy> {
+    let mut records = records.into_iter();
+    let Some(Record::Header(header)) = records.next() else { return None };
+    let mut copy = Copy {
+        drive: entry.drive,
+        generation: entry.generation,
+        entry: entry.number,
+        counter: header.counter,
+        header,
+        candidates: BTreeMap::new(),
+        touched: Vec::new(),
+    };
+    records.for_each(|record| copy.take(record));
+    Some(copy)
+}
+
+impl Copy {
+    fn take(&mut self, record: Record) {
+        match record {
+            Record::Header(_) => {}
+            Record::Part { id, version, extents, home } => {
+                self.counter = self.counter.max(version).max(id.0);
+                self.touched.extend(extents.iter().map(|e| e.run));
+                self.candidates.insert((id, version), Candidate { extents, home });
+            }
+            Record::Drop(id) => self.candidates.retain(|(of, _), _| *of != id),
+            Record::Dirty(runs) => self.touched.extend(runs),
+        }
+    }
+
+    /// How far it reaches.
+    pub fn reach(&self) -> (u64, u32) {
+        (self.generation, self.entry)
+    }
+}
+
+impl Drive {
+    /// Where an entry of so many blocks goes, in both copies, behind the ones that are there; `None` if it does not fit.
+    pub fn append(&mut self, blocks: u32) -> Option<Address> {
+        if self.used + blocks > self.copy_blocks {
+            return None;
+        }
+        let at = self.used;
+        (self.used, self.entry) = (self.used + blocks, self.entry + 1);
+        Some(Address { drive: self.member.uuid, generation: self.generation, entry: self.entry, block: at, copy: 0 })
+    }
+
+    /// Where a new entry 0 goes.
+    pub fn begin_anew(&mut self, blocks: u32) -> Address {
+        (self.generation, self.entry, self.used) = (self.generation + 1, 0, blocks);
+        Address { drive: self.member.uuid, generation: self.generation, entry: 0, block: 0, copy: 0 }
+    }
+}

@@ -1,0 +1,149 @@
+//! What can be wrong, as the user reads it.
+
+use crate::volume::Uuid;
+use alloc::string::String;
+use core::fmt;
+
+/// What became of an effect that did not succeed, in the words of whoever carried it out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure(pub String);
+
+/// Why a pool does not come up. Drives are called as in [`Setup`](crate::Setup).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// No drives, too many, or the same name twice.
+    Setup(&'static str),
+    /// A drive is too small: what it has and what it takes, in bytes.
+    Small(String, u64, u64),
+    /// There is something on the drive, and it is no pool's.
+    Foreign(String),
+    /// Both copies of its metadata are damaged.
+    Damaged(String),
+    /// Its metadata cannot be read: why.
+    Unreadable(String, String),
+    /// Written by another release: its version.
+    Version(String, u32),
+    /// A drive of another pool: that pool's name and UUID.
+    Stranger(String, String, Uuid),
+    /// The same drive twice, or a copy of it.
+    Duplicate(String, String),
+    /// Drives that are not there: how many, the first one's number in the pool, its UUID, its size in bytes; and, if there is
+    /// one, a drive that is empty instead.
+    Missing(usize, u16, Uuid, u64, Option<String>),
+    /// An empty drive too many: all of the pool's are there.
+    Extra(String),
+    /// Its metadata say it is larger than it is: bytes then and now.
+    Truncated(String, u64, u64),
+    /// It has missed what the others have been through.
+    Stale(String),
+    /// The drives contradict each other: a drive, and in what.
+    Inconsistent(String, &'static str),
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Fault::Setup(why) => f.write_str(why),
+            Fault::Small(drive, has, least) => {
+                write!(f, "drive {drive} has {has} bytes; a drive of a pool has at least {least}")
+            }
+            Fault::Foreign(drive) => write!(
+                f,
+                "drive {drive} is not empty, and what it begins with is no pool's; nothing was written: take another drive, or clear \
+                 its first 128 KiB if nobody needs what is on it"
+            ),
+            Fault::Damaged(drive) => write!(
+                f,
+                "both copies of the metadata on drive {drive} are damaged; nothing was written: restore the drive from a backup, \
+                 or clear its first 128 KiB to give up what is on it"
+            ),
+            Fault::Unreadable(drive, why) => write!(f, "the metadata on drive {drive} cannot be read: {why}"),
+            Fault::Version(drive, version) => {
+                write!(f, "the metadata on drive {drive} has layout {version}, and this release reads layout 1")
+            }
+            Fault::Stranger(drive, pool, uuid) => {
+                write!(f, "drive {drive} belongs to pool {pool} ({uuid}); take it out of this pool's drives")
+            }
+            Fault::Duplicate(one, other) => {
+                write!(
+                    f,
+                    "drives {one} and {other} are the same drive of the pool, or one is a copy of the other; name one"
+                )
+            }
+            Fault::Missing(count, index, uuid, bytes, empty) => {
+                write!(f, "{count} of the pool's drives missing: drive {index} ({uuid}, {bytes} bytes)")?;
+                match empty {
+                    Some(empty) => {
+                        write!(f, "; drive {empty} is empty and cannot take its place: name the drive that had it")
+                    }
+                    None => f.write_str("; name it in the pool's drives"),
+                }
+            }
+            Fault::Extra(drive) => {
+                write!(
+                    f,
+                    "drive {drive} is empty and none of the pool's, which has all of its own; drives cannot join a pool later"
+                )
+            }
+            Fault::Truncated(drive, then, now) => {
+                write!(f, "drive {drive} has {now} bytes and had {then} when the pool was made: it was cut short")
+            }
+            Fault::Stale(drive) => write!(
+                f,
+                "drive {drive} has missed changes that the pool's other drives have: it is an old copy, or was away; name the drive \
+                 that took part"
+            ),
+            Fault::Inconsistent(drive, why) => {
+                write!(f, "the metadata on drive {drive} contradicts the other drives: {why}")
+            }
+        }
+    }
+}
+
+impl core::error::Error for Fault {}
+
+/// Why a request was refused or came to nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Error {
+    /// The pool did not come up.
+    Fault(Fault),
+    /// An effect failed, now or before; nothing is changed any more until the pool was opened again.
+    Broken(String),
+    /// Its name, and why it cannot be one.
+    Name(String, &'static str),
+    /// There is one of that name.
+    Exists(String),
+    /// There is none of that name.
+    Unknown(String),
+    /// Chunks wanted and free.
+    Space(u64, u64),
+    /// The metadata of that drive have no room for more.
+    Full(String),
+    /// A size of nothing.
+    Empty,
+    /// It has something to do, or is not open.
+    Busy,
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Fault(fault) => fault.fmt(f),
+            Error::Broken(why) => write!(
+                f,
+                "the pool's metadata could not be written ({why}); volumes go on, and nothing is changed until the pool was opened again"
+            ),
+            Error::Name(name, why) => write!(f, "\"{name}\": {why}"),
+            Error::Exists(name) => write!(f, "there is a volume \"{name}\" already; choose another name"),
+            Error::Unknown(name) => write!(f, "there is no volume \"{name}\""),
+            Error::Space(wanted, free) => {
+                write!(f, "{wanted} MiB are wanted and {free} MiB are free; nothing was changed")
+            }
+            Error::Full(drive) => write!(f, "the metadata of drive {drive} have no room for more; nothing was changed"),
+            Error::Empty => f.write_str("a volume has a size of at least 1 MiB"),
+            Error::Busy => f.write_str("the pool is being opened or changed; try again"),
+        }
+    }
+}
+
+impl core::error::Error for Error {}

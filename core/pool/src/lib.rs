@@ -1,0 +1,56 @@
+#![no_std]
+#![forbid(unsafe_code)]
+//! Drives -> volumes: a pool divides its drives into chunks of 1 MiB, hands them out by a buddy system, and writes on each drive
+//! which of that drive's chunks are whose. After Spool (USENIX ATC 2020), section 3, "Storage pool": a pool is found again from its
+//! drives alone. Depends on nothing.
+//!
+//! ```text
+//!  Request ─► Pool::apply ─► Effect::{Read, Write, Flush, Unmap} ─► the caller does it ─► Event::Done ─► … ─► Effect::Finished
+//!
+//!  a drive   │ metadata: two copies in turns of 64 KiB │ chunk │ chunk │ chunk │ …
+//!  a copy    │ entry 0: all there is │ entry 1: what changed │ entry 2 │ …          blocks of 4 KiB, each with a CRC32C
+//! ```
+//! `apply` gives one effect at a time and is given its outcome, so a crash is a place in a list. An entry counts when all its blocks are
+//! whole; it is written to one copy and flushed, then to the other. When a copy is full, or the pool is opened, both are begun anew,
+//! one after the other, with an entry 0 of a higher generation. Of two copies the one that reaches further counts.
+//!
+//! **A change of several drives** has one commit point: the entry of the volume's *home*, the drive of its first chunk. A volume's record
+//! at home names the other drives that it has chunks of, and the version of its record there. The others are written before the home,
+//! beside what they had; which of the two counts is what home says. So they go forward or back when the pool is assembled. A
+//! volume is deleted by deleting its record at home.
+//!
+//! **Chunks that were somebody's** are unmapped, and the drive flushed, before anybody else gets them; what the metadata says
+//! was given up, and does not say is in use, is unmapped again whenever the pool is opened. All of a drive is when the pool is made.
+//!
+//! **All or nothing**: a pool without one of its drives does not come up. Changed without it, it would have to be made one with the
+//! drive when that returns, and a volume that is only partly there serves nobody. The error names the drive.
+//!
+//! What it leaves out: drives that join or leave later, copies of volumes on several drives, snapshots.
+//! Limits: 256 drives of 4 PiB, 64 characters of a name. The metadata takes 2 MiB or a 2048th of the drive, whichever is
+//! more: room for as many volumes as it has chunks.
+
+extern crate alloc;
+
+mod assemble;
+mod block;
+mod buddy;
+mod change;
+mod drive;
+mod error;
+mod extent;
+mod opening;
+mod pool;
+mod record;
+mod steps;
+mod volume;
+
+#[cfg(test)]
+mod model;
+#[cfg(test)]
+mod tests;
+
+pub use block::{BLOCK, Crc32c, STRIPE};
+pub use error::{Error, Failure, Fault};
+pub use extent::{CHUNK, Segment};
+pub use pool::{Answer, Effect, Event, Pool, Request, Setup, SetupDrive};
+pub use volume::{NAME_MAX, Uuid, Volume, VolumeId, check_name};

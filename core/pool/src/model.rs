@@ -1,0 +1,233 @@
+//! Drives for tests, with a volatile and a durable half, and a caller that carries effects out and may stop anywhere.
+
+use crate::{BLOCK, CHUNK, Effect, Error, Event, Failure, Pool, Request, STRIPE, Setup, SetupDrive, Uuid};
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+const TABLE: [u32; 256] = {
+    let mut table = [0; 256];
+    let mut i = 0;
+    while i < 256 {
+        let (mut crc, mut bit) = (i as u32, 0);
+        while bit < 8 {
+            crc = crc >> 1 ^ if crc & 1 != 0 { 0x82f6_3b78 } else { 0 };
+            bit += 1;
+        }
+        table[i] = crc;
+        i += 1;
+    }
+    table
+};
+
+/// CRC32C.
+pub(crate) fn crc32c(bytes: &[u8]) -> u32 {
+    !bytes.iter().fold(!0u32, |crc, b| crc >> 8 ^ TABLE[((crc ^ u32::from(*b)) & 0xff) as usize])
+}
+
+type Blocks = BTreeMap<u64, Vec<u8>>;
+
+/// A drive: its metadata by block, and of every chunk behind them one word that stands for its bytes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Disk {
+    pub blocks: Blocks,
+    /// What is not zero.
+    pub chunks: BTreeMap<u64, u64>,
+}
+
+/// Something that a crash may lose, keep, or tear.
+#[derive(Clone, Debug)]
+pub(crate) enum Pending {
+    Block(u64, Vec<u8>),
+    Unmap(u64),
+}
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Drive {
+    pub bytes: u64,
+    pub now: Disk,
+    pub durable: Disk,
+    pub pending: Vec<Pending>,
+}
+
+impl Drive {
+    pub fn new(mib: u64) -> Self {
+        Self { bytes: mib * CHUNK, ..Self::default() }
+    }
+
+    fn read(&self, offset: u64, len: u32) -> Vec<u8> {
+        let block = |at: u64| self.now.blocks.get(&at).cloned().unwrap_or_else(|| alloc::vec![0; BLOCK]);
+        (0..u64::from(len) / BLOCK as u64).flat_map(|i| block(offset / BLOCK as u64 + i)).collect()
+    }
+
+    /// What a crash leaves: `fate` says of each thing that is not durable whether it is lost (0), kept (1), or the first
+    /// (2) or the second (3) half of it.
+    pub fn crash(&self, mut fate: impl FnMut(usize) -> u8) -> Drive {
+        let mut disk = self.durable.clone();
+        for (i, pending) in self.pending.iter().enumerate() {
+            match (pending, fate(i)) {
+                (_, 0) => {}
+                (Pending::Block(at, bytes), how) => {
+                    let old = disk.blocks.entry(*at).or_insert_with(|| alloc::vec![0; BLOCK]);
+                    let half = BLOCK / 2;
+                    let part = match how {
+                        1 => 0..BLOCK,
+                        2 => 0..half,
+                        _ => half..BLOCK,
+                    };
+                    old[part.clone()].copy_from_slice(&bytes[part]);
+                }
+                (Pending::Unmap(chunk), _) => {
+                    disk.chunks.remove(chunk);
+                }
+            }
+        }
+        Drive { bytes: self.bytes, now: disk.clone(), durable: disk, pending: Vec::new() }
+    }
+}
+
+/// A pool and its drives.
+#[derive(Clone, Debug)]
+pub(crate) struct World {
+    pub pool: Pool,
+    pub drives: Vec<Drive>,
+    pub next: Option<Effect>,
+}
+
+/// A UUID that no other call gives with another number.
+pub(crate) fn uuid(n: u64) -> Uuid {
+    let mut bytes = [0xa5; 16];
+    bytes[..8].copy_from_slice(&n.to_le_bytes());
+    Uuid(bytes)
+}
+
+pub(crate) fn setup(drives: &[Drive], seed: u64) -> Setup {
+    let named = |(i, d): (usize, &Drive)| SetupDrive { name: alloc::format!("d{i}"), bytes: d.bytes };
+    Setup {
+        name: "p".into(),
+        drives: drives.iter().enumerate().map(named).collect(),
+        fresh: (0..=drives.len() as u64).map(|i| uuid(seed << 32 | i)).collect(),
+        crc: crc32c,
+    }
+}
+
+impl World {
+    /// A pool that is about to be opened.
+    pub fn opening(drives: Vec<Drive>, seed: u64) -> World {
+        let mut pool = Pool::new(setup(&drives, seed));
+        let next = Some(pool.apply(Event::Open));
+        World { pool, drives, next }
+    }
+
+    /// Carries out one effect; the outcome once it was the last.
+    pub fn step(&mut self) -> Option<Result<crate::Answer, Error>> {
+        let mut bytes = Vec::new();
+        match self.next.take().expect("there is something to do") {
+            Effect::Finished(result) => return Some(result),
+            Effect::Read { drive, offset, len } => {
+                assert!(offset + u64::from(len) <= self.drives[drive].bytes && len as usize <= STRIPE);
+                bytes = self.drives[drive].read(offset, len);
+            }
+            Effect::Write { drive, offset, bytes } => {
+                assert!(offset % BLOCK as u64 == 0 && bytes.len() % BLOCK == 0 && bytes.len() <= STRIPE);
+                let drive = &mut self.drives[drive];
+                for (i, block) in bytes.chunks(BLOCK).enumerate() {
+                    let at = offset / BLOCK as u64 + i as u64;
+                    drive.now.blocks.insert(at, block.to_vec());
+                    drive.pending.push(Pending::Block(at, block.to_vec()));
+                }
+            }
+            Effect::Flush { drive } => {
+                let drive = &mut self.drives[drive];
+                drive.durable = drive.now.clone();
+                drive.pending.clear();
+            }
+            Effect::Unmap { drive, offset, len } => {
+                let drive = &mut self.drives[drive];
+                assert!(offset + len <= drive.bytes && offset % CHUNK == 0 && len % CHUNK == 0 && len > 0);
+                for chunk in offset / CHUNK..(offset + len) / CHUNK {
+                    drive.now.chunks.remove(&chunk);
+                    drive.pending.push(Pending::Unmap(chunk));
+                }
+            }
+        }
+        self.next = Some(self.pool.apply(Event::Done(Ok(bytes))));
+        None
+    }
+
+    /// Carries out everything.
+    pub fn finish(&mut self) -> Result<crate::Answer, Error> {
+        loop {
+            if let Some(result) = self.step() {
+                self.pool.check();
+                return result;
+            }
+        }
+    }
+
+    pub fn begin(&mut self, request: &Request) {
+        self.next = Some(self.pool.apply(Event::Request(request.clone())));
+    }
+
+    pub fn request(&mut self, request: &Request) -> Result<crate::Answer, Error> {
+        self.begin(request);
+        self.finish()
+    }
+
+    /// A pool on these drives, open.
+    pub fn open(drives: Vec<Drive>, seed: u64) -> Result<World, Error> {
+        let mut world = World::opening(drives, seed);
+        world.finish().map(|_| world)
+    }
+
+    /// Fills every chunk of a volume with what nobody else writes; it is durable.
+    pub fn scribble(&mut self, name: &str) {
+        let (id, segments) = (self.pool.volume(name).unwrap().id, self.segments(name));
+        for s in segments {
+            for i in 0..s.len {
+                let drive = &mut self.drives[s.drive];
+                let (chunk, word) = (u64::from(s.start + i), id.0 << 32 | u64::from(s.logical + i) | 1 << 63);
+                drive.now.chunks.insert(chunk, word);
+                drive.durable.chunks.insert(chunk, word);
+            }
+        }
+    }
+
+    pub fn segments(&self, name: &str) -> Vec<crate::Segment> {
+        self.pool.segments(self.pool.volume(name).unwrap().id)
+    }
+
+    /// The words of a volume's chunks, in its order.
+    pub fn words(&self, name: &str) -> Vec<u64> {
+        let word = |s: &crate::Segment, i: u32| {
+            self.drives[s.drive].now.chunks.get(&u64::from(s.start + i)).copied().unwrap_or(0)
+        };
+        self.segments(name).iter().flat_map(|s| (0..s.len).map(|i| word(s, i)).collect::<Vec<_>>()).collect()
+    }
+
+    /// Name, tenant and the words of every volume: all that anybody sees of the pool.
+    pub fn seen(&self) -> BTreeMap<String, (String, Vec<u64>)> {
+        self.pool.volumes().map(|v| (v.name.clone(), (v.tenant.clone(), self.words(&v.name)))).collect()
+    }
+}
+
+pub(crate) fn create(name: &str, chunks: u32) -> Request {
+    let n = name.bytes().fold(0u64, |n, b| n << 8 | u64::from(b));
+    Request::Create { name: name.into(), tenant: "gold".into(), uuid: uuid(n | 1 << 62), chunks }
+}
+
+pub(crate) fn resize(name: &str, chunks: u32) -> Request {
+    Request::Resize { name: name.into(), chunks }
+}
+
+pub(crate) fn rename(name: &str, to: &str) -> Request {
+    Request::Rename { name: name.into(), to: to.into() }
+}
+
+pub(crate) fn delete(name: &str) -> Request {
+    Request::Delete { name: name.into() }
+}
+
+pub(crate) fn failure() -> Event {
+    Event::Done(Err(Failure("Write Fault".into())))
+}

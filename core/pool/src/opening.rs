@@ -1,0 +1,111 @@
+//! Reads the drives' metadata, stripe by stripe.
+
+use crate::assemble::{Found, Look};
+use crate::block::{Crc32c, STRIPE, is_half_made};
+use crate::drive::{Copy, Scan, scan};
+use crate::error::Fault;
+use crate::extent::CHUNK;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+/// The reading of one drive after the other.
+#[derive(Clone, Debug)]
+pub(crate) struct Reading {
+    drives: Vec<(String, u64)>,
+    looks: Vec<Look>,
+    copies: [Vec<u8>; 2],
+    /// Stripes of each copy that are read before they are looked at.
+    target: usize,
+    /// The first read that failed on this drive.
+    failed: Option<String>,
+}
+
+/// What comes next.
+pub(crate) enum Next {
+    /// Bytes of a drive to read: its place, and where.
+    Read(usize, u64),
+    /// All that was found.
+    Looks(Vec<Look>),
+}
+
+impl Reading {
+    pub fn new(drives: Vec<(String, u64)>) -> Self {
+        Self { drives, looks: Vec::new(), copies: Default::default(), target: 1, failed: None }
+    }
+
+    /// A stripe was read, or not: then it counts as damaged.
+    pub fn take(&mut self, bytes: Result<&[u8], &str>) {
+        let copy = usize::from(self.copies[0].len() > self.copies[1].len());
+        match bytes {
+            Ok(bytes) if bytes.len() == STRIPE => self.copies[copy].extend_from_slice(bytes),
+            other => {
+                let why = other.err().unwrap_or("fewer bytes than were asked for");
+                self.failed.get_or_insert_with(|| why.into());
+                let damaged = self.copies[copy].len() + STRIPE;
+                self.copies[copy].resize(damaged, 0xff);
+            }
+        }
+    }
+
+    pub fn next(&mut self, crc: Crc32c) -> Result<Next, Fault> {
+        while let Some((name, bytes)) = self.drives.get(self.looks.len()) {
+            let stripes = (bytes / CHUNK * CHUNK) as usize / STRIPE / 2;
+            let have = self.copies[1].len() / STRIPE;
+            if self.copies[0].len() > self.copies[1].len() || have < self.target.min(stripes) {
+                let at = self.copies[0].len() + self.copies[1].len();
+                return Ok(Next::Read(self.looks.len(), at as u64));
+            }
+            let scans = [0, 1].map(|copy| scan(&self.copies[usize::from(copy)], copy, have == stripes, crc));
+            if scans.iter().any(|s| matches!(s, Scan::More)) && have < stripes {
+                self.target = have * 2;
+                continue;
+            }
+            let found = judge(name, scans, &self.copies, self.failed.take())?;
+            self.looks.push(Look { name: name.clone(), chunks: (bytes / CHUNK).min(u32::MAX.into()) as u32, found });
+            (self.copies, self.target) = (Default::default(), 1);
+        }
+        Ok(Next::Looks(core::mem::take(&mut self.looks)))
+    }
+}
+
+/// Which copy of a drive counts.
+fn judge(name: &str, scans: [Scan; 2], copies: &[Vec<u8>; 2], failed: Option<String>) -> Result<Found, Fault> {
+    let version = scans.iter().find_map(|s| match s {
+        Scan::Version(version) => Some(*version),
+        _ => None,
+    });
+    if let Some(version) = version {
+        return Err(Fault::Version(name.into(), version));
+    }
+    let whole = |scan: Scan| match scan {
+        Scan::Whole(copy) => Some(copy),
+        _ => None,
+    };
+    let [first, second] = scans.map(whole);
+    let found = |copy: Copy, behind: u8| Ok(Found::Copy(copy, behind));
+    match (first, second) {
+        (Some(first), Some(second)) if first.drive != second.drive => match (first.header.opens, second.header.opens) {
+            // Its making was interrupted, and so was the next.
+            (0, 0) => Ok(Found::Empty),
+            _ => Err(Fault::Damaged(name.into())),
+        },
+        (Some(first), Some(second)) if first.reach() > second.reach() => found(first, 1),
+        (Some(_), Some(second)) => found(second, 0),
+        (Some(first), None) => found(first, 1),
+        (None, Some(second)) => found(second, 0),
+        (None, None) => match failed {
+            Some(why) => Err(Fault::Unreadable(name.into(), why)),
+            None => nothing(name, copies),
+        },
+    }
+}
+
+/// Neither copy is whole: what is there instead.
+fn nothing(name: &str, copies: &[Vec<u8>; 2]) -> Result<Found, Fault> {
+    let [first, second] = copies.each_ref().map(|copy| &copy[..STRIPE.min(copy.len())]);
+    if is_half_made(first) && is_half_made(second) {
+        return Ok(Found::Empty);
+    }
+    let ours = |copy: &[u8]| copy.chunks_exact(crate::BLOCK).any(|block| block.starts_with(b"WEIRPOOL"));
+    Err(if ours(first) || ours(second) { Fault::Damaged(name.into()) } else { Fault::Foreign(name.into()) })
+}

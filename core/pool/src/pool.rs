@@ -1,0 +1,450 @@
+//! The machine: see the [crate](crate).
+
+use crate::assemble::{Assembled, Whole, assemble};
+use crate::block::Crc32c;
+use crate::buddy::Buddy;
+use crate::drive::{Drive, area_of, copy_blocks};
+use crate::error::{Error, Failure, Fault};
+use crate::extent::{CHUNK, Run, Segment};
+use crate::opening::{Next, Reading};
+use crate::record::Member;
+use crate::steps::{Plan, Step};
+use crate::volume::{Uuid, Volume, VolumeId, check_name};
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::string::String;
+use alloc::vec::Vec;
+
+/// A drive that a pool is set up with.
+#[derive(Clone, Debug)]
+pub struct SetupDrive {
+    /// What messages call it.
+    pub name: String,
+    /// Its size in bytes; what is no whole chunk is not used.
+    pub bytes: u64,
+}
+
+/// What a pool is set up with.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// The pool's name, which is on its drives.
+    pub name: String,
+    /// All its drives, in any order. A drive's place in this list is what effects and segments name.
+    pub drives: Vec<SetupDrive>,
+    /// Should the pool be made: its UUID and one for each drive, never used before.
+    pub fresh: Vec<Uuid>,
+    /// CRC32C.
+    pub crc: Crc32c,
+}
+
+/// What happens to a pool.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// First of all: find or make the pool.
+    Open,
+    /// Change something.
+    Request(Request),
+    /// The effect before this was carried out: the bytes of a read, nothing else otherwise.
+    Done(Result<Vec<u8>, Failure>),
+}
+
+/// A change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// A new volume, which reads as zeroes.
+    Create {
+        /// Its name.
+        name: String,
+        /// Whose it is.
+        tenant: String,
+        /// Its own UUID.
+        uuid: Uuid,
+        /// Its size.
+        chunks: u32,
+    },
+    /// Another size; what is cut off is gone, what is added reads as zeroes.
+    Resize {
+        /// Which.
+        name: String,
+        /// The new size.
+        chunks: u32,
+    },
+    /// Another name.
+    Rename {
+        /// Which.
+        name: String,
+        /// The new name.
+        to: String,
+    },
+    /// It is gone.
+    Delete {
+        /// Which.
+        name: String,
+    },
+}
+
+/// What a pool wants done before anything else happens to it; offsets and lengths in bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Read, and give the bytes back.
+    Read {
+        /// Place of the drive.
+        drive: usize,
+        /// From where.
+        offset: u64,
+        /// How much.
+        len: u32,
+    },
+    /// Write.
+    Write {
+        /// Place of the drive.
+        drive: usize,
+        /// Where: a multiple of [`crate::BLOCK`].
+        offset: u64,
+        /// Whole blocks, [`crate::STRIPE`] at the most.
+        bytes: Vec<u8>,
+    },
+    /// Make durable what was written and unmapped.
+    Flush {
+        /// Place of the drive.
+        drive: usize,
+    },
+    /// Deallocate; it reads as zeroes afterwards.
+    Unmap {
+        /// Place of the drive.
+        drive: usize,
+        /// From where: whole chunks.
+        offset: u64,
+        /// How much.
+        len: u64,
+    },
+    /// The last request is over.
+    Finished(Result<Answer, Error>),
+}
+
+/// What became of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// The pool is up; whether it was made.
+    Open {
+        /// It is new.
+        fresh: bool,
+    },
+    /// The volume, as it is or, deleted, as it was.
+    Volume(VolumeId),
+}
+
+/// What is known of a pool.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Books {
+    pub uuid: Uuid,
+    pub name: String,
+    pub opens: u64,
+    /// Identifiers and versions up to here were given out.
+    pub counter: u64,
+    /// By number in the pool.
+    pub drives: Vec<Drive>,
+    pub volumes: BTreeMap<VolumeId, Volume>,
+    pub names: BTreeMap<String, VolumeId>,
+}
+
+#[derive(Clone, Debug)]
+enum State {
+    New,
+    Reading(Reading),
+    Up,
+    /// Why nothing is changed any more.
+    Broken(Error),
+}
+
+/// See the [crate](crate).
+#[derive(Clone, Debug)]
+pub struct Pool {
+    setup: Setup,
+    state: State,
+    books: Books,
+    work: VecDeque<Step>,
+    /// Of the request that is worked on.
+    answer: Option<Answer>,
+}
+
+/// Least size of a drive: metadata, and a chunk.
+const LEAST: u64 = 3 * CHUNK;
+const DRIVES_MAX: usize = 256;
+
+impl Pool {
+    /// A pool that was not opened yet.
+    pub fn new(setup: Setup) -> Self {
+        let books = Books { name: setup.name.clone(), ..Books::default() };
+        Self { setup, state: State::New, books, work: VecDeque::new(), answer: None }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.setup.name
+    }
+
+    /// Its UUID, once it is open.
+    pub fn uuid(&self) -> Uuid {
+        self.books.uuid
+    }
+
+    /// It is open, and has nothing to do.
+    pub fn is_ready(&self) -> bool {
+        matches!(self.state, State::Up) && self.answer.is_none()
+    }
+
+    /// What keeps it from being changed, if something does.
+    pub fn fault(&self) -> Option<&Error> {
+        match &self.state {
+            State::Broken(why) => Some(why),
+            _ => None,
+        }
+    }
+
+    /// All volumes, in the order in which they were made.
+    pub fn volumes(&self) -> impl ExactSizeIterator<Item = &Volume> {
+        self.books.volumes.values()
+    }
+
+    /// The volume of that name.
+    pub fn volume(&self, name: &str) -> Option<&Volume> {
+        self.books.names.get(name).and_then(|id| self.books.volumes.get(id))
+    }
+
+    /// Where the chunks of a volume lie, in its order.
+    pub fn segments(&self, id: VolumeId) -> Vec<Segment> {
+        let volume = self.books.volumes.get(&id);
+        volume.and_then(|v| v.segments(|d| self.books.drives[usize::from(d)].position)).unwrap_or_default()
+    }
+
+    /// Of the drive at that place: chunks for volumes, free ones, and those that are nobody's and not unmapped yet.
+    pub fn room(&self, position: usize) -> (u64, u64, u64) {
+        let Some(drive) = self.books.drives.iter().find(|d| d.position == position) else { return (0, 0, 0) };
+        let dirty = drive.dirty.iter().map(|run| u64::from(run.len)).sum();
+        (u64::from(drive.member.chunks - drive.area), drive.buddy.free().into(), dirty)
+    }
+
+    /// Of the drive at that place: its number in the pool, its UUID, chunks of its largest free block.
+    pub fn drive(&self, position: usize) -> Option<(u16, Uuid, u32)> {
+        let index = self.books.drives.iter().position(|d| d.position == position)?;
+        let drive = &self.books.drives[index];
+        Some((index as u16, drive.member.uuid, drive.buddy.largest()))
+    }
+
+    /// One event, and what it wants done.
+    pub fn apply(&mut self, event: Event) -> Effect {
+        match event {
+            Event::Open => self.open(),
+            Event::Request(request) => match self.request(&request) {
+                Ok(effect) => effect,
+                Err(why) => Effect::Finished(Err(why)),
+            },
+            Event::Done(result) => match &mut self.state {
+                State::Reading(reading) => {
+                    reading.take(result.as_deref().map_err(|why| why.0.as_str()));
+                    self.read()
+                }
+                State::Up => match result {
+                    Ok(_) => self.go_on(),
+                    Err(why) => self.fail(Error::Broken(why.0)),
+                },
+                State::New | State::Broken(_) => Effect::Finished(Err(Error::Busy)),
+            },
+        }
+    }
+
+    fn fail(&mut self, why: Error) -> Effect {
+        self.state = State::Broken(why.clone());
+        self.work.clear();
+        self.answer = None;
+        Effect::Finished(Err(why))
+    }
+
+    fn open(&mut self) -> Effect {
+        if !matches!(self.state, State::New) {
+            return Effect::Finished(Err(Error::Busy));
+        }
+        let drives = &self.setup.drives;
+        let twice = |i: usize| drives[..i].iter().any(|d| d.name == drives[i].name);
+        let wrong = if check_name(&self.setup.name).is_err() {
+            Some("the pool's name cannot be one")
+        } else if drives.is_empty() || drives.len() > DRIVES_MAX {
+            Some("a pool has 1 to 256 drives")
+        } else if (0..drives.len()).any(twice) {
+            Some("the same drive is named twice")
+        } else if self.setup.fresh.len() <= drives.len() {
+            Some("there are not enough UUIDs")
+        } else {
+            None
+        };
+        if let Some(why) = wrong {
+            return self.fail(Error::Fault(Fault::Setup(why)));
+        }
+        if let Some(small) = drives.iter().find(|d| d.bytes < LEAST) {
+            let why = Fault::Small(small.name.clone(), small.bytes, LEAST);
+            return self.fail(Error::Fault(why));
+        }
+        let drives = drives.iter().map(|d| (d.name.clone(), d.bytes)).collect();
+        self.state = State::Reading(Reading::new(drives));
+        self.read()
+    }
+
+    fn read(&mut self) -> Effect {
+        let State::Reading(reading) = &mut self.state else { return Effect::Finished(Err(Error::Busy)) };
+        let next = match reading.next(self.setup.crc) {
+            Ok(next) => next,
+            Err(fault) => return self.fail(Error::Fault(fault)),
+        };
+        let looks = match next {
+            Next::Read(drive, offset) => return Effect::Read { drive, offset, len: crate::STRIPE as u32 },
+            Next::Looks(looks) => looks,
+        };
+        match assemble(&self.setup.name, &looks) {
+            Ok(Assembled::Fresh) => self.make(),
+            Ok(Assembled::Whole(whole)) => self.bring_up(whole),
+            Err(fault) => return self.fail(Error::Fault(fault)),
+        }
+        self.state = State::Up;
+        self.go_on()
+    }
+
+    /// Makes the pool: a header without openings on every drive, then one with the first. Until all have the former it is not made.
+    fn make(&mut self) {
+        let setup = &self.setup;
+        self.books.uuid = setup.fresh[0];
+        for (position, (drive, uuid)) in setup.drives.iter().zip(&setup.fresh[1..]).enumerate() {
+            let chunks = (drive.bytes / CHUNK).min(u32::MAX.into()) as u32;
+            let area = area_of(chunks);
+            self.books.drives.push(Drive {
+                member: Member { uuid: *uuid, chunks },
+                position,
+                area,
+                copy_blocks: copy_blocks(area),
+                generation: 0,
+                entry: 0,
+                used: 0,
+                buddy: Buddy::new(chunks),
+                dirty: alloc::vec![Run { start: area, len: chunks - area }],
+            });
+        }
+        self.books.opens = 1;
+        let all: Vec<u16> = (0..self.books.drives.len() as u16).collect();
+        let mut plan = Plan::new(&mut self.books, setup.crc);
+        for opens in [0, 1] {
+            // Copy 1 first: so what an interruption leaves is told from what is damaged.
+            all.iter().for_each(|drive| plan.anew(*drive, opens, 1, &[], None));
+        }
+        let steps = plan.steps;
+        self.work.extend(steps);
+        self.settle(Answer::Open { fresh: true });
+    }
+
+    /// The pool as it was found. All drives are first told the same number of openings, and then one more: so no two ever differ
+    /// by more than one, and what differs by more has been away.
+    fn bring_up(&mut self, whole: Whole) {
+        let Whole { uuid, drives, volumes, counter, told } = whole;
+        let names = volumes.values().map(|v| (v.name.clone(), v.id)).collect();
+        let before = told.iter().map(|(opens, _)| *opens).max().unwrap_or(0);
+        self.books = Books { uuid, opens: before + 1, counter, drives, volumes, names, ..self.books.clone() };
+        let mut plan = Plan::new(&mut self.books, self.setup.crc);
+        for (drive, (_, first)) in told.iter().enumerate().filter(|(_, (opens, _))| *opens < before) {
+            plan.anew(drive as u16, before, *first, &[], None);
+        }
+        for (drive, (_, first)) in told.iter().enumerate() {
+            plan.anew(drive as u16, before + 1, *first, &[], None);
+        }
+        let steps = plan.steps;
+        self.work.extend(steps);
+        self.settle(Answer::Open { fresh: false });
+    }
+
+    /// Sends off the steps of an opening, and behind them those that empty what is nobody's.
+    fn settle(&mut self, answer: Answer) {
+        let dirty = |(i, d): (usize, &Drive)| d.dirty.iter().map(|run| (i as u16, *run)).collect::<Vec<_>>();
+        let dirty: Vec<(u16, Run)> = self.books.drives.iter().enumerate().flat_map(dirty).collect();
+        let mut plan = Plan::new(&mut self.books, self.setup.crc);
+        plan.unmap(&dirty);
+        self.work.extend(plan.steps);
+        self.answer = Some(answer);
+    }
+
+    /// The next effect of the work.
+    fn go_on(&mut self) -> Effect {
+        while let Some(step) = self.work.pop_front() {
+            if let Some(effect) = step.effect(&self.books.drives) {
+                return effect;
+            }
+            match step {
+                Step::Free(drive, runs) => self.books.free(drive, &runs),
+                Step::Commit(change) => self.books.commit(change),
+                Step::Write { .. } | Step::Flush(_) | Step::Unmap(..) => {}
+            }
+        }
+        match self.answer.take() {
+            Some(answer) => Effect::Finished(Ok(answer)),
+            None => Effect::Finished(Err(Error::Busy)),
+        }
+    }
+
+    fn request(&mut self, request: &Request) -> Result<Effect, Error> {
+        match &self.state {
+            State::Broken(why) => return Err(why.clone()),
+            State::Up if self.answer.is_none() => {}
+            _ => return Err(Error::Busy),
+        }
+        let (before, after, dirty) = self.books.prepare(request)?;
+        let id = after.as_ref().or(before.as_ref()).map_or(VolumeId(0), |v| v.id);
+        let places: Vec<_> = self.books.drives.iter().map(|d| (d.generation, d.entry, d.used)).collect();
+        self.books.counter += 1;
+        let mut plan = Plan::new(&mut self.books, self.setup.crc);
+        plan.change(id, before.as_ref(), after.clone(), dirty);
+        let (steps, full) = (plan.steps, plan.full);
+        if let Some(full) = full {
+            for (drive, place) in self.books.drives.iter_mut().zip(places) {
+                (drive.generation, drive.entry, drive.used) = place;
+            }
+            self.books.give_back(before.as_ref(), after.as_ref());
+            let position = self.books.drives[usize::from(full)].position;
+            return Err(Error::Full(self.setup.drives[position].name.clone()));
+        }
+        self.work = steps.into();
+        self.answer = Some(Answer::Volume(id));
+        Ok(self.go_on())
+    }
+
+    /// Panics unless every chunk of every drive is exactly one of metadata, a volume's, dirty or free, and volumes and names agree.
+    pub fn check(&self) {
+        let Books { drives, volumes, names, counter, .. } = &self.books;
+        assert_eq!(names.len(), volumes.len(), "every volume has a name");
+        for volume in volumes.values() {
+            assert_eq!(names.get(&volume.name), Some(&volume.id), "a name finds its volume");
+            assert!(volume.segments(usize::from).is_some(), "the chunks of {} cover it", volume.name);
+            assert!(volume.parts.values().all(|p| p.version <= *counter && !p.extents.is_empty()), "{}", volume.name);
+        }
+        if !self.is_ready() {
+            return;
+        }
+        for (drive, index) in drives.iter().zip(0u16..) {
+            let mut marked = drive.buddy.check();
+            let runs = volumes.values().filter_map(|v| v.parts.get(&index)).flat_map(|p| &p.extents).map(|e| e.run);
+            for run in runs.chain(drive.dirty.iter().copied()).chain([Run { start: 0, len: drive.area }]) {
+                assert!(marked.mark(run), "the chunks from {} on drive {index} are somebody's, once", run.start);
+            }
+            assert_eq!(marked.runs(drive.member.chunks, false), [], "no chunk of drive {index} is lost");
+            assert!(drive.used <= drive.copy_blocks, "the metadata of drive {index} fit");
+        }
+    }
+}
+
+#[cfg(test)]
+impl Pool {
+    /// Blocks that are left in the copies of all drives together.
+    pub(crate) fn fill_left(&self) -> u32 {
+        self.books.drives.iter().map(|d| d.copy_blocks - d.used).sum()
+    }
+
+    /// The copies count as full.
+    pub(crate) fn pretend_used(&mut self) {
+        self.books.drives.iter_mut().for_each(|d| d.used = d.copy_blocks);
+    }
+}

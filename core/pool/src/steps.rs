@@ -1,0 +1,161 @@
+//! What a change of the pool is made of: steps, one after the other, each of them one effect or a change of memory. Written in this
+//! order a crash after any of them leaves the old or the new state; the crash test walks through every one.
+
+use crate::block::{Address, BLOCK, Crc32c, STRIPE_BLOCKS, blocks_of, encode, payload, place};
+use crate::drive::Drive;
+use crate::extent::{CHUNK, Run};
+use crate::pool::{Books, Effect};
+use crate::record::{Header, Home, Record};
+use crate::volume::{Volume, VolumeId};
+use alloc::vec::Vec;
+
+/// A step.
+#[derive(Clone, Debug)]
+pub(crate) enum Step {
+    /// Of a drive's metadata.
+    Write { drive: u16, offset: u64, bytes: Vec<u8> },
+    /// What was written or unmapped is durable.
+    Flush(u16),
+    /// Chunks of nobody.
+    Unmap(u16, Run),
+    /// They are free from now on.
+    Free(u16, Vec<Run>),
+    /// The change counts from now on: what memory says is what the metadata say.
+    Commit(Change),
+}
+
+/// What becomes of a volume.
+#[derive(Clone, Debug)]
+pub(crate) struct Change {
+    pub id: VolumeId,
+    /// What it is then; `None`: it is gone.
+    pub volume: Option<Volume>,
+    /// Chunks that are nobody's then.
+    pub dirty: Vec<(u16, Run)>,
+}
+
+impl Step {
+    /// The effect of a step that has one.
+    pub fn effect(&self, drives: &[Drive]) -> Option<Effect> {
+        let position = |drive: &u16| drives[usize::from(*drive)].position;
+        match self {
+            Step::Write { drive, offset, bytes } => {
+                Some(Effect::Write { drive: position(drive), offset: *offset, bytes: bytes.clone() })
+            }
+            Step::Flush(drive) => Some(Effect::Flush { drive: position(drive) }),
+            Step::Unmap(drive, run) => Some(Effect::Unmap {
+                drive: position(drive),
+                offset: u64::from(run.start) * CHUNK,
+                len: u64::from(run.len) * CHUNK,
+            }),
+            Step::Free(..) | Step::Commit(_) => None,
+        }
+    }
+}
+
+/// Collects the steps of a change.
+pub(crate) struct Plan<'a> {
+    pub books: &'a mut Books,
+    pub crc: Crc32c,
+    pub steps: Vec<Step>,
+    /// A drive whose metadata have no room for it: nothing of this may be carried out.
+    pub full: Option<u16>,
+}
+
+impl<'a> Plan<'a> {
+    pub fn new(books: &'a mut Books, crc: Crc32c) -> Self {
+        Plan { books, crc, steps: Vec::new(), full: None }
+    }
+
+    /// An entry on a drive: first in one copy, flushed, then `between`, then in the other.
+    pub fn entry(&mut self, drive: u16, records: &[Record], between: Option<Step>) {
+        let bytes = payload(records);
+        let state = &mut self.books.drives[usize::from(drive)];
+        match state.append(blocks_of(bytes.len())) {
+            Some(at) => self.both(drive, [0, 1], &at, &bytes, between),
+            None => self.anew(drive, self.books.opens, 1, records, between),
+        }
+    }
+
+    /// Both copies anew: everything that memory knows, and then `records`.
+    pub fn anew(&mut self, drive: u16, opens: u64, first: u8, records: &[Record], between: Option<Step>) {
+        let mut all = self.books.records(drive, opens);
+        all.extend_from_slice(records);
+        let bytes = payload(&all);
+        let state = &mut self.books.drives[usize::from(drive)];
+        let at = state.begin_anew(blocks_of(bytes.len()));
+        if state.used > state.copy_blocks {
+            self.full = Some(drive);
+        }
+        self.both(drive, [first, 1 - first], &at, &bytes, between);
+    }
+
+    fn both(&mut self, drive: u16, copies: [u8; 2], at: &Address, bytes: &[u8], between: Option<Step>) {
+        let mut between = between;
+        for copy in copies {
+            let blocks = encode(&Address { copy, ..*at }, bytes, self.crc);
+            self.write(drive, copy, at.block, &blocks);
+            self.steps.push(Step::Flush(drive));
+            self.steps.extend(between.take());
+        }
+    }
+
+    /// Blocks of a copy: a write a stripe.
+    fn write(&mut self, drive: u16, copy: u8, block: u32, blocks: &[u8]) {
+        let (mut block, mut left) = (block, blocks);
+        while !left.is_empty() {
+            let here = (STRIPE_BLOCKS - block % STRIPE_BLOCKS) as usize * BLOCK;
+            let (piece, rest) = left.split_at(here.min(left.len()));
+            self.steps.push(Step::Write { drive, offset: place(copy, block), bytes: piece.to_vec() });
+            (block, left) = (block + (piece.len() / BLOCK) as u32, rest);
+        }
+    }
+
+    /// Chunks of nobody are emptied, and then free.
+    pub fn unmap(&mut self, dirty: &[(u16, Run)]) {
+        let mut drives: Vec<u16> = dirty.iter().map(|(drive, _)| *drive).collect();
+        drives.sort_unstable();
+        drives.dedup();
+        for drive in drives {
+            let runs: Vec<Run> = dirty.iter().filter(|(d, _)| *d == drive).map(|(_, run)| *run).collect();
+            self.steps.extend(runs.iter().map(|run| Step::Unmap(drive, *run)));
+            self.steps.push(Step::Flush(drive));
+            self.steps.push(Step::Free(drive, runs));
+        }
+    }
+}
+
+impl Books {
+    /// Everything that a drive's metadata say.
+    fn records(&self, drive: u16, opens: u64) -> Vec<Record> {
+        let state = &self.drives[usize::from(drive)];
+        let header = Header {
+            opens,
+            counter: self.counter,
+            pool: self.uuid,
+            name: self.name.clone(),
+            drive,
+            area: state.area,
+            members: self.drives.iter().map(|d| d.member).collect(),
+        };
+        let mut records = alloc::vec![Record::Header(header)];
+        records.extend(self.volumes.values().filter_map(|v| part_of(v, drive)));
+        if !state.dirty.is_empty() {
+            records.push(Record::Dirty(state.dirty.clone()));
+        }
+        records
+    }
+}
+
+/// What a drive's metadata say of a volume, if it has some of it.
+pub(crate) fn part_of(volume: &Volume, drive: u16) -> Option<Record> {
+    let part = volume.parts.get(&drive)?;
+    let home = (drive == volume.home).then(|| Home {
+        name: volume.name.clone(),
+        tenant: volume.tenant.clone(),
+        uuid: volume.uuid,
+        chunks: volume.chunks,
+        others: volume.parts.iter().filter(|(d, _)| **d != drive).map(|(d, p)| (*d, p.version)).collect(),
+    });
+    Some(Record::Part { id: volume.id, version: part.version, extents: part.extents.clone(), home })
+}

@@ -1,0 +1,4 @@
+mod assembly;
+mod crash;
+mod format;
+mod requests;

@@ -1,0 +1,164 @@
+//! Drives that come in any order, and drives that must not.
+
+use crate::model::{Drive, World, create, delete, setup};
+use crate::{Effect, Error, Event, Fault, Pool, STRIPE};
+use alloc::string::ToString;
+use alloc::vec;
+use alloc::vec::Vec;
+
+fn pool_of(sizes: &[u64], seed: u64) -> World {
+    let mut world = World::open(sizes.iter().map(|mib| Drive::new(*mib)).collect(), seed).unwrap();
+    world.request(&create("a", 3)).unwrap();
+    world.request(&create("b", sizes.iter().map(|s| *s as u32 - 2).sum::<u32>() - 4)).unwrap();
+    world.scribble("a");
+    world.scribble("b");
+    world
+}
+
+fn refused(drives: Vec<Drive>) -> Fault {
+    let before: Vec<_> = drives.iter().map(|d| d.now.clone()).collect();
+    let mut world = World::opening(drives, 99);
+    let fault = match world.finish() {
+        Err(Error::Fault(fault)) => fault,
+        other => panic!("{other:?}"),
+    };
+    assert!(world.drives.iter().map(|d| d.now.clone()).eq(before), "nothing was written: {fault}");
+    fault
+}
+
+#[test]
+fn any_order_will_do() {
+    let world = pool_of(&[8, 6, 7], 1);
+    let seen = world.seen();
+    for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
+        let drives = order.iter().map(|i| world.drives[*i].clone()).collect();
+        let mut again = World::open(drives, 2).unwrap();
+        assert_eq!(again.seen(), seen, "{order:?}");
+        again.request(&delete("b")).unwrap();
+        again.request(&create("c", 11)).unwrap();
+        assert_eq!(again.words("c"), [0; 11]);
+    }
+}
+
+#[test]
+fn who_does_not_belong_is_named() {
+    let world = pool_of(&[8, 6], 1);
+    let [one, two] = [0, 1].map(|i| world.drives[i].clone());
+    let other = pool_of(&[8, 6], 2).drives;
+    let fault = refused(vec![one.clone(), other[1].clone()]);
+    assert!(matches!(&fault, Fault::Stranger(drive, pool, _) if drive == "d1" && pool == "p"), "{fault}");
+    let mut foreign = setup(&other, 3);
+    foreign.name = "q".into();
+    let Effect::Read { .. } = Pool::new(foreign).apply(Event::Open) else { panic!("it reads") };
+    assert_eq!(refused(vec![one.clone(), two.clone(), one.clone()]), Fault::Duplicate("d0".into(), "d2".into()));
+    assert!(matches!(refused(vec![two.clone()]), Fault::Missing(1, 0, _, bytes, None) if bytes == 8 << 20));
+    let fault = refused(vec![Drive::new(6), one.clone()]);
+    assert!(fault.to_string().contains("drive 1 (") && fault.to_string().contains("drive d0 is empty"), "{fault}");
+    assert_eq!(refused(vec![one.clone(), two.clone(), Drive::new(9)]), Fault::Extra("d2".into()));
+    let short = Drive { bytes: 7 << 20, ..one.clone() };
+    assert_eq!(refused(vec![two.clone(), short]), Fault::Truncated("d1".into(), 8 << 20, 7 << 20));
+    let mut full = Drive::new(8);
+    full.now.blocks.insert(3, vec![7; crate::BLOCK]);
+    assert_eq!(refused(vec![full.clone()]), Fault::Foreign("d0".into()));
+    assert_eq!(refused(vec![one, two, full]), Fault::Foreign("d2".into()));
+    assert!(matches!(refused(vec![Drive::new(2)]), Fault::Small(..)));
+    assert!(matches!(refused(vec![]), Fault::Setup(_)));
+}
+
+#[test]
+fn a_larger_drive_is_the_same() {
+    let world = pool_of(&[8, 6], 1);
+    let (mut drives, seen) = (world.drives.clone(), world.seen());
+    drives[0].bytes += 5 << 20;
+    assert_eq!(World::open(drives, 2).unwrap().seen(), seen);
+}
+
+#[test]
+fn an_old_copy_of_a_drive_is_noticed() {
+    let mut world = pool_of(&[8, 6], 1);
+    let old = world.drives.clone();
+    // After openings that it was not at.
+    let later = World::open(World::open(world.drives.clone(), 2).unwrap().drives, 3).unwrap().drives;
+    assert_eq!(refused(vec![old[0].clone(), later[1].clone()]), Fault::Stale("d0".into()));
+    assert_eq!(refused(vec![later[0].clone(), old[1].clone()]), Fault::Stale("d1".into()));
+    // After a change of both, by what home says of the other.
+    world.request(&delete("b")).unwrap();
+    world.request(&create("c", 7)).unwrap();
+    let home = world.segments("c")[0].drive;
+    let mut drives = world.drives.clone();
+    drives[1 - home] = old[1 - home].clone();
+    assert!(matches!(refused(drives), Fault::Stale(_)));
+}
+
+#[test]
+fn one_copy_will_do_and_none_will_not() {
+    let world = pool_of(&[8, 6], 1);
+    let seen = world.seen();
+    let copy = |at: &u64, copy: u64| *at / (STRIPE / crate::BLOCK) as u64 % 2 == copy;
+    let damage = |drive: &mut Drive, which: u64, how: u8| {
+        for (at, block) in drive.now.blocks.iter_mut().filter(|(at, _)| copy(at, which)) {
+            match how {
+                0 => block.fill(0),
+                1 => block[100 + *at as usize] ^= 4,
+                _ => block.rotate_left(512),
+            }
+        }
+        drive.durable = drive.now.clone();
+    };
+    for how in 0..3 {
+        for bad in 0..4u64 {
+            let mut drives = world.drives.clone();
+            damage(&mut drives[(bad / 2) as usize], bad % 2, how);
+            damage(&mut drives[(1 - bad / 2) as usize], 1 - bad % 2, how);
+            let again = World::open(drives, 2).unwrap();
+            assert_eq!(again.seen(), seen, "{how} {bad}");
+            // And the bad ones are good again.
+            let mut drives = again.drives;
+            damage(&mut drives[0], 1 - bad % 2, how);
+            assert_eq!(World::open(drives, 3).unwrap().seen(), seen);
+        }
+        let mut drives = world.drives.clone();
+        damage(&mut drives[1], 0, how);
+        damage(&mut drives[1], 1, 1);
+        assert_eq!(refused(drives), Fault::Damaged("d1".into()));
+    }
+}
+
+/// Every single block of the metadata, changed: the other copy has it.
+#[test]
+fn no_single_block_matters() {
+    let mut world = pool_of(&[8, 6], 1);
+    world.request(&delete("a")).unwrap();
+    let seen = world.seen();
+    for drive in 0..2 {
+        for at in world.drives[drive].now.blocks.keys() {
+            let mut drives = world.drives.clone();
+            drives[drive].now.blocks.get_mut(at).unwrap()[77] ^= 1;
+            assert_eq!(World::open(drives, 2).unwrap().seen(), seen, "drive {drive} block {at}");
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_read_is_damaged() {
+    let world = pool_of(&[8], 1);
+    let read = |fails: fn(u64) -> bool| {
+        let mut again = World::opening(world.drives.clone(), 2);
+        loop {
+            match again.next.clone() {
+                Some(Effect::Read { offset, .. }) if fails(offset) => {
+                    again.next = Some(again.pool.apply(crate::model::failure()));
+                }
+                _ => {
+                    if let Some(result) = again.step() {
+                        return result.map(|_| again.seen());
+                    }
+                }
+            }
+        }
+    };
+    assert_eq!(read(|offset| offset == 0), Ok(world.seen()));
+    assert_eq!(read(|offset| offset == STRIPE as u64), Ok(world.seen()));
+    let all = read(|_| true).unwrap_err();
+    assert_eq!(all, Error::Fault(Fault::Unreadable("d0".into(), "Write Fault".into())));
+}

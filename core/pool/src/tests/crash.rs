@@ -1,0 +1,181 @@
+//! A crash after every effect of every operation, with everything that may have become of what was not flushed: what is found is the
+//! old state or the new one, and nobody sees what was somebody else's.
+
+use crate::model::{Drive, World, create, delete, rename, resize};
+use crate::{Effect, Request};
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+
+type Seen = BTreeMap<String, (String, Vec<u64>)>;
+
+/// Calls `f` with the drives as a crash may leave them now: whatever is not durable is lost, kept, or torn in halves, in all
+/// combinations where these are few; where they are many, all lost, all kept, each alone lost, kept or torn, and a cut at each place.
+fn for_each_crash(drives: &[Drive], mut f: impl FnMut(Vec<Drive>)) {
+    let pending: usize = drives.iter().map(|d| d.pending.len()).sum();
+    let mut with = |fate: &dyn Fn(usize) -> u8| {
+        let mut before = 0;
+        let crashed = drives.iter().map(|drive| {
+            let first = before;
+            before += drive.pending.len();
+            drive.crash(|i| fate(first + i))
+        });
+        f(crashed.collect());
+    };
+    if pending <= 3 {
+        for n in 0..4u32.pow(pending as u32) {
+            with(&|i| (n >> (2 * i) & 3) as u8);
+        }
+        return;
+    }
+    with(&|_| 1);
+    for at in 0..pending {
+        for fate in 0..4 {
+            with(&|i| if i == at { fate } else { 0 });
+            with(&|i| if i == at { fate } else { 1 });
+        }
+        with(&|i| u8::from(i < at));
+    }
+}
+
+/// Opens what a crash left, crashing that as well at every effect if `again`, and compares.
+fn reopen(drives: Vec<Drive>, again: bool, allowed: &[Seen], seed: &mut u64, what: &str) {
+    *seed += 1;
+    let mut world = World::opening(drives, *seed);
+    loop {
+        if again && !matches!(world.next, Some(Effect::Read { .. })) {
+            for_each_crash(&world.drives.clone(), |drives| reopen(drives, false, allowed, seed, what));
+        }
+        match world.step() {
+            None => {}
+            Some(Ok(_)) => break,
+            Some(Err(why)) => panic!("{what}: {why}"),
+        }
+    }
+    world.pool.check();
+    let seen = world.seen();
+    assert!(allowed.contains(&seen), "{what}: {seen:?} is none of {allowed:?}");
+    // Everything that is free, in the hands of somebody else.
+    let free: u64 = (0..world.drives.len()).map(|d| world.pool.room(d).1).sum();
+    let used: usize = seen.values().map(|(_, words)| words.len()).sum();
+    let room: u64 = (0..world.drives.len()).map(|d| world.pool.room(d).0).sum();
+    assert_eq!(free + used as u64, room, "{what}: no chunk is lost");
+    if free > 0 {
+        world.request(&create("stranger", free as u32)).unwrap();
+        assert!(world.words("stranger").iter().all(|w| *w == 0), "{what}: a new volume reads as zeroes");
+    }
+}
+
+/// The old state and the new one, with everything that a change in its course may leave: a volume's words are its own, or zero where they
+/// are new or on their way out.
+fn crash_everywhere(world: &World, request: &Request, again: bool, seed: &mut u64) -> World {
+    let before = world.seen();
+    let mut after = world.clone();
+    after.request(request).unwrap();
+    let allowed = [before, after.seen()];
+    let mut stepped = world.clone();
+    stepped.begin(request);
+    let (mut steps, mut found) = (0, 0);
+    loop {
+        steps += 1;
+        let what = alloc::format!("{request:?}, step {steps}, before {:?}", stepped.next.as_ref().map(kind));
+        for_each_crash(&stepped.drives.clone(), |drives| {
+            found += 1;
+            reopen(drives, again, &allowed, seed, &what);
+        });
+        if stepped.step().is_some() {
+            break;
+        }
+    }
+    assert!(steps > 3 && found >= steps);
+    after
+}
+
+fn kind(effect: &Effect) -> String {
+    match effect {
+        Effect::Write { drive, offset, bytes } => alloc::format!("write {drive} {offset} {}", bytes.len()),
+        other => alloc::format!("{other:?}"),
+    }
+}
+
+fn script() -> Vec<Request> {
+    vec![
+        create("a", 2),
+        create("b", 5),
+        rename("a", "c"),
+        resize("b", 7),
+        resize("c", 1),
+        create("d", 3),
+        delete("b"),
+        create("e", 6),
+        resize("e", 2),
+        delete("e"),
+        delete("c"),
+    ]
+}
+
+fn run(sizes: &[u64], script: &[Request], again: bool, fill: bool) {
+    let mut seed = 10;
+    let mut world = World::open(sizes.iter().map(|mib| Drive::new(*mib)).collect(), 1).unwrap();
+    for request in script {
+        if fill {
+            // The next entry finds the copy full.
+            while world.pool.fill_left() > 0 {
+                world.pool.pretend_used();
+            }
+        }
+        world = crash_everywhere(&world, request, again, &mut seed);
+        let names: Vec<String> = world.seen().into_keys().collect();
+        names.iter().for_each(|name| world.scribble(name));
+    }
+}
+
+#[test]
+fn of_one_drive() {
+    run(&[14], &script(), false, false);
+}
+
+#[test]
+fn of_several_drives() {
+    run(&[7, 6, 5], &script(), false, false);
+}
+
+#[test]
+fn and_of_the_opening_after_it() {
+    let script = [create("a", 7), delete("a")];
+    run(&[6, 6], &script, true, false);
+}
+
+#[test]
+fn when_the_copies_are_full() {
+    run(&[8, 8], &script(), false, true);
+}
+
+/// The making of a pool: it is made, or it can be.
+fn making(sizes: &[u64], again: bool) {
+    let (mut seed, nothing) = (10, [Seen::new()]);
+    let mut old: Vec<Drive> = sizes.iter().map(|mib| Drive::new(*mib)).collect();
+    // What was on the drives behind the metadata before.
+    for drive in &mut old {
+        drive.now.chunks.extend([(2, 7), (3, 8)]);
+        drive.durable = drive.now.clone();
+    }
+    let mut world = World::opening(old, 1);
+    loop {
+        for_each_crash(&world.drives.clone(), |drives| reopen(drives, again, &nothing, &mut seed, "making"));
+        if world.step().is_some() {
+            break;
+        }
+    }
+}
+
+#[test]
+fn of_the_making() {
+    making(&[4, 5, 6], false);
+}
+
+#[test]
+fn and_of_the_making_after_it() {
+    making(&[4, 4], true);
+}
