@@ -10,6 +10,7 @@
 //!   sched    cores, run-queue wait and when it was, who is at the other end of a socket and how the kernel ranks it
 //!   near     hints for a model's large arrays: prefetch, huge pages
 //!   crc      CRC32C for NVMe/TCP digests
+//!   coverage what the compiler counts in a build for fuzzing
 //!   transport  queue pairs over sockets and shared rings, for `weir bench` and for drives made of drives
 //! ```
 //!
@@ -17,6 +18,7 @@
 //! Linux 5.13 or newer (6.1 for its full speed), 64 bits.
 
 pub mod arena;
+pub mod coverage;
 pub mod crc;
 pub mod media;
 pub mod memory;

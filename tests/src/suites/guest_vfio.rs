@@ -1,5 +1,5 @@
 //! A Linux guest with a PCIe drive over vfio-user: its own nvme driver, one and four CPUs, poll queues, resets with I/O in
-//! flight, unbind and bind, hot plug. (QEMU 11.1 ends with an assertion of its own at `device_del` of any vfio-user device.)
+//! flight, unbind and bind, removal and rescan, hot plug. (QEMU 11.1 ends with an assertion of its own at `device_del` of any vfio-user device.)
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
@@ -46,6 +46,9 @@ live() { # waits until its controller is
     i=$((i + 1)); [ $i -lt 100 ] || { echo "the controller is $(cat /sys/class/nvme/nvme0/state)"; dmesg | tail; exit 1; }; sleep 0.1
   done
 }
+complaints() { # what the kernel has against the drive
+  dmesg | grep -iE 'nvme' | grep -iE 'error|timeout|abort|fail|unexpected' || true
+}
 under() { # under COMMAND...: runs it while fio writes and verifies
   fio --name=u --filename=/dev/nvme0n1 --rw=randrw --bs=4k --size=8m --offset=64m --iodepth=16 --ioengine=libaio --direct=1 \
     --verify=crc32c --verify_fatal=1 --time_based --runtime=3 --minimal >/tmp/under.out 2>&1 & F=$!
@@ -79,10 +82,20 @@ for turn in 1 2 3; do
   echo $D >/sys/bus/pci/drivers/nvme/bind; drive
   head -c 6 /dev/nvme0n1
 done; echo
+section removed
+complaints >/tmp/complaints
+fio --name=r --filename=/dev/nvme0n1 --rw=randread --bs=4k --iodepth=16 --ioengine=libaio --direct=1 --time_based --runtime=30 --minimal >/dev/null 2>&1 & F=$!
+sleep 1; echo 1 >/sys/bus/pci/devices/$D/remove
+wait $F && { echo "fio noticed nothing"; exit 1; }
+[ -b /dev/nvme0n1 ] && { echo "a drive after its removal"; exit 1; }
+dmesg -c >/dev/null # of the reads that were cut off
+echo 1 >/sys/bus/pci/rescan; drive; live
+head -c 6 /dev/nvme0n1
+verify /dev/nvme0n1 1 randwrite 4m
 section filesystem
 filesystem /dev/nvme0n1
 section kernel
-dmesg | grep -iE 'nvme' | grep -iE 'error|timeout|abort|fail|unexpected' || true
+cat /tmp/complaints; complaints
 section end
 "#;
         let out = boot(env, 1, node, &script)?;
@@ -91,7 +104,8 @@ section end
             format!("the nvme driver, by class: {out}")
         })?;
         ensure(is("interrupts", "nvme0q0") && is("interrupts", "nvme0q1"), || format!("two vectors: {out}"))?;
-        ensure(out.matches(" verified").count() == 2 && out.matches(": fine").count() == 2, || out.clone())?;
+        ensure(is("removed", "marked"), || format!("the same drive after its removal: {out}"))?;
+        ensure(out.matches(" verified").count() == 3 && out.matches(": fine").count() == 2, || out.clone())?;
         ensure(section(&out, "unbind")?.matches("marked").count() == 3, || {
             format!("the same drive after unbind: {out}")
         })?;
@@ -132,7 +146,7 @@ fio --name=p --filename=/dev/nvme0n1 --rw=randrw --bs=4k --size=4m --ioengine=pv
   --verify=crc32c --verify_fatal=1 --minimal >/tmp/fio.out 2>&1 || { cat /tmp/fio.out; exit 1; }
 echo "polled and verified"
 section kernel
-dmesg | grep -iE 'nvme' | grep -iE 'error|timeout|abort|fail|unexpected' || true
+complaints
 section end
 "#;
         let out = boot(env, 4, node, &script)?;
