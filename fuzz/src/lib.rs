@@ -8,9 +8,10 @@
 //! corpus + seed + step ──▶ mutate::Mutator ──▶ engine::attempt ──▶ panic? ──▶ engine::shrink ──▶ crashes/<target>-…
 //! ```
 //!
-//! The stable compiler offers no coverage feedback, so the mutator relies on what a target knows about its input: seeds (well-formed
-//! inputs to start from) and a dictionary (bytes that mean something). The input of a step depends on nothing but the seed,
-//! the target and the step, so a failure is found again at once by `--seed S --target T --from STEP --steps 1`.
+//! An ordinary build has no feedback from coverage: the mutator relies on what a target knows about its input, seeds (well-formed
+//! inputs to start from) and a dictionary (bytes that mean something), and on the corpus. The input of a step depends on nothing but the seed,
+//! the target, the corpus and the step, so a failure is found again at once by `--seed S --target T --from STEP --steps 1`.
+//! The corpus comes from a build that counts ([`grow`]): inputs that went where no other did, as few and as short as will do.
 //! One target, [`CANARY`], has a planted bug. A run in which it is not found fails: a driver that finds nothing proves nothing.
 
 pub mod arbiter;
@@ -18,12 +19,15 @@ pub mod canary;
 pub mod config;
 pub mod controller;
 pub mod engine;
+pub mod grow;
 pub mod mutate;
 pub mod nvme_tcp;
 pub mod pcie;
 pub mod spec_nvme;
 pub mod vfio_user;
 pub mod vhost_user;
+
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// One entry point that takes bytes from nowhere good.
 #[derive(Clone, Copy)]
@@ -38,6 +42,14 @@ pub struct Target {
     pub dictionary: &'static [&'static [u8]],
     /// Longest input worth trying.
     pub max_len: usize,
+}
+
+/// How often targets have checked their invariants, after an event each, in this process.
+pub static CHECKS: AtomicU64 = AtomicU64::new(0);
+
+/// A target has checked its invariants so many times: once an input, added up.
+fn checked(times: u64) {
+    CHECKS.fetch_add(times, Ordering::Relaxed);
 }
 
 fn no_seeds() -> Vec<Vec<u8>> {

@@ -14,12 +14,13 @@ use weir_fuzz::{CANARY, TARGETS, Target};
 
 const USAGE: &str =
     "usage: weir-fuzz [--target NAME]... [--steps N | --seconds S] [--seed N] [--from STEP] [--threads N]
-                 [--hang SECONDS] [--corpus DIR] [--crashes DIR] [--replay FILE] [--list]
+                 [--hang SECONDS] [--corpus DIR] [--crashes DIR] [--replay FILE] [--grow] [--list]
   --target NAME  this target (repeatable, a prefix is enough); all of them and the canary otherwise
   --steps N      steps for every target, 100000 unless --seconds is given
   --seconds S    time for every target
   --seed N       decimal or 0x…; the clock's otherwise (it is printed)
-  --replay FILE  run this input once, the panic unhidden; needs one --target";
+  --replay FILE  run this input once, the panic unhidden; needs one --target
+  --grow         search by coverage for --seconds (60) and rewrite the corpus; needs one --target and a build that counts";
 
 /// The canary's bug has to come up within this many steps.
 const CANARY_STEPS: u64 = 200_000;
@@ -36,6 +37,7 @@ struct Options {
     corpus: PathBuf,
     crashes: PathBuf,
     replay: Option<PathBuf>,
+    grow: bool,
     list: bool,
 }
 
@@ -55,6 +57,7 @@ fn main() -> ExitCode {
     }
     let result = match &options.replay {
         Some(file) => replay(&options, file),
+        None if options.grow => grow(&options),
         None => drive(&options),
     };
     match result {
@@ -90,6 +93,7 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
         corpus: home.join("corpus"),
         crashes: home.join("crashes"),
         replay: None,
+        grow: false,
         list: false,
     };
     while let Some(arg) = args.next() {
@@ -105,6 +109,7 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
             "--corpus" => o.corpus = value()?.into(),
             "--crashes" => o.crashes = value()?.into(),
             "--replay" => o.replay = Some(value()?.into()),
+            "--grow" => o.grow = true,
             "--list" => o.list = true,
             _ => return Err(format!("unknown argument '{arg}'")),
         }
@@ -133,6 +138,27 @@ fn replay(options: &Options, file: &Path) -> Result<bool, String> {
     Ok(true)
 }
 
+/// Makes the corpus of one target grow. False when something was found.
+fn grow(options: &Options) -> Result<bool, String> {
+    let [target] = options.targets.as_slice() else { return Err("--grow needs one --target".into()) };
+    let time = Duration::from_secs(options.seconds.unwrap_or(60));
+    let grown = weir_fuzz::grow::grow(target, &options.corpus, options.seed, time)?;
+    if let Some((shrunk, failure)) = grown.failure {
+        let finding = Finding { step: grown.tried, input: shrunk.clone(), shrunk, failure };
+        report(options, target, &finding)?;
+        return Ok(false);
+    }
+    let (inputs, bytes) = grown.kept;
+    println!(
+        "{}: {} inputs tried, {} regions of code reached, {inputs} inputs of {bytes} bytes kept in {}",
+        target.name,
+        grown.tried,
+        grown.regions,
+        options.corpus.join(target.name).display()
+    );
+    Ok(true)
+}
+
 /// Runs what was asked for and, in a full run, the canary. False when anything was found, or the canary was not.
 fn drive(options: &Options) -> Result<bool, String> {
     println!("weir-fuzz: seed {:#x}, {} targets", options.seed, options.targets.len());
@@ -154,6 +180,10 @@ fn drive(options: &Options) -> Result<bool, String> {
             println!("canary: the planted bug was not found in {CANARY_STEPS} steps; the driver is broken");
         }
         None => {}
+    }
+    let checks = weir_fuzz::CHECKS.load(Ordering::Relaxed);
+    if checks > 0 {
+        summary.push(format!("{checks} events of pcie checked"));
     }
     println!("fuzz: seed {:#x}; steps: {}; {}", options.seed, summary.join(", "), if clean { "ok" } else { "FAILED" });
     Ok(clean)

@@ -87,6 +87,11 @@ impl Mutator {
         Self { name: target.name, dictionary: target.dictionary, max_len: target.max_len, corpus }
     }
 
+    /// One more to start from.
+    pub fn keep(&mut self, input: Vec<u8>) {
+        self.corpus.push(input);
+    }
+
     /// How many inputs there are to start from.
     pub fn corpus_len(&self) -> usize {
         self.corpus.len()

@@ -647,10 +647,13 @@ pub fn pcie(data: &[u8]) {
         };
         rigs.get_or_init(make)[which].clone()
     });
+    let mut steps = 0;
     while !input.0.is_empty() {
         rig.step(&mut input);
+        steps += 1;
     }
     rig.quiesce();
+    crate::checked(steps);
 }
 
 /// Long mixed sequences, and some that set shadow doorbells and the memory buffer up first.
