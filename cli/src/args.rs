@@ -401,6 +401,9 @@ pub struct VfioUser {
     /// How its doorbells come [default: auto]
     #[arg(long, value_parser = PossibleValuesParser::new(["auto", "mmap", "trap"]))]
     pub doorbells: Option<String>,
+    /// Do it even where promises to tenants cannot be kept then, and say which
+    #[arg(long)]
+    pub force: bool,
 }
 
 #[derive(Debug, Args)]

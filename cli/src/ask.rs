@@ -82,11 +82,16 @@ pub fn device(client: &Client, args: &args::Device, json: bool) -> Result<(), Fa
                 return output::json(&device);
             }
             let (size, shares) = (Bytes(device.capacity_bytes), arbitration(&device.arbitration));
-            let tenants: Vec<TenantStatus> = if set.force { client.get("/v1/tenants")? } else { Vec::new() };
-            let said: String = tenants.iter().flat_map(|t| &t.admission).map(|line| format!("{line}\n")).collect();
+            let said = if set.force { admission(client)? } else { String::new() };
             output::text(&format!("{}: {size}, {shares}\n{said}", device.name))
         }
     }
+}
+
+/// What admission says of all tenants, a line each.
+fn admission(client: &Client) -> Result<String, Failure> {
+    let tenants: Vec<TenantStatus> = client.get("/v1/tenants")?;
+    Ok(tenants.iter().flat_map(|t| &t.admission).map(|line| format!("{line}\n")).collect())
 }
 
 fn power_cut(cut: &PowerCutStatus) -> String {
@@ -190,9 +195,14 @@ pub fn export(client: &Client, args: &args::Export, json: bool) -> Result<(), Fa
                 tenant: add.tenant.clone(),
                 class_from: word(ClassFrom::WORDS, add.class_from.as_deref()),
                 doorbells: word(Doorbells::WORDS, add.doorbells.as_deref()),
+                force: add.force,
             };
             let export: ExportStatus = client.create("/v1/exports", &body)?;
-            if json { output::json(&export) } else { output::text(&exports_table(&[export]).render()) }
+            if json {
+                return output::json(&export);
+            }
+            let said = if add.force { admission(client)? } else { String::new() };
+            output::text(&format!("{}{said}", exports_table(&[export]).render()))
         }
         ExportCommand::Rm { socket } => {
             let socket = absolute(socket)?;

@@ -42,7 +42,7 @@ fn what_is_accepted() {
         "device ls",
         "device stats d --reset",
         "export ls",
-        "export vfio-user ssd0 x.sock --tenant t --class-from qprio --doorbells mmap",
+        "export vfio-user ssd0 x.sock --tenant t --class-from qprio --doorbells mmap --force",
         "export rm x.sock",
         "shutdown",
         "config --default",

@@ -148,7 +148,7 @@ fn add_export() -> Value {
         "201": added,
         "400": error("A value is out of range or unknown."),
         "404": error("There is no such drive or tenant."),
-        "409": error("The socket is not to be had, or the drive has as many controllers as it may have."),
+        "409": error("The socket is not to be had, the drive has as many controllers as it may have, or promises to tenants could not be kept then."),
         "503": error("The node is not answering."),
     });
     operation["requestBody"] =
@@ -170,6 +170,7 @@ fn export_add() -> Value {
         ("tenant?", text("Whose queues they are; the only tenant where it is left out.")),
         ("class_from?", words(&["tenant", "qprio", "cattr", "peer"])),
         ("doorbells?", words(&["auto", "mmap", "trap"])),
+        ("force?", flag("Do it even where promises to tenants cannot be kept then.")),
     ])
 }
 

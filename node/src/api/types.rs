@@ -431,6 +431,9 @@ pub struct ExportAdd {
     /// `auto` (where it is left out), `mmap` or `trap`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub doorbells: Option<Doorbells>,
+    /// Add it even where promises to tenants cannot be kept then.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub force: bool,
 }
 
 /// The body of every answer that is not 2xx.

@@ -3,7 +3,7 @@
 use super::{NodeControl, gone};
 use crate::admission::{self, Breach};
 use crate::api::Refusal;
-use crate::config::{Admission, Arbitration, Config, TenantConfig};
+use crate::config::{Admission, Arbitration, Config, ExportConfig, TenantConfig};
 use crate::node::place;
 use crate::shard::Shard;
 use std::sync::PoisonError;
@@ -11,8 +11,8 @@ use std::sync::PoisonError;
 /// What admission says of the tenants, by their places: kept from one change to the next, because it is asked for often.
 pub(super) type Said = Vec<(usize, String)>;
 
-/// The drives' arbitration and the tenants.
-type Shared<'a> = (&'a [Arbitration], &'a [TenantConfig]);
+/// The drives' arbitration, and the configuration with its tenants and exports.
+type Shared<'a> = (&'a [Arbitration], &'a Config);
 
 /// What there is to say of these breaches, and of drives that nothing is known of.
 pub(super) fn said(config: &Config, breaches: &[Breach]) -> Said {
@@ -28,6 +28,22 @@ pub(super) fn said(config: &Config, breaches: &[Breach]) -> Said {
         }));
     }
     said
+}
+
+fn judge((arbitration, config): Shared<'_>) -> Vec<Breach> {
+    let one = |device: usize| {
+        let here: Vec<&TenantConfig> =
+            admission::reach(config, device).into_iter().map(|t| &config.tenants[t]).collect();
+        admission::breaches(&config.devices[device], &arbitration[device], &here)
+    };
+    (0..config.devices.len()).flat_map(one).collect()
+}
+
+/// Shares of that drive under which everybody would have what he was promised.
+fn proposal(config: &Config, arbitration: &[Arbitration], device: &str) -> Option<String> {
+    let index = config.devices.iter().position(|d| d.name == device)?;
+    let here: Vec<&TenantConfig> = admission::reach(config, index).into_iter().map(|t| &config.tenants[t]).collect();
+    admission::proposal(&config.devices[index], &arbitration[index], &here)
 }
 
 impl NodeControl {
@@ -47,14 +63,9 @@ impl NodeControl {
         Ok(self.config().tenants.iter().zip(live).map(now).collect())
     }
 
-    fn judge(&self, (arbitration, tenants): Shared<'_>) -> Vec<Breach> {
-        let config = Config { tenants: tenants.to_vec(), ..(*self.config()).clone() };
-        let one = |device: usize| {
-            let here: Vec<&TenantConfig> =
-                admission::reach(&config, device).into_iter().map(|t| &config.tenants[t]).collect();
-            admission::breaches(&config.devices[device], &arbitration[device], &here)
-        };
-        (0..config.devices.len()).flat_map(one).collect()
+    /// The configuration with these tenants.
+    fn with(&self, tenants: Vec<TenantConfig>) -> Config {
+        Config { tenants, ..(*self.config()).clone() }
     }
 
     /// Judges one more tenant.
@@ -67,9 +78,9 @@ impl NodeControl {
         joins: TenantConfig,
         force: bool,
     ) -> Result<Said, Refusal> {
-        let before = self.tenants_now()?;
+        let before = self.with(self.tenants_now()?);
         let mut after = before.clone();
-        after.push(joins);
+        after.tenants.push(joins);
         self.admit((arbitration, &before), (arbitration, &after), force)
     }
 
@@ -83,9 +94,9 @@ impl NodeControl {
         (index, changed): (usize, impl FnOnce(&mut TenantConfig)),
         force: bool,
     ) -> Result<Said, Refusal> {
-        let before = self.tenants_now()?;
+        let before = self.with(self.tenants_now()?);
         let mut after = before.clone();
-        changed(&mut after[index]);
+        changed(&mut after.tenants[index]);
         self.admit((arbitration, &before), (arbitration, &after), force)
     }
 
@@ -99,17 +110,39 @@ impl NodeControl {
         after: &[Arbitration],
         force: bool,
     ) -> Result<Said, Refusal> {
-        let tenants = self.tenants_now()?;
-        self.admit((before, &tenants), (after, &tenants), force)
+        let config = self.with(self.tenants_now()?);
+        self.admit((before, &config), (after, &config), force)
+    }
+
+    /// Judges one more way to a drive.
+    ///
+    /// # Errors
+    /// As [`NodeControl::admit_tenant`].
+    pub(super) fn admit_export(
+        &self,
+        arbitration: &[Arbitration],
+        added: &ExportConfig,
+        force: bool,
+    ) -> Result<Said, Refusal> {
+        let before = self.with(self.tenants_now()?);
+        let mut after = before.clone();
+        after.exports.push(added.clone());
+        self.admit((arbitration, &before), (arbitration, &after), force)
+    }
+
+    /// What there is to say of things as they are.
+    pub(super) fn say(&self, arbitration: &[Arbitration]) -> Result<Said, Refusal> {
+        let config = self.with(self.tenants_now()?);
+        Ok(said(&config, &judge((arbitration, &config))))
     }
 
     fn admit(&self, before: Shared<'_>, after: Shared<'_>, force: bool) -> Result<Said, Refusal> {
-        let config = Config { tenants: after.1.to_vec(), ..(*self.config()).clone() };
-        let (was, will) = (self.judge(before), self.judge(after));
+        let config = after.1;
+        let (was, will) = (judge(before), judge(after));
         let fresh: Vec<&Breach> = admission::new(&was, &will).collect();
         if !fresh.is_empty() && !force && config.node.admission == Admission::Enforce {
             let what: Vec<String> = fresh.iter().map(ToString::to_string).collect();
-            let fits = fresh.iter().filter_map(|breach| self.proposal(&config, after.0, &breach.device));
+            let fits = fresh.iter().filter_map(|breach| proposal(config, after.0, &breach.device));
             let mut fits: Vec<String> = fits.map(|fits| format!(", or first make room: {fits}")).collect();
             fits.dedup();
             let what = what.join("; ");
@@ -119,15 +152,7 @@ impl NodeControl {
             )));
         }
         fresh.iter().for_each(|breach| tracing::warn!("{breach}; admitted all the same"));
-        Ok(said(&config, &will))
-    }
-
-    /// Shares of that drive under which everybody would have what he was promised.
-    fn proposal(&self, config: &Config, arbitration: &[Arbitration], device: &str) -> Option<String> {
-        let index = config.devices.iter().position(|d| d.name == device)?;
-        let here: Vec<&TenantConfig> =
-            admission::reach(config, index).into_iter().map(|t| &config.tenants[t]).collect();
-        admission::proposal(&config.devices[index], &arbitration[index], &here)
+        Ok(said(config, &will))
     }
 
     pub(super) fn remember(&self, said: Said) {

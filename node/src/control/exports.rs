@@ -28,12 +28,14 @@ impl NodeControl {
         }
         let door = DoorConfig::VfioUser { path: path.clone(), tenant, doorbells: export.doorbells.unwrap_or_default() };
         let added = ExportConfig { device, door, class_from, queues: config.devices[device].queues, read_only: false };
+        let said = self.admit_export(&turn, &added, export.force)?;
         let place = place(device, self.shards.len());
         let settings = vfio_user_export(&config, &added, place).expect("it is one of that door");
         let open = move |s: &mut crate::shard::Shard| s.with_doors(|doors, cx| doors.vfio_user.export(settings, cx));
         let opened = self.shards[place.shard as usize].call(open).ok_or_else(gone)?;
         opened.map_err(|e| Refusal::Conflict(e.to_string()))?;
         self.change(|config| config.exports.push(added));
+        self.remember(said);
         drop(turn);
         self.export_at(&path)
     }
@@ -53,6 +55,7 @@ impl NodeControl {
         let place = place(export.device, self.shards.len());
         self.shards[place.shard as usize].call(close).ok_or_else(gone)?;
         self.change(|config| config.exports.retain(|e| !is(e)));
+        self.remember(self.say(&turn)?);
         drop(turn);
         Ok(before)
     }

@@ -18,6 +18,7 @@ pub fn tests() -> Vec<Test> {
         test(S, "a_live_drive_is_calibrated", a_live_drive_is_calibrated),
         test(S, "a_calibrated_node_keeps_to_what_it_can", a_calibrated_node_keeps_to_what_it_can),
         test(S, "tenants_come_and_go", tenants_come_and_go),
+        test(S, "an_export_is_admitted_or_not", an_export_is_admitted_or_not),
         test(S, "a_calibration_is_whole_or_not_there", a_calibration_is_whole_or_not_there),
     ]
 }
@@ -114,6 +115,32 @@ fn a_calibrated_node_keeps_to_what_it_can(env: &Env) -> Outcome {
         ensure(gold["admission"].as_array().is_none_or(Vec::is_empty), || gold.to_string())?;
         let swap = node.cli(&["device", "set", "ssd0", "--quanta", "32KiB:64KiB:128KiB"])?;
         ensure(swap.stderr.contains("tenant gold on ssd0"), || swap.stderr.clone())
+    })
+}
+
+/// A second drive on which high is the least of classes, and that nobody reaches until there are exports.
+fn an_export_is_admitted_or_not(env: &Env) -> Outcome {
+    let file = calibrated(env)?;
+    let mut setup = setup(&file, "");
+    let quanta = "quanta = { high = \"32KiB\", medium = \"64KiB\", low = \"128KiB\" }";
+    setup.device += &format!("\n[[device]]\nname = \"ssd1\"\n{quanta}\n{}", setup.device.clone());
+    with_node(env, &setup, |node| {
+        let (one, two) = (text(&node.socket("gold.sock")), text(&node.socket("silver.sock")));
+        node.cli_ok(&["export", "vfio-user", "ssd1", &one, "--tenant", "gold"])?;
+        let add = ["export", "vfio-user", "ssd1", &two, "--tenant", "silver"];
+        let refused = node.cli(&add)?;
+        let said = || format!("{}{}", refused.stdout, refused.stderr);
+        ensure(refused.status.code() == Some(1), said)?;
+        let bound = "tenant gold on ssd1: its SLA, 3500 IOPS, cannot be kept";
+        ensure(refused.stderr.contains(bound) && refused.stderr.contains("--force"), said)?;
+        ensure(!node.socket("silver.sock").exists(), || "a refused export is there".into())?;
+        let judged = || Ok::<_, String>(tenant(node, "gold")?["admission"].to_string());
+        ensure(!judged()?.contains("ssd1"), || "gold is said to be in want of what nobody takes".into())?;
+        let forced = node.cli_ok(&add.iter().copied().chain(["--force"]).collect::<Vec<_>>())?;
+        ensure(forced.contains(bound) && forced.contains("silver.sock"), || forced.clone())?;
+        ensure(judged()?.contains("gold on ssd1"), || "a forced export breaks nothing".into())?;
+        node.cli_ok(&["export", "rm", &two])?;
+        ensure(!judged()?.contains("ssd1"), || "an export that is gone still breaks something".into())
     })
 }
 
