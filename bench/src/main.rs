@@ -63,6 +63,8 @@ enum What {
     Vhost,
     /// vfio-user against the in-process path and bare rings
     Vfio,
+    /// What exported drives cost that nobody uses; a part of vfio
+    VfioIdle,
     /// The flash model in virtual time against an event queue
     Flash,
     /// How exactly modelled times are kept, against a bare spinning loop
@@ -165,14 +167,15 @@ fn main() -> ExitCode {
 
 fn run(cli: &Cli) -> Result<Vec<Report>, BenchError> {
     let mut reports = Vec::new();
-    let wanted = |w| cli.what == w || cli.what == What::All && w != What::Decision;
+    let wanted = |w| cli.what == w || cli.what == What::All && !matches!(w, What::Decision | What::VfioIdle);
     type Measure = fn(&Setup) -> Result<Report, BenchError>;
-    let all: [(What, Measure); 8] = [
+    let all: [(What, Measure); 9] = [
         (What::Core, core::measure),
         (What::Front, front::measure),
         (What::Tcp, tcp::measure),
         (What::Vhost, vhost::measure),
         (What::Vfio, vfio::measure),
+        (What::VfioIdle, vfio::idle_alone),
         (What::Flash, flash::measure),
         (What::Realtime, realtime::measure),
         (What::Decision, decision::alone),

@@ -202,7 +202,9 @@ impl Pcie {
             setup.server_core
         );
         let idle = (0..idle).map(|i| format!("idle{i}"));
+        let mut sockets = Vec::new();
         for name in ["ram".to_string(), "null".to_string()].into_iter().chain(idle) {
+            sockets.push(scratch.path(&format!("{name}.sock")));
             let kind = if name == "ram" { "ram" } else { "null" };
             config += &format!(
                 "[[device]]\nname = \"{name}\"\nkind = \"{kind}\"\ncapacity = \"{}\"\nblock_size = 4096\nslots = 128\n\
@@ -216,7 +218,8 @@ impl Pcie {
         let mut command = Command::new(setup.weir()?);
         command.arg("up").args(poll.then_some("--poll")).arg("-c").arg(&file);
         let mut server = Server::start(&mut command, setup.server_core)?;
-        server.wait_for("weir up", || UnixStream::connect(&api).is_ok())?;
+        let listens = || UnixStream::connect(&api).is_ok() && sockets.iter().all(|path| path.exists());
+        server.wait_for("weir up", listens)?;
         let target = |name: &str| format!("vfio-user:{}", scratch.path(&format!("{name}.sock")).display());
         let pcie = Pcie { server, ram: target("ram"), null: target("null") };
         if poll {

@@ -106,6 +106,29 @@ pub fn measure(setup: &Setup) -> Result<Report, BenchError> {
     Ok(report)
 }
 
+/// Measures idle drives alone.
+///
+/// # Errors
+/// Something could not be started.
+pub fn idle_alone(setup: &Setup) -> Result<Report, BenchError> {
+    let (s, c) = (setup.server_core, setup.client_core);
+    let mut report = Report::new(
+        "vfio-idle",
+        vec![
+            format!(
+                "{IDLE} null drives with a client each that sends nothing, weir up without --poll on core {s}, beside one that"
+            ),
+            format!(
+                "weir bench vfio-user: on core {c} keeps busy; {} rounds of {} s, medians [lowest - highest]",
+                setup.rounds,
+                setup.seconds()
+            ),
+        ],
+    );
+    idle(setup, &mut report)?;
+    Ok(report)
+}
+
 fn method(setup: &Setup) -> Vec<String> {
     let (s, c, capacity) = (setup.server_core, setup.client_core, &setup.capacity);
     vec![

@@ -538,7 +538,7 @@ impl Rig {
         }
         if input.byte() < 20 {
             let (now, controller) = (self.now, self.controllers[guest]);
-            self.drive.reset_function(now, controller, &mut self.hosts);
+            self.drive.reset_function(now, controller);
             self.hosts.guests[guest].own = false;
         }
     }

@@ -57,11 +57,11 @@ fn handle(device: &mut Device, board: &mut Board, message: Message<()>) -> bool 
     device.message(message, board, &mut out);
     for action in out {
         match action {
-            Action::Reply { bytes, doorbells } => {
+            Action::Reply { bytes, with } => {
                 let (reply, payload) = Header::read_from_prefix(&bytes).expect("a reply has a header");
                 assert_eq!((reply.id, reply.command, reply.kind()), (header.id, header.command, Header::REPLY));
                 assert_eq!(reply.size.get() as usize, bytes.len());
-                assert!(!(reply.failed() && (doorbells || !payload.is_empty())), "an error is a header");
+                assert!(!(reply.failed() && (with.is_some() || !payload.is_empty())), "an error is a header");
                 replies += 1;
             }
             Action::Register { offset, size, .. } => {

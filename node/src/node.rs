@@ -260,6 +260,7 @@ pub fn machine_config(device: &DeviceConfig) -> controller::Config {
         latency: device.latency,
         max_queue_entries: device.queue_depth.into(),
         max_io_queues: device.queues,
+        cmb: device.cmb.map_or(0, weir_units::Bytes::get),
         ..controller::Config::new(&device.nqn)
     }
 }

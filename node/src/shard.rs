@@ -201,13 +201,34 @@ impl Shard {
             if self.doors_found_work_while_arming(now) {
                 continue;
             }
-            let until = self.next_deadline();
-            self.reactor.wait(until, &mut self.ready);
-            let now = self.reactor.now();
-            self.waits.woke(now);
-            self.dispatch(now);
+            self.sleep();
         }
         self.end();
+    }
+
+    /// Sleeps until there is something to do. Doorbells whose stores wake nobody are looked at meanwhile, without a turn for it.
+    fn sleep(&mut self) {
+        let (until, mut naps) = (self.next_deadline(), 0u32);
+        loop {
+            let look = self.doors.vfio_user.look_at();
+            let wake = until.min(look);
+            self.reactor.wait(Some(wake).filter(|w| *w != Nanos::NEVER), &mut self.ready);
+            let now = self.reactor.now();
+            let is_nap = look < until && now.saturating_add(WAKE_MARGIN) >= look;
+            if is_nap && !self.dispatch(now) && !self.doors.vfio_user.glance(now) {
+                naps += 1;
+                continue;
+            }
+            if naps > 0 || is_nap {
+                self.waits.rested(now)
+            } else {
+                self.waits.woke(now)
+            }
+            if !is_nap {
+                self.dispatch(now);
+            }
+            return;
+        }
     }
 
     /// One turn; true if anything was done.
@@ -291,11 +312,11 @@ impl Shard {
         self.doors.nvme_tcp.arm(cx) | self.doors.vhost_user.arm(cx) | self.doors.vfio_user.arm(cx)
     }
 
-    fn next_deadline(&self) -> Option<Nanos> {
+    fn next_deadline(&self) -> Nanos {
         let Doors { nvme_tcp, vhost_user, vfio_user } = &self.doors;
         let doors = nvme_tcp.next_deadline().min(vhost_user.next_deadline()).min(vfio_user.next_deadline());
         let stop = self.stopping.as_ref().map_or(Nanos::NEVER, |s| s.deadline);
-        Some(self.drives.next_deadline().min(doors).min(stop)).filter(|d| *d != Nanos::NEVER)
+        self.drives.next_deadline().min(doors).min(stop)
     }
 
     fn finished(&self, now: Nanos) -> bool {

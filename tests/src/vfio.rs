@@ -34,6 +34,11 @@ pub mod reg {
     pub const AQA: u64 = 0x24;
     pub const ASQ: u64 = 0x28;
     pub const ACQ: u64 = 0x30;
+    pub const NSSR: u64 = 0x20;
+    pub const CMBLOC: u64 = 0x38;
+    pub const CMBSZ: u64 = 0x3c;
+    pub const CMBMSC: u64 = 0x50;
+    pub const CMBSTS: u64 = 0x58;
 }
 
 /// CC.AMS.
@@ -131,6 +136,8 @@ pub struct Drive {
     doorbells: Option<MmapRegion>,
     memory: MmapRegion,
     file: File,
+    /// The controller memory buffer: where the drive sees it, and its mapping.
+    buffer: Option<(u64, MmapRegion)>,
     admin: Queue,
     /// The first byte of memory that nobody has.
     free: u64,
@@ -152,7 +159,8 @@ impl Drive {
         let doorbells = doorbells(&client)?;
         let memory = map(file.try_clone().context(|| "memory".into())?, 0, MEMORY)?;
         let admin = Queue { qid: 0, entries: 32, sq: BASE, cq: BASE + PAGE, tail: 0, head: 0, phase: true };
-        Ok(Self { client, doorbells, memory, file, admin, free: BASE + 2 * PAGE, events: Vec::new() })
+        let (free, events) = (BASE + 2 * PAGE, Vec::new());
+        Ok(Self { client, doorbells, memory, file, buffer: None, admin, free, events })
     }
 
     /// Connects, after the client before may have needed a moment to be gone, and enables.
@@ -180,23 +188,40 @@ impl Drive {
         at
     }
 
-    fn slice(&self) -> Result<vm_memory::VolatileSlice<'_, ()>, String> {
-        self.memory.get_slice(0, MEMORY as usize).context(|| "memory".into())
+    /// What an address is in, and where: the memory buffer, or memory.
+    fn place(&self, address: u64) -> Result<(vm_memory::VolatileSlice<'_, ()>, usize), String> {
+        let (base, region) = match &self.buffer {
+            Some((base, buffer)) if (*base..*base + buffer.size() as u64).contains(&address) => (*base, buffer),
+            _ => (BASE, &self.memory),
+        };
+        let slice = region.get_slice(0, region.size()).context(|| "memory".into())?;
+        Ok((slice, address.wrapping_sub(base) as usize))
     }
 
     /// Writes memory.
     pub fn write(&self, address: u64, bytes: &[u8]) -> Outcome {
-        self.slice()?.write_slice(bytes, (address - BASE) as usize).context(|| format!("memory at {address:#x}"))
+        let (slice, at) = self.place(address)?;
+        slice.write_slice(bytes, at).context(|| format!("memory at {address:#x}"))
     }
 
     /// Reads memory.
     pub fn read(&self, address: u64, into: &mut [u8]) -> Outcome {
-        self.slice()?.read_slice(into, (address - BASE) as usize).context(|| format!("memory at {address:#x}"))
+        let (slice, at) = self.place(address)?;
+        slice.read_slice(into, at).context(|| format!("memory at {address:#x}"))
     }
 
     fn load(&self, address: u64) -> Result<u32, String> {
-        let word = self.slice()?.load((address - BASE) as usize, Ordering::Acquire);
-        word.map(u32::from_le).context(|| format!("memory at {address:#x}"))
+        let (slice, at) = self.place(address)?;
+        slice.load(at, Ordering::Acquire).map(u32::from_le).context(|| format!("memory at {address:#x}"))
+    }
+
+    /// Maps BAR 2, whose bytes the drive is to see from `base` on; its length.
+    pub fn map_buffer(&mut self, base: u64) -> Result<u64, String> {
+        let bar = self.client.region(2).ok_or("there is no BAR 2")?;
+        let (file, len) = (bar.file_offset.as_ref().ok_or("BAR 2 cannot be mapped")?, bar.size);
+        let file_of = file.file().try_clone().context(|| "BAR 2".into())?;
+        self.buffer = Some((base, map(file_of, file.start(), len)?));
+        Ok(len)
     }
 
     /// A register of 4 bytes.
@@ -331,6 +356,18 @@ impl Drive {
         vector: Option<u16>,
     ) -> Result<Queue, String> {
         let (sq, cq) = (self.allocate(u64::from(entries) * 64), self.allocate(u64::from(entries) * 16));
+        self.create_queue_at((sq, cq), qid, entries, priority, vector)
+    }
+
+    /// The same in memory that the caller has.
+    pub fn create_queue_at(
+        &mut self,
+        (sq, cq): (u64, u64),
+        qid: u16,
+        entries: u32,
+        priority: u32,
+        vector: Option<u16>,
+    ) -> Result<Queue, String> {
         self.write(cq, &vec![0; entries as usize * 16])?;
         let size = (entries - 1) << 16 | u32::from(qid);
         let interrupts = vector.map_or(0, |v| u32::from(v) << 16 | 2);

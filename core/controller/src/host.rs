@@ -153,3 +153,24 @@ pub trait Host {
         Ok(())
     }
 }
+
+/// Where nobody is asked or told anything.
+#[derive(Debug)]
+pub(crate) struct Nobody;
+
+impl Host for Nobody {
+    fn fetch(&mut self, _: Owner, _: u64) -> Result<[u64; 8], Status> {
+        Err(Status::DATA_TRANSFER_ERROR)
+    }
+    fn post(&mut self, _: Owner, _: u64, _: Option<u16>, _: &Cqe) -> Result<(), Status> {
+        Err(Status::DATA_TRANSFER_ERROR)
+    }
+    fn interrupt(&mut self, _: Owner, _: u16) {}
+    fn respond(&mut self, _: Owner, _: Tag, _: &Cqe) {}
+    fn read_data(&mut self, _: Owner, _: &DataPointer, _: u32, _: &mut [u8]) -> Result<(), Status> {
+        Err(Status::DATA_TRANSFER_ERROR)
+    }
+    fn write_data(&mut self, _: Owner, _: &DataPointer, _: u32, _: &[u8]) -> Result<(), Status> {
+        Err(Status::DATA_TRANSFER_ERROR)
+    }
+}

@@ -8,7 +8,7 @@
 
 use crate::controller::{Shutdown, Transport};
 use crate::event::{ControllerHandle, Io, Op, SlotId};
-use crate::host::{DataPointer, Host, Owner, Tag};
+use crate::host::{DataPointer, Host, Nobody, Owner, Tag};
 use crate::queue::{Cq, NONE};
 use crate::subsystem::Subsystem;
 use weir_spec::nvme::Status;
@@ -172,11 +172,12 @@ impl Subsystem {
     }
 
     /// Function level reset, the reset of the PCI device, or its host has gone: every register has its first value again, what is
-    /// in flight is dropped without completions.
-    pub fn reset_function<H: Host>(&mut self, now: Nanos, controller: ControllerHandle, host: &mut H) {
+    /// in flight is dropped without completions. Who it belongs to and what its queues may wish for stays.
+    pub fn reset_function(&mut self, now: Nanos, controller: ControllerHandle) {
         let Some(c) = self.resolve(controller) else { return };
         if self.ctrl(c).is_some_and(|ctrl| ctrl.transport == Transport::Rings) {
-            self.reset_controller(now, c, host);
+            // A ring controller's host is told nothing.
+            self.reset_controller(now, c, &mut Nobody);
             self.more = true;
         }
     }

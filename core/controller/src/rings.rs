@@ -2,11 +2,10 @@
 //! says: the class that the process at the other end wishes for.
 
 use crate::config::ClassFrom;
-use crate::controller::Transport;
 use crate::event::ControllerHandle;
 use crate::queue::NONE;
-use crate::subsystem::{Attach, Error, Model, Subsystem};
-use weir_units::{Class, Nanos};
+use crate::subsystem::Subsystem;
+use weir_units::Class;
 
 impl Subsystem {
     /// A number that changes whenever a queue of this drive is made or goes, and how many queue identifiers of the controller
@@ -15,25 +14,6 @@ impl Subsystem {
     pub fn ring_queues(&self, controller: ControllerHandle) -> (u32, u16) {
         let ctrl = self.resolve(controller).and_then(|c| self.ctrl(c)).filter(|ctrl| ctrl.sq(0) != NONE);
         (self.ring_epoch, ctrl.map_or(0, |ctrl| ctrl.sqs.len().max(ctrl.cqs.len()) as u16))
-    }
-
-    /// A ring controller as after power-on: it is taken away with its queues, whose commands die silently, and attached anew in
-    /// the same place, for the same host. What was said to the old one has no effect on the new one.
-    ///
-    /// # Errors
-    /// There is no such ring controller; it could not be attached anew, and is gone.
-    pub fn renew(&mut self, now: Nanos, controller: ControllerHandle) -> Result<ControllerHandle, Error> {
-        let c = self.resolve(controller).ok_or(Error::NoController)?;
-        let ctrl = self.ctrl(c).filter(|ctrl| ctrl.transport == Transport::Rings).ok_or(Error::NoController)?;
-        let attach = Attach { tenant: ctrl.tenant, owner: ctrl.owner, model: Model::Rings, host: ctrl.host.clone() };
-        let (class_from, wish) = (ctrl.class_from, ctrl.wish);
-        self.drop_controller(c);
-        self.next_controller = c as usize;
-        let new = self.attach(now, attach)?;
-        if let Some(ctrl) = self.resolve(new).and_then(|c| self.ctrl_mut(c)) {
-            (ctrl.class_from, ctrl.wish) = (class_from, wish);
-        }
-        Ok(new)
     }
 
     /// Whether a controller has a submission and a completion queue of this identifier.

@@ -175,7 +175,7 @@ fn a_function_level_reset_keeps_nothing() {
     m.set(register::INTMS, 0xff);
     m.tail(1, 3);
     m.event(Event::Run);
-    m.drive.reset_function(m.now, m.controller, &mut m.host);
+    m.drive.reset_function(m.now, m.controller);
     let all =
         [register::CC, register::CSTS, register::AQA, register::ASQ, register::ACQ, register::INTMS, register::CMBMSC];
     assert_eq!(all.map(|r| m.get(r)), [0; 7]);

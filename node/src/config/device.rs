@@ -71,6 +71,7 @@ pub(super) fn from_query(sink: &Sink, kind: &str, entries: &[Entry]) -> Option<D
     let section = Section::new(sink, "", 0, &entries);
     let read = rest(&section, "bench", "local", (media, Path::new("")), kind == "flash");
     // A query holds no tables, and a load generator writes anywhere.
+    section.unoffer("cmb");
     section.unoffer("zoned");
     section.unoffer("fdp");
     section.unoffer("open_channel");
@@ -107,6 +108,7 @@ fn rest(
         class_from: section.or("class_from", ClassFrom::Tenant, word(ClassFrom::WORDS)),
         queues: section.or("queues", 64, integer(1..=1024)) as u16,
         queue_depth: section.or("queue_depth", 1024, integer(2..=4096)) as u16,
+        cmb: section.get("cmb", memory_buffer),
         nqn,
         serial,
         zoned: None,
@@ -235,6 +237,15 @@ fn whole_blocks(block_size: u32) -> impl Fn(&Value) -> Read<Bytes> {
             0 => Ok(bytes),
             _ => Err(format!("{bytes} is not a multiple of the block size, {block_size} bytes").into()),
         }
+    }
+}
+
+/// What a base address register can show.
+fn memory_buffer(value: &Value) -> Read<Bytes> {
+    let bytes = size(4 * Bytes::KIB..=Bytes::GIB)(value)?;
+    match bytes.0.is_power_of_two() {
+        true => Ok(bytes),
+        false => Err(format!("{bytes} is no power of two, as 4MiB is").into()),
     }
 }
 

@@ -89,6 +89,9 @@ fn write_device(out: &mut String, device: &DeviceConfig) -> std::fmt::Result {
     write_arbitration(out, &device.arbitration)?;
     writeln!(out, "cost = {}\nclass_from = {}", string(device.cost), string(device.class_from))?;
     writeln!(out, "queues = {}\nqueue_depth = {}", device.queues, device.queue_depth)?;
+    if let Some(bytes) = device.cmb {
+        writeln!(out, "cmb = {}", string(bytes))?;
+    }
     writeln!(out, "nqn = {}\nserial = {}", string(&device.nqn), string(&device.serial))?;
     if let Some(zoned) = &device.zoned {
         writeln!(out, "zoned = {zoned}")?;

@@ -361,6 +361,8 @@ fn wrong_units_and_ranges() {
             "[[device]]\nslots = 99999999999999999999",
             "weir.toml:2: device.ssd0.slots: a number is out of range; 1 to 4096 is allowed",
         ),
+        ("[[device]]\ncmb = \"3MiB\"", "weir.toml:2: device.ssd0.cmb: 3MiB is no power of two, as 4MiB is"),
+        ("[[device]]\ncmb = \"2GiB\"", "weir.toml:2: device.ssd0.cmb: 2GiB is out of range; 4KiB to 1GiB is allowed"),
         (
             "[[device]]\nslot_bytes = \"4KiB\"",
             "weir.toml:2: device.ssd0.slot_bytes: 4KiB is out of range; 128KiB to 1GiB is allowed",
@@ -723,7 +725,7 @@ prop_compose! {
         weights in [1_u16..=256, 1..=256, 1..=256],
         burst in proptest::option::of(0_u8..=6),
         quanta in [4096_u32..=1 << 30, 4096..=1 << 30, 4096..=1 << 30],
-        (queues, queue_depth) in (1_u16..=1024, 2_u16..=4096),
+        (queues, queue_depth, cmb) in (1_u16..=1024, 2_u16..=4096, proptest::option::of(12_u32..=30)),
     ) -> DeviceConfig {
         let block_size = if large { 4096 } else { 512 };
         let always = matches!(media, MediaConfig::Ram | MediaConfig::Null).then_some(1 << 20);
@@ -747,6 +749,7 @@ prop_compose! {
             class_from: ClassFrom::WORDS[class_from].1,
             queues,
             queue_depth,
+            cmb: cmb.map(|bits| Bytes(1 << bits)),
             nqn: format!("nqn.dev{index}"),
             serial: format!("S{index}"),
             zoned: None,

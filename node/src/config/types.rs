@@ -90,6 +90,8 @@ pub struct DeviceConfig {
     pub queues: u16,
     /// Entries of one queue at most (CAP.MQES + 1).
     pub queue_depth: u16,
+    /// Controller memory buffer of each of its PCIe controllers, a power of two; `None`: it has none.
+    pub cmb: Option<Bytes>,
     /// NVMe qualified name of the subsystem.
     pub nqn: String,
     /// Serial number, 1 to 20 printable ASCII characters.

@@ -1,4 +1,5 @@
-//! The drives of a shard: they take turns by their deadlines.
+//! The drives of a shard: they take turns by their deadlines. Those that have nothing to do for a while are not even looked at, so
+//! that many of them cost the others nothing: whatever may change one of them wakes it.
 
 use super::{Backend, Device, Direct, PowerReply};
 use crate::taken::{Shown, Taken};
@@ -13,6 +14,12 @@ pub(super) const SLICE: Nanos = Nanos::from_micros(4);
 /// What is due later than this is no reason to look at the clock after every command: all runs take less.
 const NEAR: Nanos = Nanos::from_millis(2);
 
+/// A drive that has nothing to do for as long is put to sleep.
+const SLEEPY: Nanos = Nanos::from_millis(10);
+
+/// Turns between looks at who may sleep.
+const ROUND: u32 = 256;
+
 /// Which drive has the earliest deadline, and the earliest of the others.
 pub(super) struct Earliest {
     first: (Nanos, usize),
@@ -21,9 +28,10 @@ pub(super) struct Earliest {
 
 impl Earliest {
     #[inline]
-    pub(super) fn of(list: &[Device]) -> Self {
+    pub(super) fn of(list: &[Device], awake: &[u32]) -> Self {
         let mut found = Earliest { first: (Nanos::NEVER, usize::MAX), second: Nanos::NEVER };
-        for (i, device) in list.iter().enumerate() {
+        for i in awake.iter().map(|i| *i as usize) {
+            let device = &list[i];
             if device.due < found.first.0 {
                 found = Earliest { first: (device.due, i), second: found.first.0 };
             } else {
@@ -44,13 +52,43 @@ impl Earliest {
     }
 }
 
+impl Device {
+    /// The machine, for a look at what its hosts have written; who finds something there says so by [`Event::Run`].
+    pub fn machine_to_poll(&mut self) -> &mut Subsystem {
+        &mut self.machine
+    }
+
+    /// It has nothing to do and nothing to tell until something comes or that time has.
+    fn is_idle(&self, until: Nanos) -> bool {
+        let told = self.deferred.is_empty() && self.disconnects.is_empty() && !self.has_news();
+        let done = told && self.deadlines.handed().is_none() && !self.must_poll();
+        done && self.down.is_none() && !self.dirty && self.due > until
+    }
+}
+
 /// The drives of a shard.
 #[derive(Default)]
 pub struct Drives {
     list: Vec<Device>,
+    /// Those that are looked at in every turn, by their places.
+    awake: Vec<u32>,
+    /// Whether it is one of them, for each.
+    is_awake: Vec<bool>,
+    /// No other has something due earlier.
+    rest: Rest,
+    turns: u32,
     taken: Taken,
     /// What is being judged.
     shown: Vec<Shown>,
+}
+
+/// Until when the drives that sleep may.
+struct Rest(Nanos);
+
+impl Default for Rest {
+    fn default() -> Self {
+        Rest(Nanos::NEVER)
+    }
 }
 
 impl Drives {
@@ -59,6 +97,40 @@ impl Drives {
         device.label(self.list.len() as u32);
         device.real_time = true;
         self.list.push(device);
+        self.is_awake.push(false);
+        self.wake(self.list.len() as u32 - 1);
+    }
+
+    /// A drive is looked at in every turn from now on.
+    #[inline]
+    fn wake(&mut self, index: u32) {
+        if !self.is_awake[index as usize] {
+            self.rouse(index);
+        }
+    }
+
+    #[cold]
+    fn rouse(&mut self, index: u32) {
+        self.is_awake[index as usize] = true;
+        let at = self.awake.partition_point(|i| *i < index);
+        self.awake.insert(at, index);
+    }
+
+    /// Puts to sleep who has nothing to do for a while, and wakes whose time comes near.
+    #[cold]
+    fn tuck_in(&mut self, now: Nanos) {
+        let (list, is_awake) = (&self.list, &mut self.is_awake);
+        let soon = now.saturating_add(SLEEPY);
+        self.awake.retain(|i| {
+            let stays = !list[*i as usize].is_idle(soon);
+            is_awake[*i as usize] = stays;
+            stays
+        });
+        let late = (0u32..).zip(list).filter(|(_, d)| !d.is_idle(soon)).map(|(i, _)| i);
+        let late: Vec<u32> = late.filter(|i| !is_awake[*i as usize]).collect();
+        late.into_iter().for_each(|i| self.rouse(i));
+        let asleep = self.list.iter().zip(&self.is_awake).filter(|(_, awake)| !**awake);
+        self.rest = Rest(asleep.map(|(d, _)| d.due()).min().unwrap_or(Nanos::NEVER));
     }
 
     /// A drive by its place.
@@ -68,17 +140,31 @@ impl Drives {
 
     /// A drive by its place, to be changed.
     pub fn device_mut(&mut self, index: u32) -> &mut Device {
+        self.wake(index);
         &mut self.list[index as usize]
     }
 
     /// A drive's machine, for connecting, disconnecting and changes.
     pub fn get(&mut self, index: u32) -> &mut Subsystem {
+        self.wake(index);
         self.list[index as usize].machine_mut()
+    }
+
+    /// A drive's machine, to look at: the drive is not run for it.
+    #[inline]
+    pub fn machine(&self, index: u32) -> &Subsystem {
+        self.list[index as usize].machine()
+    }
+
+    /// A drive's machine, for a look at what its hosts have written; see [`Device::machine_to_poll`].
+    pub fn to_poll(&mut self, index: u32) -> &mut Subsystem {
+        self.list[index as usize].machine_to_poll()
     }
 
     /// Hands a command to its drive.
     #[inline]
     pub fn apply<H: Host>(&mut self, index: u32, now: Nanos, event: Event, host: &mut H) {
+        self.wake(index);
         self.list[index as usize].apply(now, event, host);
     }
 
@@ -91,6 +177,7 @@ impl Drives {
         host: &mut H,
         reactor: &mut Reactor,
     ) {
+        self.wake(index);
         self.list[index as usize].power_cut(now, reply, host, reactor);
     }
 
@@ -98,9 +185,14 @@ impl Drives {
     /// did so come last in the next turn.
     #[inline]
     pub fn run<H: Host>(&mut self, now: Nanos, host: &mut H, reactor: &mut Reactor) -> bool {
-        let mut due = Earliest::of(&self.list);
+        self.turns = self.turns.wrapping_add(1);
+        if self.turns % ROUND == 0 || now.saturating_add(NEAR) >= self.rest.0 {
+            self.tuck_in(now);
+        }
+        let mut due = Earliest::of(&self.list, &self.awake);
         let (mut busy, mut behind) = (false, false);
-        for (i, device) in self.list.iter_mut().enumerate() {
+        for i in self.awake.iter().map(|i| *i as usize) {
+            let device = &mut self.list[i];
             device.behind = !device.deferred.is_empty();
             behind |= device.behind;
             if !device.behind {
@@ -109,8 +201,12 @@ impl Drives {
             }
         }
         if behind {
-            due = Earliest::of(&self.list);
-            for (i, device) in self.list.iter_mut().enumerate().filter(|(_, d)| d.behind) {
+            due = Earliest::of(&self.list, &self.awake);
+            for i in self.awake.iter().map(|i| *i as usize) {
+                let device = &mut self.list[i];
+                if !device.behind {
+                    continue;
+                }
                 let until = due.slice(i, now).min(device.shown_by(now));
                 busy |= device.run(now, host, reactor, until);
             }
@@ -122,7 +218,8 @@ impl Drives {
     /// thread has had something to do until a time.
     #[inline]
     pub fn measure(&mut self, reactor: &Reactor, waits: &mut Waits, busy: impl FnOnce(Nanos) -> Nanos) {
-        let Some(first) = self.list.iter().filter_map(|d| d.deadlines.handed()).min() else { return };
+        let awake = || self.awake.iter().map(|i| *i as usize);
+        let Some(first) = awake().filter_map(|i| self.list[i].deadlines.handed()).min() else { return };
         let now = reactor.now();
         waits.look(now);
         let busy = busy(now);
@@ -149,34 +246,37 @@ impl Drives {
     /// A drive whose size for doors without namespaces hosts have changed, and that size; 0: they have deleted the namespace.
     #[inline]
     pub fn take_resized(&mut self) -> Option<(u32, u64)> {
-        (0u32..).zip(&mut self.list).find_map(|(i, device)| device.take_news().map(|bytes| (i, bytes)))
+        let list = &mut self.list;
+        self.awake.iter().find_map(|i| list[*i as usize].take_news().map(|bytes| (*i, bytes)))
     }
 
     /// Queues whose connections the machines want closed.
     pub fn take_disconnects(&mut self, into: &mut Vec<Owner>) {
-        for device in &mut self.list {
-            into.append(&mut device.disconnects);
+        for i in &self.awake {
+            into.append(&mut self.list[*i as usize].disconnects);
         }
     }
 
     /// A file operation has ended; its token says whose.
     pub fn media_ready<H: Host>(&mut self, ready: Ready, now: Nanos, host: &mut H, reactor: &mut Reactor) {
         if let Ready::File(done) = ready {
-            let index = Direct::drive_of(done.token) as usize;
-            if let Some(device) = self.list.get_mut(index) {
-                device.file_done(done, now, host, reactor);
+            let index = Direct::drive_of(done.token);
+            if (index as usize) < self.list.len() {
+                self.wake(index);
+                self.list[index as usize].file_done(done, now, host, reactor);
             }
         }
     }
 
     /// When one of them must be run.
     pub fn next_deadline(&self) -> Nanos {
-        self.list.iter().map(Device::due).min().unwrap_or(Nanos::NEVER)
+        self.awake.iter().map(|i| self.list[*i as usize].due()).fold(self.rest.0, Nanos::min)
     }
 
     /// One of them waits for something that wakes nobody.
     pub fn must_poll(&self) -> bool {
-        self.list.iter().any(|d| d.dirty && d.down.is_none() || d.must_poll())
+        let mut awake = self.awake.iter().map(|i| &self.list[*i as usize]);
+        awake.any(|d| d.dirty && d.down.is_none() || d.must_poll())
     }
 
     /// Upkeep for an idle moment: memory that was deallocated goes back a piece at a time. True while there is more.

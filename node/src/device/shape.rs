@@ -41,6 +41,11 @@ impl Device {
         self.shape.news.take()
     }
 
+    /// Whether there is such a size.
+    pub(super) fn has_news(&self) -> bool {
+        self.shape.news.is_some()
+    }
+
     /// Bytes and block size of namespace 1, where hosts may change them.
     fn shape(&self) -> Option<(u64, u32)> {
         self.machine.is_managed().then(|| self.machine.namespace(1).unwrap_or((0, self.block_size)))

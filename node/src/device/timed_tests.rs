@@ -358,7 +358,8 @@ fn who_is_due_limits_the_others() {
     let mut list: Vec<Device> = (0..3).map(|_| drive("capacity=1MiB").0).collect();
     let now = Nanos::from_secs(1);
     let slices = |list: &[Device]| {
-        let due = Earliest::of(list);
+        let all: Vec<u32> = (0..list.len() as u32).collect();
+        let due = Earliest::of(list, &all);
         (0..3).map(|i| due.slice(i, now)).collect::<Vec<_>>()
     };
     assert_eq!(slices(&list), [Nanos::NEVER; 3]);

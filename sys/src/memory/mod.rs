@@ -15,7 +15,7 @@ mod words;
 
 pub use words::Words;
 
-use rustix::fs::{FileType, MemfdFlags};
+use rustix::fs::{FileType, MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 use std::cell::Cell;
 use std::io;
@@ -332,6 +332,17 @@ pub fn memory_file(name: &str, len: usize) -> io::Result<OwnedFd> {
         Ok::<_, io::Error>(fd)
     };
     create(MemfdFlags::HUGETLB).or_else(|_| create(MemfdFlags::empty()))
+}
+
+/// A memory file of zeroes that stays as long as it is, whoever holds it: nobody can take pages away under somebody's mapping.
+///
+/// # Errors
+/// What the system said.
+pub fn sealed_file(name: &str, len: u64) -> io::Result<OwnedFd> {
+    let fd = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    rustix::fs::ftruncate(&fd, len)?;
+    rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+    Ok(fd)
 }
 
 fn map(fd: BorrowedFd, offset: u64, len: usize, access: Access) -> io::Result<(NonNull<u8>, usize)> {

@@ -99,6 +99,13 @@ impl<D: Delay> Waits<D> {
         self.note(Wait { from: now.saturating_sub(len), to: now, len });
     }
 
+    /// The thread was asleep most of the time and awake for short whiles between, without looks: whatever it waited then, it is not
+    /// known when.
+    pub fn rested(&mut self, now: Nanos) {
+        self.last = now;
+        self.waited(now);
+    }
+
     /// How much of the time from `from` to the last look the thread spent waiting, as far as is known.
     pub fn since(&mut self, from: Nanos) -> Nanos {
         let now = self.last;

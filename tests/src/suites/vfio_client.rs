@@ -25,6 +25,9 @@ pub fn tests() -> Vec<Test> {
         test(S, "deficit_round_robin_by_priority", |env| deficit(env, 2)),
         test(S, "resets_in_the_middle", resets),
         test(S, "wrong_doorbells", wrong_doorbells),
+        test(S, "controller_memory_buffer_mapped_doorbells", |env| memory_buffer(env, "auto")),
+        test(S, "controller_memory_buffer_trapped_doorbells", |env| memory_buffer(env, "trap")),
+        test(S, "first_command_after_a_pause", after_a_pause),
         test(S, "interrupts", interrupts),
         test(S, "a_client_that_dies", dies),
         test(S, "ionice_gives_a_client_its_class", ionice),
@@ -309,20 +312,31 @@ fn resets(env: &Env) -> Outcome {
         drive.admin_ok(command(0x04, (0, 0), &[(1, 0), (10, 1)]))?;
         works(&mut drive, 1)?;
         // A controller reset with commands in flight: none of them completes afterwards.
-        for what in ["CC.EN", "DEVICE_RESET"] {
+        for what in ["CC.EN", "DEVICE_RESET", "FLR", "NSSR"] {
             let mut queue = drive.create_queue(2, 128, qprio::LOW, None)?;
             leave_in_flight(&mut drive, &mut queue, 100)?;
-            if what == "CC.EN" {
-                drive.disable()?;
-            } else {
-                drive.client.reset().context(|| what.into())?;
+            match what {
+                "CC.EN" => drive.disable()?,
+                "DEVICE_RESET" => drive.client.reset().context(|| what.into())?,
+                "FLR" => {
+                    // Initiate Function Level Reset in device control.
+                    let at = capability(&mut drive, 0x10)? + 8;
+                    drive.client.region_write(7, at, &0x8000u16.to_le_bytes()).context(|| what.into())?;
+                }
+                // "NVMe", written.
+                _ => drive.set_register(reg::NSSR, &0x4e56_4d65u32.to_le_bytes())?,
             }
             let cc = drive.register(reg::CC)?;
             ensure(cc & 1 == 0 && drive.register(reg::CSTS)? & 1 == 0, || format!("{what}: CC {cc:#x} afterwards"))?;
             while queue.take(&drive)?.is_some() {}
             std::thread::sleep(Duration::from_millis(50));
             ensure(queue.take(&drive)?.is_none(), || format!("{what}: a command completes after the reset"))?;
-            if what != "CC.EN" {
+            if what == "NSSR" {
+                // It says that it happened, until it is told that this was seen.
+                ensure(drive.register(reg::CSTS)? & 0x10 != 0, || "CSTS.NSSRO is not set".into())?;
+                drive.set_register(reg::CSTS, &0x10u32.to_le_bytes())?;
+                ensure(drive.register(reg::CSTS)? & 0x10 == 0, || "CSTS.NSSRO stays".into())?;
+            } else if what != "CC.EN" {
                 // Memory space and bus master are off as after power-on.
                 drive.client.region_write(7, 4, &0x0406u16.to_le_bytes()).context(|| "command register".into())?;
             }
@@ -417,18 +431,166 @@ fn signalled(fd: &OwnedFd, ms: i64) -> Result<bool, String> {
     Ok(found > 0)
 }
 
-/// Where the MSI-X table is in BAR 0, from its capability, whose offset comes too.
-fn msix(drive: &mut Drive) -> Result<(u64, u64), String> {
+/// Where a capability is in configuration space.
+fn capability(drive: &mut Drive, id: u8) -> Result<u64, String> {
     let mut space = [0; 256];
     drive.client.region_read(7, 0, &mut space).context(|| "configuration space".into())?;
     let mut at = usize::from(space[0x34]);
-    while at != 0 && space[at] != 0x11 {
+    while at != 0 && space[at] != id {
         at = usize::from(space[at + 1]);
     }
-    ensure(at != 0, || "no MSI-X capability".into())?;
-    let table = u32::from_le_bytes([space[at + 4], space[at + 5], space[at + 6], space[at + 7]]);
+    ensure(at != 0, || format!("no capability {id:#x}"))?;
+    Ok(at as u64)
+}
+
+/// Where the MSI-X table is in BAR 0, from its capability, whose offset comes too.
+fn msix(drive: &mut Drive) -> Result<(u64, u64), String> {
+    let at = capability(drive, 0x11)?;
+    let mut table = [0; 4];
+    drive.client.region_read(7, at + 4, &mut table).context(|| "MSI-X".into())?;
+    let table = u32::from_le_bytes(table);
     ensure(table & 7 == 0, || format!("the MSI-X table is in BAR {}", table & 7))?;
-    Ok((at as u64, u64::from(table & !7)))
+    Ok((at, u64::from(table & !7)))
+}
+
+/// Where a host sees the memory buffer: its memory is elsewhere.
+const BUFFER: u64 = 0x9_0000_0000;
+
+/// Queues, lists and data in the controller memory buffer, in mixtures with memory; what is partly in it; resets.
+fn memory_buffer(env: &Env, doorbells: &str) -> Outcome {
+    let setup = setup(&format!("doorbells = \"{doorbells}\"")).device("cmb = \"1MiB\"");
+    with_node(env, &setup, |node| {
+        let mut drive = Drive::ready(&node.socket(SOCKET), ams::ROUND_ROBIN)?;
+        let sizes = [drive.register(reg::CMBLOC)?, drive.register(reg::CMBSZ)?];
+        ensure(drive.register(4)? >> 25 & 1 == 1, || "CAP.CMBS is not set".into())?;
+        ensure(sizes == [0, 0], || format!("CMBLOC and CMBSZ {sizes:x?} before CMBMSC.CRE"))?;
+        let len = drive.map_buffer(BUFFER)?;
+        enable_buffer(&mut drive)?;
+        let (location, size) = (drive.register(reg::CMBLOC)?, drive.register(reg::CMBSZ)?);
+        // BAR 2 from its beginning; queues, lists, data in both directions; 256 pages of 4 KiB.
+        ensure(location & 7 == 2 && location >> 12 == 0, || format!("CMBLOC {location:#x}"))?;
+        ensure(size == 256 << 12 | 0x1f && len == 1 << 20, || format!("CMBSZ {size:#x} of {len} bytes"))?;
+        // What is mapped and what is read by messages are the same bytes.
+        drive.write(BUFFER + 0x8_0000, b"mapped")?;
+        let mut bytes = [0; 6];
+        drive.client.region_read(2, 0x8_0000, &mut bytes).context(|| "BAR 2".into())?;
+        ensure(&bytes == b"mapped", || format!("{bytes:x?} by REGION_READ"))?;
+        drive.client.region_write(2, 0x8_0000, b"by msg").context(|| "BAR 2".into())?;
+        drive.read(BUFFER + 0x8_0000, &mut bytes)?;
+        ensure(&bytes == b"by msg", || format!("{bytes:x?} after REGION_WRITE"))?;
+        let places = [
+            ("in the buffer", (BUFFER, BUFFER + 0x2000)),
+            ("in memory", (drive.allocate(PAGE), drive.allocate(PAGE))),
+            ("in both", (BUFFER, drive.allocate(PAGE))),
+        ];
+        for (n, (what, at)) in places.into_iter().enumerate() {
+            let mut queue = drive.create_queue_at(at, 1, 16, qprio::MEDIUM, None)?;
+            mixed_data(&mut drive, &mut queue, n as u64).map_err(|e| format!("queues {what}: {e}"))?;
+            drive.delete_queue(&queue)?;
+        }
+        let mut queue = drive.create_queue_at((BUFFER, BUFFER + 0x2000), 1, 16, qprio::MEDIUM, None)?;
+        // An SGL data block over the end of the buffer, and one over its beginning.
+        for (at, want) in [(BUFFER + len - 2048, 0x12), (BUFFER - 2048, 0x12), (BUFFER + len - 4096, 0)] {
+            let status = drive.io(&mut queue, sgl(io(0x02, 0, 8, (0, 0)), at, 4096))? & 0xff;
+            ensure(status == want, || format!("data at {at:#x}: status {status:#x}, not {want:#x}"))?;
+        }
+        // Disabled and enabled, the buffer stays where it was, with what is in it.
+        drive.write(BUFFER + 0x8_0000, b"stays.")?;
+        drive.enable(ams::ROUND_ROBIN)?;
+        let mut queue = drive.create_queue_at((BUFFER, BUFFER + 0x2000), 1, 16, qprio::MEDIUM, None)?;
+        mixed_data(&mut drive, &mut queue, 9)?;
+        // A buffer that would wrap is not enabled, and nothing is there.
+        drive.enable(ams::ROUND_ROBIN)?;
+        drive.set_register(reg::CMBMSC, &(0xffff_ffff_ffff_f000u64 | 3).to_le_bytes())?;
+        ensure(drive.register(reg::CMBSTS)? & 1 == 1, || "CMBSTS.CBAI is not set".into())?;
+        let mut queue = drive.create_queue(1, 16, qprio::MEDIUM, None)?;
+        let status = drive.io(&mut queue, io(0x02, 0, 8, (BUFFER, 0)))? & 0xff;
+        ensure(status == 4, || format!("data where no buffer is any more: status {status:#x}"))?;
+        // A reset of the function forgets it.
+        enable_buffer(&mut drive)?;
+        drive.client.reset().context(|| "DEVICE_RESET".into())?;
+        drive.client.region_write(7, 4, &0x0406u16.to_le_bytes()).context(|| "command register".into())?;
+        ensure(drive.register(reg::CMBSZ)? == 0, || "CMBSZ outlives a reset of the function".into())?;
+        drive.enable(ams::ROUND_ROBIN)?;
+        works(&mut drive, 1)
+    })
+}
+
+/// CMBMSC: capabilities registers and memory space on, at [`BUFFER`].
+fn enable_buffer(drive: &mut Drive) -> Outcome {
+    drive.set_register(reg::CMBMSC, &(BUFFER | 3).to_le_bytes())
+}
+
+/// A command whose data is one SGL data block.
+fn sgl(mut command: crate::vfio::Command, at: u64, len: u32) -> crate::vfio::Command {
+    command[0] |= 1 << 14;
+    (command[6], command[7], command[8], command[9]) = (at as u32, (at >> 32) as u32, len, 0);
+    command
+}
+
+/// 64 KiB written and read back from pages that lie here and there, by a list that lies in the buffer.
+fn mixed_data(drive: &mut Drive, queue: &mut Queue, seed: u64) -> Outcome {
+    const PAGES: u64 = 16;
+    let memory = drive.allocate(2 * PAGES * PAGE);
+    let (list, mut rng) = (BUFFER + 0x4000, Rng::new(seed));
+    // Two places for each page, one to write from and one to read into.
+    let mut place = |n: u64| match rng.below(2) {
+        0 => memory + n * PAGE,
+        _ => BUFFER + 0x1_0000 + n * PAGE,
+    };
+    let (from, into): (Vec<u64>, Vec<u64>) = (0..PAGES).map(|n| (place(n), place(PAGES + n))).unzip();
+    for (opcode, pages) in [(0x01, &from), (0x02, &into)] {
+        for (n, page) in pages.iter().enumerate() {
+            let byte = if opcode == 0x01 { seed as u8 ^ n as u8 ^ 0x5a } else { 0 };
+            drive.write(*page, &vec![byte; PAGE as usize])?;
+        }
+        drive.write(list, &pages[1..].iter().flat_map(|p| p.to_le_bytes()).collect::<Vec<u8>>())?;
+        let status = drive.io(queue, io(opcode, 4096, (PAGES * PAGE / BLOCK) as u32, (pages[0], list)))?;
+        ensure(status == 0, || format!("command {opcode:#x}: status {status:#x}"))?;
+    }
+    for (n, page) in into.iter().enumerate() {
+        let mut bytes = vec![0; PAGE as usize];
+        drive.read(*page, &mut bytes)?;
+        ensure(bytes.iter().all(|b| *b == seed as u8 ^ n as u8 ^ 0x5a), || format!("page {n} has other bytes"))?;
+    }
+    Ok(())
+}
+
+/// Doorbells that nobody looks at all the time are seen after every pause, in whichever queue; other drives' clients sleep meanwhile.
+fn after_a_pause(env: &Env) -> Outcome {
+    let setup = setup("").vfio("beside.sock", "");
+    with_node(env, &setup, |node| {
+        let (mut one, mut two) = (
+            Drive::ready(&node.socket(SOCKET), ams::ROUND_ROBIN)?,
+            Drive::ready(&node.socket("beside.sock"), ams::ROUND_ROBIN)?,
+        );
+        let mut waits = Vec::new();
+        let mut queues = Vec::new();
+        for drive in [&mut one, &mut two] {
+            drive.set_feature(0x07, [0x0001_0001, 0, 0])?;
+            let buffer = drive.allocate(PAGE);
+            queues.push((drive.create_queue(1, 16, qprio::MEDIUM, None)?, buffer));
+            queues.push((drive.create_queue(2, 4, qprio::MEDIUM, None)?, buffer));
+        }
+        for round in 0..24 {
+            // Longer than they are hot.
+            std::thread::sleep(Duration::from_millis(15));
+            let at = round % 4;
+            let drive = if at < 2 { &mut one } else { &mut two };
+            let (queue, buffer) = &mut queues[at];
+            let begin = Instant::now();
+            let status = drive.io(queue, io(0x02, 0, 8, (*buffer, 0)))?;
+            ensure(status == 0, || format!("round {round}: status {status:#x}"))?;
+            waits.push(begin.elapsed());
+        }
+        waits.sort();
+        println!("    the first command after a pause took {:?}, {:?} at the most", waits[12], waits[23]);
+        for (drive, at) in [(&mut one, 0), (&mut two, 2)] {
+            queues[at..at + 2].iter().try_for_each(|(queue, _)| drive.delete_queue(queue))?;
+            works(drive, 1)?;
+        }
+        Ok(())
+    })
 }
 
 fn enable_msix(drive: &mut Drive, vectors: u64) -> Outcome {

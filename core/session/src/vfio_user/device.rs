@@ -22,8 +22,8 @@ pub enum Action<F> {
     Reply {
         /// A whole message.
         bytes: Vec<u8>,
-        /// The descriptor of the doorbells' memory file goes with it.
-        doorbells: bool,
+        /// The descriptor that goes with it.
+        with: Option<Shared>,
     },
     /// A controller register or doorbell is written. Nothing of what came later may be read before this has had its effect.
     Register {
@@ -52,6 +52,15 @@ pub enum Action<F> {
     Reset,
     /// The client must be disconnected.
     Close(ProtocolError),
+}
+
+/// A memory file of the device's that its client may map.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shared {
+    /// The doorbells, at the same offsets as in BAR 0.
+    Doorbells,
+    /// The controller memory buffer, from its beginning.
+    Buffer,
 }
 
 /// What a device shows.
@@ -126,7 +135,17 @@ impl Device {
 
     /// Whether what the message does must wait until every [`Action::Register`] before it has had its effect.
     pub fn must_follow<F>(message: &Message<F>) -> bool {
-        !matches!(Command(message.header.command.get()), Command::REGION_WRITE | Command::REGION_WRITE_MULTI)
+        // A write to configuration space may be a reset, and one to the memory buffer may be what a command waits for.
+        match Command(message.header.command.get()) {
+            Command::REGION_WRITE => {
+                !read::<RegionAccess>(&message.payload).is_ok_and(|(access, _)| access.region.get() == region::BAR0)
+            }
+            Command::REGION_WRITE_MULTI => {
+                let mut writes = small_writes(&message.payload).into_iter().flatten();
+                writes.any(|write| write.region.get() != region::BAR0)
+            }
+            _ => true,
+        }
     }
 
     /// As at power-on, but for DMA regions and eventfds; the caller resets the controller.
@@ -146,7 +165,7 @@ impl Device {
         if self.client.is_none() {
             return match command {
                 Command::VERSION => match self.version(&header, &payload) {
-                    Ok(bytes) => out.push(Action::Reply { bytes, doorbells: false }),
+                    Ok(bytes) => out.push(Action::Reply { bytes, with: None }),
                     Err(e) => out.push(Action::Close(e)),
                 },
                 _ => out.push(Action::Close(ProtocolError::NoVersion(command.0))),
@@ -157,18 +176,18 @@ impl Device {
         if header.no_reply() {
             return;
         }
-        let (bytes, doorbells) = match answer {
-            Ok(Answer { payload, doorbells }) => {
+        let (bytes, with) = match answer {
+            Ok(Answer { payload, with }) => {
                 let mut bytes = Header::reply(&header, payload.len()).as_bytes().to_vec();
                 bytes.extend_from_slice(&payload);
-                (bytes, doorbells)
+                (bytes, with)
             }
             Err(errno) => {
                 debug_assert!(out.len() == at || command != Command::DMA_MAP, "a failed command has no effect");
-                (Header::error(&header, errno).as_bytes().to_vec(), false)
+                (Header::error(&header, errno).as_bytes().to_vec(), None)
             }
         };
-        out.push(Action::Reply { bytes, doorbells });
+        out.push(Action::Reply { bytes, with });
     }
 
     fn version(&mut self, header: &Header, payload: &[u8]) -> Result<Vec<u8>, ProtocolError> {
@@ -284,6 +303,11 @@ impl Device {
             size: U64::new(size),
             ..RegionInfo::default()
         };
+        if index == region::BAR2 && size != 0 {
+            // All of it can be mapped.
+            info.flags = U32::new(info.flags.get() | RegionInfo::MMAP);
+            return Ok(Answer { with: Some(Shared::Buffer), ..Answer::of(info.as_bytes()) });
+        }
         if index != region::BAR0 || !self.shape.mapped_doorbells {
             return Ok(Answer::of(info.as_bytes()));
         }
@@ -302,7 +326,7 @@ impl Device {
         };
         let area = SparseArea { offset: U64::new(DOORBELLS), size: U64::new(DOORBELLS_END - DOORBELLS) };
         let payload = [info.as_bytes(), sparse.as_bytes(), area.as_bytes()].concat();
-        Ok(Answer { payload, doorbells: true })
+        Ok(Answer { payload, with: Some(Shared::Doorbells) })
     }
 
     /// How many interrupts of a kind there are, and what can be done with them.
@@ -420,7 +444,7 @@ impl Device {
             region::BAR2 => port.read_buffer(offset, into),
             _ => self.read_bar0(offset, into, port),
         }
-        Ok(Answer { payload: answer, doorbells: false })
+        Ok(Answer { payload: answer, with: None })
     }
 
     /// Reads any bytes of BAR 0 by the aligned words that they are in.
@@ -537,11 +561,11 @@ impl Device {
 #[derive(Default)]
 struct Answer {
     payload: Vec<u8>,
-    doorbells: bool,
+    with: Option<Shared>,
 }
 
 impl Answer {
     fn of(bytes: &[u8]) -> Self {
-        Self { payload: bytes.to_vec(), doorbells: false }
+        Self { payload: bytes.to_vec(), with: None }
     }
 }

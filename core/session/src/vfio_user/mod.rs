@@ -13,7 +13,7 @@
 //! ```
 //! BAR 0 is 64 KiB: the controller's registers, from [`DOORBELLS`] on the doorbells (which a client may map where the server
 //! offers it), the MSI-X table at [`TABLE`] and the pending bits at [`PENDING`]. BAR 2 is the controller memory buffer, where the
-//! drive has one.
+//! drive has one; clients may map all of it.
 //!
 //! Interrupts: an eventfd for each MSI-X vector. A vector is masked by DEVICE_SET_IRQS, by its entry in the table once somebody
 //! has written the entry's vector control (monitors that emulate the table never do), or by the function mask; what fires while
@@ -35,7 +35,7 @@ mod msix;
 mod tests;
 
 pub use config_space::{DEVICE_ID, VENDOR_ID};
-pub use device::{Action, Device, Shape};
+pub use device::{Action, Device, Shape, Shared};
 pub use dma::{Access, DmaRegion, MAX_REGIONS};
 pub use inbox::{Inbox, Message, ProtocolError};
 pub use msix::Msix;

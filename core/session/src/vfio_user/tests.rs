@@ -454,6 +454,11 @@ fn what_makes_no_sense_of_interrupts_is_refused() {
 #[test]
 fn the_buffer_is_bar_2() {
     let mut rig = Rig::new(Shape { buffer: 1 << 20, ..SHAPE });
+    let ask = RegionInfo { argsz: U32::new(32), index: U32::new(region::BAR2), ..RegionInfo::default() };
+    let reply = rig.say(Command::DEVICE_GET_REGION_INFO, ask.as_bytes(), vec![]).unwrap();
+    let info = RegionInfo::read_from_bytes(&reply).unwrap();
+    let mappable = RegionInfo::READ | RegionInfo::WRITE | RegionInfo::MMAP;
+    assert_eq!((info.size.get(), info.flags.get(), info.offset.get()), (1 << 20, mappable, 0));
     rig.write(region::BAR2, 12345, b"hello").unwrap();
     assert_eq!(rig.read(region::BAR2, 12345, 5).unwrap(), b"hello");
     assert_eq!(rig.read(region::BAR2, (1 << 20) - 4, 5), Err(errno::EINVAL));

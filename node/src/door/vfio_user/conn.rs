@@ -1,20 +1,20 @@
 //! One client: its socket, its memory, its device, its doorbells and its vectors.
 
+use super::reach::{Buffer, Homes, Pages, Reach};
 use super::{EVERY_TURN, PATIENCE};
 use crate::config::Doorbells as Way;
 use crate::door::{Arrival, Cx};
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::Ordering;
-use weir_controller::{ControllerHandle, DataPointer, Direction, Event, Piece, Shadow, ShadowPages, Subsystem, Walk};
-use weir_session::memory::{MapError, Memory};
-use weir_session::vfio_user::{Action, DOORBELLS, DOORBELLS_END, Device, DmaRegion, Inbox, Message, Port, Shape};
-use weir_session::vhost_user::Region;
-use weir_spec::nvme::{Cqe, Status};
+use weir_controller::{ControllerHandle, DataPointer, Direction, Event, Piece, Shadow, Subsystem, Walk};
+use weir_session::memory::Memory;
+use weir_session::vfio_user::{Action, DOORBELLS, DOORBELLS_END, Device, Inbox, Message, Shape, Shared};
+use weir_spec::nvme::{Cqe, Status, register};
 use weir_sys::memory::GuestMemory;
-use weir_sys::memory::doorbells::Doorbells;
+use weir_sys::memory::doorbells::{Doorbells, Sleepers};
 use weir_sys::reactor::{Interest, Mode, Reactor, Ready, WatchId};
 use weir_sys::sched;
 use weir_sys::transport::fds;
@@ -26,12 +26,15 @@ const MESSAGES: usize = 64;
 /// Bytes of answers that may wait before more messages are read.
 const ANSWERS: usize = 1 << 20;
 
+/// What no doorbell of a queue is rung with.
+const UNRUNG: u32 = u32::MAX;
+
 /// A message on its way to the client.
 struct Answer {
     bytes: Vec<u8>,
     sent: usize,
-    /// The doorbells' file goes with its first byte.
-    doorbells: bool,
+    /// The file that goes with its first byte.
+    with: Option<Shared>,
 }
 
 /// What [`Conn::listen`] leaves to the door.
@@ -41,6 +44,8 @@ pub(super) struct Heard {
     pub(super) more: bool,
     /// The controller is to be reset.
     pub(super) reset: bool,
+    /// What the next turn finds may lie elsewhere than it did: the memory buffer's place was written.
+    moved: bool,
     /// The connection is over, for a reason unless the client just closed it.
     pub(super) over: Option<Option<String>>,
 }
@@ -55,6 +60,7 @@ pub(super) struct Conn {
     wrote: bool,
     device: Device,
     memory: GuestMemory,
+    buffer: Option<Box<Buffer>>,
     actions: Vec<Action<OwnedFd>>,
     answers: VecDeque<Answer>,
     /// Since when the client has not taken its answers.
@@ -84,36 +90,6 @@ pub(super) struct Conn {
     wish: Option<Class>,
 }
 
-/// What the device reaches while it handles a message.
-struct Reach<'a> {
-    memory: &'a mut GuestMemory,
-    drive: &'a Subsystem,
-    controller: ControllerHandle,
-}
-
-impl Port<OwnedFd> for Reach<'_> {
-    fn register(&mut self, offset: u32, size: u8) -> u64 {
-        self.drive.register(self.controller, offset, size)
-    }
-
-    fn read_buffer(&mut self, _: u64, _: &mut [u8]) {}
-
-    fn write_buffer(&mut self, _: u64, _: &[u8]) {}
-
-    fn map(&mut self, region: &DmaRegion, fd: Option<OwnedFd>) -> Result<(), MapError> {
-        let DmaRegion { address, len, offset, access } = *region;
-        match fd {
-            Some(fd) => self.memory.add_for(Region { guest: address, len, user: address, offset }, fd, access),
-            // Nothing is there to be reached: commands that name it fail.
-            None => Ok(()),
-        }
-    }
-
-    fn unmap(&mut self, region: &DmaRegion) {
-        self.memory.forget(region.address, region.len);
-    }
-}
-
 impl Conn {
     pub(super) fn new(socket: UnixStream, token: u64, shape: Shape, pid: Option<i32>, cx: &mut Cx) -> io::Result<Self> {
         socket.set_nonblocking(true)?;
@@ -121,6 +97,7 @@ impl Conn {
             true => Some(Doorbells::new(DOORBELLS as usize, DOORBELLS_END as usize)?),
             false => None,
         };
+        let buffer = (shape.buffer > 0).then(|| Buffer::new(shape.buffer).map(Box::new)).transpose()?;
         let device = Device::new(shape);
         let vectors = usize::from(device.msix().vectors());
         Ok(Self {
@@ -132,6 +109,7 @@ impl Conn {
             wrote: false,
             device,
             memory: GuestMemory::new(),
+            buffer,
             actions: Vec::new(),
             answers: VecDeque::new(),
             stuck: None,
@@ -173,12 +151,13 @@ impl Conn {
     /// for what comes from now on.
     #[cold]
     fn look_at_shadow(&mut self, (drive, controller): (u32, ControllerHandle), sleep: bool, cx: &mut Cx) -> bool {
-        let machine = cx.drives.get(drive);
+        let machine = cx.drives.to_poll(drive);
         let Some(shadow) = machine.shadow(controller) else {
             self.shadowed = false;
             return false;
         };
-        let mut pages = Pages { memory: &self.memory, shadow };
+        let homes = Homes { memory: &self.memory, buffer: self.buffer.as_deref() };
+        let mut pages = Pages { homes, shadow };
         let rung = match sleep {
             true => !machine.arm_shadow(controller, &mut pages),
             false => machine.poll_shadow(controller, &mut pages),
@@ -192,19 +171,51 @@ impl Conn {
     /// The same where it has some: its host says so by an admin command, which comes without a message where doorbells are mapped.
     #[inline]
     fn look_at_shadow_if_any(&mut self, drive: u32, controller: ControllerHandle, cx: &mut Cx) -> bool {
-        self.shadowed = cx.drives.get(drive).shadow(controller).is_some();
+        self.shadowed = cx.drives.machine(drive).shadow(controller).is_some();
         self.shadowed && self.look_at_shadow((drive, controller), false, cx)
     }
 
     /// Before its doorbells are looked at no more: true if something has come after all.
     pub(super) fn has_come(&mut self, drive: u32, controller: ControllerHandle, cx: &mut Cx) -> bool {
-        self.shadowed && self.look_at_shadow((drive, controller), true, cx)
+        let Some(shadow) = cx.drives.machine(drive).shadow(controller) else { return false };
+        !self.unring(&shadow) || self.look_at_shadow((drive, controller), true, cx)
+    }
+
+    /// Puts into the mapped doorbells of queues with shadow doorbells what nobody rings, before their host is asked to ring: it
+    /// may have rung the same value a round of its queue earlier. False if somebody has rung meanwhile.
+    fn unring(&mut self, shadow: &Shadow) -> bool {
+        let Some(bells) = &self.bells else { return true };
+        let queues = self.there.iter().zip(&mut self.seen).zip(0u16..);
+        let mut still = true;
+        for ((there, seen), qid) in queues.skip(1).take(usize::from(shadow.queues).saturating_sub(1)) {
+            if there.0 && seen.0 != UNRUNG {
+                still &= bells.exchange_tail(qid, seen.0, UNRUNG);
+                seen.0 = UNRUNG;
+            }
+            if there.1 && seen.1 != UNRUNG {
+                still &= bells.exchange_head(qid, seen.1, UNRUNG);
+                seen.1 = UNRUNG;
+            }
+        }
+        still
+    }
+
+    /// The doorbells of its queues and what stands in them, to be looked at together with those of others.
+    pub(super) fn lie_down(&self, name: u16, sleepers: &mut Sleepers) {
+        let Some(bells) = &self.bells else { return };
+        let queues = (0u16..).zip(self.there.iter().zip(&self.seen));
+        sleepers.add(
+            name,
+            bells,
+            queues.filter(|(_, (there, _))| there.0 || there.1).map(|(qid, (_, seen))| (qid, *seen)),
+        );
     }
 
     /// Handles what the client has sent.
     pub(super) fn listen(&mut self, drive: u32, controller: ControllerHandle, cx: &mut Cx) -> Heard {
         let mut heard = Heard::default();
-        self.shadowed = cx.drives.get(drive).shadow(controller).is_some();
+        self.shadowed = cx.drives.machine(drive).shadow(controller).is_some();
+        self.follow_buffer(drive, controller, cx);
         for _ in 0..MESSAGES {
             // A client that does not take its answers is not asked for more.
             if self.answers.iter().map(|a| a.bytes.len()).sum::<usize>() > ANSWERS {
@@ -228,13 +239,14 @@ impl Conn {
             }
             let header = &message.header;
             tracing::trace!(command = header.command.get(), bytes = message.payload.len(), fds = message.fds.len());
-            let mut reach = Reach { memory: &mut self.memory, drive: cx.drives.get(drive), controller };
+            let (memory, buffer) = (&mut self.memory, self.buffer.as_deref());
+            let mut reach = Reach { memory, buffer, drive: cx.drives.machine(drive), controller };
             self.device.message(message, &mut reach, &mut self.actions);
             if let Err(why) = self.act(drive, controller, &mut heard, cx) {
                 heard.over = Some(Some(why));
                 return heard;
             }
-            if heard.reset {
+            if heard.reset || heard.moved {
                 heard.more = true;
                 return heard;
             }
@@ -265,9 +277,10 @@ impl Conn {
     fn act(&mut self, drive: u32, controller: ControllerHandle, heard: &mut Heard, cx: &mut Cx) -> Result<(), String> {
         for action in std::mem::take(&mut self.actions) {
             match action {
-                Action::Reply { bytes, doorbells } => self.answers.push_back(Answer { bytes, sent: 0, doorbells }),
+                Action::Reply { bytes, with } => self.answers.push_back(Answer { bytes, sent: 0, with }),
                 Action::Register { offset, value, size } => {
                     self.wrote = true;
+                    heard.moved |= self.buffer.is_some() && (register::CMBMSC..register::CMBSTS).contains(&offset);
                     let event = Event::Register { controller, offset, value, size };
                     cx.arrivals.push(Arrival { drive, event });
                 }
@@ -286,8 +299,18 @@ impl Conn {
         Ok(())
     }
 
-    /// The queues are gone: what stands at their doorbells is from before.
-    pub(super) fn forget_doorbells(&mut self) {
+    /// Where the client sees the memory buffer, now that the drives have run.
+    pub(super) fn follow_buffer(&mut self, drive: u32, controller: ControllerHandle, cx: &mut Cx) {
+        if let Some(buffer) = &mut self.buffer {
+            buffer.at = cx.drives.machine(drive).memory_buffer(controller);
+        }
+    }
+
+    /// The function was reset: what stands at the doorbells of its queues is from before, and its memory buffer is nowhere.
+    pub(super) fn is_reset(&mut self) {
+        if let Some(buffer) = &mut self.buffer {
+            buffer.at = None;
+        }
         if let Some(bells) = &self.bells {
             (0..bells.queues()).for_each(|qid| bells.clear(qid));
         }
@@ -348,13 +371,13 @@ impl Conn {
     /// Clears the doorbells of queues that have gone since the last look.
     #[inline]
     fn follow_queues(&mut self, drive: u32, controller: ControllerHandle, cx: &mut Cx) {
-        let machine = cx.drives.get(drive);
+        let machine = cx.drives.machine(drive);
         let (epoch, len) = machine.ring_queues(controller);
         if epoch == self.epoch && usize::from(len) == self.there.len() {
             return;
         }
         self.epoch = epoch;
-        self.compare(len, controller, cx.drives.get(drive));
+        self.compare(len, controller, cx.drives.machine(drive));
     }
 
     #[cold]
@@ -419,8 +442,11 @@ impl Conn {
             }
         }
         while let Some(answer) = self.answers.front_mut() {
-            let bells = self.bells.as_ref().filter(|_| answer.doorbells && answer.sent == 0);
-            let with: Option<BorrowedFd> = bells.map(Doorbells::fd);
+            let with: Option<BorrowedFd> = match answer.with.filter(|_| answer.sent == 0) {
+                Some(Shared::Doorbells) => self.bells.as_ref().map(Doorbells::fd),
+                Some(Shared::Buffer) => self.buffer.as_ref().map(|b| b.file.as_fd()),
+                None => None,
+            };
             match fds::send_some(&self.socket, &answer.bytes[answer.sent..], with.as_slice()) {
                 Ok(sent) => {
                     answer.sent += sent;
@@ -478,11 +504,17 @@ impl Conn {
     }
 
     #[inline]
+    fn homes(&self) -> Homes<'_> {
+        Homes { memory: &self.memory, buffer: self.buffer.as_deref() }
+    }
+
+    #[inline]
     pub(super) fn fetch(&self, address: u64) -> Result<[u64; 8], Status> {
         let mut words = [0; 8];
-        let window = self.memory.window(address, 64).map_err(|_| Status::DATA_TRANSFER_ERROR)?;
+        let (memory, address) = self.homes().of(address, 64)?;
+        let window = memory.window(address, 64).map_err(|_| Status::DATA_TRANSFER_ERROR)?;
         for (i, word) in words.iter_mut().enumerate() {
-            let loaded = self.memory.load64(&window, i * 8, Ordering::Relaxed);
+            let loaded = memory.load64(&window, i * 8, Ordering::Relaxed);
             *word = loaded.map_err(|_| Status::DATA_TRANSFER_ERROR)?;
         }
         Ok(words)
@@ -492,10 +524,11 @@ impl Conn {
     #[inline]
     pub(super) fn post(&self, address: u64, cqe: &Cqe) -> Result<(), Status> {
         let [first, last] = cqe.words();
-        let window = self.memory.window(address, 16).map_err(|_| Status::DATA_TRANSFER_ERROR)?;
-        let stored = self.memory.store64(&window, 0, first, Ordering::Relaxed);
+        let (memory, address) = self.homes().of(address, 16)?;
+        let window = memory.window(address, 16).map_err(|_| Status::DATA_TRANSFER_ERROR)?;
+        let stored = memory.store64(&window, 0, first, Ordering::Relaxed);
         stored
-            .and_then(|()| self.memory.store64(&window, 8, last, Ordering::Release))
+            .and_then(|()| memory.store64(&window, 8, last, Ordering::Release))
             .map_err(|_| Status::DATA_TRANSFER_ERROR)
     }
 
@@ -519,7 +552,8 @@ impl Conn {
             let len = match piece {
                 Piece::Memory { address, len } => {
                     let part = &from[at..at + len as usize];
-                    self.memory.write(address, part).map_err(|_| Status::DATA_TRANSFER_ERROR)?;
+                    let (memory, address) = self.homes().of(address, part.len())?;
+                    memory.write(address, part).map_err(|_| Status::DATA_TRANSFER_ERROR)?;
                     len
                 }
                 Piece::Bucket { len } => len,
@@ -531,34 +565,8 @@ impl Conn {
 
     #[inline]
     fn read(&self, address: u64, into: &mut [u8]) -> Result<(), Status> {
-        self.memory.read(address, into).map_err(|_| Status::DATA_TRANSFER_ERROR)
-    }
-}
-
-/// A client's shadow doorbells in its memory.
-struct Pages<'a> {
-    memory: &'a GuestMemory,
-    shadow: Shadow,
-}
-
-impl ShadowPages for Pages<'_> {
-    fn load(&mut self, index: u32) -> Result<u32, Status> {
-        let address = self.shadow.doorbells.wrapping_add(u64::from(index) * 4);
-        let window = self.memory.window(address, 4);
-        let loaded = window.and_then(|window| self.memory.load32(&window, 0, Ordering::Acquire));
-        loaded.map_err(|_| Status::DATA_TRANSFER_ERROR)
-    }
-
-    /// Event indexes have 16 bits; the upper half is 0 since the page was set up.
-    fn store(&mut self, index: u32, value: u32) -> Result<(), Status> {
-        let address = self.shadow.event_indexes.wrapping_add(u64::from(index) * 4);
-        let window = self.memory.window(address, 4);
-        let stored = window.and_then(|window| self.memory.store16(&window, 0, value as u16, Ordering::Release));
-        stored.map_err(|_| Status::DATA_TRANSFER_ERROR)
-    }
-
-    fn fence(&mut self) {
-        self.memory.fence(Ordering::SeqCst);
+        let (memory, address) = self.homes().of(address, into.len())?;
+        memory.read(address, into).map_err(|_| Status::DATA_TRANSFER_ERROR)
     }
 }
 

@@ -11,8 +11,11 @@
 //!
 //! **Doorbells** lie in memory that the client maps (`mmap`), or are messages (`trap`). A store to mapped memory wakes nobody: so
 //! with `auto` a client's doorbells are looked at in every turn while it is hot, that is until [`HOT`] after its last command or
-//! completion, and the shard does not sleep meanwhile; after that all of them are looked at every [`LOOK`]. With `mmap` they are
-//! always hot while their controller is enabled, which costs the core. A client that maps nothing sends messages in every mode.
+//! completion, and the shard does not sleep meanwhile; after that all of them are looked at together every [`LOOK`], in one pass
+//! over the words alone, which is no turn of the shard where none has changed. With `mmap` they are always hot while their
+//! controller is enabled, which costs the core. A client that maps nothing sends messages in every mode. Shadow doorbells are
+//! looked at while hot; before that ends their host is asked to ring, and what stands in the mapped doorbells of its queues is
+//! made something that nobody rings, so that every ring is a change.
 //! Queues beyond the first [`EVERY_TURN`] that rang nothing lately are looked at in turns, some in each, so that a thousand idle
 //! ones cost the others little.
 //!
@@ -27,6 +30,7 @@
 //! could block the shard, and neither is its socket.
 
 mod conn;
+mod reach;
 
 use super::{Cx, Kind, token};
 use crate::config::Doorbells;
@@ -38,14 +42,15 @@ use std::path::PathBuf;
 use weir_controller::{Attach, ClassFrom, ControllerHandle, DataPointer, Model, Owner};
 use weir_session::vfio_user::Shape;
 use weir_spec::nvme::{Cqe, Status};
+use weir_sys::memory::doorbells::Sleepers;
 use weir_sys::reactor::{Interest, Mode, Ready, WAKE_MARGIN, WatchId};
 use weir_sys::sched;
 use weir_units::Nanos;
 
 /// How long mapped doorbells are looked at in every turn after something happened.
 const HOT: Nanos = Nanos::from_millis(10);
-/// How often they are looked at otherwise.
-const LOOK: Nanos = Nanos::from_millis(1);
+/// How often they are looked at otherwise: who rings then is heard within 1.5 ms.
+const LOOK: Nanos = Nanos::from_micros(1400);
 /// Queue identifiers that are looked at in every turn; of more, as many others.
 const EVERY_TURN: u16 = 16;
 /// How long a client may leave answers unread.
@@ -93,6 +98,12 @@ pub struct Door {
     cold: Vec<u16>,
     /// When the cold ones are looked at.
     look_at: Nanos,
+    /// Their doorbells, for one pass over all of them.
+    sleepers: Sleepers,
+    /// Somebody has come to them or gone.
+    stale: bool,
+    /// Those whose doorbells have been rung.
+    woken: Vec<u16>,
     /// Exports with something to flush.
     dirty: Vec<u16>,
     /// Exports whose socket has more to read, or that have read what must wait.
@@ -265,9 +276,12 @@ impl Door {
         let Some(mut conn) = export.conn.take() else { return };
         conn.close(cx);
         reset(export, cx);
-        for list in [&mut self.hot, &mut self.cold, &mut self.dirty, &mut self.talking, &mut self.doomed] {
+        for list in
+            [&mut self.hot, &mut self.cold, &mut self.woken, &mut self.dirty, &mut self.talking, &mut self.doomed]
+        {
             list.retain(|e| *e != at);
         }
+        self.stale = true;
         tracing::info!(socket = %export.config.path.display(), "client disconnected");
         self.accept(at, cx);
     }
@@ -311,6 +325,7 @@ impl Door {
         let Some(Export { conn: Some(conn), .. }) = export!(self, at) else { return };
         if conn.heat(now.saturating_add(HOT)) {
             self.cold.retain(|e| *e != at);
+            self.stale = true;
             self.hot.push(at);
         }
     }
@@ -318,6 +333,9 @@ impl Door {
     /// Takes doorbells and messages; true if there were any.
     pub fn poll(&mut self, cx: &mut Cx) -> bool {
         let mut busy = false;
+        if !self.talking.is_empty() {
+            self.follow_buffers(cx);
+        }
         // Doorbells before messages: a queue that a message finds gone had its doorbells cleared.
         let mut i = 0;
         while let Some(&at) = self.hot.get(i) {
@@ -338,13 +356,17 @@ impl Door {
                 self.hot.swap_remove(i);
                 if conn.is_rung() {
                     self.cold.push(at);
+                    self.stale = true;
                 }
                 continue;
             }
             i += 1;
         }
         if cx.now.saturating_add(WAKE_MARGIN) >= self.look_at && !self.cold.is_empty() {
-            busy |= self.look_at_cold(cx);
+            self.glance(cx.now);
+        }
+        if !self.woken.is_empty() {
+            busy |= self.wake(cx);
         }
         if self.peers_at.is_some_and(|at| cx.now >= at) {
             self.follow_peers(cx);
@@ -361,23 +383,51 @@ impl Door {
         busy
     }
 
+    /// Where those who have written registers see their memory buffers.
     #[cold]
-    fn look_at_cold(&mut self, cx: &mut Cx) -> bool {
-        self.look_at = cx.now.saturating_add(LOOK);
-        let mut i = 0;
+    fn follow_buffers(&mut self, cx: &mut Cx) {
+        for at in self.talking.iter() {
+            if let Some(Export { conn: Some(conn), config, controller, .. }) = export!(self, *at) {
+                conn.follow_buffer(config.drive, *controller, cx);
+            }
+        }
+    }
+
+    /// When the doorbells that are not looked at in every turn are looked at.
+    pub fn look_at(&self) -> Nanos {
+        if self.cold.is_empty() { Nanos::NEVER } else { self.look_at }
+    }
+
+    /// Looks at those doorbells, and at nothing else; whether some have been rung, whose commands the next [`poll`](Self::poll)
+    /// takes.
+    pub fn glance(&mut self, now: Nanos) -> bool {
+        self.look_at = now.saturating_add(LOOK);
+        if std::mem::take(&mut self.stale) {
+            self.sleepers.clear();
+            for at in &self.cold {
+                if let Some(Export { conn: Some(conn), .. }) = export!(self, *at) {
+                    conn.lie_down(*at, &mut self.sleepers);
+                }
+            }
+        }
+        self.sleepers.changed(&mut self.woken)
+    }
+
+    /// Takes the commands of those whose doorbells have been rung.
+    #[cold]
+    fn wake(&mut self, cx: &mut Cx) -> bool {
+        // What stands in their doorbells is known anew.
+        self.stale = true;
         let mut busy = false;
-        while let Some(&at) = self.cold.get(i) {
-            let Some(Export { config, conn: Some(conn), controller, .. }) = export!(self, at) else {
-                self.cold.swap_remove(i);
-                continue;
-            };
+        let mut woken = std::mem::take(&mut self.woken);
+        for at in woken.drain(..) {
+            let Some(Export { config, conn: Some(conn), controller, .. }) = export!(self, at) else { continue };
             if conn.look_at_all(config.drive, *controller, cx) {
                 busy = true;
                 self.heat(at, cx.now);
-            } else {
-                i += 1;
             }
         }
+        self.woken = woken;
         busy
     }
 
@@ -428,11 +478,10 @@ impl Door {
         !self.hot.is_empty() || !self.talking.is_empty() || !self.dirty.is_empty() || !self.doomed.is_empty()
     }
 
-    /// When it must be polled although nothing comes.
+    /// When it must be polled although nothing comes; doorbells apart ([`look_at`](Self::look_at)).
     pub fn next_deadline(&self) -> Nanos {
-        let look = if self.cold.is_empty() { Nanos::NEVER } else { self.look_at };
         let late = self.exports.iter().flatten().filter_map(|e| e.conn.as_ref()).map(|c| c.deadline());
-        late.fold(look.min(self.peers_at.unwrap_or(Nanos::NEVER)), Nanos::min)
+        late.fold(self.peers_at.unwrap_or(Nanos::NEVER), Nanos::min)
     }
 
     #[inline]
@@ -502,13 +551,9 @@ fn attach(config: &ExportConfig, at: u16, cx: &mut Cx) -> Result<ControllerHandl
 
 /// The controller is as after power-on, and nothing that was rung before counts.
 fn reset(export: &mut Export, cx: &mut Cx) {
-    match cx.drives.get(export.config.drive).renew(cx.now, export.controller) {
-        Ok(new) => export.controller = new,
-        // Its place cannot have been taken meanwhile.
-        Err(e) => tracing::error!(socket = %export.config.path.display(), "the drive has no controller any more: {e}"),
-    }
+    cx.drives.get(export.config.drive).reset_function(cx.now, export.controller);
     if let Some(conn) = &mut export.conn {
-        conn.forget_doorbells();
+        conn.is_reset();
     }
 }
 
@@ -518,12 +563,13 @@ fn connect(export: &Export, at: u16, socket: UnixStream, cx: &mut Cx) -> Result<
     let peer = sched::peer(&socket).map_err(|e| e.to_string())?;
     let pid = peer.pid.filter(|_| config.class_from == ClassFrom::Peer);
     tracing::info!(socket = %config.path.display(), pid = ?peer.pid, tenant = config.tenant_name, "client connected");
-    let queues = cx.drives.get(config.drive).config().max_io_queues;
+    let drive = cx.drives.machine(config.drive).config();
+    let (queues, buffer) = (drive.max_io_queues, drive.cmb);
     let shape = Shape {
         // One for each queue and one for the admin queue.
         vectors: queues.saturating_add(1),
         mapped_doorbells: config.doorbells != Doorbells::Trap,
-        buffer: 0,
+        buffer,
         serial: config.serial,
     };
     let name = encode(at, export.generation, Watched::Input);

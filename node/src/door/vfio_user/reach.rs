@@ -1,0 +1,118 @@
+//! What commands and messages of one client reach: its memory, and the controller memory buffer.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::Ordering;
+use weir_controller::{ControllerHandle, MemoryBuffer, Shadow, ShadowPages, Subsystem};
+use weir_session::memory::{MapError, Memory};
+use weir_session::vfio_user::{Access, DmaRegion, Port};
+use weir_session::vhost_user::Region;
+use weir_spec::nvme::Status;
+use weir_sys::memory::{GuestMemory, sealed_file};
+
+/// The controller memory buffer.
+pub(super) struct Buffer {
+    pub(super) file: OwnedFd,
+    /// Its bytes, from address 0 on.
+    pub(super) memory: GuestMemory,
+    /// Where the client sees it, if it has said so.
+    pub(super) at: Option<MemoryBuffer>,
+}
+
+impl Buffer {
+    pub(super) fn new(len: u64) -> io::Result<Self> {
+        let file = sealed_file("weir-cmb", len)?;
+        let mut memory = GuestMemory::new();
+        let all = Region { guest: 0, len, user: 0, offset: 0 };
+        memory.add_for(all, file.try_clone()?, Access::ReadWrite).map_err(io::Error::other)?;
+        Ok(Self { file, memory, at: None })
+    }
+}
+
+/// What commands reach.
+#[derive(Clone, Copy)]
+pub(super) struct Homes<'a> {
+    pub(super) memory: &'a GuestMemory,
+    pub(super) buffer: Option<&'a Buffer>,
+}
+
+impl<'a> Homes<'a> {
+    /// Where `len` bytes at an address are.
+    #[inline]
+    pub(super) fn of(self, address: u64, len: usize) -> Result<(&'a GuestMemory, u64), Status> {
+        match self.buffer {
+            None => Ok((self.memory, address)),
+            Some(buffer) => self.beside(buffer, address, len),
+        }
+    }
+
+    fn beside(self, buffer: &'a Buffer, address: u64, len: usize) -> Result<(&'a GuestMemory, u64), Status> {
+        let inside = buffer.at.map_or(Ok(None), |at| at.offset(address, len as u64))?;
+        Ok(inside.map_or((self.memory, address), |offset| (&buffer.memory, offset)))
+    }
+}
+
+/// What the device reaches while it handles a message.
+pub(super) struct Reach<'a> {
+    pub(super) memory: &'a mut GuestMemory,
+    pub(super) buffer: Option<&'a Buffer>,
+    pub(super) drive: &'a Subsystem,
+    pub(super) controller: ControllerHandle,
+}
+
+impl Port<OwnedFd> for Reach<'_> {
+    fn register(&mut self, offset: u32, size: u8) -> u64 {
+        self.drive.register(self.controller, offset, size)
+    }
+
+    fn read_buffer(&mut self, offset: u64, into: &mut [u8]) {
+        // Inside, as the port says; all of it is mapped.
+        let _ = self.buffer.map(|b| b.memory.read(offset, into));
+    }
+
+    fn write_buffer(&mut self, offset: u64, from: &[u8]) {
+        let _ = self.buffer.map(|b| b.memory.write(offset, from));
+    }
+
+    fn map(&mut self, region: &DmaRegion, fd: Option<OwnedFd>) -> Result<(), MapError> {
+        let DmaRegion { address, len, offset, access } = *region;
+        match fd {
+            Some(fd) => self.memory.add_for(Region { guest: address, len, user: address, offset }, fd, access),
+            // Nothing is there to be reached: commands that name it fail.
+            None => Ok(()),
+        }
+    }
+
+    fn unmap(&mut self, region: &DmaRegion) {
+        self.memory.forget(region.address, region.len);
+    }
+}
+
+/// A client's shadow doorbells in its memory.
+pub(super) struct Pages<'a> {
+    pub(super) homes: Homes<'a>,
+    pub(super) shadow: Shadow,
+}
+
+impl ShadowPages for Pages<'_> {
+    fn load(&mut self, index: u32) -> Result<u32, Status> {
+        let address = self.shadow.doorbells.wrapping_add(u64::from(index) * 4);
+        let (memory, address) = self.homes.of(address, 4)?;
+        let window = memory.window(address, 4);
+        let loaded = window.and_then(|window| memory.load32(&window, 0, Ordering::Acquire));
+        loaded.map_err(|_| Status::DATA_TRANSFER_ERROR)
+    }
+
+    /// Event indexes have 16 bits; the upper half is 0 since the page was set up.
+    fn store(&mut self, index: u32, value: u32) -> Result<(), Status> {
+        let address = self.shadow.event_indexes.wrapping_add(u64::from(index) * 4);
+        let (memory, address) = self.homes.of(address, 4)?;
+        let window = memory.window(address, 4);
+        let stored = window.and_then(|window| memory.store16(&window, 0, value as u16, Ordering::Release));
+        stored.map_err(|_| Status::DATA_TRANSFER_ERROR)
+    }
+
+    fn fence(&mut self) {
+        self.homes.memory.fence(Ordering::SeqCst);
+    }
+}
