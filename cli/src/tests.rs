@@ -140,6 +140,7 @@ fn status() -> Status {
             queues: 64,
             read_only: true,
             clients: 1,
+            recovered: None,
         }],
     }
 }

@@ -102,6 +102,7 @@ impl Control for Fake {
             queues: 4,
             read_only: false,
             clients: 0,
+            recovered: None,
         }])
     }
 

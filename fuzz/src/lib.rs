@@ -71,6 +71,8 @@ pub const TARGETS: &[Target] = &[
     Target { seeds: config::seeds, dictionary: config::DICTIONARY, ..target("config", config::config, 4096) },
     Target { seeds: vhost_user::message_seeds, ..target("vhost_user_messages", vhost_user::vhost_user_messages, 2048) },
     Target { seeds: vhost_user::split_seeds, ..target("virtqueue_split", vhost_user::virtqueue_split, 6000) },
+    Target { seeds: vhost_user::inflight_split_seeds, ..target("inflight_split", vhost_user::inflight_split, 7600) },
+    Target { seeds: vhost_user::inflight_packed_seeds, ..target("inflight_packed", vhost_user::inflight_packed, 7600) },
     Target { seeds: vhost_user::packed_seeds, ..target("virtqueue_packed", vhost_user::virtqueue_packed, 6000) },
     Target { seeds: vfio_user::seeds, ..target("vfio_user_messages", vfio_user::vfio_user_messages, 2048) },
     target("spec_nvme", spec_nvme::spec_nvme, 4200),

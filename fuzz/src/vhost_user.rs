@@ -3,16 +3,18 @@
 //! The ring targets lay the input over rings, tables and buffers, so that most of what the device reads is the fuzzer's.
 
 use std::rc::Rc;
+use std::sync::atomic::Ordering;
+use weir_journal::{Kind, Shape, Words};
 use weir_session::memory::Memory;
 use weir_session::memory::model::Model;
 use weir_session::vhost_user::{Action, Device, Disk, Inbox, Message, Op, Taken};
 use weir_spec::vhost_user::{
-    Header, MemoryRegion, MemoryTableHeader, Request, SingleRegion, VringAddress, VringFd, VringState,
+    Header, Inflight, MemoryRegion, MemoryTableHeader, Request, SingleRegion, VringAddress, VringFd, VringState,
 };
 use weir_spec::virtio_blk::{RequestHeader, RequestStatus, RequestType};
 use weir_spec::virtqueue::{feature, flag};
 use zerocopy::IntoBytes;
-use zerocopy::little_endian::{U32, U64};
+use zerocopy::little_endian::{U16, U32, U64};
 
 const RAM: u64 = 0x1000;
 const RAM_LEN: u64 = 0x8000;
@@ -20,6 +22,7 @@ const SIZE: u16 = 16;
 /// Descriptor table, driver area, device area.
 const PLACES: [u64; 3] = [RAM, RAM + 0x400, RAM + 0x800];
 const DATA: u64 = RAM + 0x1000;
+const SHAPE: Shape = Shape { kind: Kind::Virtio, queues: 1, size: SIZE };
 
 type Fd = Rc<Model>;
 
@@ -58,7 +61,10 @@ impl Door {
         self.device.check();
         for action in self.actions.drain(..) {
             match action {
-                Action::Reply(bytes) => assert!(bytes.len() >= size_of::<Header>()),
+                Action::Reply(bytes) | Action::ReplyWith(bytes, _) => assert!(bytes.len() >= size_of::<Header>()),
+                Action::Recovered(q, found) => {
+                    assert!(q < self.device.queues() && found.heads.len() <= usize::from(SIZE));
+                }
                 Action::Started(q) => assert!(self.device.queue(q).is_some()),
                 Action::Stopped(q) => {
                     assert!(self.device.queue(q).is_none());
@@ -68,7 +74,7 @@ impl Door {
                     assert!(queue < self.device.queues());
                 }
                 Action::Poll(q) | Action::Signal(q) | Action::Broken(q, _) => assert!(q < self.device.queues()),
-                Action::Channel(_) | Action::Tell(_) | Action::Close(_) => {}
+                Action::Channel(_) | Action::Tell(_) | Action::Close(_) | Action::Unusable(..) => {}
             }
         }
     }
@@ -179,7 +185,8 @@ pub fn message_seeds() -> Vec<Vec<u8>> {
     say(Request::SET_OWNER, 0, &[]);
     say(Request::GET_FEATURES, 0, &[]);
     say(Request::SET_FEATURES, 0, U64::new(disk().features() & !feature::RING_PACKED).as_bytes());
-    say(Request::SET_PROTOCOL_FEATURES, 0, U64::new(Disk::PROTOCOL).as_bytes());
+    say(Request::SET_PROTOCOL_FEATURES, 0, U64::new(disk().protocol()).as_bytes());
+    say(Request::GET_INFLIGHT_FD, 0, inflight().as_bytes());
     say(Request::GET_CONFIG, 0, &[0; 12]);
     say(Request::ADD_MEM_REG, 1, single().as_bytes());
     let mut table = MemoryTableHeader { regions: U32::new(1), ..Default::default() }.as_bytes().to_vec();
@@ -201,6 +208,13 @@ fn state(num: u32) -> VringState {
     VringState { index: U32::ZERO, num: U32::new(num) }
 }
 
+/// A region for one queue.
+fn inflight() -> Inflight {
+    let mmap_size = U64::new(SHAPE.bytes());
+    let (num_queues, queue_size) = (U16::new(SHAPE.queues), U16::new(SHAPE.size));
+    Inflight { mmap_size, num_queues, queue_size, ..Inflight::default() }
+}
+
 fn single() -> SingleRegion {
     let (guest_address, size) = (U64::new(RAM), U64::new(RAM_LEN));
     let region = MemoryRegion { guest_address, size, user_address: guest_address, mmap_offset: U64::ZERO };
@@ -214,26 +228,71 @@ fn address() -> VringAddress {
 
 /// A device with one started queue over memory that begins with `data`.
 fn started(data: &[u8], packed: bool) -> (Door, Fd) {
+    let (door, ram) = starting(data, packed, None);
+    assert!(door.device.queue(0).is_some(), "the rings are in memory, so the queue starts");
+    (door, ram)
+}
+
+/// The same, with an in-flight region, which may keep the queue from starting.
+fn starting(data: &[u8], packed: bool, region: Option<Fd>) -> (Door, Fd) {
     let mut door = Door::new();
     let ram = ram();
     ram.write(RAM, &data[..data.len().min(RAM_LEN as usize)]).expect("it fits");
     let features = disk().features() & !if packed { 0 } else { feature::RING_PACKED };
     door.send(Request::SET_FEATURES, U64::new(features).as_bytes(), vec![]);
-    door.send(Request::SET_PROTOCOL_FEATURES, U64::new(Disk::PROTOCOL).as_bytes(), vec![]);
+    door.send(Request::SET_PROTOCOL_FEATURES, U64::new(disk().protocol()).as_bytes(), vec![]);
     door.send(Request::ADD_MEM_REG, single().as_bytes(), vec![ram.clone()]);
     door.send(Request::SET_VRING_NUM, state(u32::from(SIZE)).as_bytes(), vec![]);
     door.send(Request::SET_VRING_BASE, state(if packed { 0x8000_8000 } else { 0 }).as_bytes(), vec![]);
     door.send(Request::SET_VRING_ADDR, address().as_bytes(), vec![]);
+    if let Some(region) = region {
+        door.send(Request::SET_INFLIGHT_FD, inflight().as_bytes(), vec![region]);
+    }
     door.send(Request::SET_VRING_KICK, VringFd(U64::ZERO).as_bytes(), vec![ram.clone()]);
     door.send(Request::SET_VRING_ENABLE, state(1).as_bytes(), vec![]);
-    assert!(door.device.queue(0).is_some(), "the rings are in memory, so the queue starts");
     (door, ram)
 }
 
 /// The first bytes are a script of what the door does, the rest is the guest's memory.
 fn ring(data: &[u8], packed: bool) {
     let (script, memory) = data.split_at(data.len().min(24));
-    let (mut door, ram) = started(memory, packed);
+    let (door, ram) = started(memory, packed);
+    serve(door, &ram, script);
+}
+
+/// The first bytes are the script, the next lie over the in-flight region's queue, the rest is the guest's memory. The guest
+/// may have written whatever it likes into its region: it gets no head that is none, and none twice.
+fn left(data: &[u8], packed: bool) {
+    let (script, rest) = data.split_at(data.len().min(24));
+    let (part, memory) = rest.split_at(rest.len().min((SHAPE.bytes() - 64) as usize));
+    let region = region(part, packed);
+    let (mut door, ram) = starting(memory, packed, Some(region));
+    if door.device.queue(0).is_none() {
+        return;
+    }
+    door.take(0);
+    let mut seen: Vec<_> = door.taken.iter().map(|t| t.tag).collect();
+    seen.sort_unstable_by_key(|t| t.0);
+    assert!(seen.windows(2).all(|w| w[0] != w[1]), "{seen:?}");
+    serve(door, &ram, script);
+}
+
+/// A region with a sound header whose queue has begun.
+fn region(part: &[u8], packed: bool) -> Fd {
+    let model = Model::new();
+    let (words, carrier) = model.make_words(SHAPE.bytes());
+    weir_journal::Region::open(words.clone(), SHAPE).expect("it is new");
+    for (i, word) in part.chunks_exact(8).enumerate() {
+        let mut bytes = [0; 8];
+        bytes.copy_from_slice(word);
+        words.store(8 + i, u64::from_le_bytes(bytes), Ordering::Relaxed);
+    }
+    let kind = if packed { 2 } else { 1 };
+    words.store(8 + 2, kind | u64::from(SIZE) << 16, Ordering::Relaxed);
+    carrier
+}
+
+fn serve(mut door: Door, ram: &Fd, script: &[u8]) {
     for (i, &byte) in script.iter().enumerate() {
         match byte & 7 {
             0..=2 => door.take(0),
@@ -260,6 +319,16 @@ fn ring(data: &[u8], packed: bool) {
 /// Any split ring.
 pub fn virtqueue_split(data: &[u8]) {
     ring(data, false);
+}
+
+/// A split ring with any in-flight region.
+pub fn inflight_split(data: &[u8]) {
+    left(data, false);
+}
+
+/// A packed ring with any in-flight region.
+pub fn inflight_packed(data: &[u8]) {
+    left(data, true);
 }
 
 /// Any packed ring.
@@ -331,9 +400,64 @@ pub fn packed_seeds() -> Vec<Vec<u8>> {
     vec![[&SCRIPT[..], &memory].concat()]
 }
 
+/// Well-formed rings, and of each request what a crash left: in flight, the newest not marked yet, the first one done.
+fn inflight_seeds(ring: &[u8], packed: bool) -> Vec<Vec<u8>> {
+    let mut part = vec![0u8; (SHAPE.bytes() - 64) as usize];
+    let mut put = |at: usize, word: u64| part[8 * at..8 * at + 8].copy_from_slice(&word.to_le_bytes());
+    // Three taken; the one that is done is not published.
+    let (head, last, used, began) = if packed { (2u64, 0x8009u64, 0x8003u64, 0x8000u64) } else { (6, 3, 1, 0) };
+    put(0, 1 | head << 16 | last << 32);
+    put(1, used | began << 16);
+    for (i, state) in [2u64, 1, 0].into_iter().enumerate() {
+        let sequence = (i as u64) << 2;
+        if !packed {
+            put(8 + 3 * i, sequence | state);
+            continue;
+        }
+        let words: Vec<u64> = ring[24 + 48 * i..24 + 48 * (i + 1)]
+            .chunks_exact(8)
+            .map(|w| u64::from_le_bytes(w.try_into().expect("eight bytes")))
+            .collect();
+        let high = |w: u64, next: u64| w & 0xffff_ffff | (w >> 48) << 32 | next << 48;
+        put(8 + 4 * i, sequence | state);
+        put(8 + 4 * i + 1, 3 | (2 * i as u64) << 16);
+        put(8 + 4 * i + 2, words[0]);
+        put(8 + 4 * i + 3, high(words[1], 0));
+        let more = 8 + 4 * usize::from(SIZE) + 4 * i;
+        put(more, words[2]);
+        put(more + 1, high(words[3], 2 * i as u64 + 1));
+        put(more + 2, words[4]);
+        put(more + 3, high(words[5], 0xffff));
+    }
+    vec![[&SCRIPT[..], &part, &ring[24..]].concat()]
+}
+
+/// See [`inflight_split`].
+pub fn inflight_split_seeds() -> Vec<Vec<u8>> {
+    inflight_seeds(&split_seeds()[0], false)
+}
+
+/// See [`inflight_packed`].
+pub fn inflight_packed_seeds() -> Vec<Vec<u8>> {
+    inflight_seeds(&packed_seeds()[0], true)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What the seeds left is submitted again.
+    #[test]
+    fn inflight_seeds_are_recovered() {
+        for (seed, packed) in [(&inflight_split_seeds()[0], false), (&inflight_packed_seeds()[0], true)] {
+            let (part, memory) = seed[24..].split_at((SHAPE.bytes() - 64) as usize);
+            let (mut door, _) = starting(memory, packed, Some(region(part, packed)));
+            assert_eq!(door.device.queue(0).map(|q| q.in_flight()), Some(3), "packed: {packed}");
+            door.take(0);
+            assert!(door.taken.len() >= 5, "{:?}", door.taken);
+            left(seed, packed);
+        }
+    }
 
     /// The seeds reach what they are for: requests are taken and completed.
     #[test]

@@ -291,6 +291,15 @@ impl NodeControl {
 
     fn export_statuses(&self, snapshots: &[Snapshot]) -> Result<Vec<ExportStatus>, Refusal> {
         let (_, sockets) = self.clients()?;
+        let mut recoveries = Vec::new();
+        for shard in &self.shards {
+            recoveries.extend(shard.call(|s| s.doors.vhost_user.recoveries()).ok_or_else(gone)?);
+        }
+        let recovered = |e: &ExportConfig| {
+            let (path, _) = e.door.socket()?;
+            let (_, found) = recoveries.iter().find(|(p, found)| p == path && found.queues != 0)?;
+            Some(found.into())
+        };
         let status = |e: &ExportConfig| {
             let (door, addresses, tenant, clients) = match &e.door {
                 DoorConfig::NvmeTcp => {
@@ -314,6 +323,7 @@ impl NodeControl {
                 queues: e.queues,
                 read_only: e.read_only,
                 clients,
+                recovered: recovered(e),
             }
         };
         Ok(self.config().exports.iter().map(status).collect())

@@ -28,6 +28,7 @@ use crate::local::{Local, LocalTenant};
 use crate::target::{HOST_NQN, Target};
 use local::LocalQueue;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use weir_driver::front::{Front, FrontClient, FrontConfig, FrontTenant};
 use weir_driver::{Done, Io, QueuePair, TransportError, nvme_tcp, vhost_user};
 use weir_spec::nvme::register::ams;
@@ -58,6 +59,8 @@ pub struct Options {
     pub keep_alive: Nanos,
     /// vhost-user: packed rings.
     pub packed: bool,
+    /// vhost-user: how long a server that goes is waited for and connected to again, with what was in flight.
+    pub reconnect: Option<Nanos>,
     /// The class of a thread that nobody niced, where this process decides: behind a gate, on a local drive, and in QPRIO over
     /// vfio-user, which cannot be left out. Elsewhere it is the tenant's class.
     pub unniced: Class,
@@ -80,6 +83,7 @@ impl Default for Options {
             digests: (false, false),
             keep_alive: Nanos::from_secs(15),
             packed: false,
+            reconnect: None,
             unniced: Class::Medium,
             weighted: false,
             gate: None,
@@ -227,7 +231,9 @@ impl Controller {
             Target::VhostUser { path } => {
                 let queues = options.queues.max(1);
                 let wanted = vhost_user::Options { queues, packed: options.packed, ..vhost_user::Options::default() };
-                Way::VhostUser(vhost::connect(path, wanted, options.depth, options.max_io)?.into_iter())
+                let patience = options.reconnect.map(|n| Duration::from_nanos(n.0));
+                let pairs = vhost::connect_for(path, wanted, options.depth, options.max_io, patience)?;
+                Way::VhostUser(pairs.into_iter())
             }
         };
         Ok(Self { left: options.queues.max(1), way, options })

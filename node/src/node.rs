@@ -317,6 +317,7 @@ fn open_doors(config: &Config, shards: &mut [Shard], listeners: Vec<TcpListener>
             tenant_name: config.tenants[*tenant].name.clone(),
             peer_class: export.class_from == ClassFrom::Peer,
             queues: export.queues,
+            journal: config.node.journal,
             queue_depth: device.queue_depth,
             read_only: export.read_only,
             serial: device.serial.clone(),

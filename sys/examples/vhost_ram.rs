@@ -2,7 +2,7 @@
 //! against it and for measuring what it costs. `cargo run --release -p weir-sys --example vhost_ram -- SOCKET MIB`
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 use weir_session::vhost_user::{Action, Device, Disk, Inbox, Op, Taken};
 use weir_spec::virtio_blk::RequestStatus;
@@ -70,6 +70,11 @@ impl Server {
                 Action::Reply(bytes) => {
                     fds::send(&self.socket, &bytes, &[])?;
                 }
+                Action::ReplyWith(bytes, fd) => {
+                    fds::send(&self.socket, &bytes, &[fd.as_fd()])?;
+                }
+                Action::Recovered(queue, found) => eprintln!("queue {queue}: {found:?}"),
+                Action::Unusable(queue, why) => eprintln!("{queue:?}: {why}"),
                 Action::Call { queue, fd } => self.calls[usize::from(queue)] = fd,
                 Action::Kick { queue, fd } => self.kicks[usize::from(queue)] = fd,
                 Action::Started(queue) | Action::Poll(queue) => self.device.quiet(&self.memory, queue),

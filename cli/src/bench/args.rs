@@ -100,6 +100,9 @@ pub struct Args {
     /// vhost-user: the ring's layout
     #[arg(long, default_value = "split", value_parser = ["split", "packed"])]
     ring: String,
+    /// vhost-user: connect again, for so long, when the server goes, and go on with what was in flight
+    #[arg(long, value_name = "TIME", value_parser = some_time)]
+    reconnect: Option<Nanos>,
     /// Run on these cores, one thread each
     #[arg(long, value_delimiter = ',')]
     cores: Vec<usize>,
@@ -166,6 +169,8 @@ pub struct Run {
     pub arbitrate: Option<FrontConfig>,
     /// vhost-user: packed rings.
     pub packed: bool,
+    /// vhost-user: for how long a server that goes is connected to again.
+    pub reconnect: Option<Nanos>,
     /// Cores to run on; none: wherever the system likes.
     pub cores: Vec<usize>,
 }
@@ -290,6 +295,7 @@ impl Args {
             queues: self.queues,
             arbitrate,
             packed: self.ring == "packed",
+            reconnect: self.reconnect,
             cores: self.cores,
         };
         run.check()?;
@@ -312,6 +318,7 @@ impl Run {
             hostnqn: None,
             queues: 64,
             packed: false,
+            reconnect: None,
             cores: Vec::new(),
             arbitrate: None,
         }

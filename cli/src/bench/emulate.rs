@@ -53,6 +53,7 @@ pub fn shared(drive: &SharedDrive, jobs: &[Job], span: Span) -> Result<Vec<JobRe
         queues: 1,
         arbitrate: None,
         packed: false,
+        reconnect: None,
         cores: Vec::new(),
     };
     let outcome = lanes::alone(&run).map_err(|e| e.to_string())?;

@@ -347,7 +347,13 @@ fn queue_pairs(
 }
 
 fn options(run: &Run, job: &Job) -> Options {
-    Options { hostnqn: host_nqn(run, job), digests: run.digests, packed: run.packed, ..Options::default() }
+    Options {
+        hostnqn: host_nqn(run, job),
+        digests: run.digests,
+        packed: run.packed,
+        reconnect: run.reconnect,
+        ..Options::default()
+    }
 }
 
 fn queue_class(job: &Job) -> QueueClass {

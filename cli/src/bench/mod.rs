@@ -120,6 +120,7 @@ mod tests {
             queues: 1,
             arbitrate: None,
             packed: false,
+            reconnect: None,
             cores: Vec::new(),
         }
     }

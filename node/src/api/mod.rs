@@ -33,5 +33,5 @@ pub use server::{Bound, Running};
 pub use timing::{Bucket, CompletionError, DeviceStats, Quantiles, Timing, TimingState};
 pub use types::{
     ClientStatus, Counters, DevicePatch, DeviceStatus, DoorStatus, ErrorBody, ExportAdd, ExportStatus, PowerCutStatus,
-    ShardStatus, SharesPatch, State, Status, TenantAdd, TenantPatch, TenantStatus,
+    RecoveredStatus, ShardStatus, SharesPatch, State, Status, StepsStatus, TenantAdd, TenantPatch, TenantStatus,
 };

@@ -310,6 +310,8 @@ fn schemas() -> Value {
         "Client": client(),
         "Tenant": tenant(),
         "Export": export(),
+        "Recovered": recovered(),
+        "RecoveredSteps": recovered_steps(),
         "DevicePatch": object(&[
             ("mechanism?", mechanism()),
             ("weights?", shares_patch(&weight())),
@@ -616,5 +618,31 @@ fn export() -> Value {
         ("queues", number("I/O queues at most.")),
         ("read_only", flag("Writes are refused.")),
         ("clients", number("Clients connected now.")),
+        ("recovered?", reference("Recovered")),
+    ])
+}
+
+fn recovered() -> Value {
+    object(&[
+        (
+            "queues",
+            number("Queues that were in use when their server died or their front end went, and were recovered."),
+        ),
+        ("requests", number("Requests submitted again.")),
+        ("rolled_back", number("Of these: had been done, and the driver did not know.")),
+        ("closed", number("Requests that were done, and the driver knew.")),
+        ("steps", reference("RecoveredSteps")),
+    ])
+}
+
+fn recovered_steps() -> Value {
+    object(&[
+        ("idle", number("Queues with nothing in flight.")),
+        ("merged", number("With a request just taken (step 5 of the journal's algorithm).")),
+        ("marked", number("With a request just marked as in flight (step 6).")),
+        ("in_flight", number("With requests at the drive (steps 7 to 9).")),
+        ("counted", number("With a completion just counted (step 10).")),
+        ("done", number("With completions not published yet (steps 11 and 12).")),
+        ("published", number("With completions published and not struck out yet (step 13).")),
     ])
 }

@@ -155,6 +155,7 @@ impl Control for Fake {
             queues: 4,
             read_only: false,
             clients: 1,
+            recovered: tenant.map(|_| RecoveredStatus::default()),
         };
         Ok(vec![export("nvme-tcp", None), export("vhost-user", Some("gold"))])
     }

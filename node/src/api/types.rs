@@ -4,6 +4,7 @@ use super::flash::FlashStatus;
 use super::promise::{AttainmentStatus, CeilingPatch, CeilingStatus, FloorPatch, FloorStatus, SlaPatch, SlaStatus};
 use super::timing::Timing;
 use crate::config::{Arbitration, ClassFrom, Cost, Doorbells, Mechanism, Shares};
+use crate::door::vhost_user::Recoveries;
 use serde::{Deserialize, Deserializer, Serialize};
 
 /// What a node is doing.
@@ -243,6 +244,53 @@ pub struct ExportStatus {
     pub read_only: bool,
     /// Clients connected now.
     pub clients: u32,
+    /// What was in flight when a server died or a front end went, and was found again: of vhost-user sockets where there was
+    /// any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recovered: Option<RecoveredStatus>,
+}
+
+/// What the journals of a socket's queues had to say since the node started.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecoveredStatus {
+    /// Queues that were recovered.
+    pub queues: u64,
+    /// Requests submitted again.
+    pub requests: u64,
+    /// Of these: had been done, and the driver did not know.
+    pub rolled_back: u64,
+    /// Requests that were done, and the driver knew.
+    pub closed: u64,
+    /// Queues by the last step that was taken before.
+    pub steps: StepsStatus,
+}
+
+/// Queues by the step of the journal's algorithm that their server took last.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StepsStatus {
+    /// Nothing was in flight.
+    pub idle: u64,
+    /// A request had been taken (step 5).
+    pub merged: u64,
+    /// It was marked as in flight (step 6).
+    pub marked: u64,
+    /// Requests were with the drive (steps 7 to 9).
+    pub in_flight: u64,
+    /// A completion was counted (step 10).
+    pub counted: u64,
+    /// Completions were not published yet (steps 11 and 12).
+    pub done: u64,
+    /// Completions had been published, and were not struck out yet (step 13).
+    pub published: u64,
+}
+
+impl From<&Recoveries> for RecoveredStatus {
+    fn from(found: &Recoveries) -> Self {
+        let &Recoveries { queues, requests, rolled_back, closed, steps } = found;
+        let [idle, merged, marked, in_flight, counted, done, published] = steps;
+        let steps = StepsStatus { idle, merged, marked, in_flight, counted, done, published };
+        Self { queues, requests, rolled_back, closed, steps }
+    }
 }
 
 /// `PATCH /v1/devices/NAME`: what is left out stays.

@@ -13,7 +13,8 @@ const MAX_CORE: u64 = 4095;
 pub(super) fn read(root: &Section<'_>, base: &Path) -> NodeConfig {
     let admission = Admission::Enforce;
     let Some((line, entries)) = root.table("node") else {
-        return NodeConfig { name: "n1".into(), api: default_api(base), cores: vec![0], poll: false, admission };
+        let (name, api, cores, poll, journal) = ("n1".into(), default_api(base), vec![0], false, true);
+        return NodeConfig { name, api, cores, poll, admission, journal };
     };
     let node = root.inner("node", line, entries);
     let name = node.or("name", "n1".to_string(), name);
@@ -21,12 +22,9 @@ pub(super) fn read(root: &Section<'_>, base: &Path) -> NodeConfig {
     let cores = node.or("cores", vec![0], cores);
     let poll = node.or("poll", false, flag);
     let admission = node.or("admission", admission, word(Admission::WORDS));
-    if node.get("journal", flag) == Some(true) {
-        node.not_yet("journal", "leave it out or write false");
-    }
-    node.unoffer("journal");
+    let journal = node.or("journal", true, flag);
     node.finish();
-    NodeConfig { name, api, cores, poll, admission }
+    NodeConfig { name, api, cores, poll, admission, journal }
 }
 
 fn default_api(base: &Path) -> Vec<Address> {

@@ -41,6 +41,7 @@ impl Config {
         let node = &self.node;
         writeln!(out, "[node]\nname = {}\napi = {}", string(&node.name), strings(&node.api))?;
         writeln!(out, "cores = {:?}\npoll = {}\nadmission = {}", node.cores, node.poll, string(node.admission))?;
+        writeln!(out, "journal = {}", node.journal)?;
         for device in &self.devices {
             write_device(out, device)?;
         }

@@ -30,7 +30,7 @@ fn an_empty_file_serves_a_ram_drive_to_everybody() {
     let c = good("");
     assert_eq!(c.node.name, "n1");
     assert_eq!(c.node.api, [Address::Unix("/etc/weir/weir.sock".into())]);
-    assert_eq!((c.node.cores.as_slice(), c.node.poll), ([0].as_slice(), false));
+    assert_eq!((c.node.cores.as_slice(), c.node.poll, c.node.journal), ([0].as_slice(), false, true));
     assert_eq!(c.devices.len(), 1);
     let d = &c.devices[0];
     assert_eq!((d.name.as_str(), &d.media, d.capacity), ("ssd0", &MediaConfig::Ram, Some(Bytes(Bytes::GIB))));
@@ -204,7 +204,6 @@ fn unknown_keys_name_the_nearest() {
 #[test]
 fn what_comes_later_is_refused_not_ignored() {
     refused(&[
-        ("[node]\njournal = true", "weir.toml:2: node.journal: not supported yet; leave it out or write false"),
         (
             "[[device]]\ncost = \"device-time\"",
             "weir.toml:2: device.ssd0.cost: device-time is what flash spends on a command, and this drive has none inside; \
@@ -806,6 +805,7 @@ prop_compose! {
                 cores: cores.into_iter().collect(),
                 poll,
                 admission: if poll { Admission::Enforce } else { Admission::Warn },
+                journal: !poll,
             },
             devices: vec![devices.0, devices.1],
             tenants: vec![tenants.0, tenants.1],

@@ -38,6 +38,8 @@ pub struct NodeConfig {
     pub poll: bool,
     /// What happens to promises that cannot be kept.
     pub admission: Admission,
+    /// Front ends keep a journal of what is in flight.
+    pub journal: bool,
 }
 
 /// Where the API listens.

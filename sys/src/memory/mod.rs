@@ -11,8 +11,10 @@
 
 pub mod doorbells;
 pub mod guard;
+mod journal;
 mod words;
 
+pub use journal::JournalWords;
 pub use words::Words;
 
 use rustix::fs::{FileType, MemfdFlags, SealFlags};
@@ -208,6 +210,7 @@ impl GuestMemory {
 
 impl Memory for GuestMemory {
     type Window = Window;
+    type Words = JournalWords;
 
     #[inline]
     fn window(&self, address: u64, len: usize) -> Result<Window, Fault> {
@@ -385,6 +388,10 @@ fn map_region(region: &Region, fd: OwnedFd, access: Access) -> Result<Mapping, M
     if mapping.ticket.is_some() { Ok(mapping) } else { Err(MapError::System(libc::ENOMEM)) }
 }
 
+fn system(e: &io::Error) -> MapError {
+    MapError::System(e.raw_os_error().unwrap_or(libc::EINVAL))
+}
+
 impl Map<OwnedFd> for GuestMemory {
     fn replace(&mut self, regions: Vec<(Region, OwnedFd)>) -> Result<(), MapError> {
         let map = |(r, fd): (Region, OwnedFd)| map_region(&r, fd, Access::ReadWrite);
@@ -402,6 +409,14 @@ impl Map<OwnedFd> for GuestMemory {
 
     fn remove(&mut self, region: &Region) {
         self.forget(region.guest, region.len);
+    }
+
+    fn make_words(&mut self, len: u64) -> Result<(JournalWords, OwnedFd), MapError> {
+        JournalWords::create(len).map_err(|e| system(&e))
+    }
+
+    fn map_words(&mut self, fd: OwnedFd, offset: u64, len: u64) -> Result<JournalWords, MapError> {
+        JournalWords::map(fd.as_fd(), offset, len).map_err(|e| system(&e))
     }
 }
 

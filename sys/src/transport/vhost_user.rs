@@ -7,15 +7,16 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 use weir_driver::vhost_user::{
-    Attach, FrontError, FrontQueue, Hello, Layout, Negotiated, Options, Outgoing, ReplyError, acknowledged, setup,
+    Attach, FrontError, FrontQueue, Hello, Layout, Negotiated, Options, Outgoing, ReplyError, acknowledged,
+    ask_inflight, inflight, setup,
 };
 use weir_driver::{Done, Io, QueuePair, TransportError};
 use weir_session::vhost_user::{Map, Region};
-use weir_spec::vhost_user::{Header, MAX_PAYLOAD};
-use zerocopy::IntoBytes;
+use weir_spec::vhost_user::{Header, Inflight, MAX_PAYLOAD};
+use zerocopy::{FromBytes, IntoBytes};
 
 /// Guest address of the shared memory: any will do.
 const BASE: u64 = 1 << 32;
@@ -24,11 +25,45 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Empty polls between looks at the socket.
 const LOOK: u32 = 1 << 14;
 
-/// The control socket, shared by the queues of a device; closing it ends the device.
+/// Between attempts to connect again.
+const RETRY: Duration = Duration::from_millis(1);
+
+/// A conversation on a socket; closing it ends the device.
 #[derive(Debug)]
 struct Connection {
     socket: UnixStream,
     path: String,
+}
+
+/// What the queues of a device share: the present connection, and what the next one needs to take up where it ends.
+#[derive(Debug)]
+struct Shared {
+    link: Mutex<Link>,
+    path: String,
+    /// For how long somebody tries to connect again.
+    patience: Option<Duration>,
+    device: Device,
+}
+
+#[derive(Debug)]
+struct Link {
+    connection: Connection,
+    /// How many there were before.
+    generation: u64,
+}
+
+/// What a back end is told, whichever.
+#[derive(Debug)]
+struct Device {
+    options: Options,
+    negotiated: Negotiated,
+    layout: Layout,
+    file: OwnedFd,
+    stride: u64,
+    len: u64,
+    inflight: Option<(Inflight, OwnedFd)>,
+    kicks: Vec<OwnedFd>,
+    calls: Vec<OwnedFd>,
 }
 
 impl Connection {
@@ -67,6 +102,24 @@ impl Connection {
         Ok((header, payload))
     }
 
+    /// The answer to GET_INFLIGHT_FD and its descriptor.
+    fn receive_inflight(&self) -> Result<(Inflight, OwnedFd), TransportError> {
+        let mut bytes = [0; size_of::<Header>() + size_of::<Inflight>()];
+        let (mut have, mut fds) = (0, Vec::new());
+        while have < bytes.len() {
+            match fds::receive(&self.socket, &mut bytes[have..], &mut fds) {
+                Ok(0) => return Err(self.closed()),
+                Ok(n) => have += n,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(self.failed(&e)),
+            }
+        }
+        let (header, payload) = Header::read_from_prefix(&bytes).map_err(|_| self.broken("a short answer"))?;
+        let region = inflight(&header, payload).map_err(|e| self.refused(e))?;
+        let fd = fds.into_iter().next().ok_or_else(|| self.broken("an in-flight region without a descriptor"))?;
+        Ok((region, fd))
+    }
+
     fn fill(&self, into: &mut [u8]) -> Result<(), TransportError> {
         let mut have = 0;
         while have < into.len() {
@@ -98,6 +151,67 @@ impl Connection {
         }
         hello.negotiated().copied().ok_or_else(|| self.broken("the conversation ended early"))
     }
+
+    /// Hands memory and queues over.
+    fn set_up(&self, device: &Device) -> Result<(), TransportError> {
+        let Device { negotiated, layout, stride, len, .. } = device;
+        let region = device.inflight.as_ref().map(|(region, _)| region);
+        for message in setup(negotiated, layout, device.kicks.len() as u16, (BASE, *stride, *len), region) {
+            let attached = match message.attach {
+                Attach::None => None,
+                Attach::Memory => Some(&device.file),
+                Attach::Inflight => device.inflight.as_ref().map(|(_, fd)| fd),
+                Attach::Kick(i) => Some(&device.kicks[usize::from(i)]),
+                Attach::Call(i) => Some(&device.calls[usize::from(i)]),
+            };
+            self.send(&message, attached.as_slice())?;
+            if message.answered {
+                let (header, payload) = self.receive()?;
+                acknowledged(&header, &payload, message.request).map_err(|e| self.refused(e))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Shared {
+    fn link(&self) -> MutexGuard<'_, Link> {
+        // A panic elsewhere leaves a connection that works or does not.
+        self.link.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Somebody has waited for long: is the back end still there, or another one? The generation of the connection.
+    fn look(&self, generation: u64) -> Result<u64, TransportError> {
+        let mut link = self.link();
+        if link.generation != generation || fds::is_open(&link.connection.socket) {
+            return Ok(link.generation);
+        }
+        let Some(patience) = self.patience else { return Err(link.connection.closed()) };
+        link.connection = self.again(patience)?;
+        link.generation += 1;
+        Ok(link.generation)
+    }
+
+    /// Connects again, as often as it takes: the rings stay as they are.
+    fn again(&self, patience: Duration) -> Result<Connection, TransportError> {
+        let start = Instant::now();
+        loop {
+            let attempt = open(Path::new(&self.path)).and_then(|connection| {
+                let negotiated = connection.hello(self.device.options)?;
+                if negotiated.features != self.device.negotiated.features {
+                    return Err(connection.broken("the back end that came back is another one: its features differ"));
+                }
+                connection.set_up(&self.device)?;
+                Ok(connection)
+            });
+            match attempt {
+                Err(TransportError::Unreachable(_) | TransportError::Closed(_)) if start.elapsed() < patience => {
+                    std::thread::sleep(RETRY);
+                }
+                other => return other,
+            }
+        }
+    }
 }
 
 /// One queue of a device.
@@ -108,9 +222,8 @@ pub struct VhostUserQueue {
     negotiated: Negotiated,
     layout: Layout,
     kick: OwnedFd,
-    /// Nobody waits for it; the device wants one.
-    _call: OwnedFd,
-    connection: Arc<Connection>,
+    shared: Arc<Shared>,
+    generation: u64,
     idle: u32,
 }
 
@@ -132,6 +245,22 @@ fn open(path: &Path) -> Result<Connection, TransportError> {
 /// # Errors
 /// Nobody listens, the back end refuses or misbehaves, or it has fewer queues.
 pub fn connect(path: &Path, options: Options, depth: u32, max_io: u32) -> Result<Vec<VhostUserQueue>, TransportError> {
+    connect_for(path, options, depth, max_io, None)
+}
+
+/// As [`connect`]; where there is `patience`, a back end that goes is waited for that long, connected to again, and
+/// finds in an in-flight region what it had not completed.
+///
+/// # Errors
+/// As [`connect`], and that the back end keeps no such region.
+pub fn connect_for(
+    path: &Path,
+    options: Options,
+    depth: u32,
+    max_io: u32,
+    patience: Option<Duration>,
+) -> Result<Vec<VhostUserQueue>, TransportError> {
+    let options = Options { inflight: patience.is_some() || options.inflight, ..options };
     let connection = open(path)?;
     let negotiated = connection.hello(options)?;
     let queues = options.queues.max(1);
@@ -150,52 +279,38 @@ pub fn connect(path: &Path, options: Options, depth: u32, max_io: u32) -> Result
     let stride = (layout.bytes() as usize).next_multiple_of(HUGE);
     let len = stride * usize::from(queues);
     let file = memory_file("weir-front", len).map_err(system)?;
-    let connection = Arc::new(connection);
-    let mut pairs = Vec::new();
-    for i in 0..queues {
-        let at = i as usize * stride;
-        pairs.push(queue(&connection, negotiated, layout, &file, at as u64, stride as u64).map_err(system)?);
-    }
-    for message in setup(&negotiated, &layout, queues, BASE, stride as u64, len as u64) {
-        let attached = match message.attach {
-            Attach::None => None,
-            Attach::Memory => Some(&file),
-            Attach::Kick(i) => Some(&pairs[usize::from(i)].kick),
-            Attach::Call(i) => Some(&pairs[usize::from(i)]._call),
-        };
-        connection.send(&message, attached.as_slice())?;
-        if message.answered {
-            let (header, payload) = connection.receive()?;
-            acknowledged(&header, &payload, message.request).map_err(|e| connection.refused(e))?;
-        }
-    }
-    Ok(pairs)
+    let (stride, len) = (stride as u64, len as u64);
+    let inflight = if options.inflight {
+        connection.send(&ask_inflight(&layout, queues), &[])?;
+        Some(connection.receive_inflight()?)
+    } else {
+        None
+    };
+    let events = || (0..queues).map(|_| fds::eventfd()).collect::<io::Result<Vec<_>>>().map_err(system);
+    let (kicks, calls) = (events()?, events()?);
+    let device = Device { options, negotiated, layout, file, stride, len, inflight, kicks, calls };
+    // The rings are made before anybody is told of them.
+    let memories = (0..queues).map(|i| view(&device, u64::from(i) * stride));
+    let views = memories.collect::<io::Result<Vec<_>>>().map_err(system)?;
+    connection.set_up(&device)?;
+    let path = connection.path.clone();
+    let link = Mutex::new(Link { connection, generation: 0 });
+    let shared = Arc::new(Shared { link, path, patience, device });
+    let queue = |(i, (memory, front)): (usize, _)| {
+        let kick = shared.device.kicks[i].try_clone().map_err(system)?;
+        Ok(VhostUserQueue { memory, front, negotiated, layout, kick, shared: shared.clone(), generation: 0, idle: 0 })
+    };
+    views.into_iter().enumerate().map(queue).collect()
 }
 
-/// A queue with its own view of its part of the memory file, so that each can go to a thread of its own.
-fn queue(
-    connection: &Arc<Connection>,
-    negotiated: Negotiated,
-    layout: Layout,
-    file: &OwnedFd,
-    offset: u64,
-    len: u64,
-) -> io::Result<VhostUserQueue> {
+/// A queue's own view of its part of the memory file, so that each can go to a thread of its own, and its rings.
+fn view(device: &Device, offset: u64) -> io::Result<(GuestMemory, FrontQueue<GuestMemory>)> {
     let mut memory = GuestMemory::new();
-    let region = Region { guest: BASE + offset, len, user: BASE + offset, offset };
-    memory.add(region, file.try_clone()?).map_err(io::Error::other)?;
+    let region = Region { guest: BASE + offset, len: device.stride, user: BASE + offset, offset };
+    memory.add(region, device.file.try_clone()?).map_err(io::Error::other)?;
     memory.populate();
-    let front = FrontQueue::new(&memory, layout, BASE + offset).map_err(io::Error::other)?;
-    Ok(VhostUserQueue {
-        memory,
-        front,
-        negotiated,
-        layout,
-        kick: fds::eventfd()?,
-        _call: fds::eventfd()?,
-        connection: connection.clone(),
-        idle: 0,
-    })
+    let front = FrontQueue::new(&memory, device.layout, BASE + offset).map_err(io::Error::other)?;
+    Ok((memory, front))
 }
 
 impl VhostUserQueue {
@@ -206,14 +321,25 @@ impl VhostUserQueue {
 
     #[cold]
     fn broken(&self, e: FrontError) -> TransportError {
-        self.connection.broken(e)
+        TransportError::Protocol(format!("{}: {e}", self.shared.path))
     }
 
     /// Nothing has come for a while: is the other side still there?
     #[cold]
     fn look(&mut self) -> Result<(), TransportError> {
         self.idle = 0;
-        if fds::is_open(&self.connection.socket) { Ok(()) } else { Err(self.connection.closed()) }
+        let generation = self.shared.look(self.generation)?;
+        if generation != self.generation {
+            self.generation = generation;
+            // What was added while nobody listened.
+            fds::signal(&self.kick);
+        }
+        Ok(())
+    }
+
+    /// How often the back end was connected to again.
+    pub fn reconnects(&self) -> u64 {
+        self.generation
     }
 }
 

@@ -21,5 +21,7 @@ mod ring;
 mod tests;
 
 pub use layout::{Layout, QueueAddresses};
-pub use negotiate::{Attach, Hello, Negotiated, Options, Outgoing, ReplyError, acknowledged, setup};
+pub use negotiate::{
+    Attach, Hello, Negotiated, Options, Outgoing, ReplyError, acknowledged, ask_inflight, inflight, setup,
+};
 pub use queue::{FrontError, FrontQueue};

@@ -4,12 +4,12 @@ use super::layout::Layout;
 use alloc::vec::Vec;
 use core::fmt;
 use weir_spec::vhost_user::{
-    ConfigHeader, F_PROTOCOL_FEATURES, Header, MemoryRegion, MemoryTableHeader, Request, VringAddress, VringFd,
-    VringState, config_payload, protocol,
+    ConfigHeader, F_PROTOCOL_FEATURES, Header, Inflight, MemoryRegion, MemoryTableHeader, Request, VringAddress,
+    VringFd, VringState, config_payload, protocol,
 };
 use weir_spec::virtio_blk::{Config, feature as blk};
 use weir_spec::virtqueue::{PackedIndex, feature as ring};
-use zerocopy::little_endian::{U32, U64};
+use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, IntoBytes};
 
 /// What the front end would like; it takes less where the device offers less.
@@ -23,11 +23,13 @@ pub struct Options {
     pub event_idx: bool,
     /// Indirect descriptors.
     pub indirect: bool,
+    /// A region in which the back end keeps what is in flight, so that the rings survive it (INFLIGHT_SHMFD).
+    pub inflight: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { queues: 1, packed: false, event_idx: true, indirect: false }
+        Self { queues: 1, packed: false, event_idx: true, indirect: false, inflight: false }
     }
 }
 
@@ -66,6 +68,8 @@ pub enum Attach {
     None,
     /// The memory file.
     Memory,
+    /// The in-flight region.
+    Inflight,
     /// The kick eventfd of a queue.
     Kick(u16),
     /// The call eventfd of a queue.
@@ -221,7 +225,11 @@ impl Hello {
             }
             Step::Protocol => {
                 let offered = number(header, payload, Request::GET_PROTOCOL_FEATURES)?;
-                self.so_far.protocol = offered & (protocol::MQ | protocol::REPLY_ACK | protocol::CONFIG);
+                let inflight = if self.options.inflight { protocol::INFLIGHT_SHMFD } else { 0 };
+                self.so_far.protocol = offered & (protocol::MQ | protocol::REPLY_ACK | protocol::CONFIG | inflight);
+                if inflight & !offered != 0 {
+                    return Err(ReplyError::Missing("to keep what is in flight (protocol feature INFLIGHT_SHMFD)"));
+                }
                 if offered & protocol::CONFIG == 0 {
                     return Err(ReplyError::Missing("its configuration space (protocol feature CONFIG)"));
                 }
@@ -273,14 +281,39 @@ impl Hello {
     }
 }
 
+/// Asks for an in-flight region; the answer brings its descriptor.
+pub fn ask_inflight(layout: &Layout, queues: u16) -> Outgoing {
+    let (num_queues, queue_size) = (U16::new(queues), U16::new(layout.size));
+    let payload = Inflight { num_queues, queue_size, ..Inflight::default() };
+    outgoing(Request::GET_INFLIGHT_FD, payload.as_bytes(), Attach::None, true, false)
+}
+
+/// What the back end answered: how long the region is, and where it is in its file.
+///
+/// # Errors
+/// It makes no sense, or there is no region.
+pub fn inflight(header: &Header, payload: &[u8]) -> Result<Inflight, ReplyError> {
+    let to = Request::GET_INFLIGHT_FD;
+    check(header, to)?;
+    let region = Inflight::read_from_bytes(payload).map_err(|_| ReplyError::Malformed(to))?;
+    if region.mmap_size.get() == 0 { Err(ReplyError::Refused(to)) } else { Ok(region) }
+}
+
 fn number(header: &Header, payload: &[u8], to: Request) -> Result<u64, ReplyError> {
     check(header, to)?;
     U64::read_from_bytes(payload).map(U64::get).map_err(|_| ReplyError::Malformed(to))
 }
 
 /// The second half: hands over `len` bytes of memory at guest address `base` (its own address for us, too) and starts
-/// `queues` queues, the memory of number `i` beginning at `base + i * stride`.
-pub fn setup(negotiated: &Negotiated, layout: &Layout, queues: u16, base: u64, stride: u64, len: u64) -> Vec<Outgoing> {
+/// `queues` queues, the memory of number `i` beginning at `base + i * stride`. With an in-flight region a back end takes up
+/// where the last one has left off.
+pub fn setup(
+    negotiated: &Negotiated,
+    layout: &Layout,
+    queues: u16,
+    (base, stride, len): (u64, u64, u64),
+    inflight: Option<&Inflight>,
+) -> Vec<Outgoing> {
     let ack = negotiated.protocol & protocol::REPLY_ACK != 0;
     let mut out = Vec::new();
     let mut tell = |request, payload: &[u8], attach| out.push(outgoing(request, payload, attach, false, ack));
@@ -293,6 +326,9 @@ pub fn setup(negotiated: &Negotiated, layout: &Layout, queues: u16, base: u64, s
     };
     table.extend_from_slice(region.as_bytes());
     tell(Request::SET_MEM_TABLE, &table, Attach::Memory);
+    if let Some(region) = inflight {
+        tell(Request::SET_INFLIGHT_FD, region.as_bytes(), Attach::Inflight);
+    }
     for i in 0..queues {
         let index = U32::new(u32::from(i));
         let state = |num: u32| VringState { index, num: U32::new(num) };

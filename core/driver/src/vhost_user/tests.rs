@@ -79,7 +79,7 @@ impl Both {
         let len = layout.bytes().next_multiple_of(4096);
         both.shared = Rc::new(Model::flat(BASE, len as usize));
         let queue = FrontQueue::new(&*both.shared, layout, BASE).unwrap();
-        for message in setup(&negotiated, &layout, 1, BASE, len, len) {
+        for message in setup(&negotiated, &layout, 1, (BASE, len, len), None) {
             let (header, payload) = both.deliver(&message).expect("every message is acknowledged");
             acknowledged(&header, &payload, message.request).unwrap();
         }
@@ -123,7 +123,7 @@ impl Both {
 }
 
 fn options(packed: bool, event_idx: bool, indirect: bool) -> Options {
-    Options { queues: 1, packed, event_idx, indirect }
+    Options { queues: 1, packed, event_idx, indirect, inflight: false }
 }
 
 /// A step of the play.

@@ -11,6 +11,7 @@ pub mod model;
 
 use core::fmt;
 use core::sync::atomic::Ordering;
+use weir_journal::Words;
 use weir_spec::vfio_user::errno;
 
 /// An access that the memory cannot serve.
@@ -82,6 +83,8 @@ impl core::error::Error for MapError {}
 pub trait Memory {
     /// A resolved range; see the module.
     type Window: Copy + fmt::Debug;
+    /// What a journal of what is in flight lies in: a memory of its own, beside the guest's.
+    type Words: Words + Clone;
 
     /// Resolves `len` bytes at `address`, which must lie in one region.
     fn window(&self, address: u64, len: usize) -> Result<Self::Window, Fault>;

@@ -6,6 +6,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::cell::{Cell, RefCell};
 use core::sync::atomic::Ordering;
+use weir_journal::Words;
 
 #[derive(Debug)]
 struct Region {
@@ -18,7 +19,58 @@ struct Region {
 pub struct Model {
     regions: Vec<Rc<Region>>,
     epoch: u64,
+    fuse: Rc<Fuse>,
+}
+
+/// Counts one side's stores, and lets none through any more once that side has died.
+#[derive(Debug)]
+struct Fuse {
     stores: Cell<u64>,
+    limit: Cell<u64>,
+}
+
+impl Default for Fuse {
+    fn default() -> Self {
+        Self { stores: Cell::new(0), limit: Cell::new(u64::MAX) }
+    }
+}
+
+impl Fuse {
+    /// Whether the store is made.
+    fn store(&self) -> bool {
+        self.stores.set(self.stores.get() + 1);
+        self.stores.get() <= self.limit.get()
+    }
+}
+
+/// Where the words of a journal lie in the region that carries them.
+const JOURNAL: u64 = 0;
+
+/// A journal's words in a region of a [`Model`], under the fuse of the model that mapped them.
+#[derive(Clone, Debug)]
+pub struct ModelWords {
+    region: Rc<Region>,
+    offset: usize,
+    count: usize,
+    fuse: Rc<Fuse>,
+}
+
+impl Words for ModelWords {
+    fn count(&self) -> usize {
+        self.count
+    }
+    fn load(&self, at: usize, _: Ordering) -> u64 {
+        assert!(at < self.count, "word {at} of {}", self.count);
+        let mut b = [0; 8];
+        b.copy_from_slice(&self.region.bytes.borrow()[self.offset + 8 * at..][..8]);
+        u64::from_le_bytes(b)
+    }
+    fn store(&self, at: usize, value: u64, _: Ordering) {
+        assert!(at < self.count, "word {at} of {}", self.count);
+        if self.fuse.store() {
+            self.region.bytes.borrow_mut()[self.offset + 8 * at..][..8].copy_from_slice(&value.to_le_bytes());
+        }
+    }
 }
 
 /// A window of [`Model`].
@@ -75,9 +127,35 @@ impl Model {
         self.epoch += 1;
     }
 
-    /// Stores so far.
+    /// Stores so far, those into journals included.
     pub fn stores(&self) -> u64 {
-        self.stores.get()
+        self.fuse.stores.get()
+    }
+
+    /// Whoever stores through this model dies after that many stores: later ones do nothing.
+    pub fn die_after(&self, stores: u64) {
+        self.fuse.limit.set(stores);
+    }
+
+    /// Whether it has died.
+    pub fn is_dead(&self) -> bool {
+        self.fuse.stores.get() > self.fuse.limit.get()
+    }
+
+    /// Memory for a journal, and what carries it to others.
+    pub fn make_words(&self, len: u64) -> (ModelWords, Rc<Model>) {
+        let carrier = Rc::new(Model::flat(JOURNAL, len as usize));
+        let words = self.words_of(&carrier, 0, len).expect("it has just been made");
+        (words, carrier)
+    }
+
+    /// The words of a journal that another model carries.
+    pub fn words_of(&self, carrier: &Model, offset: u64, len: u64) -> Option<ModelWords> {
+        let region = carrier.regions.iter().find(|r| r.address == JOURNAL)?.clone();
+        let have = region.bytes.borrow().len() as u64;
+        let fits = offset % 8 == 0 && offset.checked_add(len).is_some_and(|end| end <= have);
+        let (offset, count) = (offset as usize, (len / 8) as usize);
+        fits.then(|| ModelWords { region, offset, count, fuse: self.fuse.clone() })
     }
 
     fn each(&self, address: u64, len: usize, mut f: impl FnMut(&mut [u8], usize)) -> Result<(), Fault> {
@@ -124,6 +202,7 @@ impl Model {
 
 impl Memory for Model {
     type Window = Window;
+    type Words = ModelWords;
 
     fn window(&self, address: u64, len: usize) -> Result<Window, Fault> {
         let inside = self.regions.iter().any(|r| {
@@ -156,8 +235,12 @@ impl Memory for Model {
         self.each(address, len, |from, done| into[done..done + from.len()].copy_from_slice(from))
     }
     fn write(&self, address: u64, from: &[u8]) -> Result<(), Fault> {
-        self.stores.set(self.stores.get() + 1);
-        self.each(address, from.len(), |into, done| into.copy_from_slice(&from[done..done + into.len()]))
+        let made = self.fuse.store();
+        self.each(address, from.len(), |into, done| {
+            if made {
+                into.copy_from_slice(&from[done..done + into.len()]);
+            }
+        })
     }
 }
 

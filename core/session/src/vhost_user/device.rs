@@ -4,6 +4,7 @@
 use super::chain::Violation;
 use super::disk::Disk;
 use super::inbox::{Message, ProtocolError};
+use super::journal::StartError;
 use super::map::{Map, Region};
 use super::queue::{MAX_QUEUE_SIZE, Queue, QueueState, Taken};
 use super::request::Tag;
@@ -12,9 +13,10 @@ use crate::memory::model::Model;
 use crate::memory::{MapError, Memory};
 use alloc::rc::Rc;
 use alloc::vec::Vec;
+use weir_journal::{Kind, Recovered, Region as Journal, Shape};
 use weir_spec::vhost_user::{
-    BackendRequest, ConfigHeader, F_PROTOCOL_FEATURES, Header, MAX_CONFIG, Request, SingleRegion, VringAddress,
-    VringFd, VringState, config_payload, memory_table, protocol,
+    BackendRequest, ConfigHeader, F_PROTOCOL_FEATURES, Header, Inflight, MAX_CONFIG, Request, SingleRegion,
+    VringAddress, VringFd, VringState, config_payload, memory_table, protocol,
 };
 use weir_spec::virtio_blk::RequestStatus;
 use weir_spec::virtqueue::feature;
@@ -26,6 +28,8 @@ use zerocopy::{FromBytes, IntoBytes};
 pub enum Action<F> {
     /// Send this to the front end.
     Reply(Vec<u8>),
+    /// Send this to the front end, with a descriptor.
+    ReplyWith(Vec<u8>, F),
     /// Send this on the back end's channel.
     Tell(Vec<u8>),
     /// The front end kicks this queue through `fd` from now on; without one, it must be polled.
@@ -53,6 +57,10 @@ pub enum Action<F> {
     Channel(F),
     /// The queue has begun.
     Started(u16),
+    /// The queue that has begun was in use when its server died or its front end went: its journal was recovered.
+    Recovered(u16, Recovered),
+    /// Why the queue (or, without one, the in-flight region) that the front end wants is not to be had: a refusal follows.
+    Unusable(Option<u16>, StartError),
     /// The queue can be polled: it was enabled, or its memory changed.
     Poll(u16),
     /// Signal the queue's completions.
@@ -98,6 +106,8 @@ pub struct Device<M: Memory> {
     regions: Vec<Region>,
     draining: Option<u16>,
     channel: bool,
+    /// The in-flight region: journals of the queues.
+    journal: Option<Journal<M::Words>>,
 }
 
 impl<M: Memory> Device<M> {
@@ -105,7 +115,8 @@ impl<M: Memory> Device<M> {
     pub fn new(disk: Disk) -> Self {
         let count = usize::from(disk.queues.clamp(1, Disk::MAX_QUEUES));
         let vrings = (0..count).map(|_| Vring::new()).collect();
-        Self { disk, features: None, protocol: 0, vrings, regions: Vec::new(), draining: None, channel: false }
+        let regions = Vec::new();
+        Self { disk, features: None, protocol: 0, vrings, regions, draining: None, channel: false, journal: None }
     }
 
     /// What it says about itself.
@@ -222,7 +233,7 @@ impl<M: Memory> Device<M> {
         match request {
             Request::GET_FEATURES => number(request, self.disk.features(), out),
             Request::SET_FEATURES => self.set_features(value(payload)?),
-            Request::GET_PROTOCOL_FEATURES => number(request, Disk::PROTOCOL, out),
+            Request::GET_PROTOCOL_FEATURES => number(request, self.disk.protocol(), out),
             Request::SET_PROTOCOL_FEATURES => self.set_protocol_features(value(payload)?),
             Request::SET_OWNER => Ok(()),
             Request::RESET_OWNER => self.disable_all(),
@@ -255,6 +266,8 @@ impl<M: Memory> Device<M> {
                 self.channel = true;
                 Ok(())
             }
+            Request::GET_INFLIGHT_FD => self.get_inflight(payload, memory, out),
+            Request::SET_INFLIGHT_FD => self.set_inflight(payload, fds, memory, out),
             // SET_CONFIG among them: nothing in our configuration space can be written.
             _ => Err(Refused),
         }
@@ -274,7 +287,7 @@ impl<M: Memory> Device<M> {
     }
 
     fn set_protocol_features(&mut self, features: u64) -> Handled {
-        if features & !Disk::PROTOCOL != 0 {
+        if features & !self.disk.protocol() != 0 {
             return Err(Refused);
         }
         self.protocol = features;
@@ -288,7 +301,8 @@ impl<M: Memory> Device<M> {
 
     fn reset<F>(&mut self, out: &mut Vec<Action<F>>) -> Handled {
         for (i, v) in self.vrings.iter_mut().enumerate() {
-            if v.queue.is_some() {
+            if let Some(queue) = &v.queue {
+                queue.close();
                 out.push(Action::Stopped(i as u16));
             }
             *v = Vring::new();
@@ -451,14 +465,65 @@ impl<M: Memory> Device<M> {
             if v.size == 0 || !packed && !v.size.is_power_of_two() {
                 return Err(Refused);
             }
-            let started = Queue::start(memory, queue, v.size, &places, v.base, features, most).map_err(|_| Refused)?;
+            let journal = self.journal.as_ref();
+            let (started, found) = Queue::start(memory, queue, v.size, &places, v.base, features, most, journal)
+                .map_err(|why| {
+                    out.push(Action::Unusable(Some(queue), why));
+                    Refused
+                })?;
             v.queue = Some(started);
             out.push(Action::Kick { queue, fd });
             out.push(Action::Started(queue));
+            if let Some(found) = found {
+                out.push(Action::Recovered(queue, found));
+                // Whoever died may have published and not signalled.
+                out.push(Action::Signal(queue));
+            }
         } else {
             out.push(Action::Kick { queue, fd });
             out.push(Action::Poll(queue));
         }
+        Ok(())
+    }
+
+    /// The queues whose journal the front end asks or offers a region for.
+    fn inflight(&self, payload: &[u8]) -> Result<(Inflight, Shape), Refused> {
+        let wire = Inflight::read_from_bytes(payload).map_err(|_| Refused)?;
+        let shape = Shape { kind: Kind::Virtio, queues: wire.num_queues.get(), size: wire.queue_size.get() };
+        let sound = (1..=Disk::MAX_QUEUES).contains(&shape.queues) && (1..=MAX_QUEUE_SIZE).contains(&shape.size);
+        if sound && self.disk.journal { Ok((wire, shape)) } else { Err(Refused) }
+    }
+
+    /// Makes a region for the front end to keep. It is used once the front end hands it back.
+    fn get_inflight<F>(&mut self, payload: &[u8], memory: &mut M, out: &mut Vec<Action<F>>) -> Handled
+    where
+        M: Map<F>,
+    {
+        let (wire, shape) = self.inflight(payload)?;
+        let (_, fd) = memory.make_words(shape.bytes()).map_err(|_| Refused)?;
+        let (mmap_size, mmap_offset) = (U64::new(shape.bytes()), U64::ZERO);
+        let answer =
+            Inflight { mmap_size, mmap_offset, num_queues: wire.num_queues, queue_size: wire.queue_size, ..wire };
+        out.push(Action::ReplyWith(answered(Request::GET_INFLIGHT_FD, answer.as_bytes()), fd));
+        Ok(())
+    }
+
+    /// Takes a region that the front end kept, new or from an earlier life of the device.
+    fn set_inflight<F>(&mut self, payload: &[u8], fds: Vec<F>, memory: &mut M, out: &mut Vec<Action<F>>) -> Handled
+    where
+        M: Map<F>,
+    {
+        let (wire, shape) = self.inflight(payload)?;
+        if self.vrings.iter().any(|v| v.queue.is_some()) {
+            return Err(Refused);
+        }
+        let fd = fds.into_iter().next().ok_or(Refused)?;
+        let words = memory.map_words(fd, wire.mmap_offset.get(), wire.mmap_size.get()).map_err(|_| Refused)?;
+        let journal = Journal::open(words, shape).map_err(|e| {
+            out.push(Action::Unusable(None, e.into()));
+            Refused
+        })?;
+        self.journal = Some(journal);
         Ok(())
     }
 
@@ -491,6 +556,7 @@ impl<M: Memory> Device<M> {
                 out.push(Action::Signal(index));
             }
             vring.base = q.base();
+            q.close();
             vring.queue = None;
             out.push(Action::Stopped(index));
         }
@@ -560,10 +626,14 @@ fn single_region(payload: &[u8]) -> Result<Region, Refused> {
 }
 
 fn reply<F>(request: Request, payload: &[u8], out: &mut Vec<Action<F>>) {
+    out.push(Action::Reply(answered(request, payload)));
+}
+
+fn answered(request: Request, payload: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(size_of::<Header>() + payload.len());
     bytes.extend_from_slice(Header::reply(request, payload.len() as u32).as_bytes());
     bytes.extend_from_slice(payload);
-    out.push(Action::Reply(bytes));
+    bytes
 }
 
 fn number<F>(request: Request, value: u64, out: &mut Vec<Action<F>>) -> Handled {
@@ -581,6 +651,7 @@ fn has_reply(request: Request) -> bool {
             | Request::GET_MAX_MEM_SLOTS
             | Request::GET_VRING_BASE
             | Request::GET_CONFIG
+            | Request::GET_INFLIGHT_FD
     )
 }
 
@@ -599,6 +670,12 @@ impl Map<Rc<Model>> for Model {
     }
     fn remove(&mut self, region: &Region) {
         Model::remove(self, region.guest);
+    }
+    fn make_words(&mut self, len: u64) -> Result<(Self::Words, Rc<Model>), MapError> {
+        Ok(Model::make_words(self, len))
+    }
+    fn map_words(&mut self, from: Rc<Model>, offset: u64, len: u64) -> Result<Self::Words, MapError> {
+        self.words_of(&from, offset, len).ok_or(MapError::TooShort { need: offset.saturating_add(len), have: 0 })
     }
 }
 

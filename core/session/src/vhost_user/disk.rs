@@ -29,6 +29,8 @@ pub struct Disk {
     pub max_discard_sectors: u32,
     /// Longest WRITE_ZEROES in sectors.
     pub max_write_zeroes_sectors: u32,
+    /// Requests in flight are journalled, in a region that the front end keeps (INFLIGHT_SHMFD).
+    pub journal: bool,
     /// What GET_ID answers, padded with zeroes.
     pub serial: [u8; ID_BYTES],
 }
@@ -37,7 +39,7 @@ impl Disk {
     /// Most request queues.
     pub const MAX_QUEUES: u16 = 16;
 
-    /// Protocol features offered.
+    /// Protocol features that every disk offers.
     pub const PROTOCOL: u64 = protocol::MQ
         | protocol::REPLY_ACK
         | protocol::CONFIG
@@ -62,8 +64,14 @@ impl Disk {
             max_commands: 4096,
             max_discard_sectors: 1 << 21,
             max_write_zeroes_sectors: 1 << 21,
+            journal: true,
             serial: id,
         }
+    }
+
+    /// Protocol features that this disk offers.
+    pub fn protocol(&self) -> u64 {
+        Self::PROTOCOL | if self.journal { protocol::INFLIGHT_SHMFD } else { 0 }
     }
 
     /// Virtio features offered.

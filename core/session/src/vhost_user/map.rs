@@ -45,4 +45,14 @@ pub trait Map<F>: Memory {
     fn add(&mut self, region: Region, fd: F) -> Result<(), MapError>;
     /// Unmaps one: windows into it are stale from now on.
     fn remove(&mut self, region: &Region);
+    /// Makes memory of `len` bytes for a journal, zeroed, and a descriptor that carries it to the front end.
+    ///
+    /// # Errors
+    /// What the system said.
+    fn make_words(&mut self, len: u64) -> Result<(Self::Words, F), MapError>;
+    /// Maps a journal that the front end kept.
+    ///
+    /// # Errors
+    /// What the system said, or that the descriptor is of no memory file.
+    fn map_words(&mut self, fd: F, offset: u64, len: u64) -> Result<Self::Words, MapError>;
 }

@@ -23,13 +23,14 @@
 //! Whether a started queue is served depends on SET_VRING_ENABLE as well, which starts nothing by itself.
 //!
 //! Limits: [`Disk::MAX_QUEUES`] queues of [`MAX_QUEUE_SIZE`] entries, [`MAX_CHAIN`] descriptors a request. Left out, and
-//! therefore not offered: in-flight tracking (INFLIGHT_SHMFD), the dirty log, postcopy, IOMMU, in-band notifications,
+//! therefore not offered: the dirty log, postcopy, IOMMU, in-band notifications,
 //! zoned devices, secure erase, a writable write cache switch.
 
 mod chain;
 mod device;
 mod disk;
 mod inbox;
+mod journal;
 mod map;
 mod pool;
 mod queue;
@@ -44,6 +45,7 @@ pub use chain::{Chain, MAX_CHAIN, Segment, Violation};
 pub use device::{Action, Device};
 pub use disk::Disk;
 pub use inbox::{Inbox, Message, ProtocolError};
+pub use journal::StartError;
 pub use map::{Map, Region};
 pub use queue::{MAX_QUEUE_SIZE, Queue, QueueState, Taken};
 pub use request::{Op, Tag};

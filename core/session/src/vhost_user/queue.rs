@@ -2,12 +2,14 @@
 
 use super::chain::{Chain, Violation};
 use super::disk::Disk;
+use super::journal::{StartError, Track};
 use super::pool::{List, Pool};
 use super::request::{Footer, Op, Parsed, Tag, parse};
 use super::ring::{DeviceRing, Packed, Places, Ring, Split, Traits};
 use crate::memory::{Fault, Memory};
 use alloc::boxed::Box;
 use alloc::vec;
+use weir_journal::{Recovered, Region};
 use weir_spec::virtio_blk::RequestStatus;
 use weir_spec::virtqueue::feature;
 
@@ -84,10 +86,13 @@ pub struct Queue<M: Memory> {
     partial: Option<(u16, u32)>,
     /// Used elements wait for [`Queue::publish`].
     dirty: bool,
+    track: Track<M>,
 }
 
 impl<M: Memory> Queue<M> {
-    /// Starts a queue of `size` entries from `base`, as SET_VRING_BASE gave it.
+    /// Starts a queue of `size` entries from `base`, as SET_VRING_BASE gave it, or, where the in-flight region has what an
+    /// earlier life of the queue left, from there: what was found is returned.
+    #[allow(clippy::too_many_arguments)] // what the front end said, one message each
     pub(super) fn start(
         memory: &M,
         index: u16,
@@ -96,15 +101,25 @@ impl<M: Memory> Queue<M> {
         base: u32,
         features: u64,
         most: u32,
-    ) -> Result<Self, Fault> {
+        region: Option<&Region<M::Words>>,
+    ) -> Result<(Self, Option<Recovered>), StartError> {
         let has = |bit| features & bit != 0;
         let traits = Traits { event_idx: has(feature::EVENT_IDX), indirect: has(feature::INDIRECT_DESC) };
-        let ring = if has(feature::RING_PACKED) {
-            Ring::Packed(Packed::new(memory, places, size, traits, base)?)
+        let (ring, track, found) = if has(feature::RING_PACKED) {
+            let (track, found, base) = match region {
+                Some(region) => Track::of_packed(memory, places, region, index, size, base)?,
+                None => (Track::none(), None, base),
+            };
+            (Ring::Packed(Packed::new(memory, places, size, traits, base)?), track, found)
         } else {
-            Ring::Split(Split::new(memory, places, size, traits, base as u16)?)
+            let mut ring = Split::new(memory, places, size, traits, base as u16)?;
+            let (track, found) = match region {
+                Some(region) => Track::of_split(&mut ring, region, index, size)?,
+                None => (Track::none(), None),
+            };
+            (Ring::Split(ring), track, found)
         };
-        Ok(Self {
+        let queue = Self {
             index,
             state: QueueState::Started,
             ring,
@@ -117,7 +132,9 @@ impl<M: Memory> Queue<M> {
             limit: u32::from(size).max(64).min(most).max(1),
             partial: None,
             dirty: false,
-        })
+            track,
+        };
+        Ok((queue, found))
     }
 
     /// Its state.
@@ -125,9 +142,9 @@ impl<M: Memory> Queue<M> {
         self.state
     }
 
-    /// Requests taken and not completed.
+    /// Requests taken and not completed, those of an earlier life included.
     pub fn in_flight(&self) -> u32 {
-        self.in_flight
+        self.in_flight + self.track.waiting() as u32
     }
 
     /// Most commands that are given out at once.
@@ -144,6 +161,11 @@ impl<M: Memory> Queue<M> {
         self.ring.base()
     }
 
+    /// The queue ends in order, or its requests are given up: its journal says so.
+    pub(super) fn close(&self) {
+        self.track.close();
+    }
+
     pub(super) fn drain(&mut self) {
         self.state = QueueState::Draining;
     }
@@ -153,6 +175,7 @@ impl<M: Memory> Queue<M> {
         // What has been completed goes out where the ring still is; a ring that is gone shows below.
         let _ = self.publish(memory);
         let r = self.ring.resolve(memory, places).map_err(Violation::from);
+        self.track.resume(&self.ring);
         r.map_err(|v| self.fail(v))
     }
 
@@ -165,6 +188,7 @@ impl<M: Memory> Queue<M> {
         if self.state == QueueState::Started {
             self.state = QueueState::Broken(violation);
         }
+        self.track.give_up();
         violation
     }
 
@@ -191,10 +215,12 @@ impl<M: Memory> Queue<M> {
                 any = true;
                 continue;
             }
-            if self.state != QueueState::Started || !self.pool.has_room() {
+            let again = self.track.waiting() != 0;
+            if self.state != QueueState::Started && !again || !self.pool.has_room() {
                 break;
             }
-            match self.take_one(memory, disk, sink) {
+            let taken = if again { self.take_again(memory, disk, sink) } else { self.take_one(memory, disk, sink) };
+            match taken {
                 Ok(true) => any = true,
                 Ok(false) => break,
                 Err(violation) => return Err(self.fail(violation)),
@@ -206,6 +232,7 @@ impl<M: Memory> Queue<M> {
     #[inline]
     fn take_one(&mut self, memory: &M, disk: &Disk, sink: &mut impl FnMut(Taken)) -> Result<bool, Violation> {
         let chain = &mut *self.chain;
+        self.track.before(&self.ring);
         let found = match &mut self.ring {
             Ring::Split(r) => next(r, memory, chain)?,
             Ring::Packed(r) => next(r, memory, chain)?,
@@ -216,6 +243,21 @@ impl<M: Memory> Queue<M> {
         if self.requests[usize::from(chain.head)].parts_left != 0 {
             return Err(Violation::InFlight);
         }
+        self.track.take(memory, &self.ring, chain)?;
+        self.begin(memory, disk, sink)
+    }
+
+    /// Submits the next request that was in flight in an earlier life of the queue: its entry says so already.
+    #[cold]
+    fn take_again(&mut self, memory: &M, disk: &Disk, sink: &mut impl FnMut(Taken)) -> Result<bool, Violation> {
+        self.track.next(memory, &self.ring, &mut self.chain)?;
+        self.begin(memory, disk, sink)
+    }
+
+    /// Begins with the chain at hand.
+    #[inline]
+    fn begin(&mut self, memory: &M, disk: &Disk, sink: &mut impl FnMut(Taken)) -> Result<bool, Violation> {
+        let chain = &mut *self.chain;
         let (footer, parsed) = parse(memory, chain, disk, self.features)?;
         match parsed {
             Parsed::Io { op, offset, len, data } => {
@@ -301,6 +343,7 @@ impl<M: Memory> Queue<M> {
     ) -> Result<(), Violation> {
         // A status byte that is nowhere: the driver gets its descriptors back with nothing written.
         let written = if memory.write(footer.status_at, &[status.0]).is_ok() { footer.written } else { 0 };
+        self.track.done(head, slots);
         self.ring.push_used(memory, head, slots, written)?;
         self.dirty = true;
         if written == 0 { Err(Violation::Address) } else { Ok(()) }
@@ -341,7 +384,10 @@ impl<M: Memory> Queue<M> {
         }
         self.dirty = false;
         match self.ring.publish(memory) {
-            Ok(signal) => signal,
+            Ok(signal) => {
+                self.track.published();
+                signal
+            }
             Err(fault) => {
                 self.fail(fault.into());
                 false
@@ -365,7 +411,7 @@ impl<M: Memory> Queue<M> {
         }
         match self.ring.listen(memory) {
             // What is left of a request that is partly given out is there as well, although not in the ring.
-            Ok(more) => more || self.partial.is_some(),
+            Ok(more) => more || self.partial.is_some() || self.track.waiting() != 0,
             Err(fault) => {
                 self.fail(fault.into());
                 false

@@ -3,9 +3,10 @@
 use super::{Arrival, BATCH, ExportConfig, Watched, encode};
 use crate::door::Cx;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use weir_controller::{ControllerHandle, Event, Op, Owner, Request, SqHandle, Tag};
+use weir_journal::Recovered;
 use weir_session::vhost_user::{self as session, Action, Device, Disk, Inbox, Taken};
 use weir_spec::nvme::Status;
 use weir_spec::virtio_blk::RequestStatus;
@@ -54,6 +55,7 @@ pub(super) struct Conn {
 #[derive(Default)]
 pub(super) struct Outcome {
     pub(super) poll: Vec<u16>,
+    pub(super) recovered: Vec<Recovered>,
     pub(super) doomed: bool,
 }
 
@@ -131,6 +133,25 @@ impl Conn {
         for action in std::mem::take(&mut self.actions) {
             match action {
                 Action::Reply(bytes) => outcome.doomed |= !fds::send_now(&self.socket, &bytes),
+                Action::ReplyWith(bytes, fd) => {
+                    let sent = fds::send_some(&self.socket, &bytes, &[fd.as_fd()]);
+                    outcome.doomed |= !sent.is_ok_and(|n| n == bytes.len());
+                }
+                Action::Recovered(queue, found) => {
+                    tracing::info!(
+                        socket = %config.path.display(),
+                        queue,
+                        step = found.step.name(),
+                        again = found.heads.len(),
+                        rolled_back = found.rolled_back,
+                        closed = found.closed,
+                        "queue recovered"
+                    );
+                    outcome.recovered.push(found);
+                }
+                Action::Unusable(queue, why) => {
+                    tracing::warn!(socket = %config.path.display(), ?queue, "refused: {why}");
+                }
                 Action::Tell(bytes) => {
                     if let Some(channel) = &self.channel {
                         // It may be full: then the front end has not read what it was told before, which says the same.

@@ -26,6 +26,7 @@ use std::io::ErrorKind;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use weir_controller::{Attach, ClassFrom, DataPointer, Model, Owner, Tag};
+use weir_journal::{Recovered, Step};
 use weir_session::vhost_user::Disk;
 use weir_spec::nvme::{Cqe, Status};
 use weir_sys::reactor::{Interest, Mode, Ready, WatchId};
@@ -58,6 +59,8 @@ pub struct ExportConfig {
     pub peer_class: bool,
     /// Request queues offered.
     pub queues: u16,
+    /// What is in flight is journalled.
+    pub journal: bool,
     /// Commands of a queue at the drive.
     pub queue_depth: u16,
     /// Writes are refused.
@@ -70,6 +73,8 @@ struct Export {
     config: ExportConfig,
     listener: Option<(UnixListener, WatchId)>,
     conn: Option<Box<Conn>>,
+    /// What front ends' journals had to say when they came back.
+    recoveries: Recoveries,
     /// Counts connections: an owner or a token of an earlier one is nobody's.
     generation: u16,
 }
@@ -88,6 +93,31 @@ pub struct Door {
     doomed: Vec<u16>,
     /// When the front ends' I/O priorities are looked up, if any counts.
     look_at: Option<Nanos>,
+}
+
+/// What was found in the journals of an export's queues when they started again.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Recoveries {
+    /// Queues that were in use when their server died or their front end went.
+    pub queues: u64,
+    /// Requests submitted again.
+    pub requests: u64,
+    /// Requests of these that had been done, of which the driver did not know.
+    pub rolled_back: u64,
+    /// Requests that were done, of which it knew.
+    pub closed: u64,
+    /// Queues by the step of the journal's algorithm that was the last one taken, as in [`Step::ALL`].
+    pub steps: [u64; Step::ALL.len()],
+}
+
+impl Recoveries {
+    fn count(&mut self, found: &Recovered) {
+        self.queues += 1;
+        self.requests += found.heads.len() as u64;
+        self.rolled_back += u64::from(found.rolled_back);
+        self.closed += u64::from(found.closed);
+        self.steps[found.step as usize] += 1;
+    }
 }
 
 /// What a token of this door is about.
@@ -145,7 +175,13 @@ impl Door {
         let at = self.exports.len() as u16;
         let name = encode(at, 0, Watched::Listener);
         let watch = cx.reactor.watch(&listener, Interest::READ, Mode::Edge, name);
-        self.exports.push(Export { config, listener: Some((listener, watch)), conn: None, generation: 0 });
+        self.exports.push(Export {
+            config,
+            listener: Some((listener, watch)),
+            conn: None,
+            recoveries: Recoveries::default(),
+            generation: 0,
+        });
         Ok(())
     }
 
@@ -170,6 +206,11 @@ impl Door {
     /// Every socket and whether it has a front end.
     pub fn clients(&self) -> Vec<(PathBuf, u32)> {
         self.exports.iter().map(|e| (e.config.path.clone(), u32::from(e.conn.is_some()))).collect()
+    }
+
+    /// What was recovered at each socket.
+    pub fn recoveries(&self) -> Vec<(PathBuf, Recoveries)> {
+        self.exports.iter().map(|e| (e.config.path.clone(), e.recoveries.clone())).collect()
     }
 
     /// A drive has another size now, 0 if it has gone: its front ends are told.
@@ -276,6 +317,9 @@ impl Door {
         let outcome = conn.act(config, owner(at, *generation), at, *generation, cx);
         for queue in outcome.poll {
             self.heat(at, queue, cx.now);
+        }
+        for found in &outcome.recovered {
+            self.exports[usize::from(at)].recoveries.count(found);
         }
         if outcome.doomed {
             self.doom(at);
@@ -459,6 +503,7 @@ fn disk(config: &ExportConfig, cx: &mut Cx) -> Disk {
         read_only: config.read_only,
         queues: config.queues.clamp(1, Disk::MAX_QUEUES),
         max_transfer: MAX_TRANSFER,
+        journal: config.journal,
         max_commands: u32::from(config.queue_depth),
         ..Disk::new(device.capacity(), &config.serial)
     }

@@ -3,7 +3,9 @@
 use super::{DeviceRing, Places, Traits};
 use crate::memory::{Fault, Memory};
 use crate::vhost_user::chain::{Chain, Violation};
+use alloc::vec::Vec;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use weir_journal::Descriptor;
 use weir_spec::virtqueue::{EventSuppression, PackedIndex, flag, packed_need_event};
 
 /// Offset of a descriptor's flags.
@@ -72,6 +74,115 @@ impl<M: Memory> Packed<M> {
         Ok(())
     }
 
+    /// Whether the batch that began at `began` was published: its first descriptor is used. The driver may have taken it and
+    /// made the slot available again, which turns both bits; USED alone tells.
+    pub(in crate::vhost_user) fn is_published(
+        memory: &M,
+        places: &Places,
+        size: u16,
+        began: PackedIndex,
+    ) -> Result<bool, Fault> {
+        let [ring, ..] = windows(memory, places, size)?;
+        let flags = memory.load16(&ring, 16 * usize::from(began.offset) + FLAGS, Acquire)?;
+        Ok((flags & flag::USED != 0) == began.wrap)
+    }
+
+    /// A batch from `began` to `end` is not to be published: what was written of it already, behind its first descriptor, is made
+    /// available again. Left as it is, a driver would take it for used as soon as it has got that far.
+    pub(in crate::vhost_user) fn take_back(
+        memory: &M,
+        places: &Places,
+        size: u16,
+        (began, end): (PackedIndex, PackedIndex),
+    ) -> Result<(), Fault> {
+        let [ring, ..] = windows(memory, places, size)?;
+        let mut at = began;
+        for _ in 0..size {
+            at = at.advance(1, size);
+            if at == end {
+                break;
+            }
+            let place = 16 * usize::from(at.offset) + 8;
+            let word = memory.load64(&ring, place, Relaxed)?;
+            let flags = (word >> 48) as u16;
+            if at.is_used(flags) {
+                let flags = flags & !(flag::AVAIL | flag::USED) | at.avail_flags();
+                // Release: before the journal forgets the batch.
+                memory.store64(&ring, place, word & 0xffff_ffff_ffff | u64::from(flags) << 48, Release)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Where the next chain is read, and where the next used descriptor goes.
+    #[inline]
+    pub(in crate::vhost_user) fn indices(&self) -> (PackedIndex, PackedIndex) {
+        (self.next_avail, self.next_used)
+    }
+
+    /// Whether it is still to be seen where the ring begins.
+    #[inline]
+    pub(in crate::vhost_user) fn is_unsure(&self) -> bool {
+        self.unsure
+    }
+
+    /// The descriptors of `slots` slots from `at` on.
+    pub(in crate::vhost_user) fn descriptors(
+        &self,
+        memory: &M,
+        at: PackedIndex,
+        slots: u16,
+        out: &mut Vec<Descriptor>,
+    ) -> Result<(), Fault> {
+        out.clear();
+        for i in 0..slots {
+            let place = 16 * usize::from(at.advance(i, self.size).offset);
+            let high = memory.load64(&self.ring, place + 8, Relaxed)?;
+            let address = memory.load64(&self.ring, place, Relaxed)?;
+            out.push(Descriptor { address, len: high as u32, flags: (high >> 48) as u16 });
+        }
+        Ok(())
+    }
+
+    /// Makes a chain of descriptors that were kept: what stood in the ring may be overwritten.
+    pub(in crate::vhost_user) fn again(
+        &self,
+        memory: &M,
+        head: u16,
+        kept: &[Descriptor],
+        chain: &mut Chain,
+    ) -> Result<(), Violation> {
+        chain.clear();
+        (chain.head, chain.slots) = (head, kept.len() as u16);
+        for (i, d) in kept.iter().enumerate() {
+            let last = i + 1 == kept.len();
+            if (d.flags & flag::NEXT == 0) != last {
+                return Err(Violation::TooLong);
+            }
+            self.append(memory, d.address, d.len, d.flags, i == 0, chain)?;
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn append(
+        &self,
+        memory: &M,
+        address: u64,
+        len: u32,
+        flags: u16,
+        first: bool,
+        chain: &mut Chain,
+    ) -> Result<(), Violation> {
+        if flags & flag::INDIRECT == 0 {
+            return chain.push(address, len, flags);
+        }
+        if !self.traits.indirect || flags & flag::NEXT != 0 || !first {
+            return Err(Violation::Indirect);
+        }
+        chain.push_indirect(memory, address, len, true)
+    }
+
     /// Whether a descriptor with these flags at `next_avail` is available.
     #[inline]
     fn is_avail(&mut self, flags: u16) -> bool {
@@ -95,14 +206,7 @@ impl<M: Memory> Packed<M> {
             let address = memory.load64(&self.ring, place, Relaxed)?;
             let high = memory.load64(&self.ring, place + 8, Relaxed)?;
             let (len, id, flags) = (high as u32, (high >> 32) as u16, (high >> 48) as u16);
-            if flags & flag::INDIRECT != 0 {
-                if !self.traits.indirect || flags & flag::NEXT != 0 || slots != 1 {
-                    return Err(Violation::Indirect);
-                }
-                chain.push_indirect(memory, address, len, true)?;
-            } else {
-                chain.push(address, len, flags)?;
-            }
+            self.append(memory, address, len, flags, slots == 1, chain)?;
             if flags & flag::NEXT == 0 {
                 // The identifier of the last descriptor is the buffer's.
                 chain.head = id;

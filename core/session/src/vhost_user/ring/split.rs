@@ -61,6 +61,29 @@ impl<M: Memory> Split<M> {
         Ok(())
     }
 
+    /// The ring's own used index, as it was when the ring was found.
+    pub(in crate::vhost_user) fn used(&self) -> u16 {
+        self.published
+    }
+
+    /// The index of the next request to be read.
+    #[inline]
+    pub(in crate::vhost_user) fn taken(&self) -> u16 {
+        self.next_avail
+    }
+
+    /// Continues where the journal says.
+    pub(in crate::vhost_user) fn continue_at(&mut self, next_avail: u16) {
+        (self.next_avail, self.seen_avail) = (next_avail, next_avail);
+    }
+
+    /// Reads the chain of a request that was taken before; a driver leaves it alone until it is used.
+    pub(in crate::vhost_user) fn again(&self, memory: &M, head: u16, chain: &mut Chain) -> Result<(), Violation> {
+        chain.clear();
+        (chain.head, chain.slots) = (head, 1);
+        self.walk(memory, head, chain)
+    }
+
     #[inline]
     fn walk(&self, memory: &M, head: u16, chain: &mut Chain) -> Result<(), Violation> {
         let mut at = head;

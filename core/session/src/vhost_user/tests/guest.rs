@@ -68,7 +68,7 @@ impl Guest {
         };
         g.send(Request::SET_OWNER, &[], vec![]);
         g.send(Request::SET_FEATURES, U64::new(features).as_bytes(), vec![]);
-        g.send(Request::SET_PROTOCOL_FEATURES, U64::new(Disk::PROTOCOL).as_bytes(), vec![]);
+        g.send(Request::SET_PROTOCOL_FEATURES, U64::new(g.device.disk().protocol()).as_bytes(), vec![]);
         assert!(g.out.is_empty(), "{:?}", g.out);
         assert_eq!(g.add_region(RAM, RAM_LEN, USER), 0);
         g
@@ -283,5 +283,8 @@ fn the_protocol_features_that_clients_insist_on_are_offered() {
     // libblkio.
     let insists = protocol::REPLY_ACK | protocol::CONFIG | protocol::CONFIGURE_MEM_SLOTS;
     assert_eq!(Disk::PROTOCOL & insists, insists);
-    assert_eq!(Disk::PROTOCOL & protocol::INFLIGHT_SHMFD, 0);
+    let mut disk = Disk::new(0, "");
+    assert_eq!(disk.protocol() & (insists | protocol::INFLIGHT_SHMFD), insists | protocol::INFLIGHT_SHMFD);
+    disk.journal = false;
+    assert_eq!(disk.protocol() & protocol::INFLIGHT_SHMFD, 0);
 }

@@ -1,5 +1,6 @@
 //! A guest made of bytes: messages and raw rings against the device machine, over model memory.
 
+mod crash;
 mod guest;
 mod hostile;
 mod messages;

@@ -1,0 +1,397 @@
+//! What a queue left, and Algorithm 2.
+
+use crate::Words;
+use crate::layout::{Damage, FINISHED, LINE, SEQUENCE, STARTED, head, merge, state};
+use crate::ring::{Descriptor, END, RingJournal, RingKind, packed};
+use alloc::vec;
+use alloc::vec::Vec;
+use core::sync::atomic::Ordering::{Acquire, Release};
+use weir_spec::virtqueue::PackedIndex;
+
+/// A queue's part of a region.
+#[derive(Debug)]
+pub enum Found<W> {
+    /// Of a queue that has not begun, or was stopped.
+    Fresh(Fresh<W>),
+    /// Of a queue that was served when its server died or was disconnected.
+    Left(Left<W>),
+}
+
+/// The part of a queue that begins.
+#[derive(Debug)]
+pub struct Fresh<W> {
+    words: W,
+    part: usize,
+    kind: RingKind,
+    size: u16,
+}
+
+/// What a queue left.
+#[derive(Debug)]
+pub struct Left<W> {
+    fresh: Fresh<W>,
+    began: u16,
+    used: u16,
+}
+
+/// Where in Algorithm 1 the server was when it died: after the last store that shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Step {
+    /// Nothing was in flight.
+    Idle,
+    /// After step 5: a request has been taken, its entry does not say so yet.
+    Merged,
+    /// After step 6: it does.
+    Marked,
+    /// After step 7, with requests in flight (8 and 9).
+    InFlight,
+    /// After step 10: a completion is counted, its entry does not say so yet.
+    Counted,
+    /// After step 11 or 12: completions that the driver cannot see.
+    Done,
+    /// After step 13: completions that the driver can see and that are still DONE.
+    Published,
+}
+
+impl Step {
+    /// All of them.
+    pub const ALL: [Step; 7] =
+        [Step::Idle, Step::Merged, Step::Marked, Step::InFlight, Step::Counted, Step::Done, Step::Published];
+
+    /// As reports write it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Step::Idle => "idle",
+            Step::Merged => "merged",
+            Step::Marked => "marked",
+            Step::InFlight => "in_flight",
+            Step::Counted => "counted",
+            Step::Done => "done",
+            Step::Published => "published",
+        }
+    }
+}
+
+/// What Algorithm 2 found and did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recovered {
+    /// Where the server was.
+    pub step: Step,
+    /// The available index (packed: with its wrap counter) up to which requests had been taken.
+    pub last_idx: u16,
+    /// Where the next used element goes.
+    pub used: u16,
+    /// A request whose entry did not say INFLIGHT, although it was taken, now does (steps 1 to 3).
+    pub redone: bool,
+    /// Requests that were done, of which the driver did not know: they are in flight again (step 6).
+    pub rolled_back: u16,
+    /// Requests that were done, of which it knew (step 6).
+    pub closed: u16,
+    /// The heads in flight, in the order of submission: to be submitted again (step 9).
+    pub heads: Vec<u16>,
+}
+
+pub(crate) fn find<W: Words>(words: W, part: usize, kind: RingKind, size: u16) -> Result<Found<W>, Damage> {
+    // Acquire: what the start word, stored last, stands for.
+    let start = words.load(part + head::START, Acquire);
+    let fresh = Fresh { words, part, kind, size };
+    if start == 0 {
+        return Ok(Found::Fresh(fresh));
+    }
+    if start != fresh.start() {
+        return Err(Damage::Start);
+    }
+    let used = fresh.words.load(part + head::USED, Acquire);
+    let (used, began) = (used as u16, (used >> 16) as u16);
+    if [used, began].into_iter().any(|at| !fresh.is_index(at)) {
+        return Err(Damage::Used);
+    }
+    Ok(Found::Left(Left { fresh, began, used }))
+}
+
+impl<W: Words> Fresh<W> {
+    fn start(&self) -> u64 {
+        self.kind.start(self.size)
+    }
+
+    fn is_index(&self, at: u16) -> bool {
+        self.kind == RingKind::Split || PackedIndex::from_bits(at).offset < self.size
+    }
+
+    fn entry(&self, head: u16) -> usize {
+        self.part + LINE + usize::from(head) * self.kind.entry()
+    }
+
+    fn load(&self, at: usize) -> u64 {
+        self.words.load(at, Acquire)
+    }
+
+    /// Begins the queue's journal: requests are taken from `last_idx` on, and the next used element goes to `used`.
+    pub fn begin(self, last_idx: u16, used: u16) -> RingJournal<W> {
+        for head in 0..self.size {
+            let at = self.entry(head);
+            if self.load(at) != 0 {
+                self.words.store(at, 0, Release);
+            }
+        }
+        self.words.store(self.part + head::MERGE, merge(FINISHED, 0, last_idx), Release);
+        // The ring's used index may be anything when a region is new. Taken for 0 it would look, until the first completion,
+        // as if a batch had been published in between: peers then give up descriptor 0, in flight or not.
+        self.words.store(self.part + head::USED, u64::from(used) | u64::from(used) << 16, Release);
+        // Last: a queue that has begun has all of the above.
+        self.words.store(self.part + head::START, self.start(), Release);
+        self.journal(0, used)
+    }
+
+    fn journal(self, sequence: u64, used: u16) -> RingJournal<W> {
+        let size = usize::from(self.size);
+        let (places, table) = match self.kind {
+            RingKind::Split => (0, 0),
+            RingKind::Packed => (self.size, size),
+        };
+        RingJournal {
+            words: self.words,
+            part: self.part,
+            kind: self.kind,
+            size: self.size,
+            sequence,
+            used,
+            batch: Vec::with_capacity(size),
+            began: used,
+            free: (0..places).rev().collect(),
+            seconds: vec![END; table],
+            nexts: vec![END; table],
+            sequences: vec![0; size],
+        }
+    }
+}
+
+/// What the entries and words say, all of it checked.
+struct Survey {
+    step: Step,
+    last_idx: u16,
+    redo: Option<u16>,
+    /// Heads with their sequence numbers.
+    in_flight: Vec<(u64, u16)>,
+    done: Vec<(u64, u16)>,
+    chains: Option<Chains>,
+}
+
+impl<W: Words> Left<W> {
+    /// Where the batch began that was not published, or was the last to be: a packed ring's descriptor there tells which.
+    pub fn began(&self) -> u16 {
+        self.began
+    }
+
+    /// Where the next used element goes if that batch was published: a split ring's used index tells.
+    pub fn used(&self) -> u16 {
+        self.used
+    }
+
+    /// Whether the batch was published, by a split ring's own used index (step 5).
+    ///
+    /// # Errors
+    /// The index is neither where the batch began nor where it ends: the ring is not the one of this journal.
+    pub fn is_published(&self, used_idx: u16) -> Result<bool, Damage> {
+        if used_idx == self.used {
+            Ok(true)
+        } else if used_idx == self.began {
+            Ok(false)
+        } else {
+            Err(Damage::Used)
+        }
+    }
+
+    /// Algorithm 2. `published` says whether the batch was.
+    ///
+    /// A crash in the middle of it is followed by the same again: every store repeats what the next attempt would do, and the used
+    /// word, by which `published` is found, is stored last.
+    ///
+    /// # Errors
+    /// What is there is not what a crash leaves. Nothing has been changed.
+    pub fn recover(self, published: bool) -> Result<(RingJournal<W>, Recovered), Damage> {
+        let Survey { step, last_idx, redo, mut in_flight, done, chains } = self.survey(published)?;
+        let fresh = self.fresh;
+        let put = |at: usize, value: u64| fresh.words.store(at, value, Release);
+        let entry = |head: u16, sequence: u64, state: u64| put(fresh.entry(head), sequence << state::BITS | state);
+        // Steps 1 to 4.
+        if let Some(head) = redo {
+            let sequence = in_flight.iter().find(|r| r.1 == head).map_or(0, |r| r.0);
+            entry(head, sequence, state::INFLIGHT);
+            // After the entry, as in step 7.
+            put(fresh.part + head::MERGE, merge(FINISHED, head, last_idx));
+        }
+        // Steps 5 and 6.
+        for &(sequence, head) in &done {
+            entry(head, sequence, if published { state::NONE } else { state::INFLIGHT });
+        }
+        let used = if published { self.used } else { self.began };
+        // Step 8, after all entries: until then the same is found and done again.
+        put(fresh.part + head::USED, u64::from(used) | u64::from(used) << 16);
+        let count = done.len() as u16;
+        let (rolled_back, closed) = if published { (0, count) } else { (count, 0) };
+        if !published {
+            in_flight.extend(&done);
+        }
+        in_flight.sort_unstable();
+        let sequence = in_flight.last().map_or(0, |r| (r.0 + 1) & SEQUENCE);
+        let mut journal = fresh.journal(sequence, used);
+        for &(sequence, head) in &in_flight {
+            journal.sequences[usize::from(head)] = sequence << state::BITS;
+        }
+        if let Some(chains) = chains {
+            (journal.free, journal.seconds, journal.nexts) = (chains.free, chains.seconds, chains.nexts);
+        }
+        let heads = in_flight.iter().map(|r| r.1).collect();
+        let redone = redo.is_some();
+        Ok((journal, Recovered { step, last_idx, used, redone, rolled_back, closed, heads }))
+    }
+
+    fn survey(&self, published: bool) -> Result<Survey, Damage> {
+        let fresh = &self.fresh;
+        let word = fresh.load(fresh.part + head::MERGE);
+        let (started, newest, last_idx) = (word as u16 == STARTED as u16, (word >> 16) as u16, (word >> 32) as u16);
+        if word as u16 > STARTED as u16 || word >> 48 != 0 || newest >= fresh.size || !fresh.is_index(last_idx) {
+            return Err(Damage::Merge);
+        }
+        let (redo, in_flight, done) = (started.then_some(newest), Vec::new(), Vec::new());
+        let mut survey = Survey { step: Step::Idle, last_idx, redo, in_flight, done, chains: None };
+        let mut marked = false;
+        for head in 0..fresh.size {
+            let entry = fresh.load(fresh.entry(head));
+            let sequence = entry >> state::BITS;
+            match entry & state::MASK {
+                state::NONE if started && head == newest => survey.in_flight.push((sequence, head)),
+                state::NONE => {}
+                state::INFLIGHT => {
+                    marked |= started && head == newest;
+                    survey.in_flight.push((sequence, head));
+                }
+                state::DONE if !(started && head == newest) => survey.done.push((sequence, head)),
+                _ => return Err(Damage::Entry(head)),
+            }
+        }
+        self.count(&survey, published)?;
+        survey.step = match (started, marked) {
+            (true, false) => Step::Merged,
+            (true, true) => Step::Marked,
+            _ => self.completing(&survey, published),
+        };
+        let mut all = survey.in_flight.clone();
+        all.extend(if published { &[][..] } else { &survey.done[..] });
+        survey.chains = chains(fresh, &all)?;
+        Ok(survey)
+    }
+
+    /// Where in steps 8 to 14.
+    fn completing(&self, survey: &Survey, published: bool) -> Step {
+        let counted = self.distance(self.began, self.used);
+        let done: u32 = survey.done.iter().map(|r| self.slots(r.1)).sum();
+        if published {
+            if done > 0 { Step::Published } else { self.waiting(survey) }
+        } else if counted > done {
+            Step::Counted
+        } else if done > 0 {
+            Step::Done
+        } else {
+            self.waiting(survey)
+        }
+    }
+
+    fn waiting(&self, survey: &Survey) -> Step {
+        if survey.in_flight.is_empty() { Step::Idle } else { Step::InFlight }
+    }
+
+    /// The entries in flight must be what lies between the two indices.
+    fn count(&self, survey: &Survey, published: bool) -> Result<(), Damage> {
+        let mut entries: u32 = survey.in_flight.iter().map(|r| self.slots(r.1)).sum();
+        if !published {
+            entries += survey.done.iter().map(|r| self.slots(r.1)).sum::<u32>();
+        }
+        let used = if published { self.used } else { self.began };
+        let indices = match (self.distance(used, survey.last_idx), self.fresh.kind) {
+            // Both at the same place of a packed ring: none or all, which the wrap counters have told apart.
+            (n, _) if n <= u32::from(self.fresh.size) => n,
+            _ => return Err(Damage::Used),
+        };
+        if indices == entries { Ok(()) } else { Err(Damage::Count { indices, entries }) }
+    }
+
+    /// From one index to a later one.
+    fn distance(&self, from: u16, to: u16) -> u32 {
+        match self.fresh.kind {
+            RingKind::Split => u32::from(to.wrapping_sub(from)),
+            RingKind::Packed => {
+                let (from, to) = (PackedIndex::from_bits(from), PackedIndex::from_bits(to));
+                let lap = if from.wrap == to.wrap { 0 } else { u32::from(self.fresh.size) };
+                (lap + u32::from(to.offset)).wrapping_sub(u32::from(from.offset))
+            }
+        }
+    }
+
+    fn slots(&self, head: u16) -> u32 {
+        match self.fresh.kind {
+            RingKind::Split => 1,
+            RingKind::Packed => self.fresh.load(self.fresh.entry(head) + packed::SLOTS) as u32 & 0xffff,
+        }
+    }
+}
+
+/// In the process from here on: which places hold the further descriptors of what is in flight.
+struct Chains {
+    free: Vec<u16>,
+    seconds: Vec<u16>,
+    nexts: Vec<u16>,
+}
+
+/// Follows the chains of a packed ring's requests in flight: no place is used twice, and each is as long as it says.
+fn chains<W: Words>(fresh: &Fresh<W>, in_flight: &[(u64, u16)]) -> Result<Option<Chains>, Damage> {
+    if fresh.kind == RingKind::Split {
+        return Ok(None);
+    }
+    let size = usize::from(fresh.size);
+    let mut taken = vec![false; size];
+    let mut chains = Chains { free: Vec::new(), seconds: vec![END; size], nexts: vec![END; size] };
+    for &(_, head) in in_flight {
+        let word = fresh.load(fresh.entry(head) + packed::SLOTS);
+        let (slots, second) = (word as u16, (word >> 16) as u16);
+        chains.seconds[usize::from(head)] = second;
+        let mut place = second;
+        for _ in 1..slots {
+            let used = taken.get_mut(usize::from(place)).ok_or(Damage::Entry(head))?;
+            if core::mem::replace(used, true) {
+                return Err(Damage::Entry(head));
+            }
+            let at = fresh.part + RingJournal::<W>::more(fresh.size, place);
+            let next = (fresh.load(at + 1) >> 48) as u16;
+            chains.nexts[usize::from(place)] = next;
+            place = next;
+        }
+        if slots == 0 || place != END {
+            return Err(Damage::Entry(head));
+        }
+    }
+    chains.free = (0..fresh.size).rev().filter(|p| !taken[usize::from(*p)]).collect();
+    Ok(Some(chains))
+}
+
+impl<W: Words> RingJournal<W> {
+    /// The kept descriptors of a request in flight, of a packed ring: into `out`, in order.
+    pub fn kept(&self, head: u16, out: &mut Vec<Descriptor>) {
+        out.clear();
+        if self.kind == RingKind::Split || head >= self.size {
+            return;
+        }
+        let load = |at: usize| self.words.load(self.part + at, Acquire);
+        let read = |at: usize| {
+            let word = load(at + 1);
+            Descriptor { address: load(at), len: word as u32, flags: (word >> 32) as u16 }
+        };
+        out.push(read(LINE + usize::from(head) * self.kind.entry() + packed::FIRST));
+        let mut place = self.seconds[usize::from(head)];
+        while place != END {
+            out.push(read(Self::more(self.size, place)));
+            place = self.nexts[usize::from(place)];
+        }
+    }
+}

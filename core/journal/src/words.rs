@@ -1,0 +1,38 @@
+//! The port to the memory of a journal.
+
+use alloc::rc::Rc;
+use alloc::sync::Arc;
+use core::fmt;
+use core::sync::atomic::Ordering;
+
+/// Memory in 64-bit words that outlives the process and that others may change at any time. Accesses are atomic; loads take `Relaxed`
+/// or `Acquire`, stores `Relaxed` or `Release`. `at` counts words.
+pub trait Words: fmt::Debug {
+    /// How many words there are. Never changes.
+    fn count(&self) -> usize;
+    /// Loads a word, one of [`Words::count`].
+    fn load(&self, at: usize, order: Ordering) -> u64;
+    /// Stores one.
+    fn store(&self, at: usize, value: u64, order: Ordering);
+}
+
+macro_rules! shared {
+    ($pointer:ident) => {
+        impl<T: Words + ?Sized> Words for $pointer<T> {
+            fn count(&self) -> usize {
+                (**self).count()
+            }
+            #[inline]
+            fn load(&self, at: usize, order: Ordering) -> u64 {
+                (**self).load(at, order)
+            }
+            #[inline]
+            fn store(&self, at: usize, value: u64, order: Ordering) {
+                (**self).store(at, value, order);
+            }
+        }
+    };
+}
+
+shared!(Rc);
+shared!(Arc);

@@ -1,0 +1,210 @@
+//! The layout, byte by byte (docs/formats.md), and regions full of anything.
+
+use proptest::prelude::*;
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+use weir_journal::{
+    Damage, Descriptor, Found, Kind, MAGIC, NvmeFound, OpenError, Owed, Region, RingKind, Shape, Step, VERSION, Words,
+};
+use weir_spec::virtqueue::PackedIndex;
+
+#[derive(Debug)]
+struct Plain(RefCell<Vec<u64>>);
+
+impl Words for Plain {
+    fn count(&self) -> usize {
+        self.0.borrow().len()
+    }
+    fn load(&self, at: usize, _: Ordering) -> u64 {
+        self.0.borrow()[at]
+    }
+    fn store(&self, at: usize, value: u64, _: Ordering) {
+        self.0.borrow_mut()[at] = value;
+    }
+}
+
+fn zeroes(shape: Shape) -> Rc<Plain> {
+    Rc::new(Plain(RefCell::new(vec![0; shape.bytes() as usize / 8])))
+}
+
+const RINGS: Shape = Shape { kind: Kind::Virtio, queues: 2, size: 4 };
+const NVME: Shape = Shape { kind: Kind::Nvme, queues: 1, size: 2 };
+
+fn line(words: &Plain, at: usize) -> [u64; 8] {
+    words.0.borrow()[8 * at..8 * at + 8].try_into().unwrap()
+}
+
+#[test]
+fn golden_words_of_the_header_and_a_split_ring() {
+    let words = zeroes(RINGS);
+    // 64 of the header, 64 + 24 entries' words of 8 for each queue.
+    assert_eq!(RINGS.bytes(), 64 + 2 * (64 + 24 * 8));
+    let region = Region::open(words.clone(), RINGS).unwrap();
+    assert_eq!(MAGIC.to_le_bytes(), *b"WEIRJRNL");
+    assert_eq!(VERSION, 1);
+    assert_eq!(line(&words, 0), [MAGIC, 0x01_0000_0001, 576, 0x0004_0002, 0, 0, 0, 0]);
+    let Ok(Found::Fresh(fresh)) = region.ring(1, RingKind::Split, 4) else { panic!("it is new") };
+    let mut journal = fresh.begin(0xffff, 0xffff);
+    // Queue 1 begins behind queue 0: lines 1 to 4 and 5 to 8.
+    assert_eq!(line(&words, 5), [0x0000_ffff_0000_0000, 0xffff_ffff, 0x0004_0001, 0, 0, 0, 0, 0]);
+    journal.take(3, 0);
+    journal.take(1, 1);
+    assert_eq!(line(&words, 5)[0], 0x0000_0001_0001_0000, "FINISHED, head 1, last_idx 1");
+    assert_eq!(line(&words, 6)[..4], [0, 1 << 2 | 1, 0, 1], "INFLIGHT, by sequence");
+    journal.done(3, 1);
+    assert_eq!((line(&words, 5)[1], line(&words, 6)[3]), (0xffff_0000, 2), "DONE");
+    journal.published();
+    assert_eq!(line(&words, 6)[3], 0);
+    journal.close();
+    assert_eq!(line(&words, 5)[2], 0);
+}
+
+#[test]
+fn golden_words_of_a_packed_ring() {
+    let words = zeroes(RINGS);
+    let region = Region::open(words.clone(), RINGS).unwrap();
+    let Ok(Found::Fresh(fresh)) = region.ring(0, RingKind::Packed, 4) else { panic!("it is new") };
+    let mut journal = fresh.begin(0x8000, 0x8000);
+    let chain = [(0x1000, 16, 1), (0x2000, 512, 3), (0x3000, 1, 2)];
+    let chain = chain.map(|(address, len, flags)| Descriptor { address, len, flags });
+    journal.take_packed(2, PackedIndex { offset: 3, wrap: true }, &chain);
+    assert_eq!(line(&words, 1)[..3], [0x8003_0002_0000, 0x8000_8000, 0x0004_0002]);
+    // Entry 2: INFLIGHT, 3 slots, the second descriptor at place 1, the first one.
+    assert_eq!(line(&words, 3)[..4], [1, 0x0001_0003, 0x1000, 0x01_0000_0010]);
+    // Places 0 and 1, behind four entries of four words.
+    assert_eq!(line(&words, 4)[..4], [0x3000, 0xffff_0002_0000_0001, 0x2000, 0x0000_0003_0000_0200]);
+    let Ok(Found::Left(left)) = region.ring(0, RingKind::Packed, 4) else { panic!("it has begun") };
+    let (journal, found) = left.recover(false).unwrap();
+    assert_eq!((found.heads, found.step), (vec![2], Step::InFlight));
+    let mut kept = Vec::new();
+    journal.kept(2, &mut kept);
+    assert_eq!(kept, chain);
+}
+
+#[test]
+fn golden_words_of_an_nvme_queue() {
+    let words = zeroes(NVME);
+    let region = Region::open(words.clone(), NVME).unwrap();
+    assert_eq!(line(&words, 0)[..4], [MAGIC, 0x02_0000_0001, 64 + 64 + 2 * 128, 0x0002_0001]);
+    let Ok(NvmeFound::Fresh(fresh)) = region.nvme(0, 2) else { panic!("it is new") };
+    let mut journal = fresh.begin(7, 9);
+    assert_eq!(line(&words, 1)[..3], [0x0007_0000_0000, 9, 0x0002_0003]);
+    assert_eq!(journal.take(&[11, 12, 13, 14, 15, 16, 17, 18], 8), Some(0));
+    assert_eq!(line(&words, 2), [1, 0, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(line(&words, 3), [11, 12, 13, 14, 15, 16, 17, 18]);
+    journal.decide(0, [0x51, 0x52]);
+    assert_eq!(line(&words, 2)[..4], [3, 0, 0x51, 0x52], "DECIDED");
+    journal.done(0, [0x61, 0x62], 9);
+    assert_eq!((line(&words, 2)[..4].to_vec(), line(&words, 1)[1]), (vec![2, 9, 0x61, 0x62], 10));
+    let Ok(NvmeFound::Left(left)) = region.nvme(0, 2) else { panic!("it has begun") };
+    let (_, found) = left.recover().unwrap();
+    let owed = Owed::Completion { cqe: [0x61, 0x62], place: 9 };
+    assert_eq!((found.used, found.last_idx, found.commands[0].2), (10, 8, owed));
+}
+
+#[test]
+fn a_region_for_others_is_refused_and_left_alone() {
+    let words = zeroes(RINGS);
+    Region::open(words.clone(), RINGS).unwrap();
+    let with = |at: usize, word: u64| {
+        let words = Rc::new(Plain(RefCell::new(words.0.borrow().clone())));
+        words.store(at, word, Ordering::Relaxed);
+        let before = words.0.borrow().clone();
+        let result = Region::open(words.clone(), RINGS).map(|_| ());
+        assert_eq!(*words.0.borrow(), before);
+        result.unwrap_err()
+    };
+    assert_eq!(with(0, 1), OpenError::NotAJournal);
+    assert_eq!(with(1, 0x01_0000_0002), OpenError::Version { found: 2 });
+    assert_eq!(with(1, 0x02_0000_0001), OpenError::Kind);
+    assert_eq!(with(2, 64), OpenError::Length { found: 64, needed: 576 });
+    assert_eq!(with(3, 0x0008_0002), OpenError::Shape { found: (2, 8), wanted: (2, 4) });
+    let short = Rc::new(Plain(RefCell::new(vec![0; 71])));
+    assert_eq!(Region::open(short, RINGS).unwrap_err(), OpenError::Length { found: 568, needed: 576 });
+    let region = Region::open(words, RINGS).unwrap();
+    assert!(matches!(region.ring(2, RingKind::Split, 4), Err(OpenError::Queue { index: 2, size: 4 })));
+    assert!(matches!(region.ring(0, RingKind::Split, 8), Err(OpenError::Queue { .. })));
+    assert!(matches!(region.nvme(0, 4), Err(OpenError::Kind)));
+    let Ok(Found::Fresh(fresh)) = region.ring(0, RingKind::Split, 4) else { panic!("it is new") };
+    fresh.begin(0, 0);
+    assert!(matches!(region.ring(0, RingKind::Packed, 4), Err(OpenError::Damaged(Damage::Start))));
+    assert!(matches!(region.ring(0, RingKind::Split, 2), Err(OpenError::Damaged(Damage::Start))));
+}
+
+/// Words that are likely to be nearly right.
+fn word() -> impl Strategy<Value = u64> {
+    prop_oneof![
+        4 => 0u64..8,
+        2 => (0u64..8).prop_map(|n| n << 2 | 1),
+        2 => (0u64..10, 0u64..10).prop_map(|(a, b)| a | b << 16),
+        2 => (0u64..3, 0u64..6, 0u64..10).prop_map(|(s, h, l)| s | h << 16 | l << 32),
+        1 => any::<u64>(),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(4096))]
+    /// Whatever a front end writes into its region: a refusal, or heads that the queue has, none of them twice, and a journal
+    /// that can be worked with.
+    #[test]
+    fn any_region_is_recovered_or_refused(
+        body in proptest::collection::vec(word(), 64),
+        packed: bool, published: bool, size in 1u16..5,
+    ) {
+        let kind = if packed { RingKind::Packed } else { RingKind::Split };
+        let words = zeroes(RINGS);
+        let region = Region::open(words.clone(), RINGS).unwrap();
+        words.0.borrow_mut()[8..72].copy_from_slice(&body);
+        words.store(10, if packed { 2 } else { 1 } | u64::from(size) << 16, Ordering::Relaxed);
+        let before = words.0.borrow().clone();
+        let left = match region.ring(0, kind, size) {
+            Ok(Found::Left(left)) => left,
+            Ok(Found::Fresh(_)) => panic!("it says that it has begun"),
+            Err(_) => return Ok(()),
+        };
+        match left.recover(published) {
+            Err(_) => prop_assert_eq!(&*words.0.borrow(), &before, "refused and left alone"),
+            Ok((mut journal, found)) => {
+                let mut heads = found.heads.clone();
+                heads.sort_unstable();
+                heads.dedup();
+                prop_assert!(heads.len() == found.heads.len() && heads.iter().all(|h| *h < size));
+                let mut kept = Vec::new();
+                for head in &found.heads {
+                    journal.kept(*head, &mut kept);
+                    let slots = if packed { kept.len() as u16 } else { 1 };
+                    prop_assert!(slots >= 1 && slots <= size);
+                    journal.done(*head, slots);
+                }
+                journal.published();
+                // The same again says that nothing is in flight.
+                let Ok(Found::Left(left)) = region.ring(0, kind, size) else { panic!("it has begun") };
+                let (_, again) = left.recover(true).unwrap();
+                prop_assert_eq!((again.heads, again.step), (vec![], Step::Idle));
+            }
+        }
+    }
+
+    /// The same of an NVMe queue's.
+    #[test]
+    fn any_nvme_region_is_recovered_or_refused(body in proptest::collection::vec(word(), 40), size in 1u16..3) {
+        let words = zeroes(NVME);
+        let region = Region::open(words.clone(), NVME).unwrap();
+        words.0.borrow_mut()[8..48].copy_from_slice(&body);
+        words.store(10, 3 | u64::from(size) << 16, Ordering::Relaxed);
+        let Ok(NvmeFound::Left(left)) = region.nvme(0, size) else { return Ok(()) };
+        let Ok((mut journal, found)) = left.recover() else { return Ok(()) };
+        let mut slots: Vec<_> = found.commands.iter().map(|c| c.0).collect();
+        slots.sort_unstable();
+        slots.dedup();
+        prop_assert!(slots.len() == found.commands.len() && slots.iter().all(|s| *s < size));
+        for slot in slots {
+            journal.posted(slot);
+        }
+        for i in 0..size {
+            prop_assert!(journal.take(&[0; 8], i).is_some());
+        }
+        prop_assert!(!journal.has_room());
+    }
+}

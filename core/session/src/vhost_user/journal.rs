@@ -1,0 +1,200 @@
+//! A virtqueue's journal beside its ring: what the ring has just read or is about to publish is noted; what was in flight
+//! when another process served the queue is found again.
+
+use super::chain::{Chain, Violation};
+use super::ring::{Packed, Places, Ring, Split};
+use crate::memory::{Fault, Memory};
+use alloc::vec::Vec;
+use core::fmt;
+use weir_journal::{Descriptor, Found, OpenError, Recovered, Region, RingJournal, RingKind};
+use weir_spec::virtqueue::PackedIndex;
+
+/// Why a queue cannot start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StartError {
+    /// Its ring cannot be accessed.
+    Ring(Fault),
+    /// Its journal is not to be used.
+    Journal(OpenError),
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StartError::Ring(fault) => write!(f, "the ring cannot be accessed: {fault}"),
+            StartError::Journal(e) => e.fmt(f),
+        }
+    }
+}
+
+impl core::error::Error for StartError {}
+
+impl From<Fault> for StartError {
+    fn from(fault: Fault) -> Self {
+        StartError::Ring(fault)
+    }
+}
+
+impl From<OpenError> for StartError {
+    fn from(e: OpenError) -> Self {
+        StartError::Journal(e)
+    }
+}
+
+/// See the [module](self). Without a region it does nothing.
+#[derive(Debug)]
+pub(super) struct Track<M: Memory> {
+    journal: Option<RingJournal<M::Words>>,
+    /// Heads that were in flight before, to be submitted again, the first one last.
+    replay: Vec<u16>,
+    kept: Vec<Descriptor>,
+    /// Where the chain at hand began, in a packed ring.
+    at: PackedIndex,
+    unsure: bool,
+}
+
+impl<M: Memory> Track<M> {
+    /// A track that keeps nothing.
+    pub(super) fn none() -> Self {
+        Self { journal: None, replay: Vec::new(), kept: Vec::new(), at: PackedIndex::START, unsure: false }
+    }
+
+    /// Finds the queue's part of the region: one that begins now, or Algorithm 2 on what is left of an earlier life. In that case
+    /// the ring goes on where the journal says.
+    pub(super) fn of_split(
+        ring: &mut Split<M>,
+        region: &Region<M::Words>,
+        index: u16,
+        size: u16,
+    ) -> Result<(Self, Option<Recovered>), OpenError> {
+        match region.ring(index, RingKind::Split, size)? {
+            Found::Fresh(fresh) => Ok((Self::new(fresh.begin(ring.taken(), ring.used())), None)),
+            Found::Left(left) => {
+                let published = left.is_published(ring.used())?;
+                let (journal, found) = left.recover(published)?;
+                ring.continue_at(found.last_idx);
+                Ok((Self::again(journal, &found), Some(found)))
+            }
+        }
+    }
+
+    /// As [`Track::of_split`]; `base` is what SET_VRING_BASE said, and what counts now is returned.
+    pub(super) fn of_packed(
+        memory: &M,
+        places: &Places,
+        region: &Region<M::Words>,
+        index: u16,
+        size: u16,
+        base: u32,
+    ) -> Result<(Self, Option<Recovered>, u32), StartError> {
+        match region.ring(index, RingKind::Packed, size)? {
+            Found::Fresh(fresh) => Ok((Self::new(fresh.begin(base as u16, (base >> 16) as u16)), None, base)),
+            Found::Left(left) => {
+                let began = PackedIndex::from_bits(left.began());
+                let published = Packed::is_published(memory, places, size, began)?;
+                let end = PackedIndex::from_bits(left.used());
+                if !published && began != end {
+                    Packed::take_back(memory, places, size, (began, end))?;
+                }
+                let (journal, found) = left.recover(published).map_err(OpenError::from)?;
+                let base = u32::from(found.last_idx) | u32::from(found.used) << 16;
+                Ok((Self::again(journal, &found), Some(found), base))
+            }
+        }
+    }
+
+    fn new(journal: RingJournal<M::Words>) -> Self {
+        Self { journal: Some(journal), ..Self::none() }
+    }
+
+    fn again(journal: RingJournal<M::Words>, found: &Recovered) -> Self {
+        let replay = found.heads.iter().rev().copied().collect();
+        Self { journal: Some(journal), replay, ..Self::none() }
+    }
+
+    /// How many requests wait to be submitted again.
+    #[inline]
+    pub(super) fn waiting(&self) -> usize {
+        self.replay.len()
+    }
+
+    /// They are not submitted: the queue is broken. The journal has them.
+    pub(super) fn give_up(&mut self) {
+        self.replay.clear();
+    }
+
+    /// Reads the next chain that is to be submitted again.
+    #[cold]
+    pub(super) fn next(&mut self, memory: &M, ring: &Ring<M>, chain: &mut Chain) -> Result<(), Violation> {
+        let Some(head) = self.replay.pop() else { return Ok(()) };
+        match (ring, &self.journal) {
+            (Ring::Split(r), _) => r.again(memory, head, chain),
+            (Ring::Packed(r), Some(journal)) => {
+                journal.kept(head, &mut self.kept);
+                r.again(memory, head, &self.kept, chain)
+            }
+            (Ring::Packed(_), None) => Err(Violation::OutOfRange),
+        }
+    }
+
+    /// Before the ring reads a chain.
+    #[inline]
+    pub(super) fn before(&mut self, ring: &Ring<M>) {
+        if let Ring::Packed(r) = ring {
+            self.at = r.indices().0;
+            self.unsure = r.is_unsure();
+        }
+    }
+
+    /// A chain has been read off the ring, whose head is not in flight.
+    #[inline]
+    pub(super) fn take(&mut self, memory: &M, ring: &Ring<M>, chain: &Chain) -> Result<(), Fault> {
+        let Some(journal) = &mut self.journal else { return Ok(()) };
+        match ring {
+            Ring::Split(r) => journal.take(chain.head, r.taken()),
+            Ring::Packed(r) => {
+                let (next_avail, next_used) = r.indices();
+                if self.unsure {
+                    // Only now it is known where the ring begins.
+                    self.at = next_used;
+                    journal.restart(next_used.bits(), next_used.bits());
+                }
+                // Read a second time: what counts now is the chain as it was read first, and for a driver that changes its
+                // descriptors meanwhile nothing is promised.
+                r.descriptors(memory, self.at, chain.slots, &mut self.kept)?;
+                journal.take_packed(chain.head, next_avail, &self.kept);
+            }
+        }
+        Ok(())
+    }
+
+    /// A request is about to be put to the used ring.
+    #[inline]
+    pub(super) fn done(&mut self, head: u16, slots: u16) {
+        if let Some(journal) = &mut self.journal {
+            journal.done(head, slots);
+        }
+    }
+
+    /// The ring has published what was done.
+    #[inline]
+    pub(super) fn published(&mut self) {
+        if let Some(journal) = &mut self.journal {
+            journal.published();
+        }
+    }
+
+    /// The ring was found anew, and its used index with it.
+    pub(super) fn resume(&mut self, ring: &Ring<M>) {
+        if let (Some(journal), Ring::Split(r)) = (&mut self.journal, ring) {
+            journal.resume(r.used());
+        }
+    }
+
+    /// The queue has ended in order.
+    pub(super) fn close(&self) {
+        if let Some(journal) = &self.journal {
+            journal.close();
+        }
+    }
+}
