@@ -4,6 +4,7 @@ use clap::builder::PossibleValuesParser;
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use weir_node::api::Ana;
 use weir_node::config::Mechanism;
 use weir_units::{Bytes, Nanos, parse};
 
@@ -120,7 +121,9 @@ Examples:
 Examples:
   weir device set ssd0 --arbitration wrr --weights 32:16:8
   weir device set ssd0 --arbitration drr --quanta 128KiB:64KiB:32KiB
-  weir device set ssd0 --burst none")]
+  weir device set ssd0 --burst none
+  weir device set ssd0 --ana inaccessible --ana-host nqn.2014-08.org.nvmexpress:uuid:…
+  weir device set ssd0 --spare 5")]
     Set(DeviceSet),
     /// Show how well a drive keeps its modelled times: actual minus modelled completion time
     #[command(after_help = "\
@@ -174,7 +177,7 @@ pub struct DeviceStatsArgs {
 }
 
 #[derive(Debug, Args)]
-#[command(group = ArgGroup::new("change").required(true).multiple(true).args(["arbitration", "weights", "burst", "quanta", "capacity"]))]
+#[command(group = ArgGroup::new("change").required(true).multiple(true).args(["arbitration", "weights", "burst", "quanta", "capacity", "ana", "spare"]))]
 pub struct DeviceSet {
     /// The drive
     pub name: String,
@@ -193,9 +196,39 @@ pub struct DeviceSet {
     /// The drive's new size, at most its max_capacity; hosts and guests are told
     #[arg(long, value_name = "SIZE")]
     pub capacity: Option<String>,
+    /// How hosts reach the drive's namespaces this way, until the node ends; those that want to know are told
+    #[arg(long, value_enum, value_name = "STATE")]
+    pub ana: Option<AnaArg>,
+    /// Only the host with this NQN; without: all hosts
+    #[arg(long, value_name = "NQN", requires = "ana")]
+    pub ana_host: Option<String>,
+    /// SMART's available spare is no more than this, until the node ends; below 10 it warns
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(0..=100))]
+    pub spare: Option<u8>,
     /// Do it even where promises to tenants cannot be kept then, and say which
     #[arg(long)]
     pub force: bool,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum AnaArg {
+    Optimized,
+    NonOptimized,
+    Inaccessible,
+    PersistentLoss,
+    Change,
+}
+
+impl From<AnaArg> for Ana {
+    fn from(arg: AnaArg) -> Self {
+        match arg {
+            AnaArg::Optimized => Ana::Optimized,
+            AnaArg::NonOptimized => Ana::NonOptimized,
+            AnaArg::Inaccessible => Ana::Inaccessible,
+            AnaArg::PersistentLoss => Ana::PersistentLoss,
+            AnaArg::Change => Ana::Change,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]

@@ -9,8 +9,8 @@ use crate::report::flash_text;
 use crate::timing;
 use std::time::{Duration, Instant};
 use weir_node::api::{
-    DevicePatch, DeviceStats, DeviceStatus, ExportAdd, ExportStatus, PowerCutStatus, SharesPatch, State, Status,
-    TenantAdd, TenantPatch, TenantStatus,
+    AnaPatch, DevicePatch, DeviceStats, DeviceStatus, ExportAdd, ExportStatus, PowerCutStatus, SharesPatch, State,
+    Status, TenantAdd, TenantPatch, TenantStatus,
 };
 use weir_node::config::{Arbitration, ClassFrom, Doorbells, Mechanism};
 use weir_units::{Bytes, Nanos, parse};
@@ -128,6 +128,8 @@ fn device_patch(set: &DeviceSet) -> Result<DevicePatch, String> {
         burst,
         quanta: three(set.quanta.as_deref(), "--quanta", quantum)?,
         capacity_bytes: capacity,
+        ana: set.ana.map(|state| AnaPatch { state: state.into(), host: set.ana_host.clone() }),
+        spare_percent: set.spare,
         force: set.force,
     };
     patch.check().map_err(|e| format!("--{e}"))?;

@@ -177,6 +177,7 @@ impl NodeControl {
             tenant: self.config().tenants.get(usize::from(c.tenant)).map(|t| t.name.clone()).unwrap_or_default(),
             controller: c.id,
             ready: c.ready,
+            ana: c.ana.into(),
             queues: c.queues.len() as u32,
             classes: classes.iter().map(ToString::to_string).collect(),
         }
@@ -429,7 +430,15 @@ impl Control for NodeControl {
                 let answer = self.shards[place.shard as usize].call(resize).ok_or_else(gone)?;
                 answer.map_err(|e| Refusal::Invalid(format!("capacity_bytes: {e}")))?;
             }
-            let change = move |s: &mut crate::shard::Shard| s.drives.get(place.drive).set_arbitration(wanted.into());
+            let (ana, spare) = (patch.ana.clone(), patch.spare_percent);
+            let change = move |s: &mut crate::shard::Shard| {
+                let drive = s.drives.get(place.drive);
+                if let Some(ana) = ana {
+                    drive.set_ana(ana.host.as_deref(), ana.state.into());
+                }
+                spare.into_iter().for_each(|percent| drive.set_spare(percent));
+                drive.set_arbitration(wanted.into())
+            };
             let answer = self.shards[place.shard as usize].call(change).ok_or_else(gone)?;
             answer.map_err(|e| Refusal::Invalid(e.to_string()))?;
             current[index] = wanted;

@@ -1,6 +1,7 @@
 //! The executor: carries out what a drive's machine decides, moving bytes between its media and the doors through [`Host`].
 
 mod drives;
+mod error;
 mod metadata;
 mod power;
 mod regions;
@@ -9,6 +10,8 @@ mod shape;
 mod store;
 
 pub use drives::Drives;
+pub use error::OpenError;
+pub(crate) use metadata::{Beside, Both};
 pub use power::{PowerCut, PowerReply};
 
 use crate::config::{DeviceConfig, FlashConfig, MediaConfig};
@@ -19,21 +22,18 @@ use crate::lateness::LATE;
 use crate::remote::Remote;
 use crate::target;
 use crate::undo::Undo;
-use metadata::Beside;
 use power::Down;
 use remembered::{Kept, is_empty, remember};
 use shape::Told;
 use std::collections::VecDeque;
-use std::fmt;
 use std::path::Path;
 use store::serve;
 use weir_controller::{
     Config as MachineConfig, Effect, Effects, Event, Host, Io, Management, NamespaceConfig, Op, Owner, SlotId,
     Subsystem,
 };
-use weir_driver::TransportError;
 use weir_spec::nvme::Status;
-use weir_sys::media::{FlashState, Media, MediaError, MediaKind, Null, Remembered, Spec, Store};
+use weir_sys::media::{FlashState, Media, MediaKind, Null, Remembered, Spec, Store};
 use weir_sys::reactor::{FileDone, Reactor};
 use weir_units::Nanos;
 
@@ -45,46 +45,6 @@ const RUNS: usize = 4;
 
 /// How long a drive goes on before its hosts are shown what it has completed, while that is in time.
 const SHOWN: Nanos = Nanos::from_micros(2);
-
-/// Why a drive cannot be had.
-#[derive(Debug)]
-pub enum OpenError {
-    /// Its media.
-    Media(MediaError),
-    /// The drive that it is made of.
-    Target(TransportError),
-    /// Its machine refuses the configuration.
-    Subsystem(weir_controller::Error),
-    /// Its size.
-    Capacity(String),
-    /// Its flash.
-    Flash(String),
-}
-
-impl fmt::Display for OpenError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            OpenError::Media(e) => e.fmt(f),
-            OpenError::Target(e) => write!(f, "media: {e}"),
-            OpenError::Subsystem(e) => e.fmt(f),
-            OpenError::Capacity(e) | OpenError::Flash(e) => f.write_str(e),
-        }
-    }
-}
-
-impl std::error::Error for OpenError {}
-
-impl From<MediaError> for OpenError {
-    fn from(e: MediaError) -> Self {
-        OpenError::Media(e)
-    }
-}
-
-impl From<weir_controller::Error> for OpenError {
-    fn from(e: weir_controller::Error) -> Self {
-        OpenError::Subsystem(e)
-    }
-}
 
 /// Where a drive's bytes are, by how the medium answers.
 enum Backend {
@@ -153,6 +113,7 @@ impl Device {
         }
         if let MediaConfig::File(path) = &config.media {
             Remembered::check_pair(path, new_medium)?;
+            Beside::check_pair(path, new_medium)?;
         }
         let (mut backend, size) = open_backend(config)?;
         let block_size = config.block_size;
@@ -169,7 +130,8 @@ impl Device {
             capacity: limit,
             // What a store answers it answers in any blocks.
             least_block: if matches!(backend, Backend::Store(_)) { 512 } else { block_size },
-            metadata: matches!(backend, Backend::Store(_)),
+            // A file has one beside it for metadata; a block device and another drive have no place for it.
+            metadata: matches!(backend, Backend::Store(_)) || matches!(config.media, MediaConfig::File(_)),
         });
         machine.volatile_write_cache = buffered || !matches!(backend, Backend::Store(_));
         // A store moves the bytes of a command in one go; elsewhere only a block is sure to be one.
@@ -192,7 +154,10 @@ impl Device {
         }
         let remembered = remember(config, new_medium, &mut machine)?;
         let undo = power::undo(config, &backend);
-        let beside = Beside::new(&config.name, limit);
+        let beside = Beside::open(config, limit, machine.has_metadata())?;
+        if let (Some(file), Backend::Direct(direct)) = (beside.file(), &mut backend) {
+            direct.sync_beside(file);
+        }
         Ok(Self { limit, remembered, undo, beside, ..Self::new(machine, backend, size, block_size) }.on(state))
     }
 
@@ -405,10 +370,11 @@ impl Device {
     pub fn file_done<H: Host>(&mut self, done: FileDone, now: Nanos, host: &mut H, reactor: &mut Reactor) {
         let Backend::Direct(direct) = &mut self.backend else { return };
         self.dirty = true;
-        let step = direct.finished((done, now), &self.machine, host, reactor);
+        let step = direct.finished((done, now), &mut self.beside, &self.machine, host, reactor);
         if direct.fault().is_some() {
             self.machine.note_media_fault(true);
         }
+        let held = direct.holds_wholes();
         let Device { machine, backend, beside, none, deadlines, real_time, undo, .. } = self;
         let mut executor = Executor { now, machine, backend, beside, deadlines, none, undo, real_time: *real_time };
         match step {
@@ -416,7 +382,10 @@ impl Device {
             Step::Saved(io, bytes) => executor.start_saved(&io, bytes, host, reactor),
             Step::Ended(io, status) => {
                 executor.forget(&io, status);
-                self.deadlines.complete_when_due((now, io.slot, status), &mut self.machine, host, &mut self.none);
+                executor.deadlines.complete_when_due((now, io.slot, status), executor.machine, host, executor.none);
+                if held {
+                    executor.go_on_whole(host, reactor);
+                }
             }
         }
     }
@@ -508,7 +477,7 @@ impl Executor<'_> {
         if self.undo.is_some() && self.remember(io, reactor) {
             return;
         }
-        if (self.machine.has_metadata() || self.beside.is_made()) && self.carry_out_whole(io, host) {
+        if (self.machine.has_metadata() || self.beside.is_made()) && self.carry_out_whole(io, host, reactor) {
             return;
         }
         let answer = match &mut *self.backend {
@@ -592,6 +561,9 @@ mod timed_tests;
 
 #[cfg(test)]
 mod cut_tests;
+
+#[cfg(test)]
+mod metadata_tests;
 
 #[cfg(test)]
 mod region_tests;

@@ -1,6 +1,9 @@
 //! A drive's media in a file or on a block device: buffers go to the kernel and come back through the reactor.
 
+mod whole;
+
 use crate::deadlines::Deadlines;
+use crate::device::Beside;
 use crate::door::{Kind, token};
 use crate::transfer::Transfer;
 use std::os::fd::OwnedFd;
@@ -12,6 +15,7 @@ use weir_spec::nvme::Status;
 use weir_sys::media::{Fault, FileMedia, FileOpKind, Finished, Request};
 use weir_sys::reactor::{FileDone, IoBuf, Reactor};
 use weir_units::Nanos;
+use whole::{WHOLE, Wholes};
 
 /// Bytes of the longest single request to the kernel, and so of the largest buffer.
 const CHUNK: u32 = 1 << 20;
@@ -40,12 +44,13 @@ pub struct Direct {
     saving: Vec<Option<Io>>,
     /// By slot: reads that are done before their time, with the bytes that their hosts get when it has come.
     kept: Vec<Option<(Transfer, IoBuf)>>,
+    wholes: Wholes,
 }
 
 impl Direct {
     /// Over an open medium.
     pub fn new(media: FileMedia) -> Self {
-        Self { media, active: Vec::new(), saving: Vec::new(), kept: Vec::new() }
+        Self { media, active: Vec::new(), saving: Vec::new(), kept: Vec::new(), wholes: Wholes::default() }
     }
 
     /// Tells the medium which drive of the shard it is, so that its completions find the way back.
@@ -202,6 +207,7 @@ impl Direct {
     pub fn finished<H: Host>(
         &mut self,
         (done, now): (FileDone, Nanos),
+        beside: &mut Beside,
         machine: &Subsystem,
         host: &mut H,
         reactor: &mut Reactor,
@@ -209,6 +215,9 @@ impl Direct {
         let Some(Finished { token, status, buf }) = self.media.ready(reactor, done) else { return Step::Goes };
         if token & SAVE != 0 {
             return self.read_to_save((token & !SAVE) as usize, status, buf);
+        }
+        if token & WHOLE != 0 {
+            return self.whole_done(((token & !WHOLE) as usize, status, buf), beside, machine, host, reactor);
         }
         let Some(mut transfer) = self.active.get_mut(token as usize).and_then(Option::take) else { return Step::Goes };
         let (io, slot) = (transfer.io, transfer.io.slot);

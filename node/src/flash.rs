@@ -319,6 +319,9 @@ impl Service for FlashService {
             endurance => (self.flash.wear().mean * 100.0 / f64::from(endurance)).min(255.0) as u8,
         }
     }
+    fn available_spare(&self) -> u8 {
+        self.flash.available_spare()
+    }
     fn as_any(&self) -> &dyn Any {
         self
     }

@@ -76,13 +76,15 @@ pub(crate) struct Background {
     at: Progress,
     /// When the first job is to be looked at again.
     pub wake: Nanos,
+    /// How far the job has come that has failed last, of 65536.
+    pub reached: u16,
 }
 
 impl Background {
     /// Nothing to do.
     pub const fn new() -> Self {
         let at = Progress { total: 0, done: 0, piece: None, rests_until: Nanos(0), drained: false, cancelled: false };
-        Self { jobs: VecDeque::new(), at, wake: Nanos::NEVER }
+        Self { jobs: VecDeque::new(), at, wake: Nanos::NEVER, reached: 0 }
     }
 
     /// Whether there is nothing to do.
@@ -206,11 +208,15 @@ impl Subsystem {
             return false;
         }
         let Some((_, len, begun)) = self.background.at.piece.take() else { return false };
-        self.background.at.done += u64::from(len);
+        if status.is_success() {
+            self.background.at.done += u64::from(len);
+        }
         self.background.at.rests_until = now.saturating_add(now.saturating_sub(begun));
         let over = self.background.at.cancelled || !status.is_success();
         if over {
             let told = !self.background.at.cancelled;
+            let kind = self.background.jobs.front().map(|job| job.kind);
+            self.background.reached = kind.and_then(|kind| self.job_progress(kind)).unwrap_or(0);
             let Some(job) = self.background.jobs.pop_front() else { return true };
             self.begin_job();
             if told {
@@ -224,7 +230,7 @@ impl Subsystem {
     fn job_done<H: Host>(&mut self, now: Nanos, kind: JobKind, status: Status, host: &mut H) {
         match kind {
             JobKind::Sanitize => self.sanitize_pass_done(now, status),
-            JobKind::Chore(id) => self.chore_done(id, status, host),
+            JobKind::Chore(id) => self.chore_done(now, id, status, host),
             JobKind::SelfTest => self.media_was_tested(now, status),
         }
     }

@@ -18,6 +18,7 @@ use weir_spec::nvme::Status;
 use weir_spec::nvme::log::AsyncEvent;
 use weir_spec::nvme::maintenance::self_test_result;
 use weir_spec::nvme::namespace::write_protect;
+use weir_units::Nanos;
 
 /// What is to become of the namespaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +39,9 @@ pub(crate) struct Chore {
     pub waiter: Option<(u32, u16, u32)>,
     /// DW0 of its completion.
     result: u64,
+    /// NSID and DW10 of the command.
+    pub asked: u32,
+    pub cdw10: u32,
 }
 
 /// Bytes that one step erases.
@@ -52,9 +56,6 @@ impl Subsystem {
         ranges: Vec<(u64, u64)>,
         (admin, result): (&Admin, u64),
     ) {
-        if matches!(task, Task::Format { .. }) {
-            self.end_self_test(self.counted, self_test_result::ABORTED_BY_FORMAT);
-        }
         let id = self.next_chore;
         self.next_chore = id.wrapping_add(1);
         for nsid in nsids {
@@ -74,7 +75,13 @@ impl Subsystem {
         let (op, ranges) =
             if flushes { (Op::Flush, alloc::vec![(0, 1)]) } else { (Op::WriteZeroes { deallocate: true }, ranges) };
         let waiter = Some((admin.q, admin.sqe.cid.get(), admin.tag));
-        self.chores.push(Chore { id, task, nsids: nsids.to_vec(), waiter, result });
+        let (asked, cdw10) = (admin.sqe.nsid.get(), admin.sqe.cdw10.get());
+        let chore = Chore { id, task, nsids: nsids.to_vec(), waiter, result, asked, cdw10 };
+        if matches!(task, Task::Format { .. }) {
+            self.end_self_test(self.counted, self_test_result::ABORTED_BY_FORMAT);
+            self.record_format(self.counted, admin.c, &chore);
+        }
+        self.chores.push(chore);
         self.start_job(Job { kind: JobKind::Chore(id), op, data: NO_DATA, ranges, piece: PIECE, drain });
     }
 
@@ -91,9 +98,13 @@ impl Subsystem {
     }
 
     /// The job of a chore has ended.
-    pub(crate) fn chore_done<H: Host>(&mut self, id: u32, status: Status, host: &mut H) {
+    pub(crate) fn chore_done<H: Host>(&mut self, now: Nanos, id: u32, status: Status, host: &mut H) {
         let Some(at) = self.chores.iter().position(|chore| chore.id == id) else { return };
+        let left = if status.is_success() { 0 } else { percent_left(self.background.reached) };
         let chore = self.chores.remove(at);
+        if chore.task == Task::Delete {
+            self.record_chore(now, &chore, (status, left));
+        }
         for nsid in &chore.nsids {
             match chore.task {
                 Task::Create { format, shift } if status.is_success() => self.place_namespace(*nsid, format, shift),
@@ -107,6 +118,9 @@ impl Subsystem {
                 Task::Protect { .. } if status.is_success() => {}
                 Task::Protect { .. } => self.protect(*nsid, write_protect::NONE as u8),
             }
+        }
+        if chore.task != Task::Delete {
+            self.record_chore(now, &chore, (status, left));
         }
         self.relaid_now();
         if let Some((q, cid, tag)) = chore.waiter {
@@ -129,6 +143,7 @@ impl Subsystem {
         }
         self.controllers.iter_mut().flatten().for_each(|ctrl| ctrl.namespaces.set(nsid, false));
         self.refresh_guard(nsid);
+        self.refresh_ana();
     }
 
     /// A namespace as its record and its granules say.
@@ -196,7 +211,7 @@ impl Subsystem {
     pub(crate) fn left_to_format(&self, nsid: u32) -> u8 {
         let formats = |chore: &&Chore| matches!(chore.task, Task::Format { .. }) && chore.nsids.contains(&nsid);
         let progress = self.chores.iter().find(formats).map(|chore| self.job_progress(JobKind::Chore(chore.id)));
-        progress.map_or(0, |done| 100 - ((u32::from(done.unwrap_or(0)) * 100) >> 16) as u8)
+        progress.map_or(0, |done| percent_left(done.unwrap_or(0)))
     }
 
     /// The admin commands of a queue that are kept will not be answered any more.
@@ -210,4 +225,9 @@ impl Subsystem {
     pub(crate) fn kept_for(&self, q: u32) -> usize {
         self.chores.iter().filter(|chore| chore.waiter.is_some_and(|(queue, ..)| queue == q)).count()
     }
+}
+
+/// What is left in percent, of work of which so much of 65536 is done.
+fn percent_left(done: u16) -> u8 {
+    100 - ((u32::from(done) * 100) >> 16) as u8
 }

@@ -1,8 +1,13 @@
-//! Copy (NVM 1.0, 3.2.2): ranges of a namespace, one behind the other, to one place of it.
+//! Copy (NVM 1.0, 3.2.2): ranges of a namespace, one behind the other, to one place of it, with their metadata.
+//!
+//! Protection information is checked where it is read (PRINFOR and each range's tags) and checked or made anew where it is written
+//! (PRINFOW and the command's tags). What the standard's text leaves to a figure that was not at hand is as QEMU's `nvme_copy` has
+//! it: PRACT is the same in both, and 16-bit guards want descriptor format 0h.
 
 use crate::event::Op;
 use crate::host::{DataPointer, Host};
 use crate::locks::{Extent, For};
+use crate::metadata::{Metadata, Wish};
 use crate::namespace::{Namespace, Plan, active, why};
 use crate::pointer::check_pointer;
 use crate::queue::{Command, flag};
@@ -13,6 +18,7 @@ use crate::zoned::Begun;
 use alloc::vec::Vec;
 use weir_spec::nvme::Status;
 use weir_spec::nvme::nvm::{CopyDw12, CopyRange, CopyRangeWide};
+use weir_spec::nvme::protection::{ProtectionDw12, ProtectionDw15};
 use weir_units::Nanos;
 use zerocopy::FromBytes;
 
@@ -22,6 +28,8 @@ pub(crate) const RANGES_MAX: u32 = 128;
 pub(crate) const RANGE_BYTES: u64 = 4 << 20;
 /// Bytes of one command (MCL, in blocks of the namespace).
 pub(crate) const COPY_BYTES: u64 = 16 << 20;
+/// PRACT in PRINFOR and PRINFOW.
+const PRACT: u32 = 1 << 3;
 /// Bytes that are copied at once.
 const PIECE: u64 = 256 << 10;
 
@@ -30,6 +38,15 @@ const LIST_MAX: usize = RANGES_MAX as usize * size_of::<CopyRangeWide>();
 
 /// Block ranges: first block, and how many.
 type Ranges = Vec<(u64, u64)>;
+
+/// Metadata of what is read and of what is written.
+type Checks = (Option<Metadata>, Option<Metadata>);
+
+/// What is read and how it is checked, range by range.
+struct Sources {
+    ranges: Ranges,
+    wishes: Vec<Wish>,
+}
 
 /// MSSRL and MCL of a namespace with blocks of `1 << shift` bytes.
 pub(crate) const fn limits(shift: u32) -> (u16, u32) {
@@ -42,11 +59,15 @@ pub(crate) fn plan(ns: &Namespace, command: &Command) -> Result<Plan, Status> {
     if ns.why & why::VENDOR != 0 {
         return Err(Status::INVALID_OPCODE.dnr());
     }
-    // Metadata are not copied.
-    if ns.format.metadata != 0 {
-        return Err(Status::INVALID_FIELD.dnr());
+    if ns.format.kind != 0 {
+        if dw12.desfmt() == 1 {
+            return Err(Status::INVALID_FORMAT.dnr());
+        }
+        if (dw12.prinfor() ^ dw12.prinfow()) & PRACT != 0 {
+            return Err(Status::INVALID_FIELD.dnr());
+        }
     }
-    // Data placement of copies is not offered, nor is protection information.
+    // Data placement of copies is not offered.
     let size = match (dw12.desfmt(), dw12.dtype()) {
         (0, 0) => size_of::<CopyRange>(),
         (1, 0) => size_of::<CopyRangeWide>(),
@@ -65,7 +86,8 @@ impl Subsystem {
     #[cold]
     pub(crate) fn measure_copy<H: Host>(&mut self, q: u32, command: &Command, data: &DataPointer, host: &mut H) -> u32 {
         let shift = self.block_shift(command.nsid);
-        let blocks: u64 = self.copy_list(q, command, data, host).map_or(0, |list| list.iter().map(|(_, n)| n).sum());
+        let blocks: u64 =
+            self.copy_list(q, command, data, host).map_or(0, |list| list.ranges.iter().map(|(_, n)| n).sum());
         u32::try_from(blocks << shift).unwrap_or(0)
     }
 
@@ -76,16 +98,26 @@ impl Subsystem {
         command: &Command,
         data: &DataPointer,
         host: &mut H,
-    ) -> Result<Ranges, Status> {
+    ) -> Result<Sources, Status> {
         let ns = *active(&self.namespaces, command.nsid)?;
         let bytes = plan(&ns, command)?.transfer as usize;
         check_pointer(data, bytes as u64)?;
         let mut list = [0; LIST_MAX];
         let list = &mut list[..bytes];
         host.read_data(self.sq(q).owner, data, 0, list)?;
-        let ranges: Ranges = match CopyDw12(command.blocks).desfmt() {
-            0 => parsed::<CopyRange>(list).map(|r| (r.slba.get(), u64::from(r.nlb.get()) + 1)).collect(),
-            _ => parsed::<CopyRangeWide>(list).map(|r| (r.slba.get(), u64::from(r.nlb.get()) + 1)).collect(),
+        let dw12 = CopyDw12(command.blocks);
+        let (ranges, wishes): (Ranges, Vec<Wish>) = match dw12.desfmt() {
+            0 => parsed::<CopyRange>(list)
+                .map(|r| {
+                    let tags = ProtectionDw15(u32::from(r.elbat.get()) | u32::from(r.elbatm.get()) << 16);
+                    let wish = Wish { dw12: asked(dw12.prinfor()), tags, reference: r.eilbrt.get() };
+                    ((r.slba.get(), u64::from(r.nlb.get()) + 1), wish)
+                })
+                .unzip(),
+            // Tags are those of larger guards.
+            _ => parsed::<CopyRangeWide>(list)
+                .map(|r| ((r.slba.get(), u64::from(r.nlb.get()) + 1), Wish::default()))
+                .unzip(),
         };
         let (longest, most) = limits(ns.shift);
         let total: u64 = ranges.iter().map(|(_, n)| n).sum();
@@ -104,16 +136,17 @@ impl Subsystem {
                 return Err(Status::OVERLAPPING_IO_RANGE.dnr());
             }
         }
-        Ok(ranges)
+        Ok(Sources { ranges, wishes })
     }
 
     /// Starts a copy.
     pub(crate) fn start_copy<H: Host>(&mut self, now: Nanos, begun: Begun<'_>, host: &mut H) {
         let (queue, command, _, data) = begun;
-        let ranges = match self.copy_list(queue, command, &data, host) {
-            Ok(ranges) => ranges,
+        let sources = match self.copy_list(queue, command, &data, host) {
+            Ok(sources) => sources,
             Err(status) => return self.refuse(queue, command, status, host),
         };
+        let ranges = &sources.ranges;
         let nsid = command.nsid;
         let from = |(first, n): &(u64, u64)| Extent { nsid, first: *first, end: first + n };
         if ranges.iter().any(|range| self.is_unreadable(&from(range))) {
@@ -124,7 +157,7 @@ impl Subsystem {
         if self.is_locked(&to, usize::MAX) {
             return self.wait(begun, None, For::Pairs(to));
         }
-        match self.copy_steps(now, queue, command, &ranges) {
+        match self.copy_steps(now, queue, command, &sources) {
             Err(status) => self.refuse(queue, command, status, host),
             Ok((mut steps, owed)) => {
                 if self.is_unreadable(&to) {
@@ -146,13 +179,24 @@ impl Subsystem {
         now: Nanos,
         queue: u32,
         command: &Command,
-        ranges: &Ranges,
+        list: &Sources,
     ) -> Result<(Steps, Option<crate::zoned::ZonedOp>), Status> {
         let ns = *active(&self.namespaces, command.nsid)?;
+        let ranges = &list.ranges;
         let total: u64 = ranges.iter().map(|(_, n)| n).sum();
         let pieces = |(slba, blocks): &(u64, u64)| self.pieces(command.nsid, &ns, *slba, *blocks);
-        let (sources, targets): (Vec<_>, Vec<_>) =
-            (ranges.iter().flat_map(pieces).collect(), pieces(&(command.slba, total)));
+        let checks = self.copy_checks(&ns, command, list)?;
+        let mut sources = Vec::new();
+        for (range, (read, _)) in ranges.iter().zip(&checks) {
+            let mut blocks = 0;
+            for (offset, len) in pieces(range) {
+                sources.push((offset, len, read.map(|read| read.behind(blocks))));
+                blocks += len >> ns.shift;
+            }
+        }
+        let targets = pieces(&(command.slba, total));
+        let write = checks.first().and_then(|(_, write)| *write);
+        let mut written = 0;
         let (mut due, mut owed) = (now, None);
         let mut targets: alloc::collections::VecDeque<(u64, u64)> = targets.into();
         let zones = ns.why & why::ZONES != 0;
@@ -161,13 +205,13 @@ impl Subsystem {
             targets = [(placed.0, total << ns.shift)].into();
             (due, owed) = (placed.1, placed.2);
         } else if self.inside.0.is_some() {
-            for (offset, len) in &sources {
+            for (offset, len, _) in &sources {
                 let (offset, len) = (*offset, *len as u32);
                 due = due.max(self.complete_at(now, Operation { op: Op::Read, offset, len, fua: false, placement: 0 }));
             }
         }
         let mut todo = alloc::vec![Step::Until(due)];
-        for (mut from, mut left) in sources {
+        for (mut from, mut left, mut read) in sources {
             while left > 0 {
                 let Some((to, room)) = targets.front_mut() else { return Err(Status::INTERNAL_ERROR) };
                 let len = left.min(PIECE).min(*room);
@@ -179,7 +223,11 @@ impl Subsystem {
                     skip: 0,
                     fua: command.is(flag::FUA),
                     timed: !zones,
+                    metadata: write.map(|write| write.behind(written >> ns.shift)),
+                    source: read,
                 }));
+                read = read.map(|read| read.behind(len >> ns.shift));
+                written += len;
                 (from, left) = (from + len, left - len);
                 (*to, *room) = (*to + len, *room - len);
                 if *room == 0 {
@@ -189,6 +237,35 @@ impl Subsystem {
         }
         Ok((Steps { todo, ..Steps::default() }, owed))
     }
+}
+
+impl Subsystem {
+    /// How the metadata of each range is read, and how that of all of it is written.
+    ///
+    /// # Errors
+    /// Invalid Protection Information.
+    fn copy_checks(&self, ns: &Namespace, command: &Command, list: &Sources) -> Result<Vec<Checks>, Status> {
+        if ns.format.metadata == 0 {
+            return Ok(alloc::vec![(None, None); list.ranges.len()]);
+        }
+        let (format, shift, [_, dw14, _]) = (ns.format, ns.shift, self.words);
+        let wish = Wish {
+            dw12: asked(CopyDw12(command.blocks).prinfow()),
+            tags: ProtectionDw15((dw14 >> 32) as u32),
+            reference: dw14 as u32,
+        };
+        let write = Metadata::without_data(format, shift, command.slba, wish)?;
+        let both = list.ranges.iter().zip(&list.wishes);
+        both.map(|((slba, _), wish)| {
+            Metadata::without_data(format, shift, *slba, *wish).map(|read| (Some(read), Some(write)))
+        })
+        .collect()
+    }
+}
+
+/// PRINFOR or PRINFOW as other commands have PRINFO.
+fn asked(prinfo: u32) -> ProtectionDw12 {
+    ProtectionDw12(prinfo << 26)
 }
 
 fn parsed<T: FromBytes + Copy>(list: &[u8]) -> impl Iterator<Item = T> + '_ {

@@ -8,11 +8,13 @@
 //! the other with Command Aborted due to Failed Fused Command; one that is alone, with Missing Fused Command.
 
 use crate::event::Op;
+use crate::guard::{Words, words_of};
 use crate::host::{DataPointer, Host, Tag};
 use crate::io::Fetched;
 use crate::locks::{Extent, For, Lock};
+use crate::metadata::Metadata;
 use crate::namespace::active;
-use crate::namespace::{self, Plan, why};
+use crate::namespace::{self, Namespace, Plan, why};
 use crate::pointer::check_pointer;
 use crate::queue::{Command, NONE, data_pointer, flag};
 use crate::slots::Slot;
@@ -28,6 +30,8 @@ pub(crate) struct Partner {
     pub queue: u32,
     pub command: Command,
     pub data: DataPointer,
+    /// What is kept of its entry where a namespace has metadata.
+    pub words: Words,
 }
 
 /// What comes behind a first command.
@@ -40,6 +44,9 @@ enum Next {
     /// The ring could not be read.
     Broken,
 }
+
+/// Where a command's data is, and its metadata.
+type Half = (DataPointer, Option<Metadata>);
 
 /// Why the one goes with the other.
 const FAILED: Status = Status::ABORTED_FAILED_FUSED;
@@ -109,14 +116,15 @@ impl Subsystem {
     fn second<H: Host>(&mut self, q: u32, host: &mut H) -> Next {
         let sq = self.sq(q);
         let (head, missing) = (sq.head, Status::ABORTED_MISSING_FUSED);
-        let (command, data) = match (sq.ring, sq.waiting) {
+        let (command, data, words) = match (sq.ring, sq.waiting) {
             // The capsules of a pair follow one another, at whatever distance.
             (false, 0) => return Next::Later,
             // One doorbell tells of both.
             (true, 0) => return Next::Other(missing),
             (false, _) => {
                 let command = sq.pending[head as usize];
-                (command, DataPointer::tag(Tag(command.tag)))
+                let words = sq.words.get(head as usize).copied().unwrap_or_default();
+                (command, DataPointer::tag(Tag(command.tag)), words)
             }
             (true, _) => {
                 let cq = self.cqs[sq.cq as usize].as_ref().expect("a ring has its completion queue");
@@ -132,7 +140,7 @@ impl Subsystem {
                     command.flags |= flag::BAD_POINTER;
                     DataPointer::tag(Tag(0))
                 });
-                (command, data)
+                (command, data, words_of(&entry))
             }
         };
         if command.is(flag::HOLE) || sq.holes.contains(&head) {
@@ -142,7 +150,7 @@ impl Subsystem {
             return Next::Other(missing);
         }
         let command = Command { flags: command.flags & !flag::FUSED, ..command };
-        Next::Second(Partner { queue: q, command, data })
+        Next::Second(Partner { queue: q, command, data, words })
     }
 
     /// Consumes the second command's entry.
@@ -217,9 +225,7 @@ impl Subsystem {
             return self.refuse_pair(first, &partner, statuses, host);
         }
         let ns = match active(&self.namespaces, first.nsid) {
-            Ok(ns) if ns.format.metadata == 0 => *ns,
-            // Pairs carry no metadata.
-            Ok(_) => return self.refuse_pair(first, &partner, (Status::INVALID_FIELD.dnr(), FAILED), host),
+            Ok(ns) => *ns,
             Err(status) => return self.refuse_pair(first, &partner, (status, FAILED), host),
         };
         let (extent, shift) = (Extent::of(&plain), ns.shift);
@@ -229,21 +235,56 @@ impl Subsystem {
         if self.is_unreadable(&extent) {
             return self.refuse_pair(first, &partner, (Status::UNRECOVERED_READ_ERROR, FAILED), host);
         }
+        let (one, two) = match self.pair_metadata(&ns, (&plain, &data), plan, &partner) {
+            Ok(both) => both,
+            Err(statuses) => return self.refuse_pair(first, &partner, statuses, host),
+        };
         let slot = self.occupy_for(queue, first, plan.transfer);
         self.ledger.locks.push(Lock { slot, nsid: first.nsid, extent });
         self.review(first.nsid);
         let (pieces, fua) =
             (self.pieces(first.nsid, &ns, first.slba, first.blocks.into()), partner.command.is(flag::FUA));
-        let all = |op, data, fua| {
+        let all = |op, (data, metadata), fua| {
             let mut skip = 0;
             pieces.iter().map(move |(offset, len)| {
-                let piece = Piece { op, offset: *offset, len: *len as u32, data, skip, fua, timed: true };
+                let (offset, len) = (*offset, *len as u32);
+                let piece = Piece { op, offset, len, data, skip, fua, timed: true, metadata, source: None };
                 skip += piece.len;
                 Step::Move(piece)
             })
         };
-        let todo = all(Op::Compare, data, false).chain(all(Op::Write, partner.data, fua)).collect();
+        let todo = all(Op::Compare, one, false).chain(all(Op::Write, two, fua)).collect();
         self.begin_steps(now, slot, Steps { todo, second: Some(partner), heals: Default::default() });
+    }
+
+    /// Data and metadata of both commands of a pair, whose blocks are extended ones perhaps.
+    fn pair_metadata(
+        &mut self,
+        ns: &Namespace,
+        (first, data): (&Command, &DataPointer),
+        plan: &Plan,
+        partner: &Partner,
+    ) -> Result<(Half, Half), (Status, Status)> {
+        let one = self.half_metadata(ns, partner.queue, (first, data), &Plan { op: Op::Compare, ..*plan });
+        let one = one.map_err(|status| (status, FAILED))?;
+        let words = core::mem::replace(&mut self.words, partner.words);
+        let second = (&partner.command, &partner.data);
+        let two = self.half_metadata(ns, partner.queue, second, &Plan { op: Op::Write, ..*plan });
+        self.words = words;
+        Ok((one, two.map_err(|status| (FAILED, status))?))
+    }
+
+    fn half_metadata(
+        &self,
+        ns: &Namespace,
+        queue: u32,
+        (command, data): (&Command, &DataPointer),
+        plan: &Plan,
+    ) -> Result<Half, Status> {
+        let Some(metadata) = self.metadata_for(queue, ns, command, plan)? else { return Ok((*data, None)) };
+        let len = metadata.transfer(command.blocks);
+        check_pointer(data, len)?;
+        Ok((data.of(u32::try_from(len).map_err(|_| Status::INVALID_FIELD.dnr())?), Some(metadata)))
     }
 
     /// The second command of the oldest pair of a queue that has not started.

@@ -87,7 +87,7 @@ impl Subsystem {
     }
 
     /// Metadata of a command's blocks; `None` where its namespace has none.
-    fn metadata_for(
+    pub(crate) fn metadata_for(
         &self,
         queue: u32,
         ns: &Namespace,
@@ -206,6 +206,12 @@ impl Subsystem {
     pub fn metadata_of(&self, slot: SlotId) -> Option<&Metadata> {
         let ranges = self.slots.get(slot)?.ranges;
         if ranges == NONE { None } else { self.slots.metadata(ranges) }
+    }
+
+    /// The same of the blocks that a copy reads, beside [`metadata_of`](Self::metadata_of) those that it writes.
+    pub fn source_of(&self, slot: SlotId) -> Option<&Metadata> {
+        let ranges = self.slots.get(slot)?.ranges;
+        if ranges == NONE { None } else { self.slots.source(ranges) }
     }
 }
 

@@ -17,6 +17,9 @@ use weir_spec::nvme::log::{AsyncEvent, critical_warning};
 use weir_spec::nvme::zns::CHANGED_ZONES_MAX;
 use weir_units::{Class, Nanos};
 
+/// SMART's available spare threshold, in percent.
+pub(crate) const SPARE_THRESHOLD: u8 = 10;
+
 /// Changed namespaces a list can hold (base 2.0, 5.16.1.5).
 const CHANGED_MAX: usize = 1024;
 
@@ -283,6 +286,29 @@ impl Subsystem {
         }
     }
 
+    /// SMART's available spare is no more than this from now on, in percent: whatever the flash itself has.
+    pub fn set_spare(&mut self, percent: u8) {
+        self.spare_limit = percent.min(100);
+        self.watch_spare();
+    }
+
+    /// SMART's available spare, in percent.
+    pub(crate) fn available_spare(&self) -> u8 {
+        self.inside.0.as_ref().map_or(100, |inside| inside.available_spare()).min(self.spare_limit)
+    }
+
+    /// Hosts that want to know are told when the spare falls below its threshold.
+    pub(crate) fn watch_spare(&mut self) {
+        let low = self.available_spare() < SPARE_THRESHOLD;
+        if low && self.media_warning & critical_warning::SPARE == 0 {
+            self.media_warning |= critical_warning::SPARE;
+            self.note_event(AsyncEvent::SPARE, None);
+            self.note_endurance_warning();
+        } else if !low {
+            self.media_warning &= !critical_warning::SPARE;
+        }
+    }
+
     /// Hosts that asked for events of the endurance group are told that it has one.
     fn note_endurance_warning(&mut self) {
         let warning = self.media_warning;
@@ -391,6 +417,7 @@ impl Subsystem {
             host: ctrl.host.clone(),
             tenant: ctrl.tenant,
             ready: ctrl.ready(),
+            ana: ctrl.ana,
             queues: queues(&ctrl.sqs),
         };
         self.controllers.iter().flatten().map(|c| info(c)).collect()

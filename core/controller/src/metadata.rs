@@ -148,6 +148,14 @@ impl Metadata {
         Self::new(format, shift, slba, wish, way).map(|m| Self { way: Way::None, ..m })
     }
 
+    /// The same for what lies so many blocks behind the first.
+    pub(crate) fn behind(mut self, blocks: u64) -> Self {
+        if self.format.kind != 3 {
+            self.wish.reference = self.wish.reference.wrapping_add(blocks as u32);
+        }
+        self
+    }
+
     /// Bytes of the command's data, of which `blocks` are in it.
     pub(crate) fn transfer(&self, blocks: u32) -> u64 {
         let metadata = if self.way == Way::Extended { u64::from(self.format.metadata) } else { 0 };
@@ -162,6 +170,11 @@ impl Metadata {
     /// Bytes of metadata of `len` bytes of blocks.
     pub fn size(&self, len: u32) -> usize {
         (len >> self.shift) as usize * usize::from(self.format.metadata)
+    }
+
+    /// Bytes that so much metadata, without gaps, takes on its own medium.
+    pub fn places(&self, metadata: usize) -> usize {
+        metadata / usize::from(self.format.metadata) * (self.block() >> METADATA_SHIFT)
     }
 
     /// Metadata as it lies on its own medium, one byte for 64 of data whatever the format, from metadata without gaps.
@@ -303,6 +316,15 @@ impl Metadata {
         metadata: &mut [u8],
     ) -> Result<(), Status> {
         self.fetch((host, owner, pointer), skip, data, metadata)?;
+        self.put(skip, data, metadata)
+    }
+
+    /// Data and metadata that are to be written, as a host sees them: protection information is checked or inserted. `metadata` is
+    /// as it is to be stored then.
+    ///
+    /// # Errors
+    /// The checks' statuses.
+    pub fn put(&self, skip: u32, data: &[u8], metadata: &mut [u8]) -> Result<(), Status> {
         if self.format.kind != 0 && self.wish.dw12.pract() == 1 {
             self.insert_all(skip, data, metadata);
         } else {

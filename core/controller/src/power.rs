@@ -7,7 +7,7 @@ use crate::controller::Controller;
 use crate::subsystem::Subsystem;
 use weir_spec::nvme::feature::{async_config, transition_idle_ms, transition_state};
 use weir_spec::nvme::identify::PowerStateDescriptor;
-use weir_spec::nvme::log::AsyncEvent;
+use weir_spec::nvme::log::{AsyncEvent, critical_warning};
 use weir_spec::nvme::maintenance::persistent;
 use weir_units::Nanos;
 use zerocopy::little_endian::{U16, U32};
@@ -131,6 +131,9 @@ impl Thermal {
     }
 }
 
+/// Critical warnings that are looked for while somebody wants to hear of them.
+const WATCHED: u32 = async_config::TEMPERATURE | critical_warning::SPARE as u32;
+
 impl Subsystem {
     fn bytes_moved(&self) -> u64 {
         let work = self.total_work();
@@ -174,9 +177,9 @@ impl Subsystem {
         })
     }
 
-    /// Has the drive woken where a host wants to hear of the temperature.
+    /// Has the drive woken where a host wants to hear of the temperature or of the spare.
     pub(crate) fn arm_thermal(&mut self, now: Nanos) {
-        let wants = |ctrl: &Controller| ctrl.ready() && ctrl.features.async_config & async_config::TEMPERATURE != 0;
+        let wants = |ctrl: &Controller| ctrl.ready() && ctrl.features.async_config & WATCHED != 0;
         let wanted = self.controllers.iter().flatten().any(|ctrl| wants(ctrl));
         self.thermal_next = if wanted { now.saturating_add(LOOK) } else { Nanos::NEVER };
         self.keep_alive_next = self.keep_alive_next.min(self.thermal_next);
@@ -188,6 +191,7 @@ impl Subsystem {
             return;
         }
         self.look_at_temperature(now);
+        self.watch_spare();
         for c in 0..self.controllers.len() as u32 {
             let alarm = self.temperature_alarm(now, c);
             let Some(ctrl) = self.ctrl_mut(c) else { continue };

@@ -39,6 +39,10 @@ pub trait Service: Debug + Send + Any {
     fn percentage_used(&self) -> u8 {
         0
     }
+    /// How many of the blocks that may fail have not, in percent.
+    fn available_spare(&self) -> u8 {
+        100
+    }
     /// For whoever knows what it is.
     fn as_any(&self) -> &dyn Any;
     /// The same, to change it.

@@ -89,6 +89,8 @@ pub(crate) struct Ranges {
     pub vendor: Option<VendorWork>,
     /// Metadata of its blocks.
     pub metadata: Option<Metadata>,
+    /// Of a copy: that of the blocks which it reads now.
+    pub source: Option<Metadata>,
     /// What is left of a command of several steps, and what follows from its end.
     pub steps: Option<Steps>,
 }
@@ -236,7 +238,7 @@ impl Slots {
             let work = &mut self.work[slot.ranges as usize];
             self.released.extend(work.zoned.take());
             self.settled.extend(work.vendor.take().and_then(|work| work.ticket));
-            (work.metadata, work.steps) = (None, None);
+            (work.metadata, work.source, work.steps) = (None, None, None);
             self.free_work.push(slot.ranges);
             slot.ranges = NONE;
         }
@@ -349,6 +351,7 @@ impl Slots {
                 zoned: None,
                 vendor: None,
                 metadata: None,
+                source: None,
                 steps: None,
             });
             self.work.len() as u32 - 1
@@ -363,6 +366,12 @@ impl Slots {
     #[cold]
     pub fn metadata(&self, index: u32) -> Option<&Metadata> {
         self.work.get(index as usize)?.metadata.as_ref()
+    }
+
+    /// Metadata of the blocks that a copy with that list reads now.
+    #[cold]
+    pub fn source(&self, index: u32) -> Option<&Metadata> {
+        self.work.get(index as usize)?.source.as_ref()
     }
 
     pub fn drop_work(&mut self, index: u32) {

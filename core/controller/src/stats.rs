@@ -85,6 +85,8 @@ pub struct ControllerInfo {
     pub tenant: u16,
     /// CSTS.RDY.
     pub ready: bool,
+    /// How it reaches the namespaces.
+    pub ana: crate::AnaState,
     /// Its I/O submission queues.
     pub queues: Vec<QueueInfo>,
 }

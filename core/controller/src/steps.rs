@@ -3,6 +3,7 @@
 use crate::event::{Io, Op, SlotId};
 use crate::fused::Partner;
 use crate::host::{DataPointer, Owner};
+use crate::metadata::Metadata;
 use crate::queue::NONE;
 use crate::service::Operation;
 use crate::subsystem::Subsystem;
@@ -30,6 +31,9 @@ pub(crate) struct Piece {
     pub fua: bool,
     /// The drive's inside takes time for it when it begins; not for what has been booked before.
     pub timed: bool,
+    /// Metadata of its blocks, and of those that a copy reads.
+    pub metadata: Option<Metadata>,
+    pub source: Option<Metadata>,
 }
 
 /// What is left of a command.
@@ -88,7 +92,10 @@ impl Subsystem {
     }
 
     fn begin_piece(&mut self, now: Nanos, id: u32, piece: &Piece, (owner, nsid): (Owner, u32)) {
-        let Piece { op, offset, len, data, skip, fua, timed } = *piece;
+        let Piece { op, offset, len, data, skip, fua, timed, metadata, source } = *piece;
+        let ranges = self.slots.slots[id as usize].ranges;
+        let work = self.slots.work(ranges);
+        (work.metadata, work.source) = (metadata, source);
         let io = Io { slot: SlotId(id), owner, data, op, nsid, offset, len, fua, skip };
         if !timed || self.inside.0.is_none() {
             return self.slots.make_ready(id, io);

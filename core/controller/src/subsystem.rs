@@ -1,5 +1,6 @@
 //! One drive: its controllers, queues and slots, and the front door of the machine.
 
+use crate::admin::ana::Access;
 use crate::admin::lockdown::Prohibited;
 use crate::admin::persistent::PersistentEvents;
 use crate::admin::telemetry::Telemetry;
@@ -216,6 +217,10 @@ pub struct Subsystem {
     pub(crate) media_errors: u64,
     /// Critical warnings that the media has earned.
     pub(crate) media_warning: u8,
+    /// What SMART's available spare is at the most, in percent.
+    pub(crate) spare_limit: u8,
+    /// How hosts reach the namespaces.
+    pub(crate) access: Access,
     /// How often the drive was powered on, and how often it went down without being shut down.
     pub(crate) power_cycles: u64,
     pub(crate) unsafe_shutdowns: u64,
@@ -312,6 +317,8 @@ impl Subsystem {
             errors: 0,
             media_errors: 0,
             media_warning: 0,
+            spare_limit: 100,
+            access: Access::default(),
             power_cycles: 1,
             unsafe_shutdowns: 0,
             busy_since: None,

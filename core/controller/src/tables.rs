@@ -64,6 +64,7 @@ impl Subsystem {
         self.generation = self.generation.wrapping_add(1);
         let key = self.tenants[usize::from(tenant)].key;
         let namespaces = self.first_attachments(&host);
+        let ana = self.access.of(&host);
         let mut ctrl = Controller {
             generation: self.generation,
             id: free as u16 + 1,
@@ -94,7 +95,7 @@ impl Subsystem {
             power_since: Nanos(0),
             power_before: 0,
             too_hot: false,
-            ana: Default::default(),
+            ana,
             ana_changes: 0,
             endurance_event: false,
             event_context: None,
@@ -114,6 +115,9 @@ impl Subsystem {
         ctrl.cqs.push(NONE);
         self.controllers[free] = Some(Box::new(ctrl));
         self.refresh_guards();
+        if ana.refusal().is_some() {
+            self.refresh_ana();
+        }
         Some(free as u32)
     }
 

@@ -255,6 +255,35 @@ fn a_drive_that_gets_hot_says_so_once() {
     assert!(smart.critical_minutes.get() > 5 && smart.warning_minutes.get() <= 1);
 }
 
+#[test]
+fn a_spare_that_is_used_up_warns_once() {
+    let (mut world, mut host) = world();
+    let spare = u32::from(critical_warning::SPARE);
+    assert!(host.admin(&mut world, set_feature(fid::ASYNC_EVENTS, spare)).status().is_success());
+    let event = host.send(&mut world, 0, admin(AdminOpcode::ASYNC_EVENT_REQUEST, 9, 0, 0));
+    let again = host.send(&mut world, 0, admin(AdminOpcode::ASYNC_EVENT_REQUEST, 10, 0, 0));
+    let smart = |world: &mut World, host: &mut Fabric| {
+        let smart: weir_spec::nvme::log::Smart = log(world, host, lid::SMART);
+        (smart.available_spare, smart.spare_threshold, smart.critical_warning)
+    };
+    assert_eq!(smart(&mut world, &mut host), (100, 10, 0));
+    world.drive.set_spare(10);
+    world.run();
+    assert!(host.answer(&mut world, 0, event).is_none(), "at its threshold it is not below");
+    world.drive.set_spare(9);
+    world.run();
+    assert_eq!(host.answer(&mut world, 0, event).expect("told").dw0.get(), 0x0002_0201);
+    assert_eq!(smart(&mut world, &mut host), (9, 10, critical_warning::SPARE));
+    world.drive.set_spare(8);
+    world.run();
+    assert!(host.answer(&mut world, 0, again).is_none(), "it knows");
+    world.drive.set_spare(200);
+    assert_eq!(smart(&mut world, &mut host), (100, 10, 0));
+    world.drive.set_spare(0);
+    world.run();
+    assert!(host.answer(&mut world, 0, again).is_some(), "it is used up anew");
+}
+
 fn sanitize(dw10: SanitizeDw10, pattern: u32) -> Sqe {
     admin(AdminOpcode::SANITIZE, 70, dw10.0, pattern)
 }
@@ -654,6 +683,25 @@ fn access_that_is_lost_is_told_and_refused() {
     assert!(read(&mut world, &mut other).is_success());
     world.drive.set_ana_state(controller, AnaState::NonOptimized).expect("it is");
     assert!(read(&mut world, &mut host).is_success());
+    // Said of a host, and of all: of controllers that come later as well.
+    world.drive.set_ana(Some("nqn.silver"), AnaState::PersistentLoss);
+    let mut late = fabric_with_queues(&mut world, "nqn.silver", 200, 1);
+    for silver in [&mut other, &mut late] {
+        assert!(read(&mut world, silver).same_code(Status::ANA_PERSISTENT_LOSS));
+    }
+    assert!(read(&mut world, &mut host).is_success());
+    let states: Vec<_> = world.drive.controllers().iter().map(|c| c.ana).collect();
+    assert_eq!(states, [AnaState::NonOptimized, AnaState::PersistentLoss, AnaState::PersistentLoss]);
+    world.drive.set_ana(None, AnaState::Change);
+    let mut last = fabric_with_queues(&mut world, "nqn.new", 300, 1);
+    for any in [&mut host, &mut other, &mut late, &mut last] {
+        assert!(read(&mut world, any).same_code(Status::ANA_TRANSITION));
+    }
+    world.drive.set_ana(None, AnaState::Optimized);
+    for any in [&mut host, &mut other, &mut late, &mut last] {
+        assert!(read(&mut world, any).is_success());
+    }
+    world.drive.check();
 }
 
 #[test]

@@ -962,6 +962,18 @@ fn identifiers_of_hosts() {
     assert_eq!((page[5], page[24 + 24 + 8], page[24 + 24 + 16]), (2, 8, 7));
     let long = Sqe { cdw11: U32::new(1), ..short };
     assert!(ask(&mut bench, &mut ring, long).same_code(Status::HOST_ID_INCONSISTENT));
+    // A host with a short identifier and one with a long one are two hosts, whatever is alike in them.
+    let (sqe, keys) = acquire(1, 7);
+    bench.world.host.ring(Owner(7))[0x38000..0x38010].copy_from_slice(&keys);
+    assert!(ask(&mut bench, &mut ring, sqe).is_success());
+    assert!(ask(&mut bench, &mut ring, io(WRITE, 3, 0, 1)).is_success());
+    let status = bench.status(&mut a, io(WRITE, 3, 0, 1), &[0; BLOCK]);
+    assert!(status.same_code(Status::RESERVATION_CONFLICT), "{status}");
+    let (_, list) = report(&mut bench, &mut a);
+    assert_eq!(
+        (list[0].rcsts, list[1].rcsts, list[1].hostid[..9].to_vec()),
+        (0, 1, [[8u8; 8].as_slice(), &[0]].concat())
+    );
     // Persistence: power that goes takes what was not to persist.
     bench.world.drive.power_cut();
     bench.world.run();

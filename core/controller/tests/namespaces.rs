@@ -5,16 +5,21 @@ mod common;
 
 use common::identify;
 use weir_controller::model::{Fabric, World, admin, io};
-use weir_controller::{Config, METADATA_SHIFT, Management, NamespaceConfig, Op, Owner};
+use weir_controller::{Config, Data, METADATA_SHIFT, Management, NamespaceConfig, Op, Owner};
 use weir_spec::nvme::identify::{
     IdentifyController, IdentifyNamespace, NSID_ALL, cns, controller_list, namespace_list,
 };
 use weir_spec::nvme::log::{AsyncEvent, ErrorEntry, lid};
-use weir_spec::nvme::namespace::{
-    FormatDw10, GranularityList, HostSoftwareFields, attachment, management, write_protect,
+use weir_spec::nvme::maintenance::{
+    FormatEndEvent, FormatStartEvent, NamespaceEvent, PersistentHeader, persistent, persistent_action,
 };
+use weir_spec::nvme::namespace::{
+    FNA_CRYPTO, FormatDw10, GranularityList, HostSoftwareFields, attachment, management, write_protect,
+};
+use weir_spec::nvme::nvm::{CopyDw12, CopyRange};
 use weir_spec::nvme::protection;
 use weir_spec::nvme::register::ams;
+use weir_spec::nvme::sanitize::{SanitizeDw10, action};
 use weir_spec::nvme::{AdminOpcode, Cqe, Sqe, Status};
 use weir_units::Nanos;
 use zerocopy::little_endian::{U16, U32, U64};
@@ -30,6 +35,7 @@ const READ: u8 = 2;
 const COMPARE: u8 = 5;
 const WRITE_ZEROES: u8 = 8;
 const TRIM: u8 = 9;
+const COPY: u8 = 0x19;
 
 const FEATURE: u8 = 0x84;
 
@@ -48,6 +54,7 @@ fn rig(mib: u64) -> Rig {
     let config = common::config(|c: &mut Config| {
         c.namespaces = vec![NamespaceConfig { nsid: 1, start: 0, size: mib * MIB, block_size: 512, uuid: [1; 16] }];
         c.management = Some(Management { capacity: CAPACITY, least_block: 512, metadata: true });
+        c.atomic_write = u64::MAX;
     });
     let data = vec![0xee; CAPACITY as usize];
     Rig { world: World::new(config, 64), metadata: vec![0; (CAPACITY >> METADATA_SHIFT) as usize], data }
@@ -81,6 +88,11 @@ impl Rig {
         let (at, len) = (io.offset as usize, io.len as usize);
         let (meta_at, meta_len) = (at >> METADATA_SHIFT, len >> METADATA_SHIFT);
         let metadata = self.world.drive.metadata_of(io.slot).copied();
+        if io.owner == Owner(u32::MAX) && !matches!(io.op, Op::Read | Op::Verify | Op::Flush) {
+            // The drive's own, as its executor does it.
+            self.metadata[meta_at..meta_at + meta_len].fill(0);
+        }
+        let source = self.world.drive.source_of(io.slot).copied();
         let host = &mut self.world.host;
         let status = match (io.op, metadata) {
             (Op::Flush, _) => Ok(()),
@@ -94,13 +106,25 @@ impl Rig {
                 }
                 Ok(())
             }
-            (Op::Write, None) => {
-                use weir_controller::Host;
-                host.read_data(io.owner, &io.data, io.skip, &mut self.data[at..at + len])
-            }
+            (Op::Write, None) => io.read_data(host, 0, &mut self.data[at..at + len]),
             (Op::Read, None) => {
                 use weir_controller::Host;
                 host.write_data(io.owner, &io.data, io.skip, &self.data[at..at + len])
+            }
+            (Op::Copy, m) => {
+                let Data::Media(from) = io.data.get() else { panic!("a copy reads the media") };
+                let bytes = self.data[from as usize..][..len].to_vec();
+                let carried = match (source, m) {
+                    (Some(source), Some(m)) => {
+                        let mut beside = vec![0; m.size(io.len)];
+                        m.gather(&self.metadata[from as usize >> METADATA_SHIFT..][..meta_len], &mut beside);
+                        source.verify(0, &bytes, &mut beside).and_then(|()| m.put(0, &bytes, &mut beside)).map(|()| {
+                            m.spread(&beside, &mut self.metadata[meta_at..meta_at + meta_len]);
+                        })
+                    }
+                    _ => Ok(()),
+                };
+                carried.map(|()| self.data[at..at + len].copy_from_slice(&bytes))
             }
             (op, Some(m)) => {
                 let (mut bytes, mut beside) = (self.data[at..at + len].to_vec(), vec![0; m.size(io.len)]);
@@ -206,6 +230,106 @@ impl Rig {
         let (_, data) = host.admin_data(&mut self.world, get);
         namespace_list(&data).collect()
     }
+}
+
+/// The persistent events of a drive, oldest first: their types, controllers and data.
+fn events(rig: &mut Rig, host: &mut Fabric) -> Vec<(u8, u16, Vec<u8>)> {
+    let mut get = |action: u8| {
+        let dw10 = u32::from(lid::PERSISTENT_EVENTS) | u32::from(action) << 8 | 2047 << 16;
+        let (cqe, data) = host.admin_data(&mut rig.world, admin(AdminOpcode::GET_LOG_PAGE, 6, dw10, 0));
+        assert!(cqe.status().is_success(), "{}", cqe.status());
+        data
+    };
+    let page = get(persistent_action::ESTABLISH);
+    get(persistent_action::RELEASE);
+    let head = PersistentHeader::read_from_bytes(&page[..512]).unwrap();
+    let (mut at, mut all) = (512, Vec::new());
+    let word = |at: usize| u16::from_le_bytes([page[at], page[at + 1]]);
+    for _ in 0..head.tnev.get() {
+        let data = &page[at + 24..][..word(at + 22).into()];
+        all.push((page[at], word(at + 4), data.to_vec()));
+        at += 24 + data.len();
+    }
+    assert_eq!(at as u64, head.tll.get());
+    all.reverse();
+    all
+}
+
+#[test]
+fn what_happens_to_namespaces_is_in_the_persistent_event_log() {
+    let mut rig = rig(4);
+    let mut a = rig.host("nqn.gold", 100);
+    let own = id(&a);
+    let before = events(&mut rig, &mut a).len();
+    let news = |rig: &mut Rig, a: &mut Fabric, seen: usize| events(rig, a).split_off(before + seen);
+    // What is refused has not happened.
+    assert!(rig.create(&mut a, fields(0, 0)).is_err() && !rig.delete(&mut a, 9).is_success());
+    assert_eq!(news(&mut rig, &mut a, 0), []);
+    let asked = HostSoftwareFields { dps: 1, nmic: 1, flbas: 0x12, ..fields(2048, 2) };
+    assert_eq!(rig.create(&mut a, asked), Ok(2));
+    let created = NamespaceEvent {
+        cdw10: U32::new(management::CREATE),
+        nsze: U64::new(2048),
+        ncap: U64::new(2048),
+        flbas: 0x12,
+        dps: 1,
+        nmic: 1,
+        anagrpid: U32::new(1),
+        nsid: U32::new(2),
+        ..Default::default()
+    };
+    assert_eq!(news(&mut rig, &mut a, 0), [(persistent::NAMESPACE, own, created.as_bytes().to_vec())]);
+    assert_eq!(rig.attach_own(&mut a, 2), Status::SUCCESS);
+    let dw10 = FormatDw10(1).with_ses(1);
+    assert_eq!(rig.format(&mut a, NSID_ALL, dw10), Status::SUCCESS);
+    let nsid = U32::new(NSID_ALL);
+    let (started, ended) = (
+        FormatStartEvent { nsid, fna: FNA_CRYPTO, cdw10: U32::new(dw10.0), ..Default::default() },
+        FormatEndEvent { nsid, ..Default::default() },
+    );
+    let both = [
+        (persistent::FORMAT_START, own, started.as_bytes().to_vec()),
+        (persistent::FORMAT_END, own, ended.as_bytes().to_vec()),
+    ];
+    assert_eq!(news(&mut rig, &mut a, 1), both);
+    assert_eq!(rig.delete(&mut a, 2), Status::SUCCESS);
+    let deleted = NamespaceEvent {
+        cdw10: U32::new(management::DELETE),
+        nsze: U64::new(256),
+        ncap: U64::new(256),
+        flbas: 1,
+        dps: 0,
+        ..created
+    };
+    assert_eq!(news(&mut rig, &mut a, 3), [(persistent::NAMESPACE, own, deleted.as_bytes().to_vec())]);
+    assert_eq!(rig.delete(&mut a, NSID_ALL), Status::SUCCESS);
+    let all = NamespaceEvent { cdw10: U32::new(management::DELETE), nsid, ..Default::default() };
+    assert_eq!(news(&mut rig, &mut a, 4), [(persistent::NAMESPACE, own, all.as_bytes().to_vec())]);
+    // They outlive the power.
+    let blob = rig.world.drive.save();
+    let mut again = self::rig(4);
+    again.world.drive.restore(&blob).unwrap();
+    let mut b = again.host("nqn.gold", 100);
+    let kinds: Vec<u8> = events(&mut again, &mut b).iter().map(|(kind, ..)| *kind).collect();
+    let changes = [persistent::NAMESPACE, persistent::FORMAT_START, persistent::FORMAT_END];
+    assert_eq!(kinds.iter().filter(|kind| changes.contains(kind)).count(), 5);
+}
+
+#[test]
+fn a_format_that_fails_says_how_far_it_came() {
+    let mut rig = rig(4);
+    let mut a = rig.host("nqn.gold", 100);
+    let tag = rig.send_admin(&mut a, of(admin(AdminOpcode::FORMAT_NVM, 4, 1, 0), 1), &[]);
+    rig.world.run();
+    assert_eq!(rig.world.issued.len(), 1);
+    rig.world.done(0, Status::WRITE_FAULT);
+    rig.settle();
+    let answer = a.answer(&mut rig.world, 0, tag).map(|cqe| cqe.status()).unwrap();
+    assert!(answer.same_code(Status::WRITE_FAULT), "{answer}");
+    let (kind, _, data) = events(&mut rig, &mut a).pop().unwrap();
+    let end = FormatEndEvent::read_from_bytes(&data).unwrap();
+    assert_eq!((kind, end.outcome, end.smallest_fpi, end.nsid.get()), (persistent::FORMAT_END, 3, 100, 1));
+    assert_eq!(end.status.get(), u32::from(Status::WRITE_FAULT.field()));
 }
 
 fn of(sqe: Sqe, nsid: u32) -> Sqe {
@@ -428,6 +552,52 @@ fn commands_that_cross_extents_are_one_command() {
 }
 
 #[test]
+fn sanitizing_leaves_nothing_in_any_piece_nor_of_metadata() {
+    let mut rig = rig(1);
+    let mut a = rig.host("nqn.gold", 100);
+    let mib = 1u64 << 11;
+    for nsid in 2..=6 {
+        assert_eq!(rig.create(&mut a, fields(mib, 0)), Ok(nsid));
+    }
+    for nsid in [2, 4] {
+        assert_eq!(rig.delete(&mut a, nsid), Status::SUCCESS);
+    }
+    // In several pieces, with protection information.
+    assert_eq!(rig.create(&mut a, fields(3 * mib, 2)), Ok(2));
+    assert_eq!(rig.attach_own(&mut a, 2), Status::SUCCESS);
+    assert_eq!(rig.format(&mut a, 2, FormatDw10(3).with_mset(1).with_pi(1)), Status::SUCCESS);
+    let blocks = 3 * mib / 8;
+    let put = |rig: &mut Rig, a: &mut Fabric| {
+        for lba in (0..blocks).step_by(64) {
+            let bytes = pattern(64 * 4096, lba as u32);
+            let write = checked(of(io(WRITE, 9, lba, 64), 2), PRACT, lba as u32, (0xbeef, 0));
+            assert_eq!(rig.io(a, write, &mut bytes.clone()), Status::SUCCESS);
+        }
+        assert!(rig.metadata.iter().any(|byte| *byte != 0));
+    };
+    let sanitize = |rig: &mut Rig, a: &mut Fabric, dw10: SanitizeDw10| {
+        let started = rig.admin(a, admin(AdminOpcode::SANITIZE, 3, dw10.0, 0x5a5a_5a5a), &[]);
+        assert!(started.status().is_success(), "{}", started.status());
+        rig.settle();
+    };
+    for (dw10, byte) in [
+        (SanitizeDw10(0).with_sanact(action::BLOCK_ERASE), 0),
+        (SanitizeDw10(0).with_sanact(action::CRYPTO_ERASE), 0),
+        (SanitizeDw10(0).with_sanact(action::OVERWRITE).with_owpass(1).with_ndas(1), 0x5a),
+    ] {
+        put(&mut rig, &mut a);
+        sanitize(&mut rig, &mut a, dw10);
+        assert!(rig.data.iter().all(|b| *b == byte), "{dw10:?}");
+        assert!(rig.metadata.iter().all(|b| *b == 0), "{dw10:?}");
+        // What is read is checked by nobody: it is that of deallocated blocks.
+        let mut seen = vec![1; 64 * 4104];
+        let read = checked(of(io(READ, 9, 64, 64), 2), ALL, 64, (1, 0xffff));
+        assert_eq!(rig.io(&mut a, read, &mut seen), Status::SUCCESS);
+        assert!(seen.chunks(4104).all(|b| b[..4096] == [byte; 4096] && b[4096..] == [0xff; 8]), "{dw10:?}");
+    }
+}
+
+#[test]
 fn deleting_waits_for_what_is_in_flight() {
     let mut rig = rig(2);
     let mut a = rig.host("nqn.gold", 100);
@@ -584,6 +754,136 @@ fn protection_information_is_checked_end_to_end() {
     assert!(plain.iter().all(|b| *b == 0) && rig.metadata.iter().all(|b| *b == 0));
 }
 
+/// PRINFO, a reference tag, and an application tag with its mask.
+fn checked(sqe: Sqe, prinfo: u32, reference: u32, (tag, mask): (u16, u16)) -> Sqe {
+    Sqe {
+        cdw12: U32::new(sqe.cdw12.get() | prinfo << 26),
+        cdw14: U32::new(reference),
+        cdw15: U32::new(u32::from(tag) | u32::from(mask) << 16),
+        ..sqe
+    }
+}
+
+const PRACT: u32 = 0b1000;
+const ALL: u32 = 0b0111;
+const GUARD: u32 = 0b0100;
+const REFERENCE: u32 = 0b0001;
+
+/// Copies ranges of (first block, blocks, EILBRT), whose application tag is BEEFh, to a place; PRINFOR, and PRINFOW with a
+/// reference and an application tag.
+fn copied(
+    rig: &mut Rig,
+    host: &mut Fabric,
+    to: u64,
+    ranges: &[(u64, u16, u32)],
+    (read, write, reference, tag): (u32, u32, u32, u16),
+) -> Status {
+    let dw12 = CopyDw12(0).with_nr(ranges.len() as u32 - 1).with_prinfor(read).with_prinfow(write);
+    let list: Vec<CopyRange> = ranges
+        .iter()
+        .map(|(slba, blocks, eilbrt)| CopyRange {
+            slba: U64::new(*slba),
+            nlb: U16::new(blocks - 1),
+            eilbrt: U32::new(*eilbrt),
+            elbat: U16::new(0xbeef),
+            elbatm: U16::new(0xffff),
+            ..Default::default()
+        })
+        .collect();
+    let sqe = Sqe { cdw12: U32::new(dw12.0), ..io(COPY, 9, to, 1) };
+    rig.io(host, checked(sqe, 0, reference, (tag, 0xffff)), &mut list.as_bytes().to_vec())
+}
+
+#[test]
+fn a_copy_takes_metadata_along_and_checks_both_ends() {
+    let mut rig = rig(4);
+    let mut a = rig.host("nqn.gold", 100);
+    assert_eq!(rig.format(&mut a, 1, FormatDw10(3).with_mset(1).with_pi(1)), Status::SUCCESS);
+    let (bytes, mut seen) = (pattern(3 * 4096, 2), vec![0; 2 * 4104]);
+    let write = checked(io(WRITE, 9, 5, 3), PRACT, 5, (0xbeef, 0));
+    assert_eq!(rig.io(&mut a, write, &mut bytes.clone()), Status::SUCCESS);
+    let read = |rig: &mut Rig, a: &mut Fabric, lba: u64, reference: u32, tag: u16, seen: &mut Vec<u8>| {
+        rig.io(a, checked(io(READ, 9, lba, 2), ALL, reference, (tag, 0xffff)), seen)
+    };
+    // Made anew for where it goes, of two ranges.
+    let got = copied(&mut rig, &mut a, 100, &[(7, 1, 7), (5, 1, 5)], (PRACT | ALL, PRACT, 100, 0x1234));
+    assert_eq!(got, Status::SUCCESS);
+    assert_eq!(read(&mut rig, &mut a, 100, 100, 0x1234, &mut seen), Status::SUCCESS);
+    assert_eq!((&seen[..4096], &seen[4104..8200]), (&bytes[8192..], &bytes[..4096]));
+    // Taken along as it is: it says where it comes from.
+    assert_eq!(copied(&mut rig, &mut a, 200, &[(5, 2, 5)], (ALL, GUARD, 0, 0)), Status::SUCCESS);
+    assert_eq!(rig.io(&mut a, io(READ, 9, 200, 2), &mut seen), Status::SUCCESS);
+    assert_eq!((&seen[4098..4104], &seen[8202..]), (&[0xbe, 0xef, 0, 0, 0, 5][..], &[0xbe, 0xef, 0, 0, 0, 6][..]));
+    let got = read(&mut rig, &mut a, 200, 200, 0xbeef, &mut seen);
+    assert!(got.same_code(Status::REFERENCE_TAG_CHECK_ERROR), "{got}");
+    // What is wrong at either end, and nothing is written.
+    rig.data[5 * 4096] ^= 1;
+    for (ranges, checks, status) in [
+        (&[(5, 2, 5)][..], (PRACT | ALL, PRACT, 300, 0), Status::GUARD_CHECK_ERROR),
+        (&[(6, 1, 6)][..], (ALL, REFERENCE, 300, 0), Status::REFERENCE_TAG_CHECK_ERROR),
+        (&[(6, 1, 6)][..], (ALL, 0b0010, 0, 0x1234), Status::APPLICATION_TAG_CHECK_ERROR),
+        (&[(6, 1, 5)][..], (REFERENCE, 0, 300, 0), Status::INVALID_PROTECTION_INFORMATION),
+        (&[(6, 1, 6)][..], (0, REFERENCE, 301, 0), Status::INVALID_PROTECTION_INFORMATION),
+        (&[(6, 1, 6)][..], (PRACT, 0, 300, 0), Status::INVALID_FIELD),
+    ] {
+        let got = copied(&mut rig, &mut a, 300, ranges, checks);
+        assert!(got.same_code(status), "{ranges:?} {checks:?}: {got}");
+    }
+    assert_eq!(rig.io(&mut a, io(READ, 9, 300, 2), &mut seen), Status::SUCCESS);
+    assert!(seen.chunks(4104).all(|block| block[..4096] == [0; 4096] && block[4096..] == [0xff; 8]));
+    let wide = Sqe { cdw12: U32::new(CopyDw12(0).with_desfmt(1).0), ..io(COPY, 9, 300, 1) };
+    let got = rig.io(&mut a, wide, &mut vec![0; 40]);
+    assert!(got.same_code(Status::INVALID_FORMAT), "larger guards' tags: {got}");
+    // Metadata without protection information.
+    assert_eq!(rig.format(&mut a, 1, FormatDw10(4).with_mset(1)), Status::SUCCESS);
+    let blocks = pattern(2 * 4160, 3);
+    assert_eq!(rig.io(&mut a, io(WRITE, 9, 1, 2), &mut blocks.clone()), Status::SUCCESS);
+    assert_eq!(copied(&mut rig, &mut a, 50, &[(1, 2, 0)], (0, 0, 0, 0)), Status::SUCCESS);
+    let mut seen = vec![0; 2 * 4160];
+    assert_eq!(rig.io(&mut a, io(READ, 9, 50, 2), &mut seen), Status::SUCCESS);
+    assert_eq!(seen, blocks);
+}
+
+#[test]
+fn compare_and_write_are_one_with_metadata_too() {
+    let mut rig = rig(4);
+    let mut a = rig.host("nqn.gold", 100);
+    assert_eq!(rig.format(&mut a, 1, FormatDw10(3).with_mset(1).with_pi(1)), Status::SUCCESS);
+    let write = checked(io(WRITE, 9, 5, 2), PRACT, 5, (0xbeef, 0));
+    assert_eq!(rig.io(&mut a, write, &mut pattern(8192, 2)), Status::SUCCESS);
+    let mut old = vec![0; 2 * 4104];
+    assert_eq!(rig.io(&mut a, io(READ, 9, 5, 2), &mut old), Status::SUCCESS);
+    let pair = |rig: &mut Rig, a: &mut Fabric, old: &[u8], new: &[u8], prinfo: u32| {
+        let half = |opcode, cid, fuse, prinfo| {
+            let sqe = io(opcode, cid, 5, 2);
+            checked(Sqe { flags: sqe.flags | fuse, ..sqe }, prinfo, 5, (0xbeef, 0xffff))
+        };
+        let first = rig.send(a, half(COMPARE, 20, 1, ALL), old);
+        let second = rig.send(a, half(WRITE, 21, 2, prinfo), new);
+        rig.settle();
+        let mut status = |tag| a.answer(&mut rig.world, 1, tag).expect("both are answered").status();
+        (status(first), status(second))
+    };
+    // The drive makes the information of what is written; of eight bytes none is transferred then.
+    let new = pattern(8192, 7);
+    assert_eq!(pair(&mut rig, &mut a, &old, &new, PRACT), (Status::SUCCESS, Status::SUCCESS));
+    let mut seen = vec![0; 2 * 4104];
+    let all = checked(io(READ, 9, 5, 2), ALL, 5, (0xbeef, 0xffff));
+    assert_eq!(rig.io(&mut a, all, &mut seen), Status::SUCCESS);
+    assert_eq!((&seen[..4096], &seen[4104..8200]), (&new[..4096], &new[4096..]));
+    // What is not there any more.
+    let (one, two) = pair(&mut rig, &mut a, &old, &new, PRACT);
+    assert!(one.same_code(Status::COMPARE_FAILURE) && two.same_code(Status::ABORTED_FAILED_FUSED), "{one} {two}");
+    // A second command that brings wrong information: the comparison was right, and nothing is written.
+    let mut wrong = seen.clone();
+    wrong[4105] ^= 1;
+    let (one, two) = pair(&mut rig, &mut a, &seen, &wrong, GUARD);
+    assert!(one.is_success() && two.same_code(Status::GUARD_CHECK_ERROR), "{one} {two}");
+    let mut still = vec![0; 2 * 4104];
+    assert_eq!(rig.io(&mut a, all, &mut still), Status::SUCCESS);
+    assert_eq!(still, seen);
+}
+
 #[test]
 fn write_protection_keeps_what_is_there() {
     let mut rig = rig(4);
@@ -683,4 +983,25 @@ fn a_drive_remembers_its_namespaces() {
         wrong[at] ^= 0x10;
         assert!(rig(1).world.drive.restore(&wrong).is_err(), "byte {at}");
     }
+}
+
+/// Golden bytes of section 16, version 1 (`docs/formats.md`).
+#[test]
+fn the_section_of_namespaces_lies_as_it_always_has() {
+    let mut rig = rig(1);
+    let mut a = rig.host("nqn.gold", 100);
+    assert_eq!(rig.create(&mut a, HostSoftwareFields { dps: 0b1010, ..fields(300, 0x13) }), Ok(2));
+    assert_eq!(rig.attach_own(&mut a, 2), Status::SUCCESS);
+    assert_eq!(rig.delete(&mut a, 1), Status::SUCCESS);
+    let blob = rig.world.drive.save();
+    let found = section(&blob, LAYOUT).unwrap();
+    let mut golden = Vec::new();
+    golden.extend_from_slice(b"\0\0\x80\0\0\0\0\0\0\0\x10\0\0\0\0\0\x01\0\0\0\0\0\0\0\x01\0\0\0");
+    golden.extend_from_slice(b"\x02\0\0\0\0\xc0\x12\0\0\0\0\0");
+    // Its UUID, of version 8.
+    golden.extend_from_slice(&found[40..56]);
+    assert_eq!((found[46] >> 4, found[48] >> 6), (8, 2));
+    golden.extend_from_slice(b"\x03\x02\x0d\0\x01\0\0\0\x08\0\0\0nqn.gold");
+    golden.extend_from_slice(b"\x02\0\0\0\x01\0\0\0\x02\0\0\0");
+    assert_eq!(found, golden);
 }

@@ -178,7 +178,17 @@ fn blocks_wear_out_and_writes_are_refused_at_last() {
     let mut config = small(geometry(2, 1, 32, 16, 1), 0.6);
     config.ftl.wear = WearConfig { policy: Wear::Dynamic, gap: 0, endurance: 100, failures: 0 };
     let mut flash = drive(&config, Precondition::Sequential);
-    churn(&mut flash, 200_000, 1_000_000, 0);
+    assert_eq!(flash.available_spare(), 100);
+    let mut seen = Vec::from([100]);
+    while !flash.is_read_only() {
+        churn(&mut flash, 1000, 1_000_000, 0);
+        let spare = flash.available_spare();
+        assert!(seen.last().is_none_or(|last| spare <= *last), "{spare} after {seen:?}");
+        seen.push(spare);
+    }
+    seen.dedup();
+    assert!(seen.len() > 3 && seen.last() == Some(&0), "it is used up step by step: {seen:?}");
+    churn(&mut flash, 1000, 1_000_000, 0);
     assert!(flash.is_read_only() && flash.stats().grown_bad > 4 && flash.stats().refused > 0, "{:?}", flash.stats());
     assert!((0..flash.units()).all(|lpn| flash.is_mapped(lpn)), "nothing is lost");
     flash.check();

@@ -145,6 +145,11 @@ impl Flash {
         self.ftl.worn_out
     }
 
+    /// How many of the blocks that may fail before writes are refused have not failed yet, in percent; 100 where there were none.
+    pub fn available_spare(&self) -> u8 {
+        self.ftl.available_spare()
+    }
+
     /// Whether the unit has contents.
     pub fn is_mapped(&self, lpn: u32) -> bool {
         lpn < self.logical && self.ftl.map.l2p[lpn as usize] != NONE

@@ -32,6 +32,7 @@ pub use routes::router;
 pub use server::{Bound, Running};
 pub use timing::{Bucket, CompletionError, DeviceStats, Quantiles, Timing, TimingState};
 pub use types::{
-    ClientStatus, Counters, DevicePatch, DeviceStatus, DoorStatus, ErrorBody, ExportAdd, ExportStatus, PowerCutStatus,
-    RecoveredStatus, ShardStatus, SharesPatch, State, Status, StepsStatus, TenantAdd, TenantPatch, TenantStatus,
+    Ana, AnaPatch, ClientStatus, Counters, DevicePatch, DeviceStatus, DoorStatus, ErrorBody, ExportAdd, ExportStatus,
+    PowerCutStatus, RecoveredStatus, ShardStatus, SharesPatch, State, Status, StepsStatus, TenantAdd, TenantPatch,
+    TenantStatus,
 };

@@ -266,6 +266,10 @@ fn mechanism() -> Value {
     words(&["none", "rr", "wrr", "drr"])
 }
 
+fn ana() -> Value {
+    words(&["optimized", "non-optimized", "inaccessible", "persistent-loss", "change"])
+}
+
 fn schemas() -> Value {
     json!({
         "Error": object(&[("error", text("What went wrong and what to do."))]),
@@ -318,6 +322,11 @@ fn schemas() -> Value {
             ("burst?", burst()),
             ("quanta?", shares_patch(&quantum())),
             ("capacity_bytes?", number("Size: whole blocks, at most the device's max_capacity.")),
+            ("ana?", object(&[
+                ("state", ana()),
+                ("host?", text("The host's NQN; left out: all hosts, and what was said of some is forgotten.")),
+            ])),
+            ("spare_percent?", number("SMART's available spare is no more than this, 0 to 100.")),
             ("force?", flag("Do it even where promises to tenants cannot be kept then.")),
         ]),
         "PowerCut": power_cut_done(),
@@ -521,6 +530,7 @@ fn client() -> Value {
         ("tenant", text("Its tenant.")),
         ("controller", number("Controller identifier (CNTLID).")),
         ("ready", flag("Enabled.")),
+        ("ana", ana()),
         ("queues", number("I/O queues that exist now.")),
         ("classes", texts("The classes that these are in, highest first.")),
     ])

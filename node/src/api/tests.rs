@@ -392,11 +392,17 @@ fn completion_times_are_told_and_measured_anew() {
 fn wrong_values_are_refused_in_json() {
     let served = Served::new("wrong");
     for (path, body, code, error) in [
-        ("/v1/devices/ssd0", "{}", 400, "nothing to change; give mechanism, weights, burst, quanta or capacity_bytes"),
+        (
+            "/v1/devices/ssd0",
+            "{}",
+            400,
+            "nothing to change; give mechanism, weights, burst, quanta, capacity_bytes, ana or spare_percent",
+        ),
         ("/v1/devices/ssd0", r#"{"weights":{"high":0}}"#, 400, "weights: 1 to 256 is allowed"),
         ("/v1/devices/ssd0", r#"{"weights":{"low":257}}"#, 400, "weights: 1 to 256 is allowed"),
         ("/v1/devices/ssd0", r#"{"burst":7}"#, 400, "burst: 0 to 6 (a power of two) or null is allowed"),
         ("/v1/devices/ssd0", r#"{"quanta":{"medium":4095}}"#, 400, "quanta: 4096 to 1073741824 bytes is allowed"),
+        ("/v1/devices/ssd0", r#"{"spare_percent":101}"#, 400, "spare_percent: 0 to 100 is allowed"),
         ("/v1/devices/x", r#"{"burst":1}"#, 404, "there is no device \"x\""),
         ("/v1/tenants/gold", "{}", 400, "nothing to change; give class, weight, floor, ceiling or sla"),
         ("/v1/tenants/gold", r#"{"weight":0}"#, 400, "weight: 1 to 256 is allowed"),
@@ -566,6 +572,8 @@ fn answers_are_as_described() {
         burst: Some(None),
         quanta,
         capacity_bytes: Some(1 << 30),
+        ana: Some(AnaPatch { state: Ana::NonOptimized, host: Some("nqn.host".into()) }),
+        spare_percent: Some(5),
         force: true,
     };
     check("DevicePatch", serde_json::to_value(&patch).unwrap());

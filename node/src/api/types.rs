@@ -182,6 +182,8 @@ pub struct ClientStatus {
     pub controller: u16,
     /// Enabled.
     pub ready: bool,
+    /// How it reaches the namespaces.
+    pub ana: Ana,
     /// I/O queues that exist now.
     pub queues: u32,
     /// The classes that these are in, highest first.
@@ -312,9 +314,67 @@ pub struct DevicePatch {
     /// Bytes, whole blocks, at most the device's `max_capacity`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capacity_bytes: Option<u64>,
+    /// How hosts reach the drive's namespaces over this node (asymmetric namespace access).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ana: Option<AnaPatch>,
+    /// SMART's available spare is no more than this, percent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spare_percent: Option<u8>,
     /// Do it even where promises to tenants cannot be kept then.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub force: bool,
+}
+
+/// How hosts reach a drive's namespaces.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AnaPatch {
+    /// The state of their controllers, those that will come included.
+    pub state: Ana,
+    /// The host's NQN; left out: all hosts, and what was said of some is forgotten.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
+}
+
+/// A state of asymmetric namespace access.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Ana {
+    /// I/O goes this way.
+    Optimized,
+    /// I/O goes this way where there is no better one.
+    NonOptimized,
+    /// Not this way for now.
+    Inaccessible,
+    /// Never again this way.
+    PersistentLoss,
+    /// It is about to change.
+    Change,
+}
+
+impl From<Ana> for weir_controller::AnaState {
+    fn from(ana: Ana) -> Self {
+        match ana {
+            Ana::Optimized => Self::Optimized,
+            Ana::NonOptimized => Self::NonOptimized,
+            Ana::Inaccessible => Self::Inaccessible,
+            Ana::PersistentLoss => Self::PersistentLoss,
+            Ana::Change => Self::Change,
+        }
+    }
+}
+
+impl From<weir_controller::AnaState> for Ana {
+    fn from(state: weir_controller::AnaState) -> Self {
+        use weir_controller::AnaState;
+        match state {
+            AnaState::Optimized => Self::Optimized,
+            AnaState::NonOptimized => Self::NonOptimized,
+            AnaState::Inaccessible => Self::Inaccessible,
+            AnaState::PersistentLoss => Self::PersistentLoss,
+            AnaState::Change => Self::Change,
+        }
+    }
 }
 
 /// A `null` that was written is a value, unlike a key that was not.
@@ -353,7 +413,10 @@ impl DevicePatch {
     /// Every number is in the range that the configuration allows, and there is something to do.
     pub fn check(&self) -> Result<(), String> {
         if (DevicePatch { force: false, ..self.clone() }) == DevicePatch::default() {
-            return Err("nothing to change; give mechanism, weights, burst, quanta or capacity_bytes".into());
+            return Err(
+                "nothing to change; give mechanism, weights, burst, quanta, capacity_bytes, ana or spare_percent"
+                    .into(),
+            );
         }
         if self.weights.is_some_and(|w| !w.all(|n| (1..=256).contains(&n))) {
             return Err("weights: 1 to 256 is allowed".into());
@@ -363,6 +426,9 @@ impl DevicePatch {
         }
         if self.quanta.is_some_and(|q| !q.all(|n| (4096..=1 << 30).contains(&n))) {
             return Err("quanta: 4096 to 1073741824 bytes is allowed".into());
+        }
+        if self.spare_percent.is_some_and(|percent| percent > 100) {
+            return Err("spare_percent: 0 to 100 is allowed".into());
         }
         Ok(())
     }

@@ -1,128 +1,241 @@
-//! The metadata of a drive's blocks, on a medium of its own beside the data: a byte for 64, where the data's own medium answers
-//! at once. It is made when the first namespace is formatted with metadata.
+//! The metadata of a drive's blocks, on a medium of its own beside the data: a byte for 64. It is made when the first namespace is
+//! formatted with metadata: in memory beside data that answers at once, in a file beside a file.
 
-use super::{Backend, Executor};
-use weir_controller::{Host, Io, METADATA_SHIFT, Metadata, Op, Owner};
+use super::{Backend, Device, Executor, OpenError};
+use crate::config::{DeviceConfig, MediaConfig};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use weir_controller::{Data, Host, Io, METADATA_SHIFT, Metadata, Op, Owner, SlotId};
 use weir_spec::nvme::Status;
-use weir_sys::media::{Null, Ram, Store};
+use weir_sys::media::{MetadataFile, Null, Ram, Store};
+use weir_sys::reactor::Reactor;
+
+/// Where metadata lies.
+enum Medium {
+    Store(Store),
+    File(MetadataFile),
+}
 
 /// Metadata of a drive, or what is needed to make room for it.
-pub(super) struct Beside {
+pub(crate) struct Beside {
     name: String,
     /// Bytes of data.
     capacity: u64,
-    store: Option<Store>,
+    /// The file with the data, if that is where it is.
+    media: Option<PathBuf>,
+    medium: Option<Medium>,
 }
 
 impl Beside {
     pub fn new(name: &str, capacity: u64) -> Self {
-        Self { name: format!("{name}-metadata"), capacity, store: None }
+        Self { name: format!("{name}-metadata"), capacity, media: None, medium: None }
+    }
+
+    /// Of a drive that is opened. `needed`: it has namespaces with metadata.
+    ///
+    /// # Errors
+    /// The file with the metadata cannot be used, or is missing.
+    pub fn open(config: &DeviceConfig, capacity: u64, needed: bool) -> Result<Self, OpenError> {
+        let mut beside = Self::new(&config.name, capacity);
+        if let MediaConfig::File(path) = &config.media {
+            beside.medium = MetadataFile::find(path, capacity, METADATA_SHIFT, needed)?.map(Medium::File);
+            beside.media = Some(path.clone());
+        }
+        Ok(beside)
+    }
+
+    /// Refuses what belongs to a drive that is gone.
+    ///
+    /// # Errors
+    /// Says which file is alone.
+    pub fn check_pair(path: &Path, is_new: bool) -> Result<(), OpenError> {
+        Ok(MetadataFile::check_pair(path, is_new)?)
     }
 
     /// Whether there is any.
     pub fn is_made(&self) -> bool {
-        self.store.is_some()
+        self.medium.is_some()
     }
 
-    /// As the data's medium is: one that forgets data forgets metadata as well.
-    fn store(&mut self, data: &Store) -> Result<&mut Store, Status> {
-        if self.store.is_none() {
-            let capacity = (self.capacity >> METADATA_SHIFT).max(1);
-            let made = match data {
-                Store::Null(_) => Store::Null(Null::new(capacity)),
-                Store::Ram(_) => Store::Ram(Ram::create(&self.name, capacity).map_err(|e| {
-                    tracing::error!("no room for metadata: {e}");
-                    Status::CAPACITY_EXCEEDED
-                })?),
-            };
-            self.store = Some(made);
+    /// The file that is to be made durable with the data's.
+    pub fn file(&self) -> Option<Arc<OwnedFd>> {
+        match &self.medium {
+            Some(Medium::File(file)) => Some(Arc::clone(file.file())),
+            _ => None,
         }
-        self.store.as_mut().ok_or(Status::INTERNAL_ERROR)
+    }
+
+    /// Makes room, as the data's medium is: one that forgets data forgets metadata as well. `data`: one that answers at once.
+    fn made(&mut self, data: Option<&Store>) -> Result<&mut Medium, Status> {
+        if self.medium.is_none() {
+            let capacity = (self.capacity >> METADATA_SHIFT).max(1);
+            let full = |e: &dyn std::fmt::Display| {
+                tracing::error!("no room for metadata: {e}");
+                Status::CAPACITY_EXCEEDED
+            };
+            let made = match (data, &self.media) {
+                (Some(Store::Null(_)), _) => Medium::Store(Store::Null(Null::new(capacity))),
+                (Some(Store::Ram(_)), _) => {
+                    Medium::Store(Store::Ram(Ram::create(&self.name, capacity).map_err(|e| full(&e))?))
+                }
+                (None, Some(path)) => {
+                    Medium::File(MetadataFile::create(path, self.capacity, METADATA_SHIFT).map_err(|e| full(&e))?)
+                }
+                (None, None) => return Err(Status::INTERNAL_ERROR),
+            };
+            self.medium = Some(made);
+        }
+        self.medium.as_mut().ok_or(Status::INTERNAL_ERROR)
     }
 
     /// The metadata of these bytes of data is that of deallocated blocks.
     pub fn erase(&mut self, offset: u64, len: u32) -> Result<(), Status> {
-        match &mut self.store {
-            Some(store) => store.zero(offset >> METADATA_SHIFT, len >> METADATA_SHIFT),
+        let (at, len) = (offset >> METADATA_SHIFT, len >> METADATA_SHIFT);
+        match &mut self.medium {
+            Some(Medium::Store(store)) => store.zero(at, len),
+            Some(Medium::File(file)) => file.zero(at, len),
             None => Ok(()),
         }
     }
 
-    /// Metadata of the blocks of an I/O, as it is stored, without gaps.
-    fn read(&mut self, data: &Store, m: &Metadata, io: &Io) -> Result<Vec<u8>, Status> {
-        let (at, len) = (io.offset >> METADATA_SHIFT, io.len >> METADATA_SHIFT);
-        let (mut medium, mut metadata) = (vec![0; len as usize], vec![0; m.size(io.len)]);
-        self.store(data)?.read(at, len, |from, bytes| {
-            medium[from as usize..][..bytes.len()].copy_from_slice(bytes);
-            Ok(())
-        })?;
+    /// Metadata of `len` bytes of blocks from `offset` on, as it is stored, without gaps.
+    pub fn read(&self, m: &Metadata, offset: u64, len: u32) -> Result<Vec<u8>, Status> {
+        let at = offset >> METADATA_SHIFT;
+        let (mut medium, mut metadata) = (vec![0; (len >> METADATA_SHIFT) as usize], vec![0; m.size(len)]);
+        match &self.medium {
+            Some(Medium::Store(store)) => store.read(at, medium.len() as u32, |from, bytes| {
+                medium[from as usize..][..bytes.len()].copy_from_slice(bytes);
+                Ok(())
+            })?,
+            Some(Medium::File(file)) => file.read(at, &mut medium)?,
+            None => {}
+        }
         m.gather(&medium, &mut metadata);
         Ok(metadata)
     }
 
-    fn write(&mut self, data: &Store, m: &Metadata, io: &Io, metadata: &[u8]) -> Result<(), Status> {
-        let (at, len) = (io.offset >> METADATA_SHIFT, io.len >> METADATA_SHIFT);
-        let mut medium = vec![0; len as usize];
+    /// Stores metadata of the blocks from `offset` on.
+    pub fn write(&mut self, data: Option<&Store>, m: &Metadata, offset: u64, metadata: &[u8]) -> Result<(), Status> {
+        let mut medium = vec![0; m.places(metadata.len())];
         m.spread(metadata, &mut medium);
-        self.store(data)?.write(at, len, |from, into| {
-            into.copy_from_slice(&medium[from as usize..][..into.len()]);
-            Ok(())
-        })
+        let at = offset >> METADATA_SHIFT;
+        match self.made(data)? {
+            Medium::Store(store) => store.write(at, medium.len() as u32, |from, into| {
+                into.copy_from_slice(&medium[from as usize..][..into.len()]);
+                Ok(())
+            }),
+            Medium::File(file) => file.write(at, &medium),
+        }
     }
 
-    /// One I/O on blocks with metadata. A write that fails its checks has changed nothing.
-    pub fn serve<H: Host>(&mut self, store: &mut Store, io: &Io, m: &Metadata, host: &mut H) -> Status {
-        self.try_serve(store, io, m, host).err().unwrap_or(Status::SUCCESS)
+    /// One I/O on blocks with metadata, of a medium that answers at once. A write that fails its checks has changed nothing.
+    fn serve<H: Host>(&mut self, store: &mut Store, io: &Io, both: &Both, host: &mut H) -> Status {
+        self.try_serve(store, io, both, host).err().unwrap_or(Status::SUCCESS)
     }
 
-    fn try_serve<H: Host>(&mut self, store: &mut Store, io: &Io, m: &Metadata, host: &mut H) -> Result<(), Status> {
-        let host = (host, io.owner, &io.data);
+    fn try_serve<H: Host>(&mut self, store: &mut Store, io: &Io, both: &Both, host: &mut H) -> Result<(), Status> {
+        let (host, m) = ((host, io.owner, &io.data), &both.metadata);
         match io.op {
             Op::Write => {
                 let (mut data, mut metadata) = (vec![0; io.len as usize], vec![0; m.size(io.len)]);
                 m.take(host, io.skip, &mut data, &mut metadata)?;
                 // What can fail for want of room comes before what cannot be taken back.
-                store.write(io.offset, io.len, |at, into| {
-                    into.copy_from_slice(&data[at as usize..][..into.len()]);
-                    Ok(())
-                })?;
-                self.write(store, m, io, &metadata)
+                put(store, io, &data)?;
+                self.write(Some(store), m, io.offset, &metadata)
             }
             Op::Read | Op::Compare | Op::Verify => {
-                let mut metadata = self.read(store, m, io)?;
-                let mut data = vec![0; io.len as usize];
-                store.read(io.offset, io.len, |at, bytes| {
-                    data[at as usize..][..bytes.len()].copy_from_slice(bytes);
-                    Ok(())
-                })?;
-                match io.op {
-                    Op::Read => m.give(host, io.skip, &data, &mut metadata),
-                    Op::Compare => m.compare(host, io.skip, &data, &mut metadata),
-                    _ => m.verify(io.skip, &data, &mut metadata),
-                }
+                let mut metadata = self.read(m, io.offset, io.len)?;
+                let data = get(store, io.offset, io.len)?;
+                both.hand_over(io, &data, &mut metadata, host)
             }
             Op::WriteZeroes { deallocate } => {
                 if deallocate { store.deallocate(io.offset, io.len) } else { store.zero(io.offset, io.len) }?;
-                match m.zeroed(io.skip, io.len) {
-                    Some(metadata) => self.write(store, m, io, &metadata),
-                    None => self.erase(io.offset, io.len),
-                }
+                self.zeroed(Some(store), io, m)
             }
             Op::Deallocate => {
                 store.deallocate(io.offset, io.len)?;
                 self.erase(io.offset, io.len)
             }
             Op::Flush => Ok(()),
-            // Copies are refused where there is metadata.
-            Op::Copy => Err(Status::INTERNAL_ERROR),
+            Op::Copy => {
+                let from = both.from(io)?;
+                let mut metadata = self.read(m, from, io.len)?;
+                let data = get(store, from, io.len)?;
+                both.carry_over(&data, &mut metadata)?;
+                put(store, io, &data)?;
+                self.write(Some(store), m, io.offset, &metadata)
+            }
         }
     }
+
+    /// The metadata of blocks that become zeroes.
+    pub fn zeroed(&mut self, data: Option<&Store>, io: &Io, m: &Metadata) -> Result<(), Status> {
+        match m.zeroed(io.skip, io.len) {
+            Some(metadata) => self.write(data, m, io.offset, &metadata),
+            None => self.erase(io.offset, io.len),
+        }
+    }
+}
+
+/// Metadata of the blocks that an I/O moves: of a copy, of what it writes and of what it reads.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Both {
+    pub metadata: Metadata,
+    source: Option<Metadata>,
+}
+
+impl Both {
+    /// Where a copy reads.
+    pub fn from(&self, io: &Io) -> Result<u64, Status> {
+        match io.data.get() {
+            Data::Media(from) => Ok(from),
+            _ => Err(Status::INTERNAL_ERROR),
+        }
+    }
+
+    /// What was read, of a read, a comparison or a verification; `metadata` as it is stored.
+    pub fn hand_over<H: Host>(
+        &self,
+        io: &Io,
+        data: &[u8],
+        metadata: &mut [u8],
+        host: (&mut H, Owner, &weir_controller::DataPointer),
+    ) -> Result<(), Status> {
+        match io.op {
+            Op::Read => self.metadata.give(host, io.skip, data, metadata),
+            Op::Compare => self.metadata.compare(host, io.skip, data, metadata),
+            _ => self.metadata.verify(io.skip, data, metadata),
+        }
+    }
+
+    /// What a copy has read, as it is stored: checked, and as it is to be stored again.
+    pub fn carry_over(&self, data: &[u8], metadata: &mut [u8]) -> Result<(), Status> {
+        self.source.as_ref().unwrap_or(&self.metadata).verify(0, data, metadata)?;
+        self.metadata.put(0, data, metadata)
+    }
+}
+
+fn get(store: &Store, offset: u64, len: u32) -> Result<Vec<u8>, Status> {
+    let mut data = vec![0; len as usize];
+    store.read(offset, len, |at, bytes| {
+        data[at as usize..][..bytes.len()].copy_from_slice(bytes);
+        Ok(())
+    })?;
+    Ok(data)
+}
+
+fn put(store: &mut Store, io: &Io, data: &[u8]) -> Result<(), Status> {
+    store.write(io.offset, io.len, |at, into| {
+        into.copy_from_slice(&data[at as usize..][..into.len()]);
+        Ok(())
+    })
 }
 
 impl Executor<'_> {
     /// An I/O on blocks with metadata; `false` where there is none to be moved.
     #[cold]
-    pub(super) fn carry_out_whole<H: Host>(&mut self, io: &Io, host: &mut H) -> bool {
+    pub(super) fn carry_out_whole<H: Host>(&mut self, io: &Io, host: &mut H, reactor: &mut Reactor) -> bool {
         if io.owner == Owner(u32::MAX) {
             // The drive's own: whatever it writes, the metadata there is that of deallocated blocks.
             let changes = !matches!(io.op, Op::Read | Op::Compare | Op::Verify | Op::Flush);
@@ -132,13 +245,56 @@ impl Executor<'_> {
             }
             return false;
         }
-        let Some(metadata) = self.machine.metadata_of(io.slot).copied() else { return false };
+        let Some(both) = self.both(io.slot) else { return false };
         let status = match &mut *self.backend {
-            Backend::Store(store) => self.beside.serve(store, io, &metadata, host),
-            _ => Status::INTERNAL_ERROR,
+            Backend::Store(store) => Some(self.beside.serve(store, io, &both, host)),
+            Backend::Direct(direct) => {
+                let made = make_beside(self.beside, direct);
+                made.err().or_else(|| direct.start_whole((*io, both), self.beside, self.machine, host, reactor))
+            }
+            Backend::Remote(_) => Some(Status::INTERNAL_ERROR),
         };
-        self.forget(io, status);
-        self.complete(io.slot, status, host);
+        if let Some(status) = status {
+            self.forget(io, status);
+            self.complete(io.slot, status, host);
+        }
         true
+    }
+
+    fn both(&self, slot: SlotId) -> Option<Both> {
+        let metadata = *self.machine.metadata_of(slot)?;
+        Some(Both { metadata, source: self.machine.source_of(slot).copied() })
+    }
+
+    /// I/O on blocks with metadata of a file that waited for others of the same blocks.
+    #[cold]
+    pub(super) fn go_on_whole<H: Host>(&mut self, host: &mut H, reactor: &mut Reactor) {
+        loop {
+            let Backend::Direct(direct) = &mut *self.backend else { return };
+            let Some((io, status)) = direct.next_whole(self.beside, self.machine, host, reactor) else { return };
+            if let Some(status) = status {
+                self.forget(&io, status);
+                self.deadlines.complete_when_due((self.now, io.slot, status), self.machine, host, self.none);
+            }
+        }
+    }
+}
+
+/// A file's metadata has a file, which becomes durable with it.
+fn make_beside(beside: &mut Beside, direct: &mut crate::direct::Direct) -> Result<(), Status> {
+    if !beside.is_made() {
+        beside.made(None)?;
+        beside.file().into_iter().for_each(|file| direct.sync_beside(file));
+    }
+    Ok(())
+}
+
+impl Device {
+    /// Where namespaces have metadata, there is a file for it before the drive remembers that they have.
+    pub(super) fn prepare_metadata(&mut self) {
+        if let (true, Backend::Direct(direct)) = (self.machine.has_metadata(), &mut self.backend) {
+            // A failure is the first command's as well, and said there.
+            let _ = make_beside(&mut self.beside, direct);
+        }
     }
 }

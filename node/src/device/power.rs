@@ -162,13 +162,15 @@ impl Executor<'_> {
     /// the command is started when it is there.
     #[cold]
     pub(super) fn remember(&mut self, io: &Io, reactor: &mut Reactor) -> bool {
+        // Blocks with metadata cannot lose power.
+        let metadata = self.machine.has_metadata();
         let Some(flash) = flash_of(self.machine) else { return false };
         if io.op == Op::Flush && io.owner == Owner(u32::MAX) {
             // The drive's own, at a shutdown: the flash has not heard of it.
             flash.flush(self.now);
         }
         let begun = flash.flushes();
-        let Some(undo) = self.undo else { return false };
+        let Some(undo) = self.undo.as_mut().filter(|_| !metadata) else { return false };
         let writes = match io.op {
             Op::Write | Op::Copy => !io.fua,
             Op::WriteZeroes { .. } => undo.zeroes_are_data && !io.fua,

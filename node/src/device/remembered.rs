@@ -57,6 +57,7 @@ impl Device {
 
     #[cold]
     fn write_changes(&mut self, now: Nanos) {
+        self.prepare_metadata();
         let Some(kept) = &mut self.remembered else { return };
         self.machine.count_until(now);
         kept.written = self.machine.nonvolatile_generation();

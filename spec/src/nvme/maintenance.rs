@@ -205,6 +205,68 @@ wire! {
     }
 }
 
+wire! {
+    /// Data of [`persistent::NAMESPACE`]: a namespace was created or deleted (base 2.0, 5.16.1.14.1.6).
+    NamespaceEvent: 48 {
+        /// DW10 of the Namespace Management command.
+        cdw10: U32 = 0,
+        /// Reserved.
+        rsvd4: [u8; 4] = 4,
+        /// Size in blocks; this and what follows, up to the identifier, is of the namespace that was created or deleted.
+        nsze: U64 = 8,
+        /// Reserved.
+        rsvd16: [u8; 8] = 16,
+        /// Capacity in blocks.
+        ncap: U64 = 24,
+        /// Format.
+        flbas: u8 = 32,
+        /// Protection information.
+        dps: u8 = 33,
+        /// Sharing.
+        nmic: u8 = 34,
+        /// Reserved.
+        rsvd35: u8 = 35,
+        /// ANA group.
+        anagrpid: U32 = 36,
+        /// NVM set.
+        nvmsetid: U16 = 40,
+        /// Reserved.
+        rsvd42: [u8; 2] = 42,
+        /// The namespace; FFFFFFFFh where all were deleted.
+        nsid: U32 = 44,
+    }
+}
+
+wire! {
+    /// Data of [`persistent::FORMAT_START`] (base 2.0, 5.16.1.14.1.7).
+    FormatStartEvent: 12 {
+        /// The namespace, FFFFFFFFh for all.
+        nsid: U32 = 0,
+        /// Format NVM Attributes, as Identify Controller has them.
+        fna: u8 = 4,
+        /// Reserved.
+        rsvd5: [u8; 3] = 5,
+        /// DW10 of the Format NVM command.
+        cdw10: U32 = 8,
+    }
+}
+
+wire! {
+    /// Data of [`persistent::FORMAT_END`] (base 2.0, 5.16.1.14.1.8).
+    FormatEndEvent: 12 {
+        /// The namespace, FFFFFFFFh for all.
+        nsid: U32 = 0,
+        /// How much was left when it ended, of the namespace with the least left: percent.
+        smallest_fpi: u8 = 4,
+        /// Bit 0: the command has failed; bit 1: a namespace is not formatted whole.
+        outcome: u8 = 5,
+        /// Vendor's information.
+        information: U16 = 6,
+        /// The status field of the command's completion, without its phase.
+        status: U32 = 8,
+    }
+}
+
 /// Types of persistent events (base 2.0, Figure 226).
 pub mod persistent {
     /// SMART / health log snapshot.

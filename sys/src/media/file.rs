@@ -82,8 +82,8 @@ struct Slot {
     len: u32,
     done: u32,
     way: Way,
-    /// The medium itself is done, the file beside it is being synced.
-    beside: bool,
+    /// The medium itself is done, and so many files beside it are synced or being synced.
+    beside: usize,
     token: u64,
 }
 
@@ -112,8 +112,8 @@ pub struct FileMedia {
     free: Vec<u32>,
     pool: Pool,
     fault: Option<Fault>,
-    /// Made durable after every flush and every durable write.
-    beside: Option<Arc<OwnedFd>>,
+    /// Made durable after every flush and every durable write, in this order.
+    beside: Vec<Arc<OwnedFd>>,
 }
 
 impl FileMedia {
@@ -131,13 +131,14 @@ impl FileMedia {
             free: Vec::new(),
             pool: Pool::new(POOL),
             fault: None,
-            beside: None,
+            beside: Vec::new(),
         }
     }
 
-    /// Has another file synced whenever something becomes durable, after it: what tells of this medium's bytes.
+    /// Has another file synced whenever something becomes durable, after it and before those that are named already: what belongs
+    /// to this medium's bytes or tells of them.
     pub fn sync_beside(&mut self, file: Arc<OwnedFd>) {
-        self.beside = Some(file);
+        self.beside.insert(0, file);
     }
 
     /// Writes aligned bytes at once, waiting for it; for what is put right while nothing is in flight.
@@ -196,7 +197,10 @@ impl FileMedia {
     pub fn sync(&mut self) -> Result<(), std::io::Error> {
         match &self.fault {
             Some(fault) => Err(std::io::Error::other(fault.to_string())),
-            None => Ok(rustix::fs::fdatasync(&self.file)?),
+            None => {
+                let all = std::iter::once(&self.file).chain(&self.beside);
+                Ok(all.into_iter().try_for_each(rustix::fs::fdatasync)?)
+            }
         }
     }
 
@@ -250,7 +254,7 @@ impl FileMedia {
             return Err(Finished { token, status: Status::SUCCESS, buf });
         }
         let way = self.way(op);
-        let slot = Slot { op, offset, len, done: 0, way, beside: false, token };
+        let slot = Slot { op, offset, len, done: 0, way, beside: 0, token };
         let place = match self.free.pop() {
             Some(place) => {
                 self.slots[place as usize] = Some(slot);
@@ -336,23 +340,23 @@ impl FileMedia {
                 self.submit(reactor, place, done.buf);
                 None
             }
-            Err(Errno::INTR | Errno::AGAIN) if !slot.beside => {
+            Err(Errno::INTR | Errno::AGAIN) if slot.beside == 0 => {
                 self.submit(reactor, place, done.buf);
                 None
             }
             Err(e) => Some(self.failed(place, e, done.buf)),
-            Ok(0) if in_place && !slot.beside && slot.op != FileOpKind::Flush => {
+            Ok(0) if in_place && slot.beside == 0 && slot.op != FileOpKind::Flush => {
                 Some(self.failed(place, Errno::IO, done.buf))
             }
             Ok(n) => {
-                slot.done += if in_place { n } else { slot.len - slot.done };
+                slot.done += if in_place && slot.beside == 0 { n } else { slot.len - slot.done };
                 if slot.op != FileOpKind::Flush && slot.done < slot.len {
                     self.submit(reactor, place, done.buf);
                     return None;
                 }
                 let durable = matches!(slot.op, FileOpKind::Flush | FileOpKind::Write { durable: true });
-                if let Some(file) = self.beside.as_ref().filter(|_| durable && !slot.beside) {
-                    slot.beside = true;
+                if let Some(file) = self.beside.get(slot.beside).filter(|_| durable) {
+                    slot.beside += 1;
                     reactor.start(FileOp::Sync { file: Arc::clone(file) }, self.base | u64::from(place));
                     done.buf.into_iter().for_each(|buf| self.pool.put(buf));
                     return None;

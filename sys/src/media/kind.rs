@@ -123,6 +123,13 @@ pub enum MediaError {
         /// The medium.
         medium: String,
     },
+    /// There are namespaces with metadata, but the file that holds it is gone.
+    MissingMetadata {
+        /// The file.
+        path: PathBuf,
+        /// The medium.
+        medium: String,
+    },
     /// The file with a flash drive's state cannot be used.
     State {
         /// The file.
@@ -200,6 +207,11 @@ impl fmt::Display for MediaError {
                 f,
                 "{medium}: holds data, but {}, which says what was written to which zone or chunk, is missing: put it back, \
                  or name a new file",
+                path.display()
+            ),
+            Self::MissingMetadata { path, medium } => write!(
+                f,
+                "{medium}: has namespaces with metadata, but {}, which holds it, is missing: put it back, or name a new file",
                 path.display()
             ),
             Self::State { path, source } => write!(

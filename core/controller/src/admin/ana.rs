@@ -3,6 +3,8 @@
 use crate::event::ControllerHandle;
 use crate::namespace::why;
 use crate::subsystem::{Error, Subsystem};
+use alloc::collections::BTreeMap;
+use alloc::string::String;
 use alloc::vec::Vec;
 use weir_spec::nvme::Status;
 use weir_spec::nvme::log::AsyncEvent;
@@ -55,18 +57,60 @@ impl AnaState {
     }
 }
 
+/// What the operator has said of access: of everybody, and of some hosts.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Access {
+    all: AnaState,
+    hosts: BTreeMap<String, AnaState>,
+}
+
+impl Access {
+    /// How a new controller of that host reaches the namespaces.
+    pub fn of(&self, host: &str) -> AnaState {
+        self.hosts.get(host).copied().unwrap_or(self.all)
+    }
+}
+
 impl Subsystem {
+    /// How the controllers of a host, or all, reach the namespaces from now on: those that there are and those that will come, until
+    /// the drive is stopped. Who says it of all forgets what was said of some. Hosts are told at the next `Run` if they want to know.
+    pub fn set_ana(&mut self, host: Option<&str>, state: AnaState) {
+        match host {
+            Some(host) => {
+                self.access.hosts.insert(host.into(), state);
+            }
+            None => self.access = Access { all: state, hosts: BTreeMap::new() },
+        }
+        for c in 0..self.controllers.len() as u32 {
+            if self.ctrl(c).is_some_and(|ctrl| host.is_none_or(|host| ctrl.host == host)) {
+                self.change_ana(c, state);
+            }
+        }
+        self.refresh_ana();
+    }
+
     /// How a controller reaches the namespaces from now on; its host is told at the next `Run` if it wants to know.
     ///
     /// # Errors
     /// There is no such controller.
     pub fn set_ana_state(&mut self, controller: ControllerHandle, state: AnaState) -> Result<(), Error> {
         let c = self.resolve(controller).ok_or(Error::NoController)?;
-        let Some(ctrl) = self.ctrl_mut(c).filter(|ctrl| ctrl.ana != state) else { return Ok(()) };
+        self.change_ana(c, state);
+        self.refresh_ana();
+        Ok(())
+    }
+
+    fn change_ana(&mut self, c: u32, state: AnaState) {
+        let Some(ctrl) = self.ctrl_mut(c).filter(|ctrl| ctrl.ana != state) else { return };
         ctrl.ana = state;
         ctrl.ana_changes += 1;
         ctrl.aer.raise(AsyncEvent::ANA_CHANGE, ctrl.features.async_config);
         self.list_admin(c);
+        self.more = true;
+    }
+
+    /// Whether anybody is refused: commands of all namespaces ask then.
+    pub(crate) fn refresh_ana(&mut self) {
         let refused = self.controllers.iter().flatten().any(|ctrl| ctrl.ana.refusal().is_some());
         for ns in self.namespaces.iter_mut().flatten() {
             ns.why = if refused { ns.why | why::ANA } else { ns.why & !why::ANA };
@@ -75,8 +119,6 @@ impl Subsystem {
         for f in self.fetched.iter_mut().filter(|_| refused) {
             f.plan.apart = true;
         }
-        self.more = true;
-        Ok(())
     }
 
     /// What a queue's I/O commands are refused with, as its controller reaches the namespaces.

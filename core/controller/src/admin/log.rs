@@ -1,9 +1,10 @@
 //! Get Log Page (base 2.0, 5.16) and the error log.
 
 use super::placement::PAGES;
-use super::{Admin, Outcome, discovery};
+use super::{Admin, Outcome, discovery, persistent};
 use crate::config::Kind;
 use crate::host::Host;
+use crate::manage::SPARE_THRESHOLD;
 use crate::namespace::active;
 use crate::queue::NONE;
 use crate::subsystem::Subsystem;
@@ -99,6 +100,7 @@ impl Subsystem {
             return Err(Status::INVALID_FIELD.dnr());
         }
         self.collect_events(None);
+        self.watch_spare();
         if let Some(whole) = self.vendor().and_then(|set| set.log_length(lid)) {
             return self.vendor_log(admin, (lid, whole), offset, length, host);
         }
@@ -115,10 +117,12 @@ impl Subsystem {
             lid::PERSISTENT_EVENTS if self.config.kind == Kind::Io => self.persistent_log(now, admin.c, lsp)?,
             _ => self.build_log(now, admin, lid)?,
         };
-        if offset > page.len() as u64 {
+        // The persistent event log is as large as PELS says, however little there is to tell: nvme-cli reads it in pieces.
+        let size = if lid == lid::PERSISTENT_EVENTS { u64::from(persistent::SIZE) << 16 } else { 0 };
+        if offset > size.max(page.len() as u64) {
             return Err(Status::INVALID_FIELD.dnr());
         }
-        let rest = &page[offset as usize..];
+        let rest = page.get(offset as usize..).unwrap_or_default();
         let has = rest.len().min(length as usize);
         admin.answer(host, 0, &rest[..has])?;
         // What is asked for beyond the page reads as zeroes.
@@ -310,9 +314,9 @@ impl Subsystem {
             sensors,
             warning_minutes: U32::new((life.warm.0 / minute) as u32),
             critical_minutes: U32::new((life.hot.0 / minute) as u32),
-            available_spare: 100,
+            available_spare: self.available_spare(),
             percentage_used: self.inside.0.as_ref().map_or(0, |inside| inside.percentage_used()),
-            spare_threshold: 10,
+            spare_threshold: SPARE_THRESHOLD,
             data_units_read: units(work.read_bytes),
             data_units_written: units(work.write_bytes),
             host_reads: count(work.reads),

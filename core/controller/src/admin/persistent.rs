@@ -1,12 +1,18 @@
 //! The persistent event log (base 2.0, 5.16.1.14): what happened in the drive's life, the newest 64 KiB of it.
 
+use crate::chore::{Chore, Task};
 use crate::nonvolatile::{Damaged, Reader, Section, Writer};
 use crate::subsystem::Subsystem;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use weir_spec::nvme::Status;
+use weir_spec::nvme::identify::NSID_ALL;
 use weir_spec::nvme::log::lid;
-use weir_spec::nvme::maintenance::{PersistentEventHeader, PersistentHeader, persistent, persistent_action};
+use weir_spec::nvme::maintenance::{
+    FormatEndEvent, FormatStartEvent, NamespaceEvent, PersistentEventHeader, PersistentHeader, persistent,
+    persistent_action,
+};
+use weir_spec::nvme::namespace::FNA_CRYPTO;
 use weir_spec::nvme::wire::set_text;
 use weir_units::Nanos;
 use zerocopy::IntoBytes;
@@ -93,6 +99,60 @@ impl Subsystem {
         data[8..10].copy_from_slice(&id.to_le_bytes());
         data[24..28].copy_from_slice(&(self.power_cycles as u32).to_le_bytes());
         self.record(now, Some(c), persistent::RESET, &data);
+    }
+
+    /// Formatting begins.
+    pub(crate) fn record_format(&mut self, now: Nanos, c: u32, chore: &Chore) {
+        let event = FormatStartEvent {
+            nsid: U32::new(chore.asked),
+            fna: FNA_CRYPTO,
+            cdw10: U32::new(chore.cdw10),
+            ..Default::default()
+        };
+        self.record(now, Some(c), persistent::FORMAT_START, event.as_bytes());
+    }
+
+    /// Work on namespaces is over: those that were created, deleted or formatted are as they are now, or still there. `left`: what
+    /// is not formatted, in percent.
+    pub(crate) fn record_chore(&mut self, now: Nanos, chore: &Chore, (status, left): (Status, u8)) {
+        let c = chore.waiter.map(|(q, ..)| self.sq(q).controller);
+        match chore.task {
+            Task::Create { .. } | Task::Delete if status.is_success() => {
+                let event = self.namespace_event(chore);
+                self.record(now, c, persistent::NAMESPACE, event.as_bytes());
+            }
+            Task::Format { .. } => {
+                let event = FormatEndEvent {
+                    nsid: U32::new(chore.asked),
+                    smallest_fpi: left,
+                    outcome: if status.is_success() { 0 } else { 0b11 },
+                    information: U16::new(0),
+                    status: U32::new(status.field().into()),
+                };
+                self.record(now, c, persistent::FORMAT_END, event.as_bytes());
+            }
+            _ => {}
+        }
+    }
+
+    fn namespace_event(&self, chore: &Chore) -> NamespaceEvent {
+        let all = chore.asked == NSID_ALL && chore.task == Task::Delete;
+        let nsid = if all { NSID_ALL } else { chore.nsids.first().copied().unwrap_or(0) };
+        let cdw10 = U32::new(chore.cdw10);
+        let Some(ns) = self.namespaces.get(nsid.wrapping_sub(1) as usize).and_then(Option::as_ref) else {
+            return NamespaceEvent { cdw10, nsid: U32::new(nsid), ..Default::default() };
+        };
+        NamespaceEvent {
+            cdw10,
+            nsze: U64::new(ns.blocks),
+            ncap: U64::new(ns.blocks),
+            flbas: ns.format.flbas(),
+            dps: ns.format.dps(),
+            nmic: self.nmic(nsid),
+            anagrpid: U32::new(self.ana_group()),
+            nsid: U32::new(nsid),
+            ..Default::default()
+        }
     }
 
     /// Get Log Page of it: what of the page is to be sent.

@@ -3,6 +3,7 @@
 use super::{Admin, Outcome};
 use crate::config::Kind;
 use crate::host::Host;
+use crate::manage::SPARE_THRESHOLD;
 use crate::namespace::active;
 use crate::placement::{EVENTS, GROUP, Placement};
 use crate::pointer::check_pointer;
@@ -123,9 +124,9 @@ impl Subsystem {
         let count = |n: u64| U128::new(n.into());
         let capacity: u64 = self.namespaces.iter().flatten().map(|ns| ns.blocks << ns.shift).sum();
         EnduranceGroup {
-            critical_warning: self.media_warning & !1,
-            available_spare: 100,
-            spare_threshold: 10,
+            critical_warning: self.media_warning,
+            available_spare: self.available_spare(),
+            spare_threshold: SPARE_THRESHOLD,
             read: billions(work.read_bytes),
             written: billions(work.write_bytes),
             media_written: billions(media_written),

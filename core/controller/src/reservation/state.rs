@@ -47,7 +47,8 @@ pub(crate) enum Group {
     Write,
 }
 
-/// Whether a command may run under a reservation of that type.
+/// Whether a command may run under a reservation of that type. The same table as SPDK's `nvmf_ns_reservation_request_check`
+/// (lib/nvmf/ctrlr.c, with its unit tests), which has Flush, Write Uncorrectable, Write Zeroes and Dataset Management among the writes.
 pub(crate) fn permits(rtype: ReservationType, standing: Standing, group: Group) -> bool {
     match (rtype, standing, group) {
         (_, Standing::Holder, _) => true,

@@ -80,6 +80,8 @@ pub struct PageFtl {
     pub(crate) life: Lifetimes,
     /// More blocks have failed than the drive can spare.
     pub(crate) worn_out: bool,
+    /// Blocks that could fail when the drive was new.
+    spares: u64,
     /// By plane: collection not yet paid for.
     pub(crate) debts: Vec<Debt>,
     /// By plane: full until the map's clock says this.
@@ -138,6 +140,7 @@ impl PageFtl {
             usable: vec![0; shape.planes() as usize],
             life: Lifetimes::new(config.seed, ftl.wear.endurance, ftl.wear.failures),
             worn_out: false,
+            spares: 0,
             debts: vec![PAID; shape.planes() as usize],
             full_until: vec![0; shape.planes() as usize],
             victims: ftl.gc.victim.build(ftl.gc.choices),
@@ -164,7 +167,23 @@ impl PageFtl {
             stats: Stats::default(),
         };
         made.list_free();
+        made.spares = made.spare_blocks();
         made
+    }
+
+    /// Blocks that can fail before writes are refused.
+    fn spare_blocks(&self) -> u64 {
+        let room: u64 = (0..self.shape().planes()).map(|plane| u64::from(self.room(plane))).sum();
+        room.saturating_sub(self.map.logical().into()) / u64::from(self.shape().units_per_block())
+    }
+
+    /// How many of them have not, in percent.
+    pub(crate) fn available_spare(&self) -> u8 {
+        match self.spares {
+            _ if self.worn_out => 0,
+            0 => 100,
+            made => (self.spare_blocks() * 100 / made).min(100) as u8,
+        }
     }
 
     /// Lists what is free and counts what is not bad: of a drive of which nothing was used, all blocks but the bad ones.

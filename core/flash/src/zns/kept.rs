@@ -1,4 +1,5 @@
-//! What survives the loss of power, and what the zones are after it (ZNS 1.1, 2.1.1.4: the initial state of a zone's state machine).
+//! What survives the loss of power, and what the zones are after it (ZNS 1.1, 2.1.1.4: the initial state of a zone's state machine;
+//! the rows of open and closed zones are those of QEMU's `nvme_clear_zone`, hw/nvme/ns.c).
 //!
 //! A zone's write pointer moves when a write begins; its word follows when the write has [landed](Zones::landed). So what is
 //! found covers every write that was completed, and of the others only those in front of a completed one.

@@ -1,0 +1,45 @@
+//! Why a drive cannot be had.
+
+use std::fmt;
+use weir_driver::TransportError;
+use weir_sys::media::MediaError;
+
+/// Why a drive cannot be had.
+#[derive(Debug)]
+pub enum OpenError {
+    /// Its media.
+    Media(MediaError),
+    /// The drive that it is made of.
+    Target(TransportError),
+    /// Its machine refuses the configuration.
+    Subsystem(weir_controller::Error),
+    /// Its size.
+    Capacity(String),
+    /// Its flash.
+    Flash(String),
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            OpenError::Media(e) => e.fmt(f),
+            OpenError::Target(e) => write!(f, "media: {e}"),
+            OpenError::Subsystem(e) => e.fmt(f),
+            OpenError::Capacity(e) | OpenError::Flash(e) => f.write_str(e),
+        }
+    }
+}
+
+impl std::error::Error for OpenError {}
+
+impl From<MediaError> for OpenError {
+    fn from(e: MediaError) -> Self {
+        OpenError::Media(e)
+    }
+}
+
+impl From<weir_controller::Error> for OpenError {
+    fn from(e: weir_controller::Error) -> Self {
+        OpenError::Subsystem(e)
+    }
+}
