@@ -25,8 +25,14 @@ impl std::fmt::Display for WorldError {
 
 impl std::error::Error for WorldError {}
 
+impl WorldError {
+    pub(crate) fn new(text: impl std::fmt::Display) -> WorldError {
+        WorldError(text.to_string())
+    }
+}
+
 fn refuse(text: impl std::fmt::Display) -> WorldError {
-    WorldError(text.to_string())
+    WorldError::new(text)
 }
 
 /// Commands that may wait without being a backlog.

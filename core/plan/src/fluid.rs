@@ -11,7 +11,8 @@
 //! Σ xᵢ·lᵢ(n) = n. The drive is full when n is what slots and bytes in flight admit (where sizes differ, `windows.rs` counts it).
 //!
 //! **A closed loop** of depth q has q/l(n) at the most, and where it has to wait for its turn q a round, or less: who comes back
-//! after its turn has ended waits for the next.
+//! after its turn has ended waits for the next. On a drive of fixed latency a loop of fewer commands than there are slots is handed out
+//! command by command (`windows.rs`).
 
 use crate::drive::Drive;
 use crate::tenant::{Setting, Tenant, ceiling, floor};
@@ -39,6 +40,8 @@ pub struct Flow {
     pub places: f64,
     /// All commands begin and end together: a fixed latency, and closed loops that alone keep every slot busy.
     pub in_step: bool,
+    /// The arbiter was asked, command by command, because a closed loop has fewer commands than the drive has slots.
+    pub handed_out: bool,
 }
 
 impl Flow {
@@ -53,8 +56,11 @@ pub fn shares(drive: &Drive, setting: &Setting, tenants: &[Tenant]) -> Flow {
     Fluid::new(drive, setting, tenants).shares()
 }
 
-/// Windows that are counted where rates follow from them, and where only what fits at once does.
-const WINDOWS: [u64; 2] = [2048, 512];
+/// Commands that are counted where rates and latencies follow from them, and windows where only what fits at once does.
+const COMMANDS: u64 = 1 << 18;
+const WINDOWS: u64 = 512;
+/// Load up to which open loops do not take the slots from others for long enough to matter.
+const QUIET: f64 = 0.5;
 
 /// One tenant in the model's terms.
 #[derive(Clone, Copy, Debug)]
@@ -172,25 +178,48 @@ impl<'a> Fluid<'a> {
         }
         let flow = self.solve();
         let mixed = bytes_bind && least < most;
-        let shallow = flow.in_step && self.askers.iter().any(|a| a.offered.is_infinite() && a.depth <= self.places);
-        let none = self.setting.arbiter.mechanism == Mechanism::None;
-        let needed = mixed || shallow && flow.is_full();
-        if none || !needed {
+        if self.setting.arbiter.mechanism == Mechanism::None {
             return flow;
         }
-        let (greedy, windows) = self.hand_out(&flow, WINDOWS[usize::from(!shallow)]);
-        if windows.full < 0.5 {
-            return flow;
-        }
-        self.places = windows.in_flight;
-        let mut flow = self.solve();
+        let loops = || self.askers.iter().filter(|a| a.is_closed() && a.depth <= self.places);
+        let busy = flow.is_full() || flow.load > QUIET || bytes_bind;
+        let shallow = self.drive.is_fixed() && busy && loops().next().is_some();
         if shallow {
-            let window = self.window(&flow);
-            for (i, rate) in flow.rates.iter_mut().enumerate().filter(|(i, _)| greedy[*i]) {
-                *rate = windows.served[i] / window;
+            return self.hand_out_shallow(flow);
+        }
+        if mixed {
+            let (_, windows) = self.hand_out(&flow, WINDOWS);
+            if windows.full >= 0.5 {
+                self.places = windows.in_flight;
+                return self.solve();
             }
         }
         flow
+    }
+
+    /// Those that never run out get what the arbiter hands out to them.
+    fn hand_out_shallow(&mut self, flow: Flow) -> Flow {
+        let (greedy, windows) = self.hand_out(&flow, self.enough(&flow));
+        let window = self.window(&flow);
+        // Bytes in flight may be full where the slots are not: then open loops have a backlog.
+        let behind = (0..greedy.len()).any(|i| greedy[i] && !self.askers[i].is_closed());
+        let full = (flow.is_full() || behind) && windows.full >= 0.5;
+        let mut flow = if full {
+            self.places = windows.in_flight;
+            self.solve()
+        } else {
+            flow
+        };
+        for (i, rate) in flow.rates.iter_mut().enumerate() {
+            *rate = if greedy[i] { windows.served[i] / window } else { self.askers[i].offered };
+        }
+        flow.load = (self.held(&flow.rates, flow.in_flight) / self.places).min(1.0);
+        Flow { handed_out: true, ..flow }
+    }
+
+    /// Windows that hold enough commands.
+    pub fn enough(&self, flow: &Flow) -> u64 {
+        (COMMANDS as f64 / flow.in_flight.max(8.0)) as u64
     }
 
     /// Mean seconds that a command takes in the drive.
@@ -201,7 +230,8 @@ impl<'a> Fluid<'a> {
     /// Lets the arbiter hand out commands; also says who of the tenants never runs out of them.
     pub fn hand_out(&self, flow: &Flow, windows: u64) -> (Vec<bool>, Windows) {
         let offered: Vec<f64> = self.askers.iter().map(|a| a.offered).collect();
-        let less = |(rate, offered): (&f64, &f64)| *rate < offered * (1.0 - 1e-9);
+        // Who asks for next to nothing more shows as late below, if it is.
+        let less = |(rate, offered): (&f64, &f64)| *rate < offered * (1.0 - 1e-3);
         let mut greedy: Vec<bool> = flow.rates.iter().zip(&offered).map(less).collect();
         let window = self.window(flow);
         loop {
@@ -255,7 +285,16 @@ impl<'a> Fluid<'a> {
     fn flow(&self, rates: Vec<f64>, rounds: f64, n: f64) -> Flow {
         let service = self.askers.iter().map(|a| a.time(n)).collect();
         let load = (self.held(&rates, n) / self.places).min(1.0);
-        Flow { rates, rounds, in_flight: n, load, service, places: self.places, in_step: self.in_step() }
+        Flow {
+            rates,
+            rounds,
+            in_flight: n,
+            load,
+            service,
+            places: self.places,
+            in_step: self.in_step(),
+            handed_out: false,
+        }
     }
 
     /// Everybody's commands a second at θ rounds a second on a full drive.

@@ -76,9 +76,6 @@ fn limited(model: &Fluid<'_>, flow: &Flow) -> Vec<bool> {
     flow.rates.iter().enumerate().map(less).collect()
 }
 
-/// Windows from which latencies are taken.
-const WINDOWS: u64 = 4096;
-
 fn latencies(
     model: &Fluid<'_>,
     drive: &Drive,
@@ -93,8 +90,8 @@ fn latencies(
     let held =
         |i: usize| tenants[i].demand.rate.is_none() && !limited[i] && model.offered(i) <= flow.rates[i] * (1.0 + 1e-9);
     let little = |i: usize| tenants[i].demand.outstanding() / flow.rates[i].max(f64::MIN_POSITIVE) * 1e9;
-    if flow.in_step && flow.is_full() {
-        let (_, windows) = model.hand_out(flow, WINDOWS);
+    if flow.handed_out || flow.in_step && flow.is_full() {
+        let (_, windows) = model.hand_out(flow, model.enough(flow));
         let one = |i: usize| if held(i) { even(little(i)) } else { of(&windows.latency[i]) };
         return (0..tenants.len()).map(|i| bounded(i).then(|| one(i))).collect();
     }

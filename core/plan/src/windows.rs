@@ -1,10 +1,11 @@
-//! A full drive whose commands begin and end together, window by window, with the arbiter itself.
+//! A drive of fixed latency, command by command, with the arbiter itself.
 //!
-//! Where every command takes equally long and closed loops keep the drive full, what has begun together ends together, for ever:
-//! a window later all slots are free at once. How much fits then (a command that does not fit into the bytes in flight waits, and
-//! nobody overtakes it), how often a loop comes back in time for its turn when it has fewer commands than the drive has slots, and
-//! how long who waits, depend on the order in which the arbiter hands commands out. The fluid does not know that order; here the
-//! arbiter is asked, for some hundred windows, with queues that hold nothing but times.
+//! Three things depend on the order in which commands are handed out, and the fluid does not know that order. Where closed loops keep
+//! the drive full, what has begun together ends together, for ever: a window later all slots are free at once, and how much fits then
+//! depends on sizes (a command that does not fit into the bytes in flight waits, and nobody overtakes it). A loop of fewer commands than
+//! the drive has slots comes back in time for its turn, or does not. And such a loop waits when chance has let open loops take the slots,
+//! also where the drive is not full on average. So the arbiter is asked, for some hundred or thousand times the latency, with queues
+//! that hold nothing but times.
 
 use crate::tenant::{LEAST_COST, Setting, Tenant};
 use alloc::collections::VecDeque;
@@ -26,7 +27,7 @@ pub(crate) struct Windows {
     pub served: Vec<f64>,
     /// All of them: the mean number in flight.
     pub in_flight: f64,
-    /// The part of the windows that had no room for more.
+    /// The part of the time in which there was no room for more.
     pub full: f64,
     /// Commands of each tenant that wait at the end.
     pub waiting: Vec<f64>,
@@ -51,38 +52,36 @@ pub(crate) struct Question<'a> {
     pub windows: u64,
 }
 
-/// Bytes that were begun, to tell what chance in the arrivals has done.
+/// What was begun, to tell what chance in the arrivals has done.
 #[derive(Default)]
 struct Tally {
-    /// Of open loops: commands and bytes.
-    light: (u64, u64),
-    /// Of those that never run out.
-    greedy: (u64, u64),
-    /// Windows that were full of bytes.
-    bound: u64,
+    /// Of each tenant: commands and bytes.
+    begun: Vec<(u64, u64)>,
+    /// Time without a free slot, and time in which a command waited for its bytes.
+    slots: u64,
+    bytes: u64,
 }
 
 impl Tally {
-    fn add(&mut self, light: bool, size: u64) {
-        let (commands, bytes) = if light { &mut self.light } else { &mut self.greedy };
-        (*commands, *bytes) = (*commands + 1, *bytes + size);
-    }
-
-    /// Commands a window that there would be more, had the open loops sent exactly what they offer: as many bytes fewer or more are
-    /// left to the others where bytes are what binds.
-    fn correction(&self, question: &Question<'_>) -> f64 {
-        if self.greedy.0 == 0 {
-            return 0.0;
+    /// What those that never run out would have, over what they had, if the open loops had sent exactly what they offer: as much less or
+    /// more of the slots, or of the bytes where these bind, would be left to them.
+    fn correction(&self, question: &Question<'_>, taken: f64) -> f64 {
+        let (mut commands, mut bytes, mut own) = (0.0, 0.0, (0.0, 0.0));
+        let length = question.window * question.windows as f64;
+        for (at, (tenant, (n, moved))) in question.tenants.iter().zip(&self.begun).enumerate() {
+            let (n, moved) = (*n as f64, *moved as f64);
+            if question.greedy[at] {
+                own = (own.0 + n, own.1 + moved);
+            } else {
+                let offered = question.offered[at] * length;
+                (commands, bytes) = (commands + n - offered, bytes + moved - offered * tenant.demand.size());
+            }
         }
-        let (mut commands, mut bytes) = (0.0, 0.0);
-        for (at, tenant) in question.tenants.iter().enumerate().filter(|(at, _)| !question.greedy[*at]) {
-            let offered = question.offered[at] * question.window;
-            (commands, bytes) = (commands + offered, bytes + offered * tenant.demand.size());
+        if own.0 == 0.0 || taken == 0.0 {
+            return 1.0;
         }
-        let windows = question.windows as f64;
-        let missing = (commands - self.light.0 as f64 / windows, bytes - self.light.1 as f64 / windows);
-        let mean = self.greedy.1 as f64 / self.greedy.0 as f64;
-        (missing.0 - missing.1 / mean) * self.bound as f64 / windows
+        let part = |time: u64| time as f64 / (length * 1e9);
+        (commands * part(self.slots) + bytes * part(self.bytes) / (own.1 / own.0)) / taken + 1.0
     }
 }
 
@@ -134,64 +133,157 @@ impl<'a> Sizes<'a> {
     }
 }
 
-/// Lets the arbiter hand out windows.
+/// A command that has begun.
+struct Begun {
+    line: usize,
+    size: u64,
+    ends: u64,
+}
+
+/// Lets the arbiter hand out commands.
 pub(crate) fn run(question: &Question<'_>) -> Windows {
-    let mut arbiter = Arbiter::new(question.setting.arbiter);
-    let mut lines = lines(question, &mut arbiter);
-    let mut by_key: Vec<usize> = Vec::new();
-    for (at, line) in lines.iter().enumerate() {
-        by_key.resize(by_key.len().max(line.key.index() + 1), 0);
-        by_key[line.key.index()] = at;
+    let mut run = Run::new(question);
+    while run.now < run.end {
+        run.step();
     }
-    let mut rng = Rng::new(1);
-    let mut latency: Vec<Histogram> = question.tenants.iter().map(|_| Histogram::new()).collect();
-    let mut served = alloc::vec![0u64; question.tenants.len()];
-    let mut full = 0;
-    // Fetched, and waiting for its bytes.
-    let mut head: Option<(usize, u64, u64)> = None;
-    let length = question.window * 1e9;
-    // What was begun in the last window, in that order.
-    let mut begun: Vec<usize> = Vec::new();
-    let mut tally = Tally::default();
-    for at in 0..RAMP + question.windows {
-        let (now, end) = ((at as f64 * length) as u64, ((at + 1) as f64 * length) as u64);
-        for line in &mut lines {
-            line.arrive(now, &mut arbiter);
+    run.answer()
+}
+
+/// The drive at one moment.
+struct Run<'a> {
+    question: &'a Question<'a>,
+    arbiter: Arbiter,
+    lines: Vec<Line<'a>>,
+    by_key: Vec<usize>,
+    rng: Rng,
+    /// In the order in which they end.
+    in_flight: VecDeque<Begun>,
+    bytes: u64,
+    /// Fetched, and waiting for its bytes: line, size, when it was due.
+    head: Option<(usize, u64, u64)>,
+    now: u64,
+    /// What a command takes.
+    length: u64,
+    /// From when on it counts, and to when.
+    from: u64,
+    end: u64,
+    tally: Tally,
+    latency: Vec<Histogram>,
+}
+
+impl<'a> Run<'a> {
+    fn new(question: &'a Question<'a>) -> Self {
+        let mut arbiter = Arbiter::new(question.setting.arbiter);
+        let lines = lines(question, &mut arbiter);
+        let mut by_key: Vec<usize> = Vec::new();
+        for (at, line) in lines.iter().enumerate() {
+            by_key.resize(by_key.len().max(line.key.index() + 1), 0);
+            by_key[line.key.index()] = at;
         }
-        for line in begun.drain(..) {
-            lines[line].again(now, &mut arbiter);
+        let length = ((question.window * 1e9) as u64).max(1);
+        let tally = Tally { begun: alloc::vec![(0, 0); question.tenants.len()], ..Tally::default() };
+        Run {
+            question,
+            arbiter,
+            lines,
+            by_key,
+            rng: Rng::new(1),
+            in_flight: VecDeque::with_capacity(question.slots as usize),
+            bytes: 0,
+            head: None,
+            now: 0,
+            length,
+            from: RAMP * length,
+            end: (RAMP + question.windows) * length,
+            tally,
+            latency: question.tenants.iter().map(|_| Histogram::new()).collect(),
         }
-        let (mut used, mut held) = (0, 0);
-        while used < question.slots {
-            let next = head.take().or_else(|| {
-                let line = by_key[arbiter.pick_at(Nanos(now))?.index()];
-                Some(lines[line].take((line, now), question.setting.cost, &mut arbiter, &mut rng))
-            });
-            let Some((line, size, since)) = next else { break };
-            if held + size > question.bytes && used > 0 {
-                head = Some((line, size, since));
-                break;
-            }
-            (used, held) = (used + 1, held + size);
-            begun.push(line);
-            if at >= RAMP {
-                let line = &lines[line];
-                served[line.tenant] += 1;
-                latency[line.tenant].record(end - since);
-                tally.add(line.pacer.is_some(), size);
-            }
-        }
-        full += u64::from(at >= RAMP && (used == question.slots || head.is_some()));
-        tally.bound += u64::from(at >= RAMP && head.is_some());
     }
-    let per_window = |n: &u64| *n as f64 / question.windows as f64;
-    let served: Vec<f64> = served.iter().map(per_window).collect();
-    let mut waiting = alloc::vec![0.0; question.tenants.len()];
-    for line in &lines {
-        waiting[line.tenant] += line.waiting.len() as f64;
+
+    /// One moment: what ends, what arrives, what begins; and on to the next.
+    fn step(&mut self) {
+        let Run { arbiter, lines, in_flight, now, .. } = self;
+        while let Some(Begun { line, size, .. }) = in_flight.front().filter(|begun| begun.ends <= *now) {
+            self.bytes -= size;
+            lines[*line].again(*now, arbiter);
+            in_flight.pop_front();
+        }
+        for line in &mut *lines {
+            line.arrive(*now, arbiter);
+        }
+        while self.begin() {}
+        let next = self.next();
+        if self.now >= self.from {
+            let time = next - self.now;
+            self.tally.slots += time * u64::from(self.has_no_slot());
+            self.tally.bytes += time * u64::from(self.head.is_some());
+        }
+        self.now = next;
     }
-    let in_flight = served.iter().sum::<f64>() + tally.correction(question);
-    Windows { in_flight, served, full: per_window(&full), waiting, latency }
+
+    fn has_no_slot(&self) -> bool {
+        self.in_flight.len() >= self.question.slots as usize
+    }
+
+    /// Begins the command whose turn it is; false where there is none, or no room for it.
+    fn begin(&mut self) -> bool {
+        if self.has_no_slot() {
+            return false;
+        }
+        let (now, cost) = (self.now, self.question.setting.cost);
+        let Some((line, size, since)) = self.head.take().or_else(|| {
+            let line = self.by_key[self.arbiter.pick_at(Nanos(now))?.index()];
+            Some(self.lines[line].take((line, now), cost, &mut self.arbiter, &mut self.rng))
+        }) else {
+            return false;
+        };
+        if self.bytes + size > self.question.bytes && !self.in_flight.is_empty() {
+            self.head = Some((line, size, since));
+            return false;
+        }
+        self.bytes += size;
+        let ends = now + self.length;
+        self.in_flight.push_back(Begun { line, size, ends });
+        if now >= self.from {
+            let tenant = self.lines[line].tenant;
+            let (commands, bytes) = &mut self.tally.begun[tenant];
+            (*commands, *bytes) = (*commands + 1, *bytes + size);
+            self.latency[tenant].record(ends - since);
+        }
+        true
+    }
+
+    /// When something ends or arrives.
+    fn next(&self) -> u64 {
+        let ends = self.in_flight.front().map_or(self.end, |begun| begun.ends);
+        let arrives = self.lines.iter().filter_map(|line| line.pacer.as_ref()).map(|pacer| pacer.due().0);
+        arrives.fold(ends, u64::min).clamp(self.now + 1, self.end.max(self.now + 1))
+    }
+
+    fn answer(self) -> Windows {
+        let question = self.question;
+        let windows = question.windows as f64;
+        let mut served: Vec<f64> = self.tally.begun.iter().map(|(n, _)| *n as f64 / windows).collect();
+        // Who never waits has no part in what is left.
+        let waits: Vec<bool> = (0..served.len())
+            .map(|i| question.greedy[i] && served[i] < question.tenants[i].demand.outstanding() * 0.999)
+            .collect();
+        let taken: f64 = (0..served.len()).filter(|i| waits[*i]).map(|i| served[i]).sum();
+        let factor = self.tally.correction(question, taken * windows).clamp(0.5, 2.0);
+        for (at, served) in served.iter_mut().enumerate().filter(|(at, _)| waits[*at]) {
+            let most = question.tenants[at].demand.outstanding().min(question.offered[at] * question.window);
+            *served = (*served * factor).min(most);
+        }
+        let mut waiting = alloc::vec![0.0; question.tenants.len()];
+        for line in &self.lines {
+            waiting[line.tenant] += line.waiting.len() as f64;
+        }
+        let offered = |at: usize| question.offered[at] * question.window;
+        let in_flight = (0..served.len()).map(|at| if question.greedy[at] { served[at] } else { offered(at) }).sum();
+        let time = (self.end - self.from) as f64;
+        let full = (self.tally.slots + self.tally.bytes) as f64 / time;
+        Windows { served, in_flight, full, waiting, latency: self.latency }
+    }
 }
 
 fn lines<'a>(question: &Question<'a>, arbiter: &mut Arbiter) -> Vec<Line<'a>> {
@@ -206,10 +298,12 @@ fn lines<'a>(question: &Question<'a>, arbiter: &mut Arbiter) -> Vec<Line<'a>> {
         let group = arbiter.add_group(key, Settings::default());
         let queues = demand.queues.max(1);
         let rate = (!question.greedy[at]).then(|| (question.offered[at] / f64::from(queues)) as u64);
+        // What a ceiling lets through comes evenly.
+        let held = question.offered[at] < demand.offered();
+        let arrival = if held { Arrival::Fixed } else { demand.arrival };
         for queue in 0..queues {
             let key = arbiter.add_queue(group, tenant.class, tenant.class);
-            let pacer =
-                rate.map(|rate| pacer(Rate::Iops(rate.max(1)), demand.arrival, (at as u64) << 16 | u64::from(queue)));
+            let pacer = rate.map(|rate| pacer(Rate::Iops(rate.max(1)), arrival, (at as u64) << 16 | u64::from(queue)));
             let waiting = if pacer.is_some() { 0 } else { demand.depth.max(1) };
             let waiting = (0..waiting).map(|_| 0).collect();
             lines.push(Line { tenant: at, key, sizes: Sizes::new(&demand.sizes), waiting, pacer });

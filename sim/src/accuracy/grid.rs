@@ -1,16 +1,20 @@
 //! The cases: drives, settings and tenants drawn from a seed.
 
+use super::FlashDrive;
+use std::rc::Rc;
 use weir_arbiter::{Burst, Mechanism, Quanta, Settings, Weights};
 use weir_controller::Cost;
 use weir_plan::{Demand, Drive, Forecast, Setting, Tenant, forecast};
 use weir_units::{Class, Nanos, Rates};
 use weir_workload::{Arrival, Mix, Pattern, Rate, Rng};
 
-/// A drive of fixed latency, how it arbitrates, and who shares it.
+/// A drive, how it arbitrates, and who shares it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Case {
-    /// Of every command.
+    /// Of every command; of flash what it was measured to be alone.
     pub latency: Nanos,
+    /// What is inside, where it is no fixed latency.
+    pub flash: Option<Rc<FlashDrive>>,
     /// Commands in flight.
     pub slots: u32,
     /// Bytes in flight.
@@ -36,6 +40,24 @@ pub enum Loads {
     Open,
 }
 
+/// What is asked of a flash drive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Beside {
+    /// All tenants ask for one size and one mix of reads and writes: what was measured.
+    Alike,
+    /// Reads, of different sizes.
+    Sizes,
+    /// One size; some read, some write, some do both.
+    Mixes,
+}
+
+/// So many cases on a flash drive, loads as in [`Loads::Deep`].
+pub fn flash_cases(seed: u64, count: usize, beside: Beside, drive: &Rc<FlashDrive>) -> impl Iterator<Item = Case> {
+    let mut rng = Rng::new(seed);
+    let drive = drive.clone();
+    (0..count).map(move |_| case_of(&mut rng, Loads::Deep, Some((&drive, beside))))
+}
+
 /// So many cases of them.
 pub fn cases(seed: u64, count: usize, loads: Loads) -> impl Iterator<Item = Case> {
     let mut rng = Rng::new(seed);
@@ -47,6 +69,10 @@ fn one<T: Copy>(rng: &mut Rng, of: &[T]) -> T {
 }
 
 fn case(rng: &mut Rng, loads: Loads) -> Case {
+    case_of(rng, loads, None)
+}
+
+fn case_of(rng: &mut Rng, loads: Loads, flash: Option<(&Rc<FlashDrive>, Beside)>) -> Case {
     let mechanism = one(rng, &[Mechanism::Wrr, Mechanism::Wrr, Mechanism::Drr, Mechanism::Drr, Mechanism::Rr]);
     let mut weight = |of: &[u16]| one(rng, of);
     let weights =
@@ -59,11 +85,17 @@ fn case(rng: &mut Rng, loads: Loads) -> Case {
     };
     let burst = one(rng, &[Burst::NoLimit, Burst::NoLimit, Burst::Log2(0), Burst::Log2(2)]);
     let setting = Setting { arbiter: Settings { mechanism, weights, quanta, burst }, cost: Cost::Bytes };
-    let latency = Nanos::from_micros(one(rng, &[20, 50, 100]));
-    let (slots, slot_bytes) = (one(rng, &[16, 32, 64, 64, 128]), one(rng, &[1u64, 2, 4, 4]) << 20);
-    let drive = Drive::fixed(latency, slots, slot_bytes);
+    let mut latency = Nanos::from_micros(one(rng, &[20, 50, 100]));
+    let (mut slots, mut slot_bytes) = (one(rng, &[16, 32, 64, 64, 128]), one(rng, &[1u64, 2, 4, 4]) << 20);
+    let mut drive = Drive::fixed(latency, slots, slot_bytes);
     let count = 2 + rng.below(4);
     let mut tenants: Vec<Tenant> = (0..count).map(|i| tenant(rng, i, loads)).collect();
+    if let Some((flash, beside)) = flash {
+        drive = flash.drive().clone();
+        (slots, slot_bytes) = (drive.slots(), drive.slot_bytes());
+        on_flash(rng, beside, &mut tenants);
+        latency = Nanos((drive.service(&tenants[0].demand) * 1e9) as u64);
+    }
     for tenant in tenants.iter_mut().filter(|t| t.class == Class::Urgent) {
         // Of the whole drive: urgent has no share.
         let part = 0.02 + rng.below(20) as f64 / 100.0;
@@ -78,6 +110,8 @@ fn case(rng: &mut Rng, loads: Loads) -> Case {
             // Away from 1, where a queue needs longer to settle than anybody would simulate.
             let parts: &[f64] = match loads {
                 Loads::Open => &[0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95],
+                // What flash delivers changes by a tenth while its garbage becomes that of the load: near 1 that makes a backlog.
+                _ if flash.is_some() => &[0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7],
                 _ => &[0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.1, 1.3],
             };
             let part = one(rng, parts);
@@ -90,9 +124,25 @@ fn case(rng: &mut Rng, loads: Loads) -> Case {
         }
     }
     if loads == Loads::Promised {
-        promise(&mut tenants, &certain, rng);
+        promise(&mut tenants, &certain, &drive, rng);
     }
-    Case { latency, slots, slot_bytes, setting, tenants, seed: rng.next_u64() }
+    let flash = flash.map(|(flash, _)| flash.clone());
+    Case { latency, flash, slots, slot_bytes, setting, tenants, seed: rng.next_u64() }
+}
+
+/// Gives tenants the requests that a flash drive was measured with.
+fn on_flash(rng: &mut Rng, beside: Beside, tenants: &mut [Tenant]) {
+    let (size, mix) = (one(rng, &FlashDrive::SIZES), one(rng, &FlashDrive::MIXES));
+    for tenant in tenants {
+        let demand = &mut tenant.demand;
+        let size = if beside == Beside::Sizes { one(rng, &FlashDrive::SIZES) } else { size };
+        demand.sizes = Mix::one(size);
+        demand.pattern.read_percent = match beside {
+            Beside::Alike => mix,
+            Beside::Sizes => 100,
+            Beside::Mixes => one(rng, &FlashDrive::MIXES),
+        };
+    }
 }
 
 fn tenant(rng: &mut Rng, at: u64, loads: Loads) -> Tenant {
@@ -136,8 +186,9 @@ fn open(demand: &Demand, rate: f64, rng: &mut Rng) -> Demand {
 }
 
 /// The last tenant gets a floor of up to three times what is guaranteed to it, at most a third of the drive; the first a ceiling.
-fn promise(tenants: &mut [Tenant], certain: &Forecast, rng: &mut Rng) {
-    let most = certain.flow.rates.iter().sum::<f64>() / 3.0;
+fn promise(tenants: &mut [Tenant], certain: &Forecast, drive: &Drive, rng: &mut Rng) {
+    let alone = tenants.last().map_or(0.0, |tenant| drive.capacity(&tenant.demand));
+    let most = certain.flow.rates.iter().sum::<f64>().min(alone) / 3.0;
     let iops = |rate: f64| Rates { iops: Some((rate as u64).max(1)), bandwidth: None };
     if let (Some(tenant), Some(certain)) = (tenants.last_mut(), certain.tenants.last()) {
         tenant.floor = iops((certain.guaranteed * one(rng, &[0.5, 1.5, 2.0, 3.0])).min(most));

@@ -1,10 +1,12 @@
 //! The model of `weir-plan` held to the simulation of the real arbiter and drive, over a grid of cases drawn from a seed.
 
+mod flash;
 mod grid;
 #[cfg(test)]
 mod tests;
 
-pub use grid::{Case, Loads, cases};
+pub use flash::FlashDrive;
+pub use grid::{Beside, Case, Loads, cases, flash_cases};
 
 use crate::{Client, Setup, World, WorldError};
 use weir_controller::{Config, TenantConfig};
@@ -58,11 +60,14 @@ impl Compared {
 
 /// The drive of a case as the model has it.
 pub fn drive(case: &Case) -> Drive {
-    Drive::fixed(case.latency, case.slots, case.slot_bytes)
+    match &case.flash {
+        Some(flash) => flash.drive().clone(),
+        None => Drive::fixed(case.latency, case.slots, case.slot_bytes),
+    }
 }
 
 /// Lets the model and the simulation answer. `commands` is how many the tenant with the fewest makes in the simulation, about;
-/// the run is `most` commands in all at the most.
+/// the run is `most` commands in all at the most. On flash a case lasts as long as its calibration did.
 ///
 /// # Errors
 /// A case that the simulation refuses.
@@ -70,7 +75,10 @@ pub fn compare(case: &Case, commands: f64, most: f64) -> Result<Compared, WorldE
     let forecast = forecast(&drive(case), &case.setting, &case.tenants);
     let rates = || forecast.tenants.iter().map(|t| t.iops);
     let (least, all) = (rates().fold(f64::INFINITY, f64::min), rates().sum::<f64>());
-    let seconds = (commands / least).min(most / all);
+    let seconds = match &case.flash {
+        Some(_) => flash::TIME.as_secs_f64(),
+        None => (commands / least).min(most / all),
+    };
     let mut world = world(case)?;
     world.run_until(ramp(case).saturating_add(Nanos((seconds * 1e9) as u64)));
     let simulated: Vec<Summary> = world.results().into_iter().map(|result| result.summary).collect();
@@ -86,7 +94,8 @@ pub fn compare(case: &Case, commands: f64, most: f64) -> Result<Compared, WorldE
 fn as_it_came(case: &Case, forecast: &Forecast, simulated: &[Summary], seconds: f64) -> Vec<Tenant> {
     let mut tenants = case.tenants.clone();
     for ((tenant, expected), got) in tenants.iter_mut().zip(&forecast.tenants).zip(simulated) {
-        let random = tenant.demand.rate.is_some() && tenant.demand.arrival != Arrival::Fixed && !expected.limited;
+        let bounded = expected.latency.is_some() && !expected.limited;
+        let random = tenant.demand.rate.is_some() && tenant.demand.arrival != Arrival::Fixed && bounded;
         // Four standard deviations of a Poisson process.
         let chance = 4.0 / (got.iops * seconds).max(1.0).sqrt();
         if random && (got.iops / expected.iops - 1.0).abs() <= chance {
@@ -99,28 +108,41 @@ fn as_it_came(case: &Case, forecast: &Forecast, simulated: &[Summary], seconds: 
 /// Long enough for backlogs to be what they stay, and for what ceilings let through at first.
 fn ramp(case: &Case) -> Nanos {
     let limited = case.tenants.iter().any(|t| !t.ceiling.is_none());
-    Nanos(case.latency.0 * 200).max(Nanos::from_millis(if limited { 50 } else { 0 }))
+    let settles = if case.flash.is_some() { flash::RAMP } else { Nanos::from_millis(if limited { 50 } else { 0 }) };
+    Nanos(case.latency.0 * 200).max(settles)
 }
 
 fn world(case: &Case) -> Result<World, WorldError> {
-    let mut config = Config::new("nqn.2026-01.io.weir:sim");
+    let mut config = match &case.flash {
+        Some(flash) => flash.machine(),
+        None => Config::new("nqn.2026-01.io.weir:sim"),
+    };
     config.arbitration = case.setting.arbiter;
     config.cost = case.setting.cost;
-    config.latency = case.latency;
     config.slots = case.slots;
     config.slot_bytes = case.slot_bytes;
-    config.tenants = case.tenants.iter().map(machine).collect();
+    config.tenants = case.tenants.iter().map(|tenant| machine(tenant, case.latency)).collect();
+    let inside = match &case.flash {
+        Some(flash) => Some(flash.inside()?),
+        None => {
+            config.latency = case.latency;
+            None
+        }
+    };
     let clients = case.tenants.iter().enumerate().map(|(at, tenant)| Client::new(&job(tenant), at as u16)).collect();
-    let mut setup = Setup::new(1 << 34, clients, case.seed);
+    let capacity = case.flash.as_ref().map_or(1 << 34, |flash| flash.capacity());
+    let mut setup = Setup::new(capacity, clients, case.seed);
     setup.ramp = ramp(case);
-    World::with(config, None, setup)
+    World::with(config, inside, setup)
 }
 
-fn machine(tenant: &Tenant) -> TenantConfig {
+fn machine(tenant: &Tenant, latency: Nanos) -> TenantConfig {
     let mut config = TenantConfig::new(&tenant.name, tenant.class);
     config.weight = tenant.weight;
     config.floor = Floor::new(tenant.floor);
-    config.ceiling = Ceiling { rates: tenant.ceiling, ..Ceiling::default() };
+    // The usual burst would count for more than the model's error in runs as short as these; of some rounds it has to be.
+    let burst = |iops: u64| (iops as f64 * 20.0 * latency.as_secs_f64()) as u32 + 8;
+    config.ceiling = Ceiling { rates: tenant.ceiling, burst: tenant.ceiling.iops.map(burst), ..Ceiling::default() };
     config.urgent = tenant.class == Class::Urgent;
     config
 }

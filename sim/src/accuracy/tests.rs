@@ -63,6 +63,18 @@ fn throughput_is_within_two_percent() {
 }
 
 #[test]
+fn loops_of_few_commands_as_well() {
+    let all = errors(7, 8, Loads::Shallow, SHORT);
+    assert!(all[0].0 <= 2.0, "{:.2} %: {}", all[0].0, all[0].1);
+}
+
+#[test]
+fn floors_and_ceilings_as_well() {
+    let all = errors(7, 8, Loads::Promised, SHORT);
+    assert!(all[0].0 <= 2.0, "{:.2} %: {}", all[0].0, all[0].1);
+}
+
+#[test]
 fn nobody_waits_for_others_on_a_drive_with_room() {
     let all = errors(7, 8, Loads::Open, SHORT);
     assert!(all[0].0 <= 2.0, "{:.2} %: {}", all[0].0, all[0].1);
@@ -73,6 +85,29 @@ fn a_seed_decides_the_cases() {
     let list = |seed| cases(seed, 5, Loads::Deep).collect::<Vec<_>>();
     assert_eq!(list(3), list(3));
     assert_ne!(list(3), list(4));
+}
+
+/// `BESIDE=sizes N=24 SEED=2 cargo test -p weir-sim --lib the_flash_grid -- --ignored --nocapture`
+#[test]
+#[ignore = "minutes"]
+fn the_flash_grid() {
+    let number = |name: &str, or: u64| std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(or);
+    let beside = match std::env::var("BESIDE").as_deref() {
+        Ok("sizes") => Beside::Sizes,
+        Ok("mixes") => Beside::Mixes,
+        _ => Beside::Alike,
+    };
+    let drive = FlashDrive::measured("p3700", "capacity=1GiB&precondition=steady").unwrap();
+    println!("{:?}", drive.drive());
+    let (mut all, count) = (Vec::new(), number("N", 24) as usize);
+    for case in flash_cases(number("SEED", 1), count, beside, &drive) {
+        let got = compare(&case, LONG.0, LONG.1 / 2.0).unwrap();
+        all.push((got.worst_pct(), describe(&case, &got)));
+    }
+    all.sort_by(|a, b| b.0.total_cmp(&a.0));
+    all.iter().take(10).for_each(|(error, text)| println!("{error:.2} %: {text}"));
+    println!("above 2 %: {} of {count}, median {:.2} %", all.iter().filter(|a| a.0 > 2.0).count(), all[count / 2].0);
+    assert!(beside != Beside::Alike || all[0].0 <= 2.0);
 }
 
 /// `LOADS=open N=150 SEED=2 cargo test -p weir-sim --lib the_whole_grid -- --ignored --nocapture`
@@ -108,5 +143,5 @@ fn the_whole_grid() {
     }
     let bad = by_throughput.iter().filter(|(error, _)| *error > 2.0).count();
     println!("throughput: {bad} of {count} above 2 %, median {:.2} %", by_throughput[count / 2].0);
-    assert!(bad == 0 || loads == Loads::Shallow);
+    assert_eq!(bad, 0);
 }

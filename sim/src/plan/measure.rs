@@ -5,6 +5,7 @@ use crate::client::Client;
 use crate::run::RunError;
 use crate::scenario::Scenario;
 use weir_controller::TenantConfig;
+use weir_node::config::DeviceConfig;
 use weir_plan::{Drive, Measured};
 use weir_units::{Class, Nanos};
 use weir_workload::{Job, Mix, Pattern, Summary};
@@ -13,23 +14,33 @@ use weir_workload::{Job, Mix, Pattern, Summary};
 const TIME: Nanos = Nanos::from_millis(200);
 const RAMP: Nanos = Nanos::from_millis(100);
 
-/// The drive at every size and mix that the tenants ask for, and at reads and writes alone.
-pub(super) fn drive(file: &PlanFile) -> Result<Drive, RunError> {
-    let mut points = Vec::new();
-    for (size, read_percent) in wanted(&file.members) {
-        let idle = run(file, size, read_percent, 1)?;
-        let depth = u32::from(file.device.slots).max(1);
-        let busy = run(file, size, read_percent, depth)?;
-        points.push(Measured {
-            size,
-            read_percent,
+/// The drive of a plan at every size and mix that the tenants ask for, and at reads and writes alone.
+pub(super) fn of_plan(file: &PlanFile) -> Result<Drive, RunError> {
+    drive(&file.device, file.seed, &wanted(&file.members), (RAMP, TIME))
+}
+
+/// A drive at these sizes and mixes (reads in a hundred), alone and with its slots full; `times` are the ramp's and each point's.
+pub(crate) fn drive(
+    device: &DeviceConfig,
+    seed: u64,
+    points: &[(u32, u8)],
+    times: (Nanos, Nanos),
+) -> Result<Drive, RunError> {
+    let measure = |(size, read_percent): &(u32, u8)| {
+        let run = |depth| run((device, seed), (*size, *read_percent), depth, times);
+        let depth = u32::from(device.slots).max(1);
+        let (idle, busy) = (run(1)?, run(depth)?);
+        Ok(Measured {
+            size: *size,
+            read_percent: *read_percent,
             iops: busy.iops,
             idle: idle.latency,
             busy: busy.latency,
             depth: depth.into(),
-        });
-    }
-    let (slots, slot_bytes) = (file.device.slots.into(), file.device.slot_bytes.get());
+        })
+    };
+    let points = points.iter().map(measure).collect::<Result<Vec<_>, RunError>>()?;
+    let (slots, slot_bytes) = (device.slots.into(), device.slot_bytes.get());
     Drive::measured(points, slots, slot_bytes).map_err(|e| RunError::new(format_args!("the drive's figures: {e}")))
 }
 
@@ -49,7 +60,12 @@ fn wanted(members: &[Member]) -> Vec<(u32, u8)> {
     sizes.iter().flat_map(|size| mixes.iter().map(|mix| (*size, *mix))).collect()
 }
 
-fn run(file: &PlanFile, size: u32, read_percent: u8, depth: u32) -> Result<Summary, RunError> {
+fn run(
+    (device, seed): (&DeviceConfig, u64),
+    (size, read_percent): (u32, u8),
+    depth: u32,
+    (ramp, time): (Nanos, Nanos),
+) -> Result<Summary, RunError> {
     let job = Job {
         name: "measure".into(),
         pattern: Pattern { read_percent, random: true, trim: false },
@@ -58,13 +74,13 @@ fn run(file: &PlanFile, size: u32, read_percent: u8, depth: u32) -> Result<Summa
         ..Job::default()
     };
     let scenario = Scenario {
-        device: file.device.clone(),
+        device: device.clone(),
         tenants: vec![TenantConfig::new("measure", Class::Medium)],
         clients: vec![Client::new(&job, 0)],
-        seed: file.seed,
-        time: Some(TIME),
+        seed,
+        time: Some(time),
         requests: None,
-        ramp: RAMP,
+        ramp,
         series: None,
         power_cuts: Vec::new(),
     };

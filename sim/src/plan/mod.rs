@@ -9,7 +9,7 @@
 //! What is called feasible was simulated with several seeds. `docs/plan.md` lists the keys of the file.
 
 pub mod campaign;
-mod measure;
+pub(crate) mod measure;
 mod read;
 mod rig;
 mod stand_in;
@@ -191,7 +191,7 @@ impl PlanFile {
                 let slots = self.device.slots.into();
                 Ok((Drive::fixed(self.device.latency, slots, self.device.slot_bytes.get()), Figures::Fixed))
             }
-            Some(flash) => Ok((measure::drive(self)?, Figures::Simulated(flash.precondition.name()))),
+            Some(flash) => Ok((measure::of_plan(self)?, Figures::Simulated(flash.precondition.name()))),
         }
     }
 }

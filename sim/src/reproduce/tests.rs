@@ -280,7 +280,7 @@ fn the_report_is_one_well_formed_page() {
 
 #[test]
 fn qos_accuracy() {
-    let extent = accuracy::Extent { cases: [6, 3, 4], commands: (100_000.0, 900_000.0) };
+    let extent = accuracy::Extent { cases: [6, 3, 4, 3], flash: [2, 0, 0], commands: (100_000.0, 900_000.0) };
     let figure = accuracy::figure_of(extent).unwrap();
     let bad: Vec<String> = figure.rows.iter().filter(|r| !r.ok()).map(|r| format!("{}: {}", r.label, r.ours)).collect();
     assert!(bad.is_empty(), "{bad:#?}");

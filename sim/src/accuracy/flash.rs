@@ -1,0 +1,63 @@
+//! A flash drive in a state that lasts, and what load tests in the simulator say of it.
+
+use crate::WorldError;
+use crate::plan::measure;
+use crate::run::RunError;
+use crate::scenario::capacity;
+use std::rc::Rc;
+use weir_controller::{Config, Service};
+use weir_node::config::DeviceConfig;
+use weir_node::flash::FlashService;
+use weir_plan::Drive;
+use weir_units::Nanos;
+
+/// Before anything counts. The garbage of the load takes the place of what the steady state was placed with, for longer than this: so
+/// calibration and cases last equally long.
+pub(super) const RAMP: Nanos = Nanos::from_secs(2);
+/// How long each point is measured, and each case.
+pub(super) const TIME: Nanos = Nanos::from_secs(2);
+
+/// A flash drive with its calibration.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FlashDrive {
+    device: DeviceConfig,
+    drive: Drive,
+}
+
+impl FlashDrive {
+    /// Sizes of the requests with which it was measured.
+    pub const SIZES: [u32; 3] = [4096, 16384, 65536];
+    /// Reads in a hundred requests, the same.
+    pub const MIXES: [u8; 3] = [0, 70, 100];
+
+    /// A drive as `weir bench local:` has it, collecting steadily, measured at every size and mix.
+    ///
+    /// # Errors
+    /// A drive that cannot be, or is no flash.
+    pub fn measured(profile: &str, query: &str) -> Result<Rc<FlashDrive>, RunError> {
+        let device = DeviceConfig::from_query(profile, query).map_err(RunError::new)?;
+        let points: Vec<(u32, u8)> =
+            Self::SIZES.iter().flat_map(|size| Self::MIXES.iter().map(|mix| (*size, *mix))).collect();
+        let drive = measure::drive(&device, 1, &points, (RAMP, TIME))?;
+        Ok(Rc::new(FlashDrive { device, drive }))
+    }
+
+    /// The calibration.
+    pub fn drive(&self) -> &Drive {
+        &self.drive
+    }
+
+    pub(super) fn machine(&self) -> Config {
+        weir_node::machine_config(&self.device)
+    }
+
+    pub(super) fn capacity(&self) -> u64 {
+        capacity(&self.device)
+    }
+
+    pub(super) fn inside(&self) -> Result<Box<dyn Service>, WorldError> {
+        let flash = self.device.flash.as_ref().ok_or_else(|| WorldError::new("the drive has no flash"))?;
+        let service = FlashService::new(&flash.config, flash.precondition, Nanos(0));
+        Ok(Box::new(service.map_err(WorldError::new)?))
+    }
+}
