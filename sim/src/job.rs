@@ -19,6 +19,8 @@ pub(crate) struct JobRead {
     pub path: String,
     /// Its tenant's place; `None`: one of its own, or whoever the trace names.
     pub tenant: Option<usize>,
+    /// Its drive's place.
+    pub device: usize,
     pub trace: Option<(Trace, Timing, Fit)>,
     /// The placement handle that it writes through.
     pub placement: Option<u8>,
@@ -33,9 +35,11 @@ pub(crate) fn read(
     section: &Section<'_>,
     base: &Path,
     tenants: &[&str],
-    device: Option<&DeviceConfig>,
+    devices: &[DeviceConfig],
     place: usize,
 ) -> Option<JobRead> {
+    let drive = drive(section, devices);
+    let device = devices.get(drive);
     let named = element_name(section, "job").map(|n| n.value);
     let tenant = tenant(section, tenants, named.as_deref());
     let file = section.get("trace", text);
@@ -73,13 +77,34 @@ pub(crate) fn read(
     if file.is_some() && trace.is_none() {
         return None;
     }
-    Some(JobRead { job, line: section.line(), path: section.path(), tenant, trace, placement })
+    Some(JobRead { job, line: section.line(), path: section.path(), tenant, device: drive, trace, placement })
 }
 
 /// Keys that only a job with a trace has.
 const TRACE_KEYS: [&str; 6] = ["format", "stream", "timing", "speed", "fit", "span"];
 /// Keys that only a job without a trace has.
 const DRAWN_KEYS: [&str; 7] = ["rw", "bs", "rate", "arrival", "zipf", "hot", "jobs"];
+
+/// The place of the drive that a job uses: the only one, or the one that it names.
+fn drive(section: &Section<'_>, devices: &[DeviceConfig]) -> usize {
+    let wanted = section.get("device", name);
+    let names = || devices.iter().map(|d| d.name.as_str()).collect::<Vec<_>>().join(", ");
+    match wanted {
+        Some(wanted) => match devices.iter().position(|d| d.name == wanted) {
+            Some(at) => return at,
+            // Without drives something else is wrong.
+            None if !devices.is_empty() => {
+                section.fault("device", format_args!("there is no drive \"{wanted}\"; there is {}", names()));
+            }
+            None => {}
+        },
+        None if devices.len() > 1 && !section.has("device") => {
+            section.fault("device", format_args!("missing, and there are several; write one of {}", names()));
+        }
+        None => {}
+    }
+    0
+}
 
 /// The placement handle of a job that is its own tenant.
 fn placement(section: &Section<'_>, tenants: &[&str], device: Option<&DeviceConfig>) -> Option<u8> {

@@ -13,7 +13,7 @@
 //!
 //! [`plan`] answers `weir plan`.
 //!
-//! What is not here yet: volumes and several drives.
+//! Several drives of a file are a [`Scenario`] each: nothing couples them. What is not here yet: volumes.
 
 pub mod accuracy;
 mod client;

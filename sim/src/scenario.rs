@@ -41,12 +41,26 @@ pub(crate) const MAX_TIME: Nanos = Nanos::from_secs(100_000);
 const MAX_POINTS: u64 = 2_000;
 
 impl Scenario {
-    /// Reads a document.
+    /// Reads a document of one drive.
     ///
     /// # Errors
     /// Everything that is wrong, with file, line and key.
     pub fn read(document: &Document) -> Result<Scenario, ConfigError> {
-        document.read(|root| read(root, document))?.ok_or_else(|| unreachable!("without a fault there is a scenario"))
+        let one = |root: &Section<'_>| {
+            let devices = only_device(root, document).into_iter().collect();
+            read(root, document, devices)?.pop()
+        };
+        document.read(one)?.ok_or_else(|| unreachable!("without a fault there is a scenario"))
+    }
+
+    /// Reads a document of several drives: a scenario for each, in the order of the file. Nothing couples them; each has the jobs that
+    /// name it, and all tenants.
+    ///
+    /// # Errors
+    /// As [`Scenario::read`].
+    pub fn read_all(document: &Document) -> Result<Vec<Scenario>, ConfigError> {
+        let all = |root: &Section<'_>| read(root, document, devices(root, document));
+        document.read(all)?.ok_or_else(|| unreachable!("without a fault there are scenarios"))
     }
 
     /// The drive's machine, tenants included.
@@ -55,8 +69,8 @@ impl Scenario {
     }
 }
 
-fn read(root: &Section<'_>, document: &Document) -> Option<Scenario> {
-    let device = device(root, document);
+fn read(root: &Section<'_>, document: &Document, devices: Vec<DeviceConfig>) -> Option<Vec<Scenario>> {
+    let devices: Vec<DeviceConfig> = devices.into_iter().filter_map(|device| timed(root, device)).collect();
     let tenants = tenants(root);
     let mut jobs: Vec<JobRead> = Vec::new();
     let tables = root.tables("job");
@@ -66,7 +80,7 @@ fn read(root: &Section<'_>, document: &Document) -> Option<Scenario> {
     for (i, (line, entries)) in tables.into_iter().enumerate() {
         let section = root.inner(format!("job#{}", i + 1), line, entries);
         let names: Vec<&str> = tenants.iter().map(|t| t.name.as_str()).collect();
-        jobs.extend(job::read(&section, document.base(), &names, device.as_ref(), i + 1));
+        jobs.extend(job::read(&section, document.base(), &names, &devices, i + 1));
     }
     let seed = root.or("seed", 1, integer(0..=i64::MAX as u64));
     let ramp = root.or("ramp", Nanos(0), time(MAX_TIME));
@@ -78,23 +92,40 @@ fn read(root: &Section<'_>, document: &Document) -> Option<Scenario> {
         root.fault("time", "0 would simulate nothing");
     }
     let series = series(root, length);
-    let device = precondition(root, device);
-    let power_cuts = power_cuts(root, device.as_ref(), length);
+    let state = state(root);
+    let devices: Vec<DeviceConfig> =
+        devices.into_iter().filter_map(|device| in_state(root, state, Some(device))).collect();
+    let power_cuts = power_cuts(root, &devices, length);
     root.finish();
     check_times(root, &jobs, length);
-    let (tenants, clients) = assemble(root, tenants, jobs);
-    Some(Scenario { device: device?, tenants, clients, seed, time: length, requests, ramp, series, power_cuts })
+    let mut scenarios = Vec::new();
+    for (at, device) in devices.into_iter().enumerate() {
+        let (own, others): (Vec<JobRead>, Vec<JobRead>) = jobs.into_iter().partition(|job| job.device == at);
+        jobs = others;
+        if own.is_empty() && root.sink().is_clean() {
+            let key = format!("device.{}", device.name);
+            root.sink().note(
+                root.line_of("device"),
+                &key,
+                "no job uses it; name it as the device of a [[job]], or leave it out",
+            );
+        }
+        let (tenants, clients) = assemble(root, tenants.clone(), own);
+        let power_cuts = power_cuts.clone();
+        scenarios.push(Scenario { device, tenants, clients, seed, time: length, requests, ramp, series, power_cuts });
+    }
+    Some(scenarios).filter(|scenarios| !scenarios.is_empty())
 }
 
 /// When the power goes.
-fn power_cuts(root: &Section<'_>, device: Option<&DeviceConfig>, length: Option<Nanos>) -> Vec<Nanos> {
+fn power_cuts(root: &Section<'_>, devices: &[DeviceConfig], length: Option<Nanos>) -> Vec<Nanos> {
     let mut cuts = root.get("power_cuts", one_or_list(time(MAX_TIME))).unwrap_or_default();
     cuts.sort_unstable();
     if let Some(late) = cuts.iter().find(|cut| length.is_some_and(|length| **cut >= length)) {
         root.fault("power_cuts", format_args!("{late} is not before the end; lengthen time"));
     }
-    let keeps = device.is_none_or(|d| d.flash.as_ref().is_some_and(|f| f.config.ftl.spare));
-    if !cuts.is_empty() && !keeps {
+    let keeps = |d: &DeviceConfig| d.flash.as_ref().is_some_and(|f| f.config.ftl.spare);
+    if !cuts.is_empty() && !devices.iter().all(keeps) {
         root.fault(
             "power_cuts",
             "the drive does not keep what that needs; write power_cut = true in its [device.flash]",
@@ -105,8 +136,15 @@ fn power_cuts(root: &Section<'_>, device: Option<&DeviceConfig>, length: Option<
 
 /// `precondition` goes before what the drive's own table says.
 pub(crate) fn precondition(root: &Section<'_>, device: Option<DeviceConfig>) -> Option<DeviceConfig> {
+    in_state(root, state(root), device)
+}
+
+fn state(root: &Section<'_>) -> Option<Precondition> {
     let words: Vec<(&str, Precondition)> = Precondition::ALL.iter().map(|p| (p.name(), *p)).collect();
-    let state = root.get("precondition", word(&words));
+    root.get("precondition", word(&words))
+}
+
+fn in_state(root: &Section<'_>, state: Option<Precondition>, device: Option<DeviceConfig>) -> Option<DeviceConfig> {
     let mut device = device?;
     match (state, &mut device.flash) {
         (Some(state), Some(flash)) => flash.precondition = state,
@@ -118,14 +156,23 @@ pub(crate) fn precondition(root: &Section<'_>, device: Option<DeviceConfig>) -> 
     Some(device)
 }
 
-/// The one drive.
-fn device(root: &Section<'_>, document: &Document) -> Option<DeviceConfig> {
-    let device = only_device(root, document)?;
+/// A drive of a simulation.
+fn timed(root: &Section<'_>, device: DeviceConfig) -> Option<DeviceConfig> {
     simulable(
         root,
         device,
         "missing, and a drive that takes no time cannot be simulated; write it, or kind = \"flash\"",
     )
+}
+
+/// The drives of a file that is to have at least one.
+fn devices(root: &Section<'_>, document: &Document) -> Vec<DeviceConfig> {
+    let devices = config::devices(root, document.base(), "sim");
+    if devices.is_empty() {
+        root.fault("device", "missing; add a [[device]] with capacity and latency");
+    }
+    // What a key that is wrong would have said is not missing.
+    if root.sink().is_clean() { devices } else { Vec::new() }
 }
 
 /// The drive of a file that is to have one.

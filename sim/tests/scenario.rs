@@ -187,6 +187,60 @@ fn what_is_wrong_is_named_with_file_line_and_key() {
     );
 }
 
+fn read_all(text: &str) -> Result<Vec<Scenario>, String> {
+    let document = Document::parse(text, "exp.toml", &folder()).map_err(|e| e.to_string())?;
+    Scenario::read_all(&document).map_err(|e| e.to_string())
+}
+
+fn drive(name: &str, latency: &str) -> String {
+    format!("[[device]]\nname = \"{name}\"\ncapacity = \"1GiB\"\nlatency = \"{latency}\"\nslots = 8\n")
+}
+
+/// A file of several drives is as many files of one: the same answers, one after the other.
+#[test]
+fn drives_of_a_file_are_not_coupled() {
+    let (fast, slow) = (drive("fast", "50us"), drive("slow", "400us"));
+    let job = |name: &str, device: &str| {
+        format!(
+            "[[job]]\nname = \"{name}\"\ntenant = \"gold\"\nrw = \"randrw:70\"\nqd = 16\nrate = \"15k\"\narrival = \"poisson\"\n{device}"
+        )
+    };
+    let of = |name: &str| format!("device = \"{name}\"\n");
+    let both = format!(
+        "time = \"100ms\"\n{fast}{slow}{TENANTS}{}{}{}",
+        job("a", &of("slow")),
+        job("b", &of("fast")),
+        job("c", &of("slow"))
+    );
+    let both = read_all(&both).unwrap_or_else(|e| panic!("{e}"));
+    let alone = [
+        format!("time = \"100ms\"\n{fast}{TENANTS}{}", job("b", "")),
+        format!("time = \"100ms\"\n{slow}{TENANTS}{}{}", job("a", &of("slow")), job("c", "")),
+    ];
+    assert_eq!(both.iter().map(|s| s.device.name.as_str()).collect::<Vec<_>>(), ["fast", "slow"]);
+    for (scenario, alone) in both.iter().zip(alone) {
+        let (one, other) = (scenario.run(|_| {}).unwrap(), run(&alone));
+        assert!(one.requests > 1000);
+        assert_eq!((one.digest, one.requests), (other.digest, other.requests), "{}", scenario.device.name);
+    }
+}
+
+#[test]
+fn a_job_names_its_drive_where_there_are_several() {
+    let drives = drive("fast", "50us") + &drive("slow", "400us");
+    for (jobs, says) in [
+        ("[[job]]\nqd = 1\n", "exp.toml:11: job#1.device: missing, and there are several; write one of fast, slow"),
+        ("[[job]]\ndevice = \"fats\"\n", "job#1.device: there is no drive \"fats\"; there is fast, slow"),
+        (
+            "[[job]]\ndevice = \"fast\"\n",
+            "device.slow: no job uses it; name it as the device of a [[job]], or leave it out",
+        ),
+    ] {
+        let error = read_all(&format!("{drives}{jobs}")).expect_err(jobs);
+        assert!(error.contains(says), "{jobs:?}: {error}");
+    }
+}
+
 const FLASH: &str = "[[device]]\nkind = \"flash\"\ncapacity = \"256MiB\"\n";
 
 #[test]

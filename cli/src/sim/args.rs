@@ -25,7 +25,9 @@ A trace is a fio iolog (version 2 or 3), blkparse's text, an MSR Cambridge CSV o
 of [[job]]: tenant, format, stream, timing, speed, fit, span, qd, start, region. docs/simulation.md has every key.
 
 Keys of --set: seed, time, device.slots, tenant.gold.class, jobs[0].qd (the first job), job.gold.qd (the one of that name),
-job.qd (all of them). Several values, or several --set, make a run for each combination.")]
+job.qd (all of them). Several values, or several --set, make a run for each combination.
+
+Of several [[device]] each is simulated by itself, with the jobs that name it (device = \"NAME\").")]
 pub struct Args {
     /// The simulation: TOML with [[device]], [[tenant]] and [[job]]
     #[arg(value_name = "FILE")]

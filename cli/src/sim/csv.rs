@@ -1,11 +1,12 @@
-//! One line a run, for spreadsheets and plots.
+//! One line for each drive of a run, for spreadsheets and plots.
 
 use super::Done;
+use crate::report::Report;
 use weir_workload::JobResult;
 
-/// A header and a line for each run. Values that a run does not have are empty.
+/// A header and a line for each run, or each drive of each. Values that a run does not have are empty.
 pub fn render(results: &[Done]) -> String {
-    let lines: Vec<Vec<(String, String)>> = results.iter().map(line).collect();
+    let lines: Vec<Vec<(String, String)>> = results.iter().flat_map(lines).collect();
     let mut names: Vec<&str> = Vec::new();
     for (name, _) in lines.iter().flatten() {
         if !names.contains(&name.as_str()) {
@@ -22,15 +23,24 @@ pub fn render(results: &[Done]) -> String {
     out
 }
 
-fn line(done: &Done) -> Vec<(String, String)> {
-    let mut line = done.set.clone();
-    line.extend(figures(&done.report.total, ""));
-    let device = done.report.device.as_ref().map(serde_json::to_value);
+fn lines(done: &Done) -> Vec<Vec<(String, String)>> {
+    let several = done.only().is_none();
+    let one = |(name, report): &(String, Report)| {
+        let mut start = done.set.clone();
+        start.extend(several.then(|| ("drive".to_string(), name.clone())));
+        line(start, report)
+    };
+    done.drives.iter().map(one).collect()
+}
+
+fn line(mut line: Vec<(String, String)>, report: &Report) -> Vec<(String, String)> {
+    line.extend(figures(&report.total, ""));
+    let device = report.device.as_ref().map(serde_json::to_value);
     if let Some(Ok(device)) = device {
         flatten("device", &device, &mut line);
     }
-    if done.report.jobs.len() > 1 {
-        for job in &done.report.jobs {
+    if report.jobs.len() > 1 {
+        for job in &report.jobs {
             line.extend(figures(job, &format!("{}.", job.name)));
         }
     }

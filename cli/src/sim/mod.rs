@@ -1,7 +1,7 @@
 //! `weir sim`: a drive and its tenants in virtual time.
 //!
 //! ```text
-//!   Args ─► Document (file, --trace, --seed, --series) ─ --set ─► a Scenario for each combination ─► Outcome ─► Report
+//!   Args ─► Document (file, --trace, --seed, --series) ─ --set ─► a Scenario for each drive of each combination ─► Outcome ─► Report
 //!                                                        all are read before the first one runs
 //! ```
 //! Nothing is printed before everything has succeeded; the same file and seed print the same JSON and CSV, byte for byte.
@@ -26,7 +26,18 @@ use weir_sim::Outcome;
 struct Done {
     /// What `--set` chose for it.
     set: Vec<(String, String)>,
-    report: Report,
+    /// Of each drive, with its name.
+    drives: Vec<(String, Report)>,
+}
+
+impl Done {
+    /// The report, where there is one drive.
+    fn only(&self) -> Option<&Report> {
+        match self.drives.as_slice() {
+            [(_, report)] => Some(report),
+            _ => None,
+        }
+    }
 }
 
 /// Simulates.
@@ -38,23 +49,31 @@ pub fn run(args: &Args, json: bool) -> Result<(), Failure> {
         return Err(Failure::usage("sim: --json and --csv cannot both be printed; choose one"));
     }
     let combinations = sweep::combinations(args)?;
-    let (begun, runs) = (Instant::now(), combinations.len());
-    let mut live = Live::new(runs);
-    let mut results = Vec::with_capacity(runs);
-    for (at, Combination { set, scenario }) in combinations.into_iter().enumerate() {
-        live.begin(at);
-        let outcome = scenario.run(|progress| live.show(&progress)).map_err(|e| {
-            let of = if runs > 1 { format!(" ({})", sweep::shown(&set)) } else { String::new() };
-            Failure::new(format_args!("sim{of}: {e}"))
-        })?;
-        results.push(Done { set, report: report(&scenario, outcome) });
+    let (begun, several) = (Instant::now(), combinations.len() > 1);
+    let mut live = Live::new(combinations.iter().map(|c| c.scenarios.len()).sum());
+    let mut results = Vec::with_capacity(combinations.len());
+    let mut at = 0;
+    for Combination { set, scenarios } in combinations {
+        let mut drives = Vec::with_capacity(scenarios.len());
+        for scenario in &scenarios {
+            live.begin(at);
+            at += 1;
+            let outcome = scenario.run(|progress| live.show(&progress)).map_err(|e| {
+                let run = several.then(|| sweep::shown(&set));
+                let drive = (scenarios.len() > 1).then(|| scenario.device.name.clone());
+                let of = [drive, run].into_iter().flatten().map(|of| format!(" ({of})")).collect::<String>();
+                Failure::new(format_args!("sim{of}: {e}"))
+            })?;
+            drives.push((scenario.device.name.clone(), report(scenario, outcome)));
+        }
+        results.push(Done { set, drives });
     }
     live.finish();
     match (json, args.csv) {
         (_, true) => output::text(&csv::render(&results)),
         (true, _) => print_json(&results),
         _ => {
-            let requests: u64 = results.iter().filter_map(|r| r.report.run.as_ref()).map(|r| r.requests).sum();
+            let requests: u64 = reports(&results).filter_map(|r| r.run.as_ref()).map(|r| r.requests).sum();
             let seconds = begun.elapsed().as_secs_f64();
             let speed = format!(
                 "{requests} requests simulated in {seconds:.2} s ({} a second)\n",
@@ -63,6 +82,10 @@ pub fn run(args: &Args, json: bool) -> Result<(), Failure> {
             output::text(&(text(&results) + &speed))
         }
     }
+}
+
+fn reports(results: &[Done]) -> impl Iterator<Item = &Report> {
+    results.iter().flat_map(|done| &done.drives).map(|(_, report)| report)
 }
 
 fn report(scenario: &weir_sim::Scenario, outcome: Outcome) -> Report {
@@ -99,10 +122,33 @@ struct Varied<R> {
     report: R,
 }
 
+/// What one run prints: its report, or `devices` with the report of each.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Printed<R> {
+    One(R),
+    Several { devices: Vec<Named<R>> },
+}
+
+/// A drive's report with its name.
+#[derive(Serialize)]
+struct Named<R> {
+    name: String,
+    #[serde(flatten)]
+    report: R,
+}
+
 fn print_json(results: &[Done]) -> Result<(), Failure> {
     let one = |done: &Done| {
         let set = done.set.iter().map(|(key, value)| (key.clone(), value.clone().into())).collect();
-        Varied { set, report: done.report.json() }
+        let report = match done.only() {
+            Some(report) => Printed::One(report.json()),
+            None => {
+                let named = |(name, report): &(String, Report)| Named { name: name.clone(), report: report.json() };
+                Printed::Several { devices: done.drives.iter().map(named).collect() }
+            }
+        };
+        Varied { set, report }
     };
     match results {
         [single] => output::json(&one(single)),
@@ -110,18 +156,25 @@ fn print_json(results: &[Done]) -> Result<(), Failure> {
     }
 }
 
-/// One run in full, or one line a run.
+/// One run in full, or one line for each drive of each run.
 fn text(results: &[Done]) -> String {
     if let [single] = results {
-        return single.report.text();
+        return match single.only() {
+            Some(report) => report.text(),
+            None => single.drives.iter().map(|(name, report)| format!("{name}\n{}\n", report.text())).collect(),
+        };
     }
+    let named = results.iter().any(|done| done.only().is_none());
     let keys = results.iter().take(1).flat_map(|done| done.set.iter().map(|(key, _)| format!(">{key}")));
+    let keys = keys.chain(named.then(|| "DEVICE".to_string()));
     let numbers = [">IOPS", ">MB/s", ">MEAN", ">P50", ">P99", ">P99.9", ">MAX", ">ERRORS"].map(String::from);
     let headings: Vec<String> = keys.chain(numbers).collect();
     let mut table = Table::new(&headings.iter().map(String::as_str).collect::<Vec<_>>());
     for done in results {
-        let values = done.set.iter().map(|(_, value)| value.clone());
-        table.row(values.chain(crate::report::row(&done.report.total).into_iter().skip(2)));
+        for (name, report) in &done.drives {
+            let values = done.set.iter().map(|(_, value)| value.clone()).chain(named.then(|| name.clone()));
+            table.row(values.chain(crate::report::row(&report.total).into_iter().skip(2)));
+        }
     }
     table.render()
 }

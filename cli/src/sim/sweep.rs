@@ -13,7 +13,8 @@ const MAX_RUNS: usize = 10_000;
 pub struct Combination {
     /// Keys and values that `--set` chose.
     pub set: Vec<(String, String)>,
-    pub scenario: Scenario,
+    /// One for each drive.
+    pub scenarios: Vec<Scenario>,
 }
 
 /// `device.gc=plane jobs[0].qd=4`.
@@ -62,9 +63,9 @@ fn combine(base: &Document, set: Vec<(String, String)>) -> Result<Combination, F
     for (key, value) in &set {
         document.set(key, value).map_err(|e| Failure::usage(format_args!("--set {key}={value}: {e}")))?;
     }
-    match Scenario::read(&document) {
-        Ok(scenario) => Ok(Combination { set, scenario }),
-        Err(error) if set.is_empty() || Scenario::read(base).is_err() => Err(error.into()),
+    match Scenario::read_all(&document) {
+        Ok(scenarios) => Ok(Combination { set, scenarios }),
+        Err(error) if set.is_empty() || Scenario::read_all(base).is_err() => Err(error.into()),
         // The file alone is right: what was set is wrong.
         Err(error) => Err(Failure::usage(format_args!("--set {}: {error}", shown(&set)))),
     }
