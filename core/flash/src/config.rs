@@ -361,8 +361,7 @@ impl Config {
             capacity: Some(Bytes(capacity / u64::from(UNIT) * u64::from(UNIT))),
             unmapped_read: if parts.unwritten_free { UnmappedRead::Free } else { UnmappedRead::Flash },
             multi_plane: g.planes > 1,
-            // Some have hardly more spare blocks than that takes.
-            gc: GcConfig { start: 1, ..FtlConfig::DEFAULT.gc },
+            gc: GcConfig { start: parts.gc_start, ..FtlConfig::DEFAULT.gc },
             ..FtlConfig::DEFAULT
         };
         Config {

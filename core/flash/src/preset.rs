@@ -60,6 +60,8 @@ pub struct Parts {
     pub buffer: Bytes,
     /// Whether a write is complete as soon as it is in the buffer.
     pub early_completion: bool,
+    /// Free blocks of a plane at which collection begins.
+    pub gc_start: u32,
 }
 
 /// Times of a cell type.
@@ -104,6 +106,11 @@ pub const fn page_type_factors(cell: CellType) -> [u32; MAX_LEVELS] {
 /// Erase where NVMeVirt has none (ssd_config.h: 0 ns, so that garbage collection stalls are under-stated): MLC's and TLC's
 /// of FEMU's table.
 const ERASE: Nanos = Nanos(3_000_000);
+
+/// Where a peer's own threshold would leave no over-provisioning, or hardly any. FEMU's 75 % of the lines (ftl-geom.c:140-143) is
+/// background work with a floor on what a victim frees, and all that the drive has to spare; MQSim's 5 % of the blocks is where it
+/// begins to work in gaps, 102 of the 143 blocks that a plane has to spare; the ZN540's zones collect nothing.
+const LEAST_FREE: u32 = 1;
 
 impl Preset {
     /// What it models, in a line.
@@ -218,6 +225,7 @@ const fn femu_oc(quirks: bool) -> Parts {
         unwritten_free: quirks,
         buffer: Bytes(0),
         early_completion: false,
+        gc_start: LEAST_FREE,
     }
 }
 
@@ -267,6 +275,7 @@ const fn femu_bbssd(quirks: bool) -> Parts {
         unwritten_free: quirks,
         buffer: Bytes(0),
         early_completion: false,
+        gc_start: LEAST_FREE,
     }
 }
 
@@ -310,6 +319,8 @@ const fn nvmevirt_970_pro(quirks: bool) -> Parts {
         unwritten_free: quirks,
         buffer: Bytes(Bytes::MIB),
         early_completion: true,
+        // Two lines, and a line is a block of each plane (conv_ftl.c:93-108).
+        gc_start: 2,
     }
 }
 
@@ -354,6 +365,7 @@ const fn nvmevirt_zn540(quirks: bool) -> Parts {
         // Ten pages of 96 KiB for each zone; here for all together.
         buffer: Bytes(10 * 98304),
         early_completion: true,
+        gc_start: LEAST_FREE,
     }
 }
 
@@ -396,6 +408,7 @@ const fn mqsim_default(quirks: bool) -> Parts {
         unwritten_free: false,
         buffer: Bytes(512 * Bytes::MIB),
         early_completion: true,
+        gc_start: LEAST_FREE,
     }
 }
 
