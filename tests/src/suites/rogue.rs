@@ -2,8 +2,10 @@
 //!
 //! The drive does 2,000 commands a second (8 slots of 4 ms); gold (high) and silver (medium) keep 512 reads of 4 KiB waiting by
 //! `weir bench`, so that they have something waiting however seldom a busy machine lets them run. They are to have 4/7 and 2/7 of its bytes
-//! while bronze (low) does its worst: at the least that, since small commands count for more than their bytes. Their p99
-//! may be twice that beside a bronze that behaves, run before, and no more: a busy machine adds that much by itself. Rounds are short, so that a measurement has many. What a rogue's commands do inside
+//! while bronze (low) does its worst: at the least that, since small commands count for more than their bytes. Their p99 is held to what the
+//! plan says of it (`weir_plan::forecast`), or to what was measured beside a bronze that behaves, run before, where the machine made that
+//! more; and to [`LATER`] times that, because a machine of two cores on which the rogue works as well has noise of its own. It can only add,
+//! so a measurement that is over is made again. Rounds are short, so that a measurement has many. What a rogue's commands do inside
 //! the drive, and the latency that follows, is tested exactly in `core/controller/tests/rogue.rs`.
 
 use std::sync::Arc;
@@ -12,6 +14,10 @@ use std::time::Duration;
 
 use rustix::net::sockopt::set_socket_recv_buffer_size;
 use serde_json::Value;
+use weir_arbiter::{Mechanism, Quanta};
+use weir_plan::{Demand, Drive, Setting, Tenant, forecast};
+use weir_units::{Class, Nanos};
+use weir_workload::Job;
 
 use super::test;
 use crate::bench::{Bench, Report, number};
@@ -69,24 +75,49 @@ const PLAIN: [&str; 6] = ["--rw", "randread", "--bs", "4KiB", "--qd", "512"];
 const DEPTH: u32 = 512;
 /// How much of their share others may lose.
 const TOLERANCE: f64 = 0.03;
-/// What their p99 may be of that beside a tenant that behaves.
-const LATER: f64 = 2.0;
+/// What their p99 may be of the plan's. Of 66 measurements on two cores 58 were within 1.06, beside every one of them; seven, from 1.3 to 2.5, were
+/// beside those that move the most bytes, whose client shares a core with the others'.
+const LATER: f64 = 1.25;
 /// Times that it is measured at the most: the machine has other things to do.
-const TRIES: usize = 4;
+const TRIES: usize = 8;
+
+const LATENCY: Nanos = Nanos::from_millis(4);
+const SLOTS: u32 = 8;
+/// Of high, medium and low, in KiB.
+const QUANTA: [u32; 3] = [16, 8, 4];
 
 fn setup() -> Setup {
     let sockets = vec![("bronze.sock".to_owned(), "bronze".to_owned())];
-    let device = "latency = \"4ms\"\nslots = 8\nqueue_depth = 4096\nquanta = \"16KiB:8KiB:4KiB\"".into();
+    let [high, medium, low] = QUANTA;
+    let device = format!(
+        "latency = \"{LATENCY}\"\nslots = {SLOTS}\nqueue_depth = 4096\nquanta = \"{high}KiB:{medium}KiB:{low}KiB\""
+    );
     Setup { device, sockets, ..Setup::default() }
+}
+
+/// The p99 of gold and silver by the plan, in nanoseconds, beside a bronze that always has something waiting.
+fn planned() -> Result<[f64; 2], String> {
+    let [high, medium, low] = QUANTA.map(|kib| kib << 10);
+    let mut setting = Setting::new(Mechanism::Drr);
+    setting.arbiter.quanta = Quanta { high, medium, low };
+    let job = Job { depth: DEPTH, ..Job::default() };
+    let tenant = |class: Class| Tenant::new(class.name(), class, Demand::of(&job));
+    let tenants = Class::WEIGHTED.map(tenant);
+    let forecast = forecast(&Drive::fixed(LATENCY, SLOTS, 4 << 20), &setting, &tenants);
+    let p99 = |at: usize| {
+        forecast.tenants[at].latency.map(|l| l.p99 as f64).ok_or_else(|| "a plan without latency".to_owned())
+    };
+    Ok([p99(0)?, p99(1)?])
 }
 
 /// Gold and silver beside a bronze that behaves, and then beside each of these.
 fn beside(env: &Env, rogues: &[(&str, &[Rogue])]) -> Outcome {
+    let planned = planned()?;
     with_node(env, &setup(), |node| {
         let mut plain = measure(env, node, &[Rogue::Bench(&PLAIN)])?;
         for (name, rogues) in rogues {
             let mut tried = 1;
-            while let Err(e) = measure(env, node, rogues).and_then(|found| judge(name, &plain, &found)) {
+            while let Err(e) = measure(env, node, rogues).and_then(|found| judge(name, (&planned, &plain), &found)) {
                 ensure(tried < TRIES, || format!("beside {name}: {e}"))?;
                 println!("    (measured again: {e})");
                 plain = measure(env, node, &[Rogue::Bench(&PLAIN)])?;
@@ -103,21 +134,22 @@ struct Measured {
     p99: [f64; 2],
 }
 
-fn judge(name: &str, plain: &Measured, found: &Measured) -> Outcome {
+fn judge(name: &str, (planned, plain): (&[f64; 2], &Measured), found: &Measured) -> Outcome {
     let mut wrong = Vec::new();
     for (i, (who, share)) in [("gold", 4.0 / 7.0), ("silver", 2.0 / 7.0)].into_iter().enumerate() {
-        let (part, later) = (found.part[i] / share, found.p99[i] / plain.p99[i]);
+        let (part, later) = (found.part[i] / share, found.p99[i] / plain.p99[i].max(planned[i]));
         println!(
-            "    {name:<22} {who:<6} has {:>6.2} % of its share, p99 {:.0} ms ({later:.2} of {:.0} ms beside one that behaves)",
+            "    {name:<22} {who:<6} has {:>6.2} % of its share, p99 {:.0} ms ({later:.2}; planned {:.0} ms, {:.0} ms beside one that behaves)",
             part * 100.0,
             found.p99[i] / 1e6,
+            planned[i] / 1e6,
             plain.p99[i] / 1e6
         );
         if part < 1.0 - TOLERANCE {
             wrong.push(format!("{who} has {:.1} % of its share", part * 100.0));
         }
         if later > LATER {
-            wrong.push(format!("{who} waits {later:.2} times as long"));
+            wrong.push(format!("{who} waits {later:.2} times as long as planned"));
         }
     }
     ensure(wrong.is_empty(), || wrong.join("; "))
