@@ -69,6 +69,7 @@ fn handle(device: &mut Device, board: &mut Board, message: Message<()>) -> bool 
             }
             Action::Vector { vector, .. } | Action::Signal(vector) => assert!(vector < SHAPE.vectors),
             Action::Request { .. } | Action::Reset => {}
+            Action::Answered(answered) => panic!("{answered:?}: nothing was asked"),
             Action::Close(_) => return false,
         }
     }

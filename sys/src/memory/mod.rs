@@ -174,6 +174,11 @@ impl GuestMemory {
         Some((unsafe { r.pointer.add(at as usize) }, (r.len - at) as usize))
     }
 
+    /// How many of the `len` bytes at an address are in the region that has the first one; 0 if none has.
+    pub fn prefix(&self, address: u64, len: u32) -> u32 {
+        self.piece(address, |_| true).map_or(0, |(_, have)| have.min(len as usize) as u32)
+    }
+
     /// Calls `f` with each contiguous piece of a range: pointer, offset in the range, length.
     #[inline(never)]
     fn pieces(

@@ -2,7 +2,7 @@
 //! file that is read and written by system calls: no mapping, so nothing here needs unsafe code. Doorbells are messages.
 
 use std::fs::File;
-use std::io::{IoSlice, Read};
+use std::io::{IoSlice, IoSliceMut, Read};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
@@ -10,8 +10,12 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, memfd_create};
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+    recvmsg, sendmsg,
+};
 
 use crate::harness::{Context, Outcome, ensure};
 
@@ -28,6 +32,7 @@ pub mod cmd {
     pub const REGION_READ: u16 = 9;
     pub const REGION_WRITE: u16 = 10;
     pub const DMA_READ: u16 = 11;
+    pub const DMA_WRITE: u16 = 12;
     pub const DEVICE_RESET: u16 = 13;
     pub const REGION_WRITE_MULTI: u16 = 15;
     pub const MIG_DATA_WRITE: u16 = 18;
@@ -87,8 +92,57 @@ pub fn set_irqs(flags: u32, index: u32, start: u32, count: u32) -> Vec<u8> {
     words(&[20, flags, index, start, count])
 }
 
+/// How a client takes the server's requests for its memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Manner {
+    /// It does what is asked.
+    AtOnce,
+    /// It keeps them for [`Client::answer_held`].
+    Later,
+    /// It says no, with this error number.
+    Refuse(u32),
+    /// It says nothing.
+    Never,
+}
+
+/// Memory of a client that the server reaches by messages only.
+pub struct Far {
+    base: u64,
+    bytes: Vec<u8>,
+    pub manner: Manner,
+    /// Requests so far, and the most bytes of one.
+    pub asked: usize,
+    pub longest: usize,
+    held: Vec<([u32; 4], Vec<u8>)>,
+}
+
+impl Far {
+    /// Zeroes at a DMA address.
+    pub fn new(base: u64, len: u64) -> Self {
+        Self { base, bytes: vec![0; len as usize], manner: Manner::AtOnce, asked: 0, longest: 0, held: Vec::new() }
+    }
+
+    /// Does what is asked: the payload of the reply, or an error number.
+    fn obey(&mut self, head: [u32; 4], payload: &[u8]) -> Result<Vec<u8>, u32> {
+        let word = |at: usize| payload.get(at..at + 8).and_then(|b| b.try_into().ok()).map(u64::from_le_bytes);
+        let (Some(address), Some(count)) = (word(0), word(8)) else { return Err(22) };
+        self.longest = self.longest.max(count as usize);
+        let at = address.checked_sub(self.base).ok_or(14u32)? as usize;
+        let bytes = self.bytes.get_mut(at..at + count as usize).ok_or(14u32)?;
+        let mut reply = payload[..16].to_vec();
+        match (head[0] >> 16) as u16 {
+            cmd::DMA_READ => reply.extend_from_slice(bytes),
+            cmd::DMA_WRITE if payload.len() - 16 == bytes.len() => bytes.copy_from_slice(&payload[16..]),
+            _ => return Err(22),
+        }
+        Ok(reply)
+    }
+}
+
 /// A connected client.
 pub struct Client {
+    /// Memory that has no descriptor.
+    pub far: Option<Far>,
     socket: UnixStream,
     /// The memory that the server may map.
     pub memory: File,
@@ -106,7 +160,7 @@ impl Client {
         socket.set_read_timeout(limit).and_then(|()| socket.set_write_timeout(limit)).context(|| "timeouts".into())?;
         let memory: File = memfd_create("e2e", MemfdFlags::CLOEXEC).context(|| "memfd".into())?.into();
         memory.set_len(MEMORY).context(|| "memfd".into())?;
-        Ok(Self { socket, memory, id: 0, tail: 0, head: 0, phase: 1 })
+        Ok(Self { far: None, socket, memory, id: 0, tail: 0, head: 0, phase: 1 })
     }
 
     /// Sends bytes with descriptors.
@@ -120,8 +174,92 @@ impl Client {
         ensure(sent.context(|| "sendmsg".into())? == bytes.len(), || "half a message was sent".into())
     }
 
-    /// Waits for the next message of the server: its header's words, and its payload. Descriptors are dropped.
+    /// Waits for the next reply of the server: its header's words, and its payload. Its requests are taken meanwhile.
     pub fn receive(&mut self) -> Result<([u32; 4], Vec<u8>), String> {
+        loop {
+            let (head, payload) = self.message()?;
+            if head[2] & 0xf != 0 {
+                return Ok((head, payload));
+            }
+            self.take(head, payload)?;
+        }
+    }
+
+    /// Takes what the server has asked by now. That the connection is over is for somebody else to find.
+    pub fn serve(&mut self) -> Outcome {
+        let none = Timespec { tv_sec: 0, tv_nsec: 0 };
+        while poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], Some(&none)).context(|| "poll".into())? > 0 {
+            let Ok((head, payload)) = self.message() else { return Ok(()) };
+            ensure(head[2] & 0xf == 0, || format!("{head:x?} answers nothing"))?;
+            self.take(head, payload)?;
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, head: [u32; 4], payload: Vec<u8>) -> Outcome {
+        let Some(far) = &mut self.far else { return self.reply(head, Err(95)) };
+        far.asked += 1;
+        match far.manner {
+            Manner::AtOnce => {
+                let answer = far.obey(head, &payload);
+                self.reply(head, answer)
+            }
+            Manner::Refuse(errno) => self.reply(head, Err(errno)),
+            Manner::Later | Manner::Never => {
+                far.held.push((head, payload));
+                Ok(())
+            }
+        }
+    }
+
+    /// Does what was asked and kept, last first; how many requests there were.
+    pub fn answer_held(&mut self) -> Result<usize, String> {
+        self.serve()?;
+        let held = self.far.as_mut().map(|far| std::mem::take(&mut far.held)).unwrap_or_default();
+        let count = held.len();
+        for (head, payload) in held.into_iter().rev() {
+            let answer = self.far.as_mut().map_or(Err(95), |far| far.obey(head, &payload));
+            self.reply(head, answer)?;
+        }
+        Ok(count)
+    }
+
+    fn reply(&self, head: [u32; 4], answer: Result<Vec<u8>, u32>) -> Outcome {
+        let (flags, error, payload) = match answer {
+            Ok(payload) => (1, 0, payload),
+            Err(errno) => (0x21, errno, Vec::new()),
+        };
+        let head = words(&[head[0], (HEADER + payload.len()) as u32, flags, error]);
+        self.send(&[head, payload].concat(), &[])
+    }
+
+    /// Bytes of the memory that has no descriptor.
+    pub fn far_bytes(&mut self, at: u64, len: usize) -> Result<&mut [u8], String> {
+        let far = self.far.as_mut().and_then(|far| far.bytes.get_mut(at as usize..at as usize + len));
+        far.ok_or_else(|| format!("{len} bytes at {at:#x} of memory without a descriptor"))
+    }
+
+    /// The file of the doorbells, which lie where they lie in BAR 0.
+    pub fn doorbells(&mut self) -> Result<File, String> {
+        self.id = self.id.wrapping_add(1);
+        self.send(&message(self.id, cmd::DEVICE_GET_REGION_INFO, &words(&[64, 0, 0, 0, 0, 0, 0, 0])), &[])?;
+        let mut bytes = [0; HEADER + 64];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let into = &mut [IoSliceMut::new(&mut bytes)];
+        recvmsg(&self.socket, into, &mut control, RecvFlags::WAITALL).context(|| "region info".into())?;
+        let fds =
+            control.drain().filter_map(|m| if let RecvAncillaryMessage::ScmRights(fds) = m { Some(fds) } else { None });
+        fds.flatten().next().map(File::from).ok_or_else(|| "the doorbells cannot be mapped".into())
+    }
+
+    /// Writes a doorbell by a message.
+    pub fn ring(&mut self, at: u64, value: u32) -> Outcome {
+        self.ok(cmd::REGION_WRITE, &write(0, at, &value.to_le_bytes()), &[]).map(|_| ())
+    }
+
+    /// The next message of the server: its header's words, and its payload. Descriptors are dropped.
+    fn message(&mut self) -> Result<([u32; 4], Vec<u8>), String> {
         let mut head = [0; HEADER];
         self.socket.read_exact(&mut head).context(|| "no message".into())?;
         let word = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
@@ -153,12 +291,17 @@ impl Client {
         Ok(payload)
     }
 
-    /// The messages of an orderly start, up to CC.EN; `true`: the memory goes with it.
+    /// The messages of an orderly start, up to CC.EN, each with the descriptor that goes with it.
     pub fn setup_messages(&self) -> Vec<(Vec<u8>, Option<BorrowedFd<'_>>)> {
+        self.setup_messages_as(&version("{\"capabilities\":{\"max_msg_fds\":8}}"))
+    }
+
+    /// The same with another version.
+    fn setup_messages_as(&self, version: &[u8]) -> Vec<(Vec<u8>, Option<BorrowedFd<'_>>)> {
         let entries = ENTRIES - 1;
         let register = |id, at, bytes: &[u8]| (message(id, cmd::REGION_WRITE, &write(0, at, bytes)), None);
         vec![
-            (message(1, cmd::VERSION, &version("{\"capabilities\":{\"max_msg_fds\":8}}")), None),
+            (message(1, cmd::VERSION, version), None),
             (message(2, cmd::DEVICE_GET_INFO, &words(&[16, 0, 0, 0])), None),
             (message(3, cmd::DEVICE_GET_REGION_INFO, &words(&[32, 0, 0, 0, 0, 0, 0, 0])), None),
             (message(4, cmd::DEVICE_GET_IRQ_INFO, &words(&[16, 0, 2, 0])), None),
@@ -173,8 +316,14 @@ impl Client {
 
     /// Connects and enables the controller.
     pub fn ready(path: &Path) -> Result<Self, String> {
+        Self::ready_as(path, &version("{\"capabilities\":{\"max_msg_fds\":8}}"))
+    }
+
+    /// The same with another version.
+    pub fn ready_as(path: &Path, version: &[u8]) -> Result<Self, String> {
         let mut client = Self::open(path)?;
-        let messages: Vec<_> = client.setup_messages().into_iter().map(|(bytes, fd)| (bytes, fd.is_some())).collect();
+        let messages: Vec<_> =
+            client.setup_messages_as(version).into_iter().map(|(bytes, fd)| (bytes, fd.is_some())).collect();
         for (bytes, memory) in messages {
             let fds = if memory { vec![client.memory.as_fd()] } else { Vec::new() };
             client.send(&bytes, &fds)?;
@@ -223,6 +372,7 @@ impl Client {
     pub fn completion(&mut self, limit: Duration) -> Result<Option<u16>, String> {
         let begin = Instant::now();
         while begin.elapsed() < limit {
+            self.serve()?;
             let entry: [u8; 16] = self.get(ACQ + u64::from(self.head) * 16)?;
             if entry[14] & 1 == self.phase {
                 self.head = (self.head + 1) % ENTRIES;

@@ -59,27 +59,33 @@ fn calibrated(env: &Env) -> Result<PathBuf, String> {
 
 fn a_live_drive_is_calibrated(env: &Env) -> Outcome {
     let file = env.folder()?.join("ssd0.toml");
-    with_node(env, &Setup::default().device(DRIVE), |node| {
-        let (target, path) = (node.tcp_target(), text(&file));
-        let args = ["calibrate", &target, "--json", "-o", &path, "--mixes", "100", "--sizes", "4KiB,16KiB"];
-        let more = ["--time", "300ms", "--depth", "32", "--slots", "8"];
-        let printed = process::run(&node.dir, &env.weir, args.iter().chain(&more), Duration::from_secs(60))?;
-        let printed = printed.success("weir calibrate")?;
-        let json: Value = serde_json::from_str(&printed).context(|| printed.clone())?;
-        let points = json["points"].as_array().ok_or("no points")?;
-        ensure(points.len() == 2, || printed.clone())?;
-        for point in points {
-            let (a, gamma, p) = (number(point, "a_ns")?, number(point, "iops")?, number(point, "p")?);
-            println!("    a {:.0} us, {gamma:.0} IOPS, p {p:.2}; the drive has 1000 us, 8000 IOPS, 8", a / 1e3);
-            // A machine with much to do makes both worse, and nothing makes them better than the drive.
-            ensure(a >= 1e6, || format!("a command alone took {a} ns of a drive of 1 ms"))?;
-            ensure(gamma <= 8400.0, || format!("{gamma} IOPS of a drive of 8000"))?;
-        }
-        let config = node.dir.join("calibrated.toml");
-        let with = format!("[[device]]\n{DRIVE}\ncalibration = \"{path}\"\n");
-        std::fs::write(&config, with).context(|| text(&config))?;
-        node.cli_ok(&["config", "--check", "-c", &text(&config)]).map(drop)
+    let setup = Setup::default().device(DRIVE).vfio("pcie.sock", "");
+    with_node(env, &setup, |node| calibrate(env, node, &node.tcp_target(), &file))?;
+    with_node(env, &setup, |node| {
+        calibrate(env, node, &node.vfio_target("pcie.sock"), &file.with_file_name("pcie.toml"))
     })
+}
+
+fn calibrate(env: &Env, node: &Node, target: &str, file: &Path) -> Outcome {
+    let path = text(file);
+    let args = ["calibrate", target, "--json", "-o", &path, "--mixes", "100", "--sizes", "4KiB,16KiB"];
+    let more = ["--time", "300ms", "--depth", "32", "--slots", "8"];
+    let printed = process::run(&node.dir, &env.weir, args.iter().chain(&more), Duration::from_secs(60))?;
+    let printed = printed.success("weir calibrate")?;
+    let json: Value = serde_json::from_str(&printed).context(|| printed.clone())?;
+    let points = json["points"].as_array().ok_or("no points")?;
+    ensure(points.len() == 2, || printed.clone())?;
+    for point in points {
+        let (a, gamma, p) = (number(point, "a_ns")?, number(point, "iops")?, number(point, "p")?);
+        println!("    a {:.0} us, {gamma:.0} IOPS, p {p:.2}; the drive has 1000 us, 8000 IOPS, 8", a / 1e3);
+        // A machine with much to do makes both worse, and nothing makes them better than the drive.
+        ensure(a >= 1e6, || format!("a command alone took {a} ns of a drive of 1 ms"))?;
+        ensure(gamma <= 8400.0, || format!("{gamma} IOPS of a drive of 8000"))?;
+    }
+    let config = node.dir.join("calibrated.toml");
+    let with = format!("[[device]]\n{DRIVE}\ncalibration = \"{path}\"\n");
+    std::fs::write(&config, with).context(|| text(&config))?;
+    node.cli_ok(&["config", "--check", "-c", &text(&config)]).map(drop)
 }
 
 fn a_calibrated_node_keeps_to_what_it_can(env: &Env) -> Outcome {

@@ -20,6 +20,7 @@ pub fn tests() -> Vec<Test> {
         test(S, "blocks_of_4096", blocks_of_4096),
         test(S, "file_behind_nvme_tcp", file_behind_nvme_tcp),
         test(S, "drive_on_another_nodes_drive", drive_on_another),
+        test(S, "a_drive_on_another_node_over_vfio_user", drive_on_another_over_vfio_user),
         test(S, "many_jobs_and_a_series", many_jobs_and_a_series),
         test(S, "data_stays_when_hosts_come_and_go", data_stays),
         test(S, "errors_are_said", errors_are_said),
@@ -95,6 +96,21 @@ fn file_behind_nvme_tcp(env: &Env) -> Outcome {
     });
     let _ = std::fs::remove_file(&file);
     result
+}
+
+/// The same over PCIe: the node below has it as a drive on a vfio-user socket.
+fn drive_on_another_over_vfio_user(env: &Env) -> Outcome {
+    with_node(env, &Setup::default().vfio("below.sock", ""), |below| {
+        let setup = Setup { media: format!("nvme:{}?ns=1", below.vfio_target("below.sock")), ..Setup::default() };
+        let args = ["--rw", "randrw", "--bs", "4KiB:70/512KiB:30", "--qd", "16", "--time", "1s", "--verify", "crc32c"];
+        with_node(env, &setup.vfio("above.sock", ""), |node| {
+            bench(env, &node.tcp_target(), &args)?.clean()?;
+            bench(env, &node.vfio_target("above.sock"), &args)?.clean()?;
+            // It is the one client of the socket below.
+            let second = bench(env, &below.vfio_target("below.sock"), &["--time", "100ms"]);
+            ensure(second.is_err(), || "a second client is served".into())
+        })
+    })
 }
 
 /// A node whose drive is a namespace of another node, reached through the driver.

@@ -19,6 +19,7 @@ pub fn tests() -> Vec<Test> {
     vec![
         test(S, "one_cpu_resets_and_a_file_system", one_cpu),
         test(S, "four_cpus_poll_queues_and_trapped_doorbells", four_cpus),
+        test(S, "subsystem_reset_and_memory_buffer", subsystem_reset),
         test(S, "plugged_while_running", plugged),
     ]
 }
@@ -124,6 +125,35 @@ section end
             "/bin/e2fsck -f -n /dev/nvme0n1 && echo clean; nvme id-ctrl /dev/nvme0 | grep cntlid\n",
         )?;
         ensure(out.contains("clean") && cntlid(&out).first() == first.first(), || format!("a second boot: {out}"))
+    })
+}
+
+/// The kernel finds the controller memory buffer (and uses it where it has CONFIG_PCI_P2PDMA, else it says that it cannot). After a
+/// reset of the NVM subsystem under I/O, of which nothing tells the driver, its timeout resets the controller and repeats what was lost.
+fn subsystem_reset(env: &Env) -> Outcome {
+    with_node(env, &Setup::default().device("cmb = \"4MiB\"").vfio("ssd0.sock", ""), |node| {
+        let script = SHELL.to_owned()
+            + r#"
+drive
+section buffer; dmesg | grep 'register the CMB' || cat /sys/class/nvme/nvme0/cmb
+awk '$1 != "0x0000000000000000" { print NR - 1, $1, $2 }' /sys/bus/pci/devices/$D/resource
+verify /dev/nvme0n1 1 randwrite 2m
+section reset
+for t in /sys/class/nvme/nvme0/nvme0*/queue/io_timeout /sys/block/nvme0n1/queue/io_timeout; do [ -e $t ] && echo 2000 >$t; done
+fio --name=u --filename=/dev/nvme0n1 --rw=randrw --bs=4k --size=8m --offset=64m --iodepth=16 --ioengine=libaio --direct=1 \
+  --verify=crc32c --verify_fatal=1 --time_based --runtime=3 --minimal >/tmp/under.out 2>&1 & F=$!
+sleep 1; nvme subsystem-reset /dev/nvme0
+wait $F || { cat /tmp/under.out; dmesg | tail; echo "fio failed over a reset of the subsystem"; exit 1; }
+live; echo "reset under I/O"
+verify /dev/nvme0n1 1 randwrite 2m
+section end
+"#;
+        let out = boot(env, 1, node, &script)?;
+        let buffer = section(&out, "buffer")?;
+        ensure(buffer.contains("register the CMB") || buffer.contains("cmbloc"), || format!("no buffer: {out}"))?;
+        // BAR 2 is there.
+        ensure(buffer.lines().any(|l| l.starts_with("2 0x")), || format!("no BAR 2: {out}"))?;
+        ensure(out.contains("reset under I/O") && out.matches(" verified").count() == 2, || out.clone())
     })
 }
 

@@ -325,7 +325,7 @@ fn memory_without_a_descriptor(env: &Env) -> Outcome {
         let (errno, _) = client.call(cmd::DMA_MAP, &dma_map(0, far, MEMORY), &[])?;
         println!("    DMA_MAP without a descriptor: error {errno}");
         client.submit(0x06, [far, 0], [1, 0])?;
-        // Where the server reads and writes by messages, this client answers none of them.
+        // The server writes there by messages, and this client says no to all of them.
         if let Some(status) = client.completion(Duration::from_secs(5))? {
             ensure(status & 0x7ff == 4, || format!("status {status:#x}, not Data Transfer Error"))?;
             client.identify()?;

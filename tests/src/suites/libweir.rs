@@ -1,5 +1,5 @@
 //! libweir as its users find it: installed by `./weir lib`, found by pkg-config, compiled with all warnings as errors, and run against
-//! a node over NVMe/TCP and vhost-user.
+//! a node over NVMe/TCP, vhost-user and vfio-user.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -20,6 +20,7 @@ pub fn tests() -> Vec<Test> {
     vec![
         test(S, "every_function_over_nvme_tcp", |env| every_function(env, Node::tcp_target)),
         test(S, "every_function_over_vhost_user", |env| every_function(env, |node| node.socket_target("gold.sock"))),
+        test(S, "every_function_over_vfio_user", |env| every_function(env, |node| node.vfio_target("pcie.sock"))),
         test(S, "the_example_on_every_transport", the_example),
         test(S, "ionice_gives_a_queue_its_class_and_changes_it", ionice),
         test(S, "a_node_that_dies_is_an_error_for_every_request", a_node_dies),
@@ -61,7 +62,7 @@ fn start(env: &Env, before: &[&str], program: &Path, args: &[&str]) -> Result<Pr
 
 fn every_function(env: &Env, target: impl FnOnce(&Node) -> String) -> Outcome {
     let program = compile(env, "tests/api.c")?;
-    with_node(env, &Setup::default().socket("gold.sock"), |node| {
+    with_node(env, &Setup::default().socket("gold.sock").vfio("pcie.sock", ""), |node| {
         let said = start(env, &[], &program, &[&target(node)])?.wait(Duration::from_secs(60))?.success("api")?;
         ensure(said == "everything holds\n", || said.clone())
     })
@@ -69,10 +70,11 @@ fn every_function(env: &Env, target: impl FnOnce(&Node) -> String) -> Outcome {
 
 fn the_example(env: &Env) -> Outcome {
     let program = compile(env, "examples/mixed.c")?;
-    with_node(env, &Setup::default().socket("gold.sock"), |node| {
+    with_node(env, &Setup::default().socket("gold.sock").vfio("pcie.sock", ""), |node| {
         let targets = [
             ("nvme-tcp", node.tcp_target()),
             ("vhost-user", node.socket_target("gold.sock")),
+            ("vfio-user", node.vfio_target("pcie.sock")),
             ("local", "local:ram?capacity=256MiB".to_owned()),
         ];
         for (transport, target) in targets {

@@ -31,6 +31,7 @@ mod rogue;
 mod shares;
 mod spdk_preload;
 mod vfio_client;
+mod vfio_messages;
 mod virtio_driver;
 
 use crate::harness::{Env, Outcome, Test};
@@ -45,6 +46,7 @@ pub fn all() -> Vec<Test> {
         spdk_preload::tests(),
         virtio_driver::tests(),
         vfio_client::tests(),
+        vfio_messages::tests(),
         libblkio::tests(),
         hostile_tcp::tests(),
         hostile_vhost::tests(),

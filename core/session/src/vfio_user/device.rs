@@ -2,16 +2,18 @@
 //! regions.
 
 use super::config_space::ConfigSpace;
-use super::dma::{DmaRegion, MAX_REGIONS, PAGE, Regions};
+use super::dma::{Access, DmaRegion, MAX_REGIONS, PAGE, Regions};
 use super::inbox::{MAX_FDS, Message, ProtocolError};
 use super::msix::Msix;
-use super::{BAR0, DOORBELLS, DOORBELLS_END, MAX_TRANSFER, MAX_VECTORS, Port, TABLE};
+use super::requests::{Answered, Requests};
+use super::{BAR0, DOORBELLS, DOORBELLS_END, MAX_TRANSFER, MAX_VECTORS, Port, Shape, Shared, TABLE};
 use alloc::vec::Vec;
 use weir_spec::pci::CONFIG_SPACE;
 use weir_spec::vfio_user::{
     Capabilities, Command, DeviceInfo, DmaMap, DmaUnmap, Header, IrqInfo, IrqSet, MAJOR, MINOR, RegionAccess,
     RegionInfo, SparseArea, SparseMmap, Version, WriteMulti, errno, irq, region, small_writes,
 };
+use weir_units::Nanos;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -50,30 +52,10 @@ pub enum Action<F> {
     Signal(u16),
     /// The controller is reset as by a function level reset; doorbells that the client has mapped read 0 from now on.
     Reset,
+    /// The client has answered a request of [`Device::requests`].
+    Answered(Answered),
     /// The client must be disconnected.
     Close(ProtocolError),
-}
-
-/// A memory file of the device's that its client may map.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shared {
-    /// The doorbells, at the same offsets as in BAR 0.
-    Doorbells,
-    /// The controller memory buffer, from its beginning.
-    Buffer,
-}
-
-/// What a device shows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shape {
-    /// MSI-X vectors, 1 to [`MAX_VECTORS`].
-    pub vectors: u16,
-    /// The client may map the doorbells.
-    pub mapped_doorbells: bool,
-    /// Length of the controller memory buffer, the whole of BAR 2; 0 for none.
-    pub buffer: u64,
-    /// Device serial number.
-    pub serial: u64,
 }
 
 /// Why a command failed: its error number.
@@ -86,6 +68,9 @@ pub struct Device {
     config: ConfigSpace,
     msix: Msix,
     regions: Regions,
+    /// Some of them are reached by messages only.
+    messaged: bool,
+    requests: Requests,
     /// What the client said of itself.
     client: Option<Capabilities>,
 }
@@ -102,6 +87,8 @@ impl Device {
             config: ConfigSpace::new(&shape),
             msix: Msix::new(shape.vectors),
             regions: Regions::default(),
+            messaged: false,
+            requests: Requests::default(),
             client: None,
             shape,
         }
@@ -127,6 +114,27 @@ impl Device {
         self.regions.len()
     }
 
+    /// Whether some DMA regions are reached by messages only.
+    #[inline]
+    pub fn has_messaged(&self) -> bool {
+        self.messaged
+    }
+
+    /// How many of the `len` bytes at an address are in one of them, and may be read, or written.
+    pub fn messaged(&self, address: u64, len: u32, write: bool) -> u32 {
+        self.regions.messaged(address, len, if write { Access::writes } else { Access::reads })
+    }
+
+    /// Since when the client owes an answer to a request.
+    pub fn owed(&self) -> Option<Nanos> {
+        self.requests.oldest()
+    }
+
+    /// What it asks of its client.
+    pub fn requests(&mut self) -> &mut Requests {
+        &mut self.requests
+    }
+
     /// Completions were posted for this vector; true if it is to be signalled now.
     #[inline]
     pub fn fire(&mut self, vector: u16) -> bool {
@@ -136,6 +144,9 @@ impl Device {
     /// Whether what the message does must wait until every [`Action::Register`] before it has had its effect.
     pub fn must_follow<F>(message: &Message<F>) -> bool {
         // A write to configuration space may be a reset, and one to the memory buffer may be what a command waits for.
+        if message.header.kind() == Header::REPLY {
+            return false;
+        }
         match Command(message.header.command.get()) {
             Command::REGION_WRITE => {
                 !read::<RegionAccess>(&message.payload).is_ok_and(|(access, _)| access.region.get() == region::BAR0)
@@ -159,7 +170,11 @@ impl Device {
     pub fn message<F, P: Port<F>>(&mut self, message: Message<F>, port: &mut P, out: &mut Vec<Action<F>>) {
         let Message { header, payload, fds } = message;
         if header.kind() == Header::REPLY {
-            return out.push(Action::Close(ProtocolError::UnexpectedReply(header.id.get())));
+            match self.requests.answer(&header, &payload) {
+                Ok(answered) => out.extend(answered.map(Action::Answered)),
+                Err(e) => out.push(Action::Close(e)),
+            }
+            return;
         }
         let command = Command(header.command.get());
         if self.client.is_none() {
@@ -196,7 +211,9 @@ impl Device {
         if major != MAJOR {
             return Err(ProtocolError::Version(major, minor));
         }
-        self.client = Some(Capabilities::parse(text).map_err(ProtocolError::Capabilities)?);
+        let client = Capabilities::parse(text).map_err(ProtocolError::Capabilities)?;
+        self.requests.limit(client.max_data_xfer_size);
+        self.client = Some(client);
         let ours = Capabilities {
             max_msg_fds: MAX_FDS as u64,
             max_data_xfer_size: MAX_TRANSFER.into(),
@@ -246,10 +263,11 @@ impl Device {
         if (map.argsz.get() as usize) < size_of::<DmaMap>() || fds.len() > 1 {
             return Err(errno::EINVAL);
         }
-        let region = DmaRegion::from_wire(&map)?;
+        let region = DmaRegion { mapped: !fds.is_empty(), ..DmaRegion::from_wire(&map)? };
         self.regions.admits(&region)?;
         port.map(&region, fds.into_iter().next()).map_err(|e| e.errno())?;
         self.regions.insert(region);
+        self.messaged = self.regions.any_unmapped();
         Ok(Answer::default())
     }
 
@@ -262,6 +280,7 @@ impl Device {
             DmaUnmap::DIRTY_BITMAP => return Err(errno::ENOTSUP),
             _ => return Err(errno::EINVAL),
         }
+        self.messaged = self.regions.any_unmapped();
         Ok(Answer::of(unmap.as_bytes()))
     }
 

@@ -41,6 +41,8 @@ pub struct DmaRegion {
     pub offset: u64,
     /// What the device may do.
     pub access: Access,
+    /// It came with a descriptor; else it is reached by messages only.
+    pub mapped: bool,
 }
 
 impl DmaRegion {
@@ -60,7 +62,7 @@ impl DmaRegion {
         if len == 0 || (address | len) % PAGE != 0 || !ends {
             return Err(errno::EINVAL);
         }
-        Ok(Self { address, len, offset, access })
+        Ok(Self { address, len, offset, access, mapped: true })
     }
 }
 
@@ -108,5 +110,16 @@ impl Regions {
 
     pub fn len(&self) -> usize {
         self.0.len()
+    }
+
+    /// Whether some are reached by messages only.
+    pub fn any_unmapped(&self) -> bool {
+        self.0.values().any(|r| !r.mapped)
+    }
+
+    /// How many of the `len` bytes at an address lie in one region that is reached by messages and grants this.
+    pub fn messaged(&self, address: u64, len: u32, grants: impl Fn(Access) -> bool) -> u32 {
+        let region = self.0.range(..=address).next_back().map(|(_, r)| r).filter(|r| !r.mapped && grants(r.access));
+        region.map_or(0, |r| (r.address + r.len).saturating_sub(address).min(len.into()) as u32)
     }
 }

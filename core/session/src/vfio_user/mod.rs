@@ -22,6 +22,9 @@
 //! Reset (DEVICE_RESET, function level reset): configuration space, MSI-X table, masks and pending bits are as at power-on,
 //! and the door resets the controller; DMA regions and eventfds stay.
 //!
+//! Regions without a descriptor are read and written by messages of the server's own ([`Requests`]), whose answers come among the
+//! client's messages.
+//!
 //! Limits: [`MAX_REGIONS`] DMA regions of whole pages of 4 KiB, [`MAX_TRANSFER`] bytes a message. Left out, and refused with
 //! ENOTSUP: migration and its dirty pages (DEVICE_FEATURE, MIG_DATA_*), region descriptors (DEVICE_GET_REGION_IO_FDS).
 
@@ -30,15 +33,17 @@ mod device;
 mod dma;
 mod inbox;
 mod msix;
+mod requests;
 
 #[cfg(test)]
 mod tests;
 
 pub use config_space::{DEVICE_ID, VENDOR_ID};
-pub use device::{Action, Device, Shape, Shared};
+pub use device::{Action, Device};
 pub use dma::{Access, DmaRegion, MAX_REGIONS};
 pub use inbox::{Inbox, Message, ProtocolError};
 pub use msix::Msix;
+pub use requests::{Answered, Requests, Ticket};
 
 use crate::memory::MapError;
 
@@ -59,6 +64,28 @@ pub const MAX_TRANSFER: u32 = 64 << 10;
 
 const _: () = assert!(DOORBELLS + 8 * 1025 <= DOORBELLS_END);
 const _: () = assert!(MAX_VECTORS <= weir_spec::pci::msix::MAX_VECTORS && MAX_VECTORS >= 1025);
+
+/// A memory file of the device's that its client may map.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shared {
+    /// The doorbells, at the same offsets as in BAR 0.
+    Doorbells,
+    /// The controller memory buffer, from its beginning.
+    Buffer,
+}
+
+/// What a device shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// MSI-X vectors, 1 to [`MAX_VECTORS`].
+    pub vectors: u16,
+    /// The client may map the doorbells.
+    pub mapped_doorbells: bool,
+    /// Length of the controller memory buffer, the whole of BAR 2; 0 for none.
+    pub buffer: u64,
+    /// Device serial number.
+    pub serial: u64,
+}
 
 /// What a device reaches while it handles a message: the controller behind BAR 0 and BAR 2, and the memory that DMA goes to.
 pub trait Port<F> {

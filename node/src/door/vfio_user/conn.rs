@@ -1,5 +1,9 @@
 //! One client: its socket, its memory, its device, its doorbells and its vectors.
 
+mod data;
+mod gated;
+
+use super::gate::Gate;
 use super::reach::{Buffer, Homes, Pages, Reach};
 use super::{EVERY_TURN, PATIENCE};
 use crate::config::Doorbells as Way;
@@ -8,11 +12,10 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::Ordering;
-use weir_controller::{ControllerHandle, DataPointer, Direction, Event, Piece, Shadow, Subsystem, Walk};
-use weir_session::memory::Memory;
+use weir_controller::{ControllerHandle, Event, Shadow, Subsystem};
 use weir_session::vfio_user::{Action, DOORBELLS, DOORBELLS_END, Device, Inbox, Message, Shape, Shared};
-use weir_spec::nvme::{Cqe, Status, register};
+use weir_spec::nvme::register;
+use weir_spec::nvme::register::Doorbell;
 use weir_sys::memory::GuestMemory;
 use weir_sys::memory::doorbells::{Doorbells, Sleepers};
 use weir_sys::reactor::{Interest, Mode, Reactor, Ready, WatchId};
@@ -51,6 +54,8 @@ pub(super) struct Heard {
 }
 
 pub(super) struct Conn {
+    /// Commands whose bytes travel by messages.
+    gate: Gate,
     socket: UnixStream,
     input: WatchId,
     output: Option<WatchId>,
@@ -104,6 +109,7 @@ impl Conn {
             input: cx.reactor.watch(&socket, Interest::READ, Mode::Edge, token),
             output: None,
             socket,
+            gate: Gate::default(),
             inbox: Inbox::default(),
             parked: None,
             wrote: false,
@@ -151,13 +157,14 @@ impl Conn {
     /// for what comes from now on.
     #[cold]
     fn look_at_shadow(&mut self, (drive, controller): (u32, ControllerHandle), sleep: bool, cx: &mut Cx) -> bool {
+        let told = self.gate_shadow((drive, controller), cx);
         let machine = cx.drives.to_poll(drive);
         let Some(shadow) = machine.shadow(controller) else {
             self.shadowed = false;
             return false;
         };
         let homes = Homes { memory: &self.memory, buffer: self.buffer.as_deref() };
-        let mut pages = Pages { homes, shadow };
+        let mut pages = Pages { homes, shadow, gate: told.then_some(&self.gate) };
         let rung = match sleep {
             true => !machine.arm_shadow(controller, &mut pages),
             false => machine.poll_shadow(controller, &mut pages),
@@ -216,6 +223,9 @@ impl Conn {
         let mut heard = Heard::default();
         self.shadowed = cx.drives.machine(drive).shadow(controller).is_some();
         self.follow_buffer(drive, controller, cx);
+        if self.is_gated() {
+            self.follow_queues(drive, controller, cx);
+        }
         for _ in 0..MESSAGES {
             // A client that does not take its answers is not asked for more.
             if self.answers.iter().map(|a| a.bytes.len()).sum::<usize>() > ANSWERS {
@@ -275,9 +285,24 @@ impl Conn {
 
     /// Carries out what the device wants done. The error ends the connection.
     fn act(&mut self, drive: u32, controller: ControllerHandle, heard: &mut Heard, cx: &mut Cx) -> Result<(), String> {
+        let mut advance = false;
         for action in std::mem::take(&mut self.actions) {
             match action {
+                Action::Answered(answered) => {
+                    if let Some((address, vector, cqe)) = self.gate.answered(answered) {
+                        // Where it cannot go, its host has taken the queue away.
+                        let _ = self.put(address, &cqe);
+                        vector.into_iter().for_each(|v| _ = self.due(v));
+                    }
+                    advance = true;
+                }
                 Action::Reply { bytes, with } => self.answers.push_back(Answer { bytes, sent: 0, with }),
+                Action::Register { offset, value, .. } if self.is_gated_tail(offset) => {
+                    if let Some(Doorbell::SqTail(qid)) = register::doorbell_at(offset) {
+                        self.gate.ring(qid, value as u32);
+                        advance = true;
+                    }
+                }
                 Action::Register { offset, value, size } => {
                     self.wrote = true;
                     heard.moved |= self.buffer.is_some() && (register::CMBMSC..register::CMBSTS).contains(&offset);
@@ -296,6 +321,10 @@ impl Conn {
                 Action::Close(e) => return Err(e.to_string()),
             }
         }
+        if advance {
+            self.follow_queues(drive, controller, cx);
+            self.advance((drive, controller), cx);
+        }
         Ok(())
     }
 
@@ -311,6 +340,7 @@ impl Conn {
         if let Some(buffer) = &mut self.buffer {
             buffer.at = None;
         }
+        self.gate.forget_all(&mut self.device);
         if let Some(bells) = &self.bells {
             (0..bells.queues()).for_each(|qid| bells.clear(qid));
         }
@@ -347,6 +377,7 @@ impl Conn {
 
     #[inline]
     fn look_from(&mut self, from: u16, to: u16, (drive, controller): (u32, ControllerHandle), cx: &mut Cx) -> bool {
+        let gated = self.is_gated();
         let Some(bells) = &self.bells else { return false };
         let mut rung = false;
         for qid in from..to {
@@ -360,10 +391,15 @@ impl Conn {
             if head != seen.1 {
                 cx.arrivals.push(Arrival { drive, event: Event::CqHead { controller, qid, head } });
             }
-            if tail != seen.0 {
+            if tail != seen.0 && gated && (qid == 0 || !self.shadowed) {
+                self.gate.ring(qid, tail);
+            } else if tail != seen.0 {
                 cx.arrivals.push(Arrival { drive, event: Event::SqTail { controller, qid, tail } });
             }
             *seen = (tail, head);
+        }
+        if gated && rung {
+            self.advance((drive, controller), cx);
         }
         rung
     }
@@ -382,19 +418,20 @@ impl Conn {
 
     #[cold]
     fn compare(&mut self, len: u16, controller: ControllerHandle, machine: &Subsystem) {
-        let Some(bells) = &self.bells else { return };
-        let len = len.min(bells.queues());
+        let bells = self.bells.as_ref();
+        let len = bells.map_or(len, |bells| len.min(bells.queues()));
         let all = usize::from(len).max(self.there.len());
         self.there.resize(all, (false, false));
         self.seen.resize(all, (0, 0));
         for qid in 0..all as u16 {
             let (is, was) = (machine.ring_queue(controller, qid), self.there[usize::from(qid)]);
             if was.0 && !is.0 {
-                bells.clear_tail(qid);
+                bells.into_iter().for_each(|bells| bells.clear_tail(qid));
+                self.gate.forget_queue(qid, &mut self.device);
                 self.seen[usize::from(qid)].0 = 0;
             }
             if was.1 && !is.1 {
-                bells.clear_head(qid);
+                bells.into_iter().for_each(|bells| bells.clear_head(qid));
                 self.seen[usize::from(qid)].1 = 0;
             }
             self.there[usize::from(qid)] = is;
@@ -419,7 +456,9 @@ impl Conn {
     }
 
     pub(super) fn is_cold(&self, way: Way, now: Nanos) -> bool {
-        now >= self.hot_until && !(way == Way::Mmap && self.is_rung())
+        // Nobody rings again for what its shadow doorbells have said already.
+        let waits = self.shadowed && !self.gate.is_idle();
+        now >= self.hot_until && !(way == Way::Mmap && self.is_rung()) && !waits
     }
 
     /// A vector is to be signalled; true if nothing of this client was to be flushed before.
@@ -435,6 +474,7 @@ impl Conn {
 
     /// Signals vectors and sends answers; false if the connection is over.
     pub(super) fn flush(&mut self, output: u64, cx: &mut Cx) -> bool {
+        self.ask();
         for vector in self.due.drain(..) {
             self.is_due[usize::from(vector)] = false;
             if self.device.fire(vector) {
@@ -486,7 +526,8 @@ impl Conn {
 
     /// When it is late, if it takes none.
     pub(super) fn deadline(&self) -> Nanos {
-        self.stuck.map_or(Nanos::NEVER, |since| since.saturating_add(PATIENCE))
+        let since = self.stuck.unwrap_or(Nanos::NEVER).min(self.device.owed().unwrap_or(Nanos::NEVER));
+        since.saturating_add(PATIENCE)
     }
 
     /// Whether somebody has to look now and then what class its process wishes for.
@@ -501,72 +542,6 @@ impl Conn {
         if std::mem::replace(&mut self.wish, wish) != wish {
             cx.drives.get(drive).set_controller_wish(controller, wish);
         }
-    }
-
-    #[inline]
-    fn homes(&self) -> Homes<'_> {
-        Homes { memory: &self.memory, buffer: self.buffer.as_deref() }
-    }
-
-    #[inline]
-    pub(super) fn fetch(&self, address: u64) -> Result<[u64; 8], Status> {
-        let mut words = [0; 8];
-        let (memory, address) = self.homes().of(address, 64)?;
-        let window = memory.window(address, 64).map_err(|_| Status::DATA_TRANSFER_ERROR)?;
-        for (i, word) in words.iter_mut().enumerate() {
-            let loaded = memory.load64(&window, i * 8, Ordering::Relaxed);
-            *word = loaded.map_err(|_| Status::DATA_TRANSFER_ERROR)?;
-        }
-        Ok(words)
-    }
-
-    /// The half with the phase tag comes last and is released: who sees it sees the rest, and the data.
-    #[inline]
-    pub(super) fn post(&self, address: u64, cqe: &Cqe) -> Result<(), Status> {
-        let [first, last] = cqe.words();
-        let (memory, address) = self.homes().of(address, 16)?;
-        let window = memory.window(address, 16).map_err(|_| Status::DATA_TRANSFER_ERROR)?;
-        let stored = memory.store64(&window, 0, first, Ordering::Relaxed);
-        stored
-            .and_then(|()| memory.store64(&window, 8, last, Ordering::Release))
-            .map_err(|_| Status::DATA_TRANSFER_ERROR)
-    }
-
-    #[inline]
-    pub(super) fn read_data(&self, data: &DataPointer, offset: u32, into: &mut [u8]) -> Result<(), Status> {
-        let mut walk = Walk::new(data, Direction::FromHost, offset, into.len() as u32);
-        let mut at = 0;
-        while let Some(piece) = walk.next(&mut |address, into: &mut [u8]| self.read(address, into))? {
-            let Piece::Memory { address, len } = piece else { return Err(Status::INTERNAL_ERROR) };
-            self.read(address, &mut into[at..at + len as usize])?;
-            at += len as usize;
-        }
-        Ok(())
-    }
-
-    #[inline]
-    pub(super) fn write_data(&self, data: &DataPointer, offset: u32, from: &[u8]) -> Result<(), Status> {
-        let mut walk = Walk::new(data, Direction::ToHost, offset, from.len() as u32);
-        let mut at = 0;
-        while let Some(piece) = walk.next(&mut |address, into: &mut [u8]| self.read(address, into))? {
-            let len = match piece {
-                Piece::Memory { address, len } => {
-                    let part = &from[at..at + len as usize];
-                    let (memory, address) = self.homes().of(address, part.len())?;
-                    memory.write(address, part).map_err(|_| Status::DATA_TRANSFER_ERROR)?;
-                    len
-                }
-                Piece::Bucket { len } => len,
-            };
-            at += len as usize;
-        }
-        Ok(())
-    }
-
-    #[inline]
-    fn read(&self, address: u64, into: &mut [u8]) -> Result<(), Status> {
-        let (memory, address) = self.homes().of(address, into.len())?;
-        memory.read(address, into).map_err(|_| Status::DATA_TRANSFER_ERROR)
     }
 }
 

@@ -30,6 +30,7 @@
 //! could block the shard, and neither is its socket.
 
 mod conn;
+mod gate;
 mod reach;
 
 use super::{Cx, Kind, token};
@@ -112,6 +113,8 @@ pub struct Door {
     doomed: Vec<u16>,
     /// When the clients' I/O priorities are looked up, if any counts.
     peers_at: Option<Nanos>,
+    /// When it is looked who is late.
+    late_at: Nanos,
 }
 
 /// What a token of this door is about.
@@ -336,6 +339,9 @@ impl Door {
         if !self.talking.is_empty() {
             self.follow_buffers(cx);
         }
+        if cx.now >= self.late_at {
+            self.give_up_late(cx.now);
+        }
         // Doorbells before messages: a queue that a message finds gone had its doorbells cleared.
         let mut i = 0;
         while let Some(&at) = self.hot.get(i) {
@@ -343,7 +349,11 @@ impl Door {
                 self.hot.swap_remove(i);
                 continue;
             };
-            if conn.look(config.drive, *controller, cx) {
+            let rung = conn.look(config.drive, *controller, cx);
+            if conn.asks() && !self.dirty.contains(&at) {
+                self.dirty.push(at);
+            }
+            if rung {
                 busy = true;
                 conn.heat(cx.now.saturating_add(HOT));
             } else if conn.is_cold(config.doorbells, cx.now) {
@@ -422,7 +432,11 @@ impl Door {
         let mut woken = std::mem::take(&mut self.woken);
         for at in woken.drain(..) {
             let Some(Export { config, conn: Some(conn), controller, .. }) = export!(self, at) else { continue };
-            if conn.look_at_all(config.drive, *controller, cx) {
+            let (rung, asks) = (conn.look_at_all(config.drive, *controller, cx), conn.asks());
+            if asks {
+                self.soil(at);
+            }
+            if rung {
                 busy = true;
                 self.heat(at, cx.now);
             }
@@ -464,18 +478,21 @@ impl Door {
 
     /// Before the shard sleeps: true if it must not.
     pub fn arm(&mut self, cx: &mut Cx) -> bool {
-        let waits = self.exports.iter().flatten().filter_map(|e| e.conn.as_ref()).any(|c| c.is_late(cx.now));
-        if waits {
-            for at in 0..self.exports.len() as u16 {
-                if let Some(Export { conn: Some(conn), config, .. }) = export!(self, at) {
-                    if conn.is_late(cx.now) {
-                        tracing::warn!(socket = %config.path.display(), "client disconnected: it does not read its answers");
-                        self.doom(at);
-                    }
-                }
+        self.give_up_late(cx.now);
+        !self.hot.is_empty() || !self.talking.is_empty() || !self.dirty.is_empty() || !self.doomed.is_empty()
+    }
+
+    /// Disconnects who takes no answers, or owes some, for too long.
+    #[cold]
+    fn give_up_late(&mut self, now: Nanos) {
+        self.late_at = now.saturating_add(HOT);
+        for at in 0..self.exports.len() as u16 {
+            let Some(Export { conn: Some(conn), config, .. }) = export!(self, at) else { continue };
+            if conn.is_late(now) {
+                tracing::warn!(socket = %config.path.display(), "client disconnected: it takes no answers, or gives none");
+                self.doom(at);
             }
         }
-        !self.hot.is_empty() || !self.talking.is_empty() || !self.dirty.is_empty() || !self.doomed.is_empty()
     }
 
     /// When it must be polled although nothing comes; doorbells apart ([`look_at`](Self::look_at)).
@@ -505,9 +522,7 @@ impl Door {
     /// It is not in the client's memory.
     #[inline]
     pub fn post(&mut self, owner: Owner, address: u64, vector: Option<u16>, cqe: &Cqe) -> Result<(), Status> {
-        let conn = self.conn(owner)?;
-        conn.post(address, cqe)?;
-        if vector.is_some_and(|v| conn.due(v)) {
+        if self.conn(owner)?.post(address, vector, cqe)? {
             self.dirty.push(super::index(owner) as u16);
         }
         Ok(())
@@ -535,7 +550,12 @@ impl Door {
     /// The command's data pointer is wrong, or they have no place in the client's memory.
     #[inline]
     pub fn write_data(&mut self, owner: Owner, data: &DataPointer, offset: u32, from: &[u8]) -> Result<(), Status> {
-        self.conn(owner)?.write_data(data, offset, from)
+        let conn = self.conn(owner)?;
+        let written = conn.write_data(data, offset, from);
+        if conn.asks() {
+            self.soil(super::index(owner) as u16);
+        }
+        written
     }
 }
 

@@ -1,5 +1,6 @@
 //! What commands and messages of one client reach: its memory, and the controller memory buffer.
 
+use super::gate::Gate;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
@@ -52,6 +53,26 @@ impl<'a> Homes<'a> {
     }
 }
 
+impl Homes<'_> {
+    /// How many of the `len` bytes at an address are in one piece here; 0 if the first one is not.
+    pub(super) fn prefix(self, address: u64, len: u32) -> u32 {
+        self.of(address, len as usize).map_or(0, |(memory, at)| memory.prefix(at, len))
+    }
+
+    /// A submission queue entry.
+    #[inline]
+    pub(super) fn fetch(self, address: u64) -> Result<[u64; 8], Status> {
+        let mut words = [0; 8];
+        let (memory, address) = self.of(address, 64)?;
+        let window = memory.window(address, 64).map_err(|_| Status::DATA_TRANSFER_ERROR)?;
+        for (i, word) in words.iter_mut().enumerate() {
+            let loaded = memory.load64(&window, i * 8, Ordering::Relaxed);
+            *word = loaded.map_err(|_| Status::DATA_TRANSFER_ERROR)?;
+        }
+        Ok(words)
+    }
+}
+
 /// What the device reaches while it handles a message.
 pub(super) struct Reach<'a> {
     pub(super) memory: &'a mut GuestMemory,
@@ -75,10 +96,10 @@ impl Port<OwnedFd> for Reach<'_> {
     }
 
     fn map(&mut self, region: &DmaRegion, fd: Option<OwnedFd>) -> Result<(), MapError> {
-        let DmaRegion { address, len, offset, access } = *region;
+        let DmaRegion { address, len, offset, access, .. } = *region;
         match fd {
             Some(fd) => self.memory.add_for(Region { guest: address, len, user: address, offset }, fd, access),
-            // Nothing is there to be reached: commands that name it fail.
+            // It is reached by messages.
             None => Ok(()),
         }
     }
@@ -92,10 +113,15 @@ impl Port<OwnedFd> for Reach<'_> {
 pub(super) struct Pages<'a> {
     pub(super) homes: Homes<'a>,
     pub(super) shadow: Shadow,
+    /// Who says how far the drive may see a queue.
+    pub(super) gate: Option<&'a Gate>,
 }
 
 impl ShadowPages for Pages<'_> {
     fn load(&mut self, index: u32) -> Result<u32, Status> {
+        if let Some(told) = self.gate.filter(|_| index % 2 == 0).and_then(|gate| gate.told(index as u16 / 2)) {
+            return Ok(told);
+        }
         let address = self.shadow.doorbells.wrapping_add(u64::from(index) * 4);
         let (memory, address) = self.homes.of(address, 4)?;
         let window = memory.window(address, 4);
