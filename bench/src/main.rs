@@ -8,6 +8,7 @@
 //!   vfio   weir up + weir bench          ⇄  bare rings in shared memory (ring.rs); the same drive in one process
 //!   flash  core/flash, a closed loop in virtual time       ⇄  an event-queue simulator of the same drive (naive.rs)
 //!   realtime  weir up with a modelled service time  ⇄  a bare spinning loop with such deadlines  completion-time error
+//!   journal  the vhost-user device's rings with an in-flight region  ⇄  without        in one thread
 //!   decision  the flash model's decision for one command, in real time                     a part of realtime
 //! ```
 //! Contestants run in turn, round after round, so that what changes on the machine meets all of them; figures are medians
@@ -23,6 +24,7 @@ mod decision;
 mod figure;
 mod flash;
 mod front;
+mod journal;
 mod naive;
 mod probe;
 mod realtime;
@@ -71,6 +73,8 @@ enum What {
     Realtime,
     /// What one decision of the flash model takes; a part of realtime
     Decision,
+    /// What the journal of requests in flight costs
+    Journal,
     /// All of them
     All,
 }
@@ -169,7 +173,7 @@ fn run(cli: &Cli) -> Result<Vec<Report>, BenchError> {
     let mut reports = Vec::new();
     let wanted = |w| cli.what == w || cli.what == What::All && !matches!(w, What::Decision | What::VfioIdle);
     type Measure = fn(&Setup) -> Result<Report, BenchError>;
-    let all: [(What, Measure); 9] = [
+    let all: [(What, Measure); 10] = [
         (What::Core, core::measure),
         (What::Front, front::measure),
         (What::Tcp, tcp::measure),
@@ -179,6 +183,7 @@ fn run(cli: &Cli) -> Result<Vec<Report>, BenchError> {
         (What::Flash, flash::measure),
         (What::Realtime, realtime::measure),
         (What::Decision, decision::alone),
+        (What::Journal, journal::measure),
     ];
     for (_, measure) in all.into_iter().filter(|(w, _)| wanted(*w)) {
         let report = measure(&cli.setup)?;

@@ -391,6 +391,12 @@ impl Slots {
         }
     }
 
+    /// Whether any command is under way that nobody waits for any more and that does not go on by itself.
+    pub fn has_orphans(&self) -> bool {
+        let is = |(i, s): (usize, &Slot)| s.state != SlotState::Free && s.queue == NONE && !self.goes_on(i as u32);
+        self.slots.iter().enumerate().any(is)
+    }
+
     /// Whether a slot was handed out and nobody waits for it any more.
     pub fn is_orphan(&self, id: SlotId) -> bool {
         let slot = &self.slots[id.index()];

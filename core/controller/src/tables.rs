@@ -299,6 +299,11 @@ impl Subsystem {
         self.drained(sq.controller);
     }
 
+    /// Whether a command is still at the media whose queue has gone: what it writes may land at any moment until it is done.
+    pub fn has_orphans(&self) -> bool {
+        self.slots.has_orphans()
+    }
+
     /// A message queue is over; its door is told to close the connection and then disconnects it.
     pub(crate) fn condemn(&mut self, q: u32) {
         if self.sq(q).state == SqState::Condemned {

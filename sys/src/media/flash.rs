@@ -145,22 +145,69 @@ impl FlashState {
     /// There is no space, the file is no state, of another version or damaged, another process has it, or it is that of
     /// another drive. Nothing is left half made.
     pub fn open(path: &Path, config: &Config) -> Result<(FlashState, Image, Found), MediaError> {
-        let wrong = |e: weir_flash::ConfigError| state_error(path, io::Error::other(e.to_string()));
-        let keys = config.image_keys().map_err(wrong)?;
-        let size = ImageSize::of(config).map_err(wrong)?;
-        let (wanted, payload) = Layout::new(keys, &size);
+        let (wanted, payload, size) = Self::wanted(path, config)?;
         let (arena, new) = open_or_make(path, SCHEMA, payload, wanted.as_bytes())?;
+        Self::of(path, arena, new, &(wanted, payload), &size)
+    }
+
+    /// The state of a drive whose media is memory, in a region of memory of its own; `name` stands for its path. Whoever holds
+    /// its descriptor ([`file`](Self::file)) keeps it when the process dies: [`adopt`](Self::adopt) goes on from there.
+    ///
+    /// # Errors
+    /// There is no memory.
+    pub fn in_memory(name: &str, config: &Config) -> Result<(FlashState, Image, Found), MediaError> {
+        let path = Path::new(name);
+        let (wanted, payload, size) = Self::wanted(path, config)?;
+        let make = || {
+            let mut arena = Arena::create("weir-flash", SCHEMA, payload, crate::arena::Pages::Small)?;
+            // All of it now: it is an error here and would be a signal later.
+            arena.reserve(0..payload as usize)?;
+            let head = wanted.as_bytes();
+            arena.payload_mut()[..head.len()].copy_from_slice(head);
+            Ok(arena)
+        };
+        let arena = make().map_err(|e| arena_error(path, e))?;
+        Self::of(path, arena, true, &(wanted, payload), &size)
+    }
+
+    /// The state that another process has made [in memory](Self::in_memory), and used until it died or stopped. The dead do not change it
+    /// any more: that is for the caller to know.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn adopt(name: &str, fd: OwnedFd, config: &Config) -> Result<(FlashState, Image, Found), MediaError> {
+        let path = Path::new(name);
+        let (wanted, payload, size) = Self::wanted(path, config)?;
+        let arena = Arena::open(fd, SCHEMA).map_err(|e| arena_error(path, e))?;
+        Self::of(path, arena, false, &(wanted, payload), &size)
+    }
+
+    fn wanted(path: &Path, config: &Config) -> Result<(Layout, u64, ImageSize), MediaError> {
+        let wrong = |e: weir_flash::ConfigError| state_error(path, io::Error::other(e.to_string()));
+        let size = ImageSize::of(config).map_err(wrong)?;
+        let (layout, payload) = Layout::new(config.image_keys().map_err(wrong)?, &size);
+        Ok((layout, payload, size))
+    }
+
+    fn of(
+        path: &Path,
+        arena: Arena,
+        new: bool,
+        (wanted, payload): &(Layout, u64),
+        size: &ImageSize,
+    ) -> Result<(FlashState, Image, Found), MediaError> {
+        let keys = wanted.keys;
         let found = Layout::read_from_prefix(arena.payload()).map(|(l, _)| l).ok();
         let found = found.ok_or_else(|| arena_error(path, ArenaError::Damaged))?;
         if let Some(i) = (0..keys.len()).find(|i| found.keys[*i] != keys[*i]) {
             let differs = (IMAGE_KEYS[i], found.keys[i], keys[i]);
             return Err(MediaError::ForeignState { path: path.into(), differs });
         }
-        if found.fixed() != wanted || (arena.payload().len() as u64) < payload {
+        if found.fixed() != *wanted || (arena.payload().len() as u64) < *payload {
             return Err(arena_error(path, ArenaError::Damaged));
         }
         let file = arena.fd().try_clone_to_owned().map_err(|e| state_error(path, e))?;
-        let (counts, image) = lend(arena, &wanted, &size).ok_or_else(|| arena_error(path, ArenaError::Damaged))?;
+        let (counts, image) = lend(arena, wanted, size).ok_or_else(|| arena_error(path, ArenaError::Damaged))?;
         let (state, found) = Self::started(path, file, counts, new);
         Ok((state, image, found))
     }

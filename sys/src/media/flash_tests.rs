@@ -56,6 +56,33 @@ fn a_drive_goes_on_where_it_was() {
     std::fs::remove_dir_all(dir).unwrap();
 }
 
+/// The process of a drive in memory dies in the middle of its work; who holds the descriptor hands it to the next one.
+#[test]
+fn a_state_in_memory_goes_on_where_it_was() {
+    let config = config();
+    let (state, image, found) = FlashState::in_memory("ssd0", &config).unwrap();
+    assert_eq!((found, state.starts()), (Found::New, 1));
+    let held = state.file().try_clone().unwrap();
+    let mut flash = weir_flash::Flash::create(&config, Nanos(0), image).unwrap();
+    for i in 0..60_000u32 {
+        flash.submit(Nanos(u64::from(i) * 1000), FlashOp::Write { fua: false }, i * 7919 % flash.units(), 1);
+    }
+    let wear = flash.wear();
+    assert!(wear.max > 0, "collection is at work: {wear:?}");
+    // Not stopped: as a process leaves it that is killed here.
+    drop((flash, state));
+    let mut other = config;
+    other.geometry.blocks = 13;
+    let e = FlashState::adopt("ssd0", held.try_clone().unwrap(), &other).unwrap_err().to_string();
+    assert!(e.contains("blocks = 12, the configuration says 13"), "{e}");
+    let (state, image, found) = FlashState::adopt("ssd0", held, &config).unwrap();
+    assert_eq!((found, state.starts(), state.unsafe_shutdowns()), (Found::Crashed, 2, 1));
+    let (flash, _) = weir_flash::Flash::recover(&config, Nanos(0), image).unwrap();
+    flash.check();
+    assert!((0..16_384).all(|i| flash.is_mapped(i)), "nothing is lost");
+    assert_eq!(flash.wear(), wear);
+}
+
 #[test]
 fn what_does_not_fit_is_refused_and_left_alone() {
     let dir = folder("refused");

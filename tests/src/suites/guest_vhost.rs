@@ -19,7 +19,7 @@ pub fn tests() -> Vec<Test> {
 }
 
 /// QEMU's arguments for a disk on `socket`.
-fn disk(socket: &str, packed: bool, queues: u32) -> Vec<String> {
+pub(super) fn disk(socket: &str, packed: bool, queues: u32) -> Vec<String> {
     let packed = if packed { "on" } else { "off" };
     [
         "-chardev",

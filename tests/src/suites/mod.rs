@@ -19,6 +19,7 @@ mod guest_zns;
 mod hostile_tcp;
 mod hostile_vfio;
 mod hostile_vhost;
+mod journal;
 mod libblkio;
 mod libweir;
 mod limits;
@@ -64,6 +65,7 @@ pub fn all() -> Vec<Test> {
         power::tests(),
         guest_open_channel::tests(),
         guest_vhost::tests(),
+        journal::tests(),
         guest_vfio::tests(),
         shares::tests(),
         rogue::tests(),

@@ -8,7 +8,7 @@
 //!                                    │ owns
 //!                                    ▼
 //!   guest memory ◄──Memory──► Queue: Ring (split | packed) ─Chain─► request ──Taken──► the door ──► Subsystem
-//!                                    ▲                                                      │
+//!                          journal ◄──┤ Track: taken, done, published                         │
 //!                                    └────────── complete(tag, status), publish ◄───────────┘
 //! ```
 //!

@@ -91,6 +91,8 @@ pub struct Door {
     talking: Vec<u16>,
     /// Exports whose front end is to be disconnected.
     doomed: Vec<u16>,
+    /// Exports whose next front end waits until the drive has done what the last one has left.
+    fenced: Vec<u16>,
     /// When the front ends' I/O priorities are looked up, if any counts.
     look_at: Option<Nanos>,
 }
@@ -247,6 +249,14 @@ impl Door {
 
     /// Takes a front end in, if there is none and one waits.
     fn accept(&mut self, at: u16, cx: &mut Cx) {
+        // What the front end before had in flight may still reach the media, after what the next one resubmits of it and has
+        // overwritten since: it has to be over first.
+        if cx.drives.get(self.exports[usize::from(at)].config.drive).has_orphans() {
+            if !self.fenced.contains(&at) {
+                self.fenced.push(at);
+            }
+            return;
+        }
         loop {
             let export = &mut self.exports[usize::from(at)];
             let (None, Some((listener, _))) = (&export.conn, &export.listener) else { return };
@@ -360,6 +370,9 @@ impl Door {
         if self.look_at.is_some_and(|at| cx.now >= at) {
             self.follow_peers(cx);
         }
+        for at in std::mem::take(&mut self.fenced) {
+            self.accept(at, cx);
+        }
         if !self.talking.is_empty() {
             busy = true;
             for at in std::mem::take(&mut self.talking) {
@@ -410,7 +423,8 @@ impl Door {
     pub fn arm(&mut self, _cx: &mut Cx) -> bool {
         let exports = &mut self.exports;
         self.hot.retain(|(at, queue)| exports[usize::from(*at)].conn.as_mut().is_some_and(|c| c.listen(*queue)));
-        !self.hot.is_empty() || !self.talking.is_empty() || !self.dirty.is_empty() || !self.doomed.is_empty()
+        let fenced = !self.fenced.is_empty();
+        fenced || !self.hot.is_empty() || !self.talking.is_empty() || !self.dirty.is_empty() || !self.doomed.is_empty()
     }
 
     /// When it must be polled although nothing comes.
