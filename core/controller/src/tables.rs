@@ -46,6 +46,7 @@ impl Subsystem {
         self.queues[q as usize].as_mut().expect("the queue exists")
     }
 
+    // tidy: long because every field of a controller has its first value here.
     pub(crate) fn make_controller(
         &mut self,
         transport: Transport,

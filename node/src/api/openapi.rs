@@ -270,6 +270,25 @@ fn ana() -> Value {
     words(&["optimized", "non-optimized", "inaccessible", "persistent-loss", "change"])
 }
 
+fn device_patch() -> Value {
+    object(&[
+        ("mechanism?", mechanism()),
+        ("weights?", shares_patch(&weight())),
+        ("burst?", burst()),
+        ("quanta?", shares_patch(&quantum())),
+        ("capacity_bytes?", number("Size: whole blocks, at most the device's max_capacity.")),
+        (
+            "ana?",
+            object(&[
+                ("state", ana()),
+                ("host?", text("The host's NQN; left out: all hosts, and what was said of some is forgotten.")),
+            ]),
+        ),
+        ("spare_percent?", number("SMART's available spare is no more than this, 0 to 100.")),
+        ("force?", flag("Do it even where promises to tenants cannot be kept then.")),
+    ])
+}
+
 fn schemas() -> Value {
     json!({
         "Error": object(&[("error", text("What went wrong and what to do."))]),
@@ -316,19 +335,7 @@ fn schemas() -> Value {
         "Export": export(),
         "Recovered": recovered(),
         "RecoveredSteps": recovered_steps(),
-        "DevicePatch": object(&[
-            ("mechanism?", mechanism()),
-            ("weights?", shares_patch(&weight())),
-            ("burst?", burst()),
-            ("quanta?", shares_patch(&quantum())),
-            ("capacity_bytes?", number("Size: whole blocks, at most the device's max_capacity.")),
-            ("ana?", object(&[
-                ("state", ana()),
-                ("host?", text("The host's NQN; left out: all hosts, and what was said of some is forgotten.")),
-            ])),
-            ("spare_percent?", number("SMART's available spare is no more than this, 0 to 100.")),
-            ("force?", flag("Do it even where promises to tenants cannot be kept then.")),
-        ]),
+        "DevicePatch": device_patch(),
         "PowerCut": power_cut_done(),
         "TenantPatch": tenant_patch(),
         "TenantAdd": tenant_add(),
