@@ -290,6 +290,7 @@ fn device_patch() -> Value {
 }
 
 fn schemas() -> Value {
+    // tidy: long because it is a list: a line for each type.
     json!({
         "Error": object(&[("error", text("What went wrong and what to do."))]),
         "Status": status(),
