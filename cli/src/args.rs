@@ -46,7 +46,11 @@ pub enum Command {
     Device(Device),
     /// List tenants, or change their shares
     Tenant(Tenant),
-    /// List the ways to the drives
+    /// List pools and their drives
+    Pool(Pool),
+    /// List, make, resize, rename and delete volumes
+    Volume(Volume),
+    /// List the ways to drives and volumes, open and end some
     Export(Export),
     /// Let the running node finish what is in flight and end
     Shutdown,
@@ -392,6 +396,95 @@ impl ClassArg {
 }
 
 #[derive(Debug, Args)]
+pub struct Pool {
+    #[command(subcommand)]
+    pub command: PoolCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum PoolCommand {
+    /// List the pools
+    Ls,
+    /// Show the pools' drives, and what is free on them
+    #[command(after_help = "\
+Examples:
+  weir pool status
+  weir pool status pool0 --json")]
+    Status {
+        /// This pool only
+        name: Option<String>,
+    },
+}
+
+#[derive(Debug, Args)]
+pub struct Volume {
+    #[command(subcommand)]
+    pub command: VolumeCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum VolumeCommand {
+    /// List the volumes
+    Ls,
+    /// Make a volume, which reads as zeroes
+    #[command(after_help = "\
+Examples:
+  weir volume create gold-1 2GiB --tenant gold
+  weir volume create scratch 10GB --pool pool1 && weir export volume scratch nvme-tcp
+
+Sizes are rounded up to whole MiB.")]
+    Create {
+        /// Its name
+        name: String,
+        /// Its size: 512MiB, 10GB
+        #[arg(value_parser = volume_size)]
+        size: u64,
+        /// Whose it is [default: the only tenant]
+        #[arg(long)]
+        tenant: Option<String>,
+        /// Of which pool [default: the only one]
+        #[arg(long)]
+        pool: Option<String>,
+    },
+    /// Give a volume another size, while its hosts use it; what is cut off is gone
+    #[command(after_help = "\
+Example:
+  weir volume resize gold-1 4GiB")]
+    Resize {
+        /// The volume
+        name: String,
+        /// The new size
+        #[arg(value_parser = volume_size)]
+        size: u64,
+    },
+    /// Give a volume another name, while it is not exported
+    #[command(after_help = "\
+Example:
+  weir volume rename gold-1 gold-old")]
+    Rename {
+        /// The volume
+        name: String,
+        /// The new name
+        to: String,
+    },
+    /// Delete a volume that is not exported, and what it holds
+    #[command(after_help = "\
+Example:
+  weir volume delete gold-old")]
+    Delete {
+        /// The volume
+        name: String,
+    },
+}
+
+fn volume_size(text: &str) -> Result<u64, String> {
+    match parse::bytes(text).map_err(|e| e.to_string())? {
+        Bytes(0) => Err("a volume has at least 1 MiB".into()),
+        Bytes(bytes) => Ok(bytes),
+    }
+}
+
+#[derive(Debug, Args)]
 pub struct Export {
     #[command(subcommand)]
     pub command: ExportCommand,
@@ -409,12 +502,26 @@ Examples:
 
   Write an [[export]] into the configuration to have it at the next start as well.")]
     VfioUser(VfioUser),
-    /// End the export at a vfio-user socket, and its client's connection
+    /// Serve a volume at one more door; it stays until the node ends
     #[command(after_help = "\
 Examples:
-  weir export rm /run/weir/vm1.sock")]
+  weir export volume gold-0 nvme-tcp
+  weir export volume gold-0 vhost-user:/run/weir/gold-0.sock
+
+  Write it into the volume's export = [...] in the configuration to have it at the next start as well.")]
+    Volume {
+        /// The volume
+        name: String,
+        /// nvme-tcp, vhost-user:PATH or vfio-user:PATH
+        door: String,
+    },
+    /// End the export at a vfio-user socket, or of a volume, and its client's connection
+    #[command(after_help = "\
+Examples:
+  weir export rm /run/weir/vm1.sock
+  weir export rm nvme-tcp:gold-0        a volume over NVMe/TCP, when no host is connected")]
     Rm {
-        /// The socket
+        /// The socket, or nvme-tcp:VOLUME
         socket: std::path::PathBuf,
     },
 }

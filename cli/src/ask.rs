@@ -206,8 +206,10 @@ pub fn export(client: &Client, args: &args::Export, json: bool) -> Result<(), Fa
             let said = if add.force { admission(client)? } else { String::new() };
             output::text(&format!("{}{said}", exports_table(&[export]).render()))
         }
+        ExportCommand::Volume { name, door } => crate::volume::export(client, name, door, json),
         ExportCommand::Rm { socket } => {
-            let socket = absolute(socket)?;
+            let is_volume = socket.to_str().filter(|s| s.starts_with("nvme-tcp:"));
+            let socket = is_volume.map_or_else(|| absolute(socket), |s| Ok(s.to_string()))?;
             let export: ExportStatus = client.delete(&format!("/v1/exports/{}", in_url(&socket)))?;
             if json { output::json(&export) } else { output::text(&format!("{socket}: removed\n")) }
         }
@@ -215,7 +217,7 @@ pub fn export(client: &Client, args: &args::Export, json: bool) -> Result<(), Fa
 }
 
 /// The node's folder is not ours.
-fn absolute(path: &std::path::Path) -> Result<String, Failure> {
+pub fn absolute(path: &std::path::Path) -> Result<String, Failure> {
     let absolute = std::path::absolute(path).map_err(|e| Failure::new(format!("{}: {e}", path.display())))?;
     Ok(absolute.display().to_string())
 }
@@ -240,7 +242,7 @@ pub fn shutdown(client: &Client, json: bool) -> Result<(), Failure> {
 }
 
 /// A name as one segment of a path.
-fn in_url(name: &str) -> String {
+pub fn in_url(name: &str) -> String {
     let byte = |b: u8| match b {
         b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => char::from(b).to_string(),
         other => format!("%{other:02X}"),
@@ -353,10 +355,12 @@ fn tenants_table(tenants: &[TenantStatus]) -> Table {
 }
 
 fn exports_table(exports: &[ExportStatus]) -> Table {
-    let mut table = Table::new(&["DEVICE", "DOOR", "TENANT", "CLASS FROM", ">QUEUES", "MODE", ">CLIENTS", "ADDRESS"]);
+    let mut table =
+        Table::new(&["DEVICE", "VOLUME", "DOOR", "TENANT", "CLASS FROM", ">QUEUES", "MODE", ">CLIENTS", "ADDRESS"]);
     for e in exports {
         table.row([
-            e.device.clone(),
+            if e.device.is_empty() { "-".to_string() } else { e.device.clone() },
+            e.volume.clone().unwrap_or_else(|| "-".to_string()),
             e.door.clone(),
             e.tenant.clone().unwrap_or_else(|| "by host".to_string()),
             e.class_from.to_string(),

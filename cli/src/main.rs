@@ -28,6 +28,7 @@ mod sim;
 mod start;
 mod timing;
 mod up;
+mod volume;
 
 #[cfg(test)]
 mod tests;
@@ -71,6 +72,8 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Command::Device(args) => ask::device(&client::Client::find(api.as_deref())?, &args, json),
         Command::Tenant(args) => ask::tenant(&client::Client::find(api.as_deref())?, &args, json),
         Command::Export(args) => ask::export(&client::Client::find(api.as_deref())?, &args, json),
+        Command::Pool(args) => volume::pool(&client::Client::find(api.as_deref())?, &args, json),
+        Command::Volume(args) => volume::volume(&client::Client::find(api.as_deref())?, &args, json),
         Command::Shutdown => ask::shutdown(&client::Client::find(api.as_deref())?, json),
     }
 }

@@ -132,6 +132,7 @@ fn status() -> Status {
             io,
         }],
         exports: vec![ExportStatus {
+            volume: None,
             device: "ssd0".into(),
             door: "nvme-tcp".into(),
             addresses: vec!["127.0.0.1:4420".into()],

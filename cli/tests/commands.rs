@@ -5,8 +5,9 @@ use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use weir_node::api::{
-    Bound, Control, Counters, DevicePatch, DeviceStats, DeviceStatus, ExportAdd, ExportStatus, PowerCutStatus, Refusal,
-    Running, SlaPatch, State, Status, TenantAdd, TenantPatch, TenantStatus,
+    Bound, Control, Counters, DevicePatch, DeviceStats, DeviceStatus, ExportAdd, ExportStatus, PoolStatus,
+    PowerCutStatus, Refusal, Running, SlaPatch, State, Status, TenantAdd, TenantPatch, TenantStatus, VolumeAdd,
+    VolumeExport, VolumePatch, VolumeStatus,
 };
 use weir_node::config::{Address, Arbitration, ClassFrom, Cost};
 
@@ -94,6 +95,7 @@ impl Control for Fake {
 
     fn exports(&self) -> Result<Vec<ExportStatus>, Refusal> {
         Ok(vec![ExportStatus {
+            volume: None,
             device: "ssd0".into(),
             door: "vhost-user".into(),
             addresses: vec!["/x/gold.sock".into()],
@@ -170,6 +172,42 @@ impl Control for Fake {
     fn set_tenant(&self, name: &str, patch: &TenantPatch) -> Result<TenantStatus, Refusal> {
         self.tenants.lock().unwrap().push((name.into(), patch.clone()));
         Ok(Fake::tenant(name))
+    }
+
+    fn pools(&self) -> Result<Vec<PoolStatus>, Refusal> {
+        Ok(Vec::new())
+    }
+
+    fn volumes(&self) -> Result<Vec<VolumeStatus>, Refusal> {
+        let volume = VolumeStatus {
+            name: "v0".into(),
+            uuid: "u".into(),
+            tenant: "gold".into(),
+            pool: "pool0".into(),
+            size_bytes: 3 << 20,
+            drives: vec!["ssd0".into()],
+            extents: 1,
+            nqn: None,
+            exports: Vec::new(),
+        };
+        Ok(vec![volume])
+    }
+
+    fn add_volume(&self, volume: &VolumeAdd) -> Result<VolumeStatus, Refusal> {
+        let like = self.volumes()?.swap_remove(0);
+        Ok(VolumeStatus { name: volume.name.clone(), size_bytes: volume.size_bytes, ..like })
+    }
+
+    fn set_volume(&self, name: &str, _: &VolumePatch) -> Result<VolumeStatus, Refusal> {
+        Err(Refusal::NotFound(format!("there is no volume \"{name}\"")))
+    }
+
+    fn remove_volume(&self, name: &str) -> Result<VolumeStatus, Refusal> {
+        self.set_volume(name, &VolumePatch::default())
+    }
+
+    fn add_volume_export(&self, name: &str, _: &VolumeExport) -> Result<VolumeStatus, Refusal> {
+        self.set_volume(name, &VolumePatch::default())
     }
 
     fn shutdown(&self) {

@@ -54,7 +54,10 @@ pub fn reach(config: &Config, device: usize) -> Vec<usize> {
         config.exports.iter().any(|e| e.device == device && is(&e.door))
     };
     let hosts = |t: &TenantConfig| t.any_host || !t.hosts.is_empty();
-    let reaches = |i: &usize| by_socket(*i) || (by_host && hosts(&config.tenants[*i]));
+    // Whoever is there may get a volume of a pool.
+    let pooled = config.pools.iter().any(|p| p.devices.contains(&device));
+    let by_volume = |tenant: usize| pooled && !config.tenants[tenant].is_gone();
+    let reaches = |i: &usize| by_socket(*i) || by_volume(*i) || (by_host && hosts(&config.tenants[*i]));
     (0..config.tenants.len()).filter(reaches).collect()
 }
 

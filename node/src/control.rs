@@ -1,18 +1,22 @@
 //! The node as its API sees it: questions and changes become calls into the shards' mailboxes.
+// tidy: long because every call of the API is here, most of them a few lines
 
 mod admit;
 mod exports;
+mod volumes;
 
 use crate::api::{
     AttainmentStatus, CeilingStatus, ClientStatus, CompletionError, Control, Counters, DevicePatch, DeviceStats,
-    DeviceStatus, DoorStatus, ExportAdd, ExportStatus, FloorStatus, PowerCutStatus, Promises, Refusal, ShardStatus,
-    SlaStatus, State, Status, TenantAdd, TenantPatch, TenantStatus,
+    DeviceStatus, DoorStatus, ExportAdd, ExportStatus, FloorStatus, PoolStatus, PowerCutStatus, Promises, Refusal,
+    ShardStatus, SlaStatus, State, Status, TenantAdd, TenantPatch, TenantStatus, VolumeAdd, VolumeExport, VolumePatch,
+    VolumeStatus,
 };
 use crate::config::{Address, Arbitration, Config, DoorConfig, ExportConfig, TenantConfig};
 use crate::door::nvme_tcp;
 use crate::flash::FlashFigures;
 use crate::lateness::Summary;
 use crate::node::{Node, place};
+use crate::pool::volumes::Volumes;
 use crate::shard::ShardHandle;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,6 +36,7 @@ pub struct NodeControl {
     on_shutdown: Box<dyn Fn() + Send + Sync>,
     /// As it is now, so that a change is made from the present state.
     arbitration: Mutex<Vec<Arbitration>>,
+    volumes: Arc<Volumes>,
     /// What admission says of the tenants since the last change.
     said: Mutex<admit::Said>,
 }
@@ -86,6 +91,7 @@ impl NodeControl {
             draining: AtomicBool::new(false),
             on_shutdown,
             arbitration,
+            volumes: node.volumes().clone(),
             said: Mutex::new(admit::said(&config, &crate::admission::of_config(&config))),
             config: RwLock::new(config),
         }
@@ -317,6 +323,7 @@ impl NodeControl {
             };
             ExportStatus {
                 device: self.config().devices[e.device].name.clone(),
+                volume: None,
                 door: door.into(),
                 addresses,
                 tenant,
@@ -327,7 +334,9 @@ impl NodeControl {
                 recovered: recovered(e),
             }
         };
-        Ok(self.config().exports.iter().map(status).collect())
+        let mut all: Vec<ExportStatus> = self.config().exports.iter().map(status).collect();
+        all.extend(self.volumes.export_statuses()?);
+        Ok(all)
     }
 
     /// Controllers that a socket with so many clients has of a device: one a front end, and one for a PCIe drive in any case.
@@ -422,6 +431,12 @@ impl Control for NodeControl {
             after[index] = wanted;
             let said = self.admit_arbitration(&current, &after, patch.force)?;
             if let Some(bytes) = patch.capacity_bytes {
+                if let Some(pool) = self.volumes.pool_of(index) {
+                    let what = format!(
+                        "capacity_bytes: {name} is a drive of pool {pool}, which knows its size; nothing was changed"
+                    );
+                    return Err(Refusal::Conflict(what));
+                }
                 let resize = move |s: &mut crate::shard::Shard| -> Result<(), String> {
                     s.drives.device_mut(place.drive).resize(bytes).map_err(|e| e.to_string())?;
                     s.with_doors(|doors, cx| doors.vhost_user.resized(place.drive, bytes, cx));
@@ -551,6 +566,10 @@ impl Control for NodeControl {
                 export.door
             )));
         }
+        if let Some(volume) = self.volumes.of_tenant(name)? {
+            let what = format!("tenant \"{name}\" has the volume \"{volume}\"; nothing was changed: delete it first");
+            return Err(Refusal::Conflict(what));
+        }
         // Nobody new from here on, and then whether somebody is there.
         self.on_drives(move |machine, _| machine.set_hosts(index as u16, Vec::new()))?;
         let before = self.tenant_status(index, &self.snapshots()?);
@@ -576,6 +595,30 @@ impl Control for NodeControl {
 
     fn remove_export(&self, socket: &str) -> Result<ExportStatus, Refusal> {
         self.close_export(socket)
+    }
+
+    fn pools(&self) -> Result<Vec<PoolStatus>, Refusal> {
+        self.pool_statuses()
+    }
+
+    fn volumes(&self) -> Result<Vec<VolumeStatus>, Refusal> {
+        self.volume_statuses()
+    }
+
+    fn add_volume(&self, volume: &VolumeAdd) -> Result<VolumeStatus, Refusal> {
+        self.create_volume(volume)
+    }
+
+    fn set_volume(&self, name: &str, patch: &VolumePatch) -> Result<VolumeStatus, Refusal> {
+        self.change_volume(name, patch)
+    }
+
+    fn remove_volume(&self, name: &str) -> Result<VolumeStatus, Refusal> {
+        self.delete_volume(name)
+    }
+
+    fn add_volume_export(&self, name: &str, export: &VolumeExport) -> Result<VolumeStatus, Refusal> {
+        self.export_volume(name, export)
     }
 
     fn shutdown(&self) {

@@ -8,23 +8,26 @@ mod regions;
 mod remembered;
 mod shape;
 mod store;
+mod volumes;
 
 pub use drives::Drives;
 pub use error::OpenError;
 pub(crate) use metadata::{Beside, Both};
 pub use power::{PowerCut, PowerReply};
+pub use volumes::FRONT;
 
 use crate::config::{DeviceConfig, FlashConfig, MediaConfig};
 use crate::deadlines::{Deadlines, LARGE};
 use crate::direct::{Direct, Step};
 use crate::flash::FlashService;
 use crate::lateness::LATE;
+use crate::pool::front::Front;
 use crate::remote::Remote;
 use crate::target;
 use crate::undo::Undo;
 use power::Down;
 use remembered::{Kept, is_empty, remember};
-use shape::Told;
+use shape::{Told, uuid_of};
 use std::collections::VecDeque;
 use std::path::Path;
 use store::serve;
@@ -54,6 +57,8 @@ enum Backend {
     Direct(Direct),
     /// When it is polled.
     Remote(Remote),
+    /// When the drives of a pool have: a volume's front.
+    Volume(Box<Front>),
 }
 
 /// A drive: its machine, its media, and the way between them.
@@ -233,7 +238,7 @@ impl Device {
     /// What has broken its media, in words.
     pub fn fault(&self) -> Option<String> {
         match &self.backend {
-            Backend::Store(_) => None,
+            Backend::Store(_) | Backend::Volume(_) => None,
             Backend::Direct(direct) => direct.fault().map(ToString::to_string),
             Backend::Remote(remote) => remote.fault().map(ToString::to_string),
         }
@@ -487,6 +492,10 @@ impl Executor<'_> {
             Backend::Store(store) => Some(serve(store, io, host)),
             Backend::Direct(direct) => direct.start(*io, self.machine, host, reactor),
             Backend::Remote(remote) => remote.start(*io, self.machine, host),
+            Backend::Volume(front) => {
+                front.outbox.push_back(*io);
+                None
+            }
         };
         if let Some(status) = answer {
             self.forget(io, status);
@@ -540,17 +549,6 @@ fn open_remote(config: &DeviceConfig, target: &str) -> Result<(Backend, u64), Op
         return Err(OpenError::Capacity(format!("{target}: has {found} bytes, less than the drive's capacity {size}")));
     }
     Ok((Backend::Remote(Remote::new(pair)), size / u64::from(config.block_size) * u64::from(config.block_size)))
-}
-
-/// Sixteen bytes that stay the same for a name: FNV-1a over it, twice, marked as a UUID of version 8 (RFC 9562).
-fn uuid_of(name: &str) -> [u8; 16] {
-    let hash = |seed: u64| name.bytes().fold(seed, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3));
-    let mut uuid = [0; 16];
-    uuid[..8].copy_from_slice(&hash(0xcbf2_9ce4_8422_2325).to_be_bytes());
-    uuid[8..].copy_from_slice(&hash(0x8422_2325_cbf2_9ce4).to_be_bytes());
-    uuid[6] = uuid[6] & 0x0f | 0x80;
-    uuid[8] = uuid[8] & 0x3f | 0x80;
-    uuid
 }
 
 #[cfg(test)]

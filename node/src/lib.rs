@@ -24,6 +24,7 @@ pub mod host;
 mod lateness;
 pub mod local;
 mod node;
+pub mod pool;
 mod remote;
 mod shard;
 mod taken;

@@ -1,13 +1,14 @@
 //! The composition root: a [`Node`] is built in stages, each of which either succeeds or leaves nothing behind.
 //!
 //! 0. admit the tenants; 1. claim the addresses (NVMe/TCP listeners); 2. open the drives; 3. one shard a core, drives dealt out in turn;
-//! 4. open the doors; 5. start the threads.
+//! 4. open the doors; 5. start the threads; 6. bring up the pools, and export their volumes.
 
 use crate::admission::{self, Breach};
 use crate::config::{Admission, ClassFrom, Config, Cost, DeviceConfig, DoorConfig, ExportConfig, TenantConfig};
 use crate::device::{Device, Drives, OpenError};
 use crate::door::{Directory, Doors, Place, nvme_tcp, vfio_user, vhost_user};
 use crate::holder;
+use crate::pool::volumes::Volumes;
 use crate::shard::{Call, Shard, ShardHandle};
 use std::fmt;
 use std::net::{SocketAddr, TcpListener};
@@ -29,6 +30,8 @@ pub enum StartError {
     Device(String, OpenError),
     /// An export cannot be opened.
     Export(String, String),
+    /// A pool does not come up, or a volume is not to be had: the section, and why.
+    Pool(String, String),
     /// No event loop.
     Reactor(ReactorError),
     /// A thread cannot be started or pinned.
@@ -48,6 +51,7 @@ impl fmt::Display for StartError {
             StartError::Listen(why) => write!(f, "door.nvme-tcp.listen: {why}"),
             StartError::Device(name, why) => write!(f, "device.{name}: {why}"),
             StartError::Export(door, why) => write!(f, "export {door}: {why}"),
+            StartError::Pool(section, why) => write!(f, "{section}: {why}"),
             StartError::Reactor(why) => write!(f, "{why}"),
             StartError::Thread(core, why) => {
                 write!(f, "node.cores: no thread on CPU {core}: {why}; name CPUs that this process may use")
@@ -71,6 +75,7 @@ pub struct Node {
     listening: Vec<SocketAddr>,
     shards: Vec<ShardHandle>,
     threads: Vec<JoinHandle<()>>,
+    volumes: Arc<Volumes>,
 }
 
 impl Node {
@@ -97,7 +102,20 @@ impl Node {
         shards[0].drives.push(Device::discovery(discovery));
         open_doors(&config, &mut shards, listeners)?;
         let threads = spawn(shards, &cores)?;
-        Ok(Node { config: Arc::new(config), directory, listening, shards: handles, threads })
+        let on_first = Place { shard: 0, drive: config.devices.len().div_ceil(cores.len()) as u32 };
+        let volumes = match Volumes::bring_up(&config, &handles, &directory, on_first, &listening) {
+            Ok(volumes) => Arc::new(volumes),
+            Err((section, why)) => {
+                stop(&handles, threads);
+                return Err(StartError::Pool(section, why));
+            }
+        };
+        Ok(Node { config: Arc::new(config), directory, listening, shards: handles, threads, volumes })
+    }
+
+    /// Its pools and volumes.
+    pub(crate) fn volumes(&self) -> &Arc<Volumes> {
+        &self.volumes
     }
 
     /// What it was started with.
@@ -127,16 +145,20 @@ impl Node {
 
     /// Stops taking work, lets what is being executed complete, closes everything and returns.
     pub fn stop(self) {
-        let (done, finished) = mpsc::channel();
-        for shard in &self.shards {
-            let done = done.clone();
-            shard.post(move |s| s.stop(done));
-        }
-        drop(done);
-        while finished.recv().is_ok() {}
-        for thread in self.threads {
-            let _ = thread.join();
-        }
+        stop(&self.shards, self.threads);
+    }
+}
+
+fn stop(shards: &[ShardHandle], threads: Vec<JoinHandle<()>>) {
+    let (done, finished) = mpsc::channel();
+    for shard in shards {
+        let done = done.clone();
+        shard.post(move |s| s.stop(done));
+    }
+    drop(done);
+    while finished.recv().is_ok() {}
+    for thread in threads {
+        let _ = thread.join();
     }
 }
 
@@ -159,7 +181,8 @@ fn admit(config: &Config) -> Result<(), StartError> {
 }
 
 fn claim_addresses(config: &Config) -> Result<Vec<TcpListener>, StartError> {
-    if !config.exports.iter().any(|e| e.door == DoorConfig::NvmeTcp) {
+    let volumes = config.volumes.iter().flat_map(|v| &v.exports);
+    if !config.exports.iter().map(|e| &e.door).chain(volumes).any(|door| *door == DoorConfig::NvmeTcp) {
         return Ok(Vec::new());
     }
     config.nvme_tcp.listen.iter().map(|a| holder::listen_tcp(*a).map_err(StartError::Listen)).collect()
@@ -178,7 +201,7 @@ fn directory(config: &Config, shards: usize) -> Directory {
         .collect();
     let on_first = config.devices.len().div_ceil(shards) as u32;
     list.push((DISCOVERY_NQN.to_string(), Place { shard: 0, drive: on_first }));
-    Directory(list)
+    Directory::new(list)
 }
 
 fn make_shards(config: &Config, directory: &Arc<Directory>) -> Result<(Vec<Shard>, Vec<ShardHandle>), StartError> {
@@ -275,7 +298,7 @@ fn class_of(from: ClassFrom) -> controller::ClassFrom {
 }
 
 /// One record an exported device and address, and one for the discovery subsystem itself at each address.
-fn discovery_records(config: &Config, listening: &[SocketAddr]) -> Vec<DiscoveryRecord> {
+pub(crate) fn discovery_records(config: &Config, listening: &[SocketAddr]) -> Vec<DiscoveryRecord> {
     use weir_spec::nvme::log::{DiscoveryEntry, adrfam, subtype};
     let mut records = Vec::new();
     for (port, at) in listening.iter().enumerate() {

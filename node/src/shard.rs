@@ -247,7 +247,7 @@ impl Shard {
             self.drives.apply(a.drive, now, a.event, &mut self.doors);
         }
         busy |= self.drives.run(now, &mut self.doors, &mut self.reactor);
-        self.drives.take_disconnects(&mut self.disconnects);
+        self.drives.take_disconnects(now, &mut self.disconnects);
         while let Some(owner) = self.disconnects.pop() {
             self.disconnect(owner);
         }

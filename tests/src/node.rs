@@ -45,6 +45,8 @@ pub struct Setup {
     pub cores: String,
     /// More arguments of `weir up`.
     pub args: Vec<String>,
+    /// The whole configuration instead of all that, PORT for its port.
+    pub whole: String,
 }
 
 impl Default for Setup {
@@ -62,6 +64,7 @@ impl Default for Setup {
             export: String::new(),
             cores: "[0]".into(),
             args: Vec::new(),
+            whole: String::new(),
         }
     }
 }
@@ -94,6 +97,9 @@ impl Setup {
 
     /// The configuration file. The first tenant is also the guest's and everybody else's.
     fn toml(&self, port: u16) -> String {
+        if !self.whole.is_empty() {
+            return self.whole.replace("PORT", &port.to_string());
+        }
         let mut text = format!(
             "[node]\nname = \"e2e\"\napi = \"unix:weir.sock\"\ncores = {}\n\n\
              [[device]]\nname = \"ssd0\"\nnqn = \"{NQN}\"\nmedia = \"{}\"\ncapacity = \"{}\"\n{}\n",
@@ -152,6 +158,12 @@ impl Node {
         let mut node = Self { process, dir, port, weir: env.weir.clone() };
         node.await_ready()?;
         Ok(node)
+    }
+
+    /// Another configuration for its next start.
+    pub fn reconfigure(&self, text: &str) -> Outcome {
+        let file = self.dir.join("weir.toml");
+        std::fs::write(&file, text.replace("PORT", &self.port.to_string())).context(|| file.display().to_string())
     }
 
     /// Kills it without warning, and starts it again with the same configuration as soon as its process has ended.

@@ -2,7 +2,8 @@
 
 use super::timing::DeviceStats;
 use super::types::{
-    DevicePatch, DeviceStatus, ExportAdd, ExportStatus, PowerCutStatus, Status, TenantAdd, TenantPatch, TenantStatus,
+    DevicePatch, DeviceStatus, ExportAdd, ExportStatus, PoolStatus, PowerCutStatus, Status, TenantAdd, TenantPatch,
+    TenantStatus, VolumeAdd, VolumeExport, VolumePatch, VolumeStatus,
 };
 use std::fmt;
 
@@ -60,8 +61,21 @@ pub trait Control: Send + Sync + 'static {
     fn remove_tenant(&self, name: &str) -> Result<TenantStatus, Refusal>;
     /// A drive on one more vfio-user socket, while I/O runs.
     fn add_export(&self, export: &ExportAdd) -> Result<ExportStatus, Refusal>;
-    /// Ends the export at a vfio-user socket, and its client's connection; the answer is what it was.
+    /// Ends the export of a drive at a vfio-user socket, or one of a volume (a socket, or `nvme-tcp:VOLUME`), and its client's connection;
+    /// the answer is what it was.
     fn remove_export(&self, socket: &str) -> Result<ExportStatus, Refusal>;
+    /// All pools, in the order of the configuration.
+    fn pools(&self) -> Result<Vec<PoolStatus>, Refusal>;
+    /// All volumes, pool by pool, in the order in which they were made.
+    fn volumes(&self) -> Result<Vec<VolumeStatus>, Refusal>;
+    /// A new volume, which reads as zeroes.
+    fn add_volume(&self, volume: &VolumeAdd) -> Result<VolumeStatus, Refusal>;
+    /// Another size for a volume, while its hosts use it, or another name for one that is not exported.
+    fn set_volume(&self, name: &str, patch: &VolumePatch) -> Result<VolumeStatus, Refusal>;
+    /// Deletes a volume that is not exported, and what it holds; the answer is what it was.
+    fn remove_volume(&self, name: &str) -> Result<VolumeStatus, Refusal>;
+    /// A volume at one more door.
+    fn add_volume_export(&self, name: &str, export: &VolumeExport) -> Result<VolumeStatus, Refusal>;
     /// Begins to drain and then ends the process; returns at once, and may be called twice.
     fn shutdown(&self);
 }

@@ -33,6 +33,6 @@ pub use server::{Bound, Running};
 pub use timing::{Bucket, CompletionError, DeviceStats, Quantiles, Timing, TimingState};
 pub use types::{
     Ana, AnaPatch, ClientStatus, Counters, DevicePatch, DeviceStatus, DoorStatus, ErrorBody, ExportAdd, ExportStatus,
-    PowerCutStatus, RecoveredStatus, ShardStatus, SharesPatch, State, Status, StepsStatus, TenantAdd, TenantPatch,
-    TenantStatus,
+    PoolDrive, PoolStatus, PowerCutStatus, RecoveredStatus, ShardStatus, SharesPatch, State, Status, StepsStatus,
+    TenantAdd, TenantPatch, TenantStatus, VolumeAdd, VolumeExport, VolumePatch, VolumeStatus,
 };

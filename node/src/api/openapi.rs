@@ -19,6 +19,7 @@ pub fn document() -> Value {
 }
 
 fn paths() -> Value {
+    // tidy: long because it is a table.
     json!({
         "/v1/status": { "get": operation("status", "Everything at once.", "Status") },
         "/v1/devices": { "get": list("devices", "All drives.", "Device") },
@@ -62,6 +63,23 @@ fn paths() -> Value {
         "/v1/exports/{name}": {
             "parameters": [name_parameter()],
             "delete": remove_export(),
+        },
+        "/v1/pools": { "get": list("pools", "All pools.", "Pool") },
+        "/v1/volumes": {
+            "get": list("volumes", "All volumes, pool by pool, in the order in which they were made.", "Volume"),
+            "post": add_volume(),
+        },
+        "/v1/volumes/{name}": {
+            "parameters": [name_parameter()],
+            "get": named(operation("volume", "One volume.", "Volume")),
+            "patch": patch(
+                "set_volume", "Another size for a volume while its hosts use it, or another name for one that is not exported.", "VolumePatch", "Volume",
+            ),
+            "delete": remove_volume(),
+        },
+        "/v1/volumes/{name}/exports": {
+            "parameters": [name_parameter()],
+            "post": add_volume_export(),
         },
         "/v1/shutdown": { "post": {
             "operationId": "shutdown",
@@ -156,8 +174,80 @@ fn add_export() -> Value {
     operation
 }
 
+fn add_volume() -> Value {
+    let mut operation = operation("add_volume", "A new volume, which reads as zeroes.", "Volume");
+    let added = operation["responses"]["200"].take();
+    operation["responses"] = json!({
+        "201": added,
+        "400": error("A value is out of range or unknown, or the name cannot be one."),
+        "404": error("There is no such tenant or pool."),
+        "409": error("The name is taken, or there is not so much room."),
+        "503": error("The node is not answering, or its pool takes no changes."),
+    });
+    operation["requestBody"] =
+        json!({ "required": true, "content": { "application/json": { "schema": reference("VolumeAdd") } } });
+    operation
+}
+
+fn remove_volume() -> Value {
+    let summary = "Delete a volume that is not exported, and what it holds; the answer is what it was.";
+    let mut operation = named(operation("remove_volume", summary, "Volume"));
+    operation["responses"]["409"] = error("It is exported.");
+    operation
+}
+
+fn add_volume_export() -> Value {
+    let mut operation = named(operation("add_volume_export", "A volume at one more door.", "Volume"));
+    let added = operation["responses"]["200"].take();
+    operation["responses"].as_object_mut().expect("responses are an object").remove("200");
+    operation["responses"]["201"] = added;
+    operation["responses"]["400"] = error("The door is none.");
+    operation["responses"]["409"] = error("It is exported there already, or the socket is not to be had.");
+    operation["requestBody"] =
+        json!({ "required": true, "content": { "application/json": { "schema": reference("VolumeExport") } } });
+    operation
+}
+
+fn volume() -> Value {
+    object(&[
+        ("name", text("Its name.")),
+        ("uuid", text("Its UUID, for hosts.")),
+        ("tenant", text("Whose it is.")),
+        ("pool", text("The pool that it is a part of.")),
+        ("size_bytes", number("Its size.")),
+        ("drives", texts("The drives that it lies on, in its order.")),
+        ("extents", number("Pieces that lie together.")),
+        ("nqn?", text("The subsystem's name over NVMe/TCP, where it is exported there.")),
+        ("exports", texts("The doors that it is exported at.")),
+    ])
+}
+
+fn pool() -> Value {
+    object(&[
+        ("name", text("Its name.")),
+        ("uuid", text("Its UUID, which is on its drives.")),
+        ("size_bytes", number("What there is for volumes.")),
+        ("free_bytes", number("What of it is free.")),
+        ("volumes", number("Volumes.")),
+        ("fault?", text("Why nothing is changed any more, if so.")),
+        ("drives", array("PoolDrive")),
+    ])
+}
+
+fn pool_drive() -> Value {
+    object(&[
+        ("device", text("The drive.")),
+        ("number", number("Its number in the pool.")),
+        ("uuid", text("Its UUID, which is on it.")),
+        ("size_bytes", number("What there is for volumes.")),
+        ("free_bytes", number("What of it is free.")),
+        ("emptying_bytes", number("What was somebody's and is not emptied yet.")),
+        ("largest_free_bytes", number("The largest free piece.")),
+    ])
+}
+
 fn remove_export() -> Value {
-    let summary = "End the export at this vfio-user socket (its path, percent-encoded); the answer is what it was.";
+    let summary = "End the export at this vfio-user socket, or of a volume at this socket or as nvme-tcp:VOLUME (percent-encoded); the answer is what it was.";
     let mut operation = named(operation("remove_export", summary, "Export"));
     operation["responses"]["409"] = error("Exports by other doors stay as long as the node runs.");
     operation
@@ -341,6 +431,22 @@ fn schemas() -> Value {
         "TenantPatch": tenant_patch(),
         "TenantAdd": tenant_add(),
         "ExportAdd": export_add(),
+        "Pool": pool(),
+        "PoolDrive": pool_drive(),
+        "Volume": volume(),
+        "VolumeAdd": object(&[
+            ("name", text("Its name: 1 to 64 letters, digits, '.', '_' and '-', a letter or digit first.")),
+            ("tenant?", text("Whose it is; the only tenant where it is left out.")),
+            ("size_bytes", number("Its size; rounded up to whole MiB.")),
+            ("pool?", text("The pool; the only one where it is left out.")),
+        ]),
+        "VolumePatch": object(&[
+            ("size_bytes?", number("Another size; rounded up to whole MiB.")),
+            ("name?", text("Another name.")),
+        ]),
+        "VolumeExport": object(&[
+            ("door", text("nvme-tcp, vhost-user:PATH or vfio-user:PATH; paths are absolute.")),
+        ]),
         "Floor": floor(&number),
         "Ceiling": ceiling(&number),
         "Sla": sla(&number),
@@ -628,7 +734,8 @@ fn period() -> Value {
 
 fn export() -> Value {
     object(&[
-        ("device", text("The drive.")),
+        ("device", text("The drive; nothing for a volume.")),
+        ("volume?", text("The volume, if it is one.")),
         ("door", words(&["nvme-tcp", "vhost-user", "vfio-user"])),
         ("addresses", texts("Socket paths or IP:PORT.")),
         ("tenant?", text("The tenant of a socket.")),

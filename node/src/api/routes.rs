@@ -1,7 +1,7 @@
 //! HTTP to calls of [`Control`], and their answers back.
 
 use super::control::{Control, Refusal};
-use super::types::{DevicePatch, ErrorBody, ExportAdd, TenantAdd, TenantPatch};
+use super::types::{DevicePatch, ErrorBody, ExportAdd, TenantAdd, TenantPatch, VolumeAdd, VolumeExport, VolumePatch};
 use super::{metrics, openapi};
 use axum::Json;
 use axum::Router;
@@ -35,7 +35,7 @@ pub fn router(control: Node, local_only: bool) -> Router {
 }
 
 /// Every path there is.
-pub(super) const PATHS: [&str; 13] = [
+pub(super) const PATHS: [&str; 17] = [
     "/v1/status",
     "/v1/devices",
     "/v1/devices/{name}",
@@ -46,6 +46,10 @@ pub(super) const PATHS: [&str; 13] = [
     "/v1/tenants/{name}",
     "/v1/exports",
     "/v1/exports/{name}",
+    "/v1/pools",
+    "/v1/volumes",
+    "/v1/volumes/{name}",
+    "/v1/volumes/{name}/exports",
     "/v1/shutdown",
     "/metrics",
     "/openapi.json",
@@ -63,6 +67,10 @@ fn methods(path: &str) -> MethodRouter<Node> {
         "/v1/tenants/{name}" => get(tenant).patch(set_tenant).delete(remove_tenant),
         "/v1/exports" => get(exports).post(add_export),
         "/v1/exports/{name}" => delete(remove_export),
+        "/v1/pools" => get(pools),
+        "/v1/volumes" => get(volumes).post(add_volume),
+        "/v1/volumes/{name}" => get(volume).patch(set_volume).delete(remove_volume),
+        "/v1/volumes/{name}/exports" => post(add_volume_export),
         "/v1/shutdown" => post(shutdown),
         "/metrics" => get(prometheus),
         "/openapi.json" => get(description),
@@ -130,6 +138,48 @@ async fn add_export(State(node): State<Node>, Body(export): Body<ExportAdd>) -> 
 
 async fn remove_export(State(node): State<Node>, Path(socket): Path<String>) -> Answer<impl Serialize> {
     ask(node, move |c| c.remove_export(&socket)).await.map(Json)
+}
+
+async fn pools(State(node): State<Node>) -> Answer<impl Serialize> {
+    ask(node, |c| c.pools()).await.map(Json)
+}
+
+async fn volumes(State(node): State<Node>) -> Answer<impl Serialize> {
+    ask(node, |c| c.volumes()).await.map(Json)
+}
+
+async fn volume(State(node): State<Node>, Path(name): Path<String>) -> Answer<impl Serialize> {
+    let found = ask(node, |c| c.volumes()).await?;
+    let found = found.into_iter().find(|v| v.name == name).map(Json);
+    // Ten thousand names are no help.
+    let missing = || format!("there is no volume \"{name}\"; weir volume ls lists them");
+    found.ok_or_else(|| Failure(StatusCode::NOT_FOUND, missing()))
+}
+
+async fn add_volume(State(node): State<Node>, Body(volume): Body<VolumeAdd>) -> Result<impl IntoResponse, Failure> {
+    let added = ask(node, move |c| c.add_volume(&volume)).await?;
+    Ok((StatusCode::CREATED, Json(added)))
+}
+
+async fn set_volume(
+    State(node): State<Node>,
+    Path(name): Path<String>,
+    Body(patch): Body<VolumePatch>,
+) -> Answer<impl Serialize> {
+    ask(node, move |c| c.set_volume(&name, &patch)).await.map(Json)
+}
+
+async fn remove_volume(State(node): State<Node>, Path(name): Path<String>) -> Answer<impl Serialize> {
+    ask(node, move |c| c.remove_volume(&name)).await.map(Json)
+}
+
+async fn add_volume_export(
+    State(node): State<Node>,
+    Path(name): Path<String>,
+    Body(export): Body<VolumeExport>,
+) -> Result<impl IntoResponse, Failure> {
+    let added = ask(node, move |c| c.add_volume_export(&name, &export)).await?;
+    Ok((StatusCode::CREATED, Json(added)))
 }
 
 async fn device(State(node): State<Node>, Path(name): Path<String>) -> Answer<impl Serialize> {

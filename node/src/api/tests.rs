@@ -148,6 +148,7 @@ impl Control for Fake {
     fn exports(&self) -> Result<Vec<ExportStatus>, Refusal> {
         let export = |door: &str, tenant: Option<&str>| ExportStatus {
             device: "ssd0".into(),
+            volume: None,
             door: door.into(),
             addresses: vec!["a".into(), "b".into()],
             tenant: tenant.map(String::from),
@@ -246,6 +247,54 @@ impl Control for Fake {
         let is = |e: &ExportStatus| e.addresses.iter().any(|a| a == socket);
         let found = self.exports()?.into_iter().find(is);
         found.ok_or_else(|| Refusal::NotFound(format!("there is no export at {socket}")))
+    }
+
+    fn pools(&self) -> Result<Vec<PoolStatus>, Refusal> {
+        let drive = PoolDrive {
+            device: "ssd0".into(),
+            number: 0,
+            uuid: "u".into(),
+            size_bytes: 3,
+            free_bytes: 2,
+            emptying_bytes: 0,
+            largest_free_bytes: 1,
+        };
+        let (name, fault) = ("pool0".into(), Some("broken".into()));
+        let uuid = "u".into();
+        Ok(vec![PoolStatus { name, uuid, size_bytes: 3, free_bytes: 2, volumes: 1, fault, drives: vec![drive] }])
+    }
+
+    fn volumes(&self) -> Result<Vec<VolumeStatus>, Refusal> {
+        Ok(vec![VolumeStatus {
+            name: "v0".into(),
+            uuid: "u".into(),
+            tenant: "gold".into(),
+            pool: "pool0".into(),
+            size_bytes: 1 << 20,
+            drives: vec!["ssd0".into()],
+            extents: 1,
+            nqn: Some("nqn".into()),
+            exports: vec!["nvme-tcp".into()],
+        }])
+    }
+
+    fn add_volume(&self, volume: &VolumeAdd) -> Result<VolumeStatus, Refusal> {
+        Ok(VolumeStatus { name: volume.name.clone(), ..self.volumes()?.swap_remove(0) })
+    }
+
+    fn set_volume(&self, name: &str, patch: &VolumePatch) -> Result<VolumeStatus, Refusal> {
+        let found = self.volumes()?.into_iter().find(|v| v.name == name);
+        let found = found.ok_or_else(|| Refusal::NotFound(format!("there is no volume \"{name}\"")))?;
+        Ok(VolumeStatus { size_bytes: patch.size_bytes.unwrap_or(found.size_bytes), ..found })
+    }
+
+    fn remove_volume(&self, name: &str) -> Result<VolumeStatus, Refusal> {
+        self.set_volume(name, &VolumePatch::default())
+    }
+
+    fn add_volume_export(&self, name: &str, export: &VolumeExport) -> Result<VolumeStatus, Refusal> {
+        let found = self.set_volume(name, &VolumePatch::default())?;
+        Ok(VolumeStatus { exports: vec![export.door.clone()], ..found })
     }
 
     fn shutdown(&self) {
@@ -548,6 +597,15 @@ fn answers_are_as_described() {
     let check =
         |schema: &str, value: Value| fits(&document, &document["components"]["schemas"][schema], &value, schema);
     check("Status", serde_json::to_value(fake.status().unwrap()).unwrap());
+    check("Pool", serde_json::to_value(fake.pools().unwrap().remove(0)).unwrap());
+    check("Volume", serde_json::to_value(fake.volumes().unwrap().remove(0)).unwrap());
+    let add = json!({ "name": "v1", "tenant": "gold", "size_bytes": 5, "pool": "pool0" });
+    check("VolumeAdd", add.clone());
+    assert_eq!(serde_json::to_value(serde_json::from_value::<VolumeAdd>(add.clone()).unwrap()).unwrap(), add);
+    let patch = json!({ "name": "v2", "size_bytes": 5 });
+    check("VolumePatch", patch.clone());
+    assert_eq!(serde_json::to_value(serde_json::from_value::<VolumePatch>(patch.clone()).unwrap()).unwrap(), patch);
+    check("VolumeExport", serde_json::to_value(VolumeExport { door: "nvme-tcp".into() }).unwrap());
     check("DeviceStats", serde_json::to_value(fake.device_stats("ssd0", false).unwrap()).unwrap());
     check("Error", serde_json::to_value(ErrorBody { error: "x".into() }).unwrap());
     let floor = json!({ "iops": 5, "bandwidth_bytes_per_s": null, "catch_up_ns": 1000000 });

@@ -2,6 +2,7 @@
 
 use super::device::{self, DeviceRead};
 use super::export::{DoorRead, ExportRead};
+use super::pool::{self, PoolRead, VolumeRead};
 use super::read::{Placed, Sink, quoted};
 use super::tenant::TenantRead;
 use super::types::{
@@ -22,12 +23,14 @@ pub(super) struct Parts {
     pub(super) tenants: Vec<TenantRead>,
     pub(super) exports: Vec<ExportRead>,
     pub(super) nvme_tcp: NvmeTcpConfig,
+    pub(super) pools: Vec<PoolRead>,
+    pub(super) volumes: Vec<VolumeRead>,
 }
 
 /// Puts the sections together, notes what does not fit, and fills what is missing: a RAM drive, one tenant for every
 /// host, an NVMe/TCP export of every drive.
 pub(super) fn assemble(sink: &Sink, parts: Parts) -> Config {
-    let Parts { node, devices, tenants, exports, nvme_tcp } = parts;
+    let Parts { node, devices, tenants, exports, nvme_tcp, pools, volumes } = parts;
     unique_devices(sink, &devices);
     unique_tenants(sink, &tenants);
     let mut devices: Vec<DeviceConfig> = devices.into_iter().map(|d| d.device).collect();
@@ -38,11 +41,29 @@ pub(super) fn assemble(sink: &Sink, parts: Parts) -> Config {
     if tenants.is_empty() {
         tenants.push(everybody());
     }
-    let exports = match exports {
-        none if none.is_empty() => devices.iter().enumerate().map(|(i, d)| by_tcp(i, d)).collect(),
-        some => Exports { sink, node: &node, devices: &devices, tenants: &tenants }.check(&some),
-    };
-    Config { node, devices, tenants, exports, nvme_tcp }
+    let lines = pool::lines(&volumes);
+    let none = exports.is_empty();
+    let mut by_line = vec![None; devices.len()];
+    let reads = exports;
+    let mut exports = Exports { sink, node: &node, devices: &devices, tenants: &tenants }.check(&reads);
+    for read in &reads {
+        let at = match &read.device {
+            Some(device) => devices.iter().position(|d| d.name == device.value),
+            None => (devices.len() == 1).then_some(0),
+        };
+        if let Some(at) = at {
+            by_line[at] = Some(read.line);
+        }
+    }
+    let (pools, volumes) = pool::check(sink, (pools, volumes), &devices, &tenants, &by_line);
+    if none {
+        // A drive of a pool holds volumes.
+        let alone = |i: &usize| pools.iter().all(|p| !p.devices.contains(i));
+        exports = (0..devices.len()).filter(alone).map(|i| by_tcp(i, &devices[i])).collect();
+    }
+    let config = Config { node, devices, tenants, exports, nvme_tcp, pools, volumes };
+    pool::check_doors(sink, &lines, &config);
+    config
 }
 
 /// The tenant of a node whose configuration has none.
@@ -69,13 +90,13 @@ fn by_tcp(index: usize, device: &DeviceConfig) -> ExportConfig {
 }
 
 /// Notes the second use of a value that only one may have.
-struct Unique<'a> {
+pub(super) struct Unique<'a> {
     sink: &'a Sink,
     seen: BTreeMap<String, u32>,
 }
 
 impl<'a> Unique<'a> {
-    fn new(sink: &'a Sink) -> Self {
+    pub(super) fn new(sink: &'a Sink) -> Self {
         Unique { sink, seen: BTreeMap::new() }
     }
 
@@ -90,7 +111,7 @@ impl<'a> Unique<'a> {
         }
     }
 
-    fn see_placed(&mut self, placed: &Placed<String>, what_to_do: &str) {
+    pub(super) fn see_placed(&mut self, placed: &Placed<String>, what_to_do: &str) {
         self.see(&placed.value, placed.line, &placed.key, what_to_do);
     }
 }
@@ -297,6 +318,6 @@ fn inherited(wish: ClassFrom, door: &DoorConfig) -> ClassFrom {
     }
 }
 
-fn list<'n>(names: impl Iterator<Item = &'n str>) -> String {
+pub(super) fn list<'n>(names: impl Iterator<Item = &'n str>) -> String {
     names.map(|n| if n.is_empty() { "(unnamed)" } else { n }).collect::<Vec<_>>().join(", ")
 }

@@ -23,8 +23,17 @@ fn the_example_is_valid_and_has_every_key() {
 
 #[test]
 fn no_table_has_a_key_that_does_not_exist() {
-    let sections =
-        ["[node]", "[[device]]", "[device.flash]", "[device.fdp]", "[[tenant]]", "[[export]]", "[door.nvme-tcp]"];
+    let sections = [
+        "[node]",
+        "[[device]]",
+        "[device.flash]",
+        "[device.fdp]",
+        "[[tenant]]",
+        "[[pool]]",
+        "[[volume]]",
+        "[[export]]",
+        "[door.nvme-tcp]",
+    ];
     for part in GUIDE.split("\n## ").filter(|p| p.starts_with('`')) {
         let heading = sections.iter().find(|h| part.starts_with(&format!("`{h}`"))).expect("a section");
         for key in part.lines().filter_map(|l| l.strip_prefix("| `")).filter_map(|l| l.split('`').next()) {

@@ -11,7 +11,7 @@ use toml::de::DeTable;
 /// A file larger than this is no configuration.
 pub(super) const MAX_FILE: u64 = 1 << 20;
 /// Keys whose tables are written `[[key]]`.
-const LISTS: [&str; 5] = ["device", "tenant", "volume", "export", "job"];
+const LISTS: [&str; 6] = ["device", "tenant", "pool", "volume", "export", "job"];
 
 /// A TOML file that has been parsed and not been read.
 #[derive(Clone, Debug)]

@@ -47,12 +47,11 @@ fn read(section: &Section<'_>, base: &Path) -> ExportRead {
         doorbells: section.placed("doorbells", word(Doorbells::WORDS)),
         read_only: section.placed("read_only", flag),
     };
-    section.not_yet("volume", "name a device");
     section.finish();
     export
 }
 
-fn door(value: &Value, base: &Path) -> Read<DoorRead> {
+pub(super) fn door(value: &Value, base: &Path) -> Read<DoorRead> {
     let text = text(value)?;
     if text == "nvme-tcp" {
         return Ok(DoorRead::NvmeTcp);

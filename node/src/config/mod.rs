@@ -23,6 +23,7 @@ mod fdp;
 mod flash;
 mod node;
 mod open_channel;
+mod pool;
 mod print;
 pub mod profile;
 mod promise;
@@ -48,7 +49,7 @@ pub use promise::{floors, within};
 pub use runtime::{create_runtime_dir, runtime_dir};
 pub use types::{
     Address, Admission, Arbitration, ClassFrom, Config, Cost, DeviceConfig, DoorConfig, Doorbells, ExportConfig,
-    FlashConfig, Mechanism, MediaConfig, NodeConfig, NvmeTcpConfig, Shares, TenantConfig,
+    FlashConfig, Mechanism, MediaConfig, NodeConfig, NvmeTcpConfig, PoolConfig, Shares, TenantConfig, VolumeConfig,
 };
 pub use zoned::Zoned;
 
@@ -74,9 +75,10 @@ fn read_config(root: &Section<'_>, base: &Path) -> Config {
     let tenants = tenant::read_all(root);
     let nvme_tcp = door::read(root);
     let exports = export::read_all(root, base);
-    root.not_yet("volume", "export whole devices with [[export]]");
+    let pools = pool::read_pools(root);
+    let volumes = pool::read_volumes(root, base);
     root.finish();
-    check::assemble(root.sink(), check::Parts { node, devices, tenants, exports, nvme_tcp })
+    check::assemble(root.sink(), check::Parts { node, devices, tenants, exports, nvme_tcp, pools, volumes })
 }
 
 impl DeviceConfig {

@@ -48,6 +48,16 @@ impl Config {
         for tenant in &self.tenants {
             write_tenant(out, tenant)?;
         }
+        for pool in &self.pools {
+            let drives = strings(pool.devices.iter().map(|d| &self.devices[*d].name));
+            writeln!(out, "\n[[pool]]\nname = {}\ndrives = {drives}", string(&pool.name))?;
+        }
+        for volume in &self.volumes {
+            let tenant = string(&self.tenants[volume.tenant].name);
+            writeln!(out, "\n[[volume]]\nname = {}\ntenant = {tenant}", string(&volume.name))?;
+            writeln!(out, "pool = {}\nsize = {}", string(&self.pools[volume.pool].name), string(volume.size))?;
+            writeln!(out, "export = {}", strings(&volume.exports))?;
+        }
         for export in &self.exports {
             self.write_export(out, export)?;
         }

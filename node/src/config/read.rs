@@ -180,14 +180,6 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// A key that is spoken for but not served yet.
-    pub fn not_yet(&self, key: &'static str, instead: &str) {
-        if self.has(key) {
-            self.fault(key, format_args!("not supported yet; {instead}"));
-        }
-        self.unoffer(key);
-    }
-
     /// A key that is accepted but that nobody should be led to.
     pub fn unoffer(&self, key: &'static str) {
         self.unoffered.borrow_mut().push(key);

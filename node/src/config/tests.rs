@@ -197,20 +197,64 @@ fn unknown_keys_name_the_nearest() {
             "[door.nvme-tcp]\nport = 1",
             "weir.toml:2: door.nvme-tcp.port: unknown key; there is connections, data_digest, header_digest, in_capsule, listen, tenant_buffer",
         ),
-        ("\"a\\nb\" = 1", "weir.toml:1: a\\nb: unknown key; there is device, door, export, node, tenant"),
+        ("\"a\\nb\" = 1", "weir.toml:1: a\\nb: unknown key; there is device, door, export, node, pool, tenant, volume"),
+    ]);
+}
+
+#[test]
+fn pools_and_volumes() {
+    let text = "[[tenant]]\nname = \"gold\"\n[[device]]\nname = \"a\"\n[[device]]\nname = \"b\"\n\
+                [[volume]]\nname = \"v\"\nsize = \"2GiB\"\nexport = [\"nvme-tcp\", \"vhost-user:v.sock\"]\n";
+    let config = good(text);
+    assert_eq!((config.pools[0].name.as_str(), &config.pools[0].devices[..]), ("pool0", &[0, 1][..]));
+    assert_eq!((config.volumes[0].tenant, config.volumes[0].pool, config.volumes[0].exports.len()), (0, 0, 2));
+    assert_eq!(config.volumes[0].exports[1].to_string(), "vhost-user:/etc/weir/v.sock");
+    assert_eq!(config.exports, [], "a pool's drives are not exported by themselves");
+    assert_eq!(good(&config.to_toml()).volumes, config.volumes);
+    let one = good(&(text.to_owned() + "[[export]]\ndevice = \"a\"\ndoor = \"nvme-tcp\"\n"));
+    assert_eq!((&one.pools[0].devices[..], one.exports.len()), (&[1][..], 1));
+    refused(&[
+        (
+            "[[volume]]\nname = \"v\"",
+            "weir.toml:1: volume.v.size: missing; say how large the volume is: size = \"1GiB\"",
+        ),
+        (
+            "[[volume]]\nname = \"../v\"\nsize = 1",
+            "weir.toml:2: volume#1.name: \"../v\" is no name: a name begins with a letter or a digit and goes on with these, \
+             '.', '_' or '-'",
+        ),
+        (
+            "[[volume]]\nname = \"v\"\nsize = 1\nexport = \"pigeon\"",
+            "weir.toml:4: volume.v.export: \"pigeon\" is no door; there is nvme-tcp, vhost-user:PATH and vfio-user:PATH",
+        ),
+        (
+            "[[pool]]\nname = \"p\"\ndrives = \"x\"",
+            "weir.toml:3: pool.p.drives: there is no device \"x\"; there is ssd0\n\
+             weir.toml:3: pool.p.drives: a pool has at least one drive that is not exported by itself; name it",
+        ),
+        (
+            "[[pool]]\nname = \"p\"\ndrives = \"ssd0\"\n[[export]]\ndoor = \"nvme-tcp\"",
+            "weir.toml:3: pool.p.drives: \"ssd0\" is exported by line 4; a pool's drive holds volumes: export these",
+        ),
+        (
+            "[[device]]\n[[volume]]\nname = \"v\"\nsize = 1\nexport = \"vfio-user:x\"\n\
+             [[volume]]\nname = \"w\"\nsize = 1\nexport = \"vhost-user:x\"",
+            "weir.toml:6: volume.w.export: /etc/weir/x is taken by volume v; choose another path",
+        ),
+        (
+            "[[volume]]\nname = \"ssd0\"\nsize = 1",
+            "weir.toml:1: volume.ssd0.name: a device has this name; choose another one",
+        ),
     ]);
 }
 
 #[test]
 fn what_comes_later_is_refused_not_ignored() {
-    refused(&[
-        (
-            "[[device]]\ncost = \"device-time\"",
-            "weir.toml:2: device.ssd0.cost: device-time is what flash spends on a command, and this drive has none inside; \
+    refused(&[(
+        "[[device]]\ncost = \"device-time\"",
+        "weir.toml:2: device.ssd0.cost: device-time is what flash spends on a command, and this drive has none inside; \
              give it a profile, or use bytes or commands",
-        ),
-        ("[[volume]]\nname = \"v\"", "weir.toml:1: volume: not supported yet; export whole devices with [[export]]"),
-    ]);
+    )]);
 }
 
 #[test]
@@ -813,6 +857,8 @@ prop_compose! {
                 ExportConfig { device: 1, door, class_from, queues, read_only },
                 ExportConfig { device: 0, door: DoorConfig::NvmeTcp, class_from: ClassFrom::Cattr, queues, read_only },
             ],
+            pools: Vec::new(),
+            volumes: Vec::new(),
             nvme_tcp: NvmeTcpConfig {
                 listen: vec![([0, 0, 0, 0], port).into()],
                 in_capsule: Bytes(in_capsule * 16),

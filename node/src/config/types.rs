@@ -19,10 +19,38 @@ pub struct Config {
     pub devices: Vec<DeviceConfig>,
     /// `[[tenant]]`, at least one.
     pub tenants: Vec<TenantConfig>,
-    /// `[[export]]`, at least one.
+    /// `[[export]]`, at least one where there is no pool.
     pub exports: Vec<ExportConfig>,
     /// `[door.nvme-tcp]`.
     pub nvme_tcp: NvmeTcpConfig,
+    /// `[[pool]]`.
+    pub pools: Vec<PoolConfig>,
+    /// `[[volume]]`.
+    pub volumes: Vec<VolumeConfig>,
+}
+
+/// Drives that are divided into volumes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PoolConfig {
+    /// Its name, which is on its drives.
+    pub name: String,
+    /// Indices into [`Config::devices`].
+    pub devices: Vec<usize>,
+}
+
+/// A volume that is made when it is not there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumeConfig {
+    /// Its name.
+    pub name: String,
+    /// Whose it is: index into [`Config::tenants`].
+    pub tenant: usize,
+    /// Where it is: index into [`Config::pools`].
+    pub pool: usize,
+    /// Its size when it is made; rounded up to whole MiB.
+    pub size: Bytes,
+    /// The doors that it is exported at.
+    pub exports: Vec<DoorConfig>,
 }
 
 /// The process as a whole.

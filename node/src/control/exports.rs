@@ -12,6 +12,10 @@ impl NodeControl {
         let turn = self.arbitration.lock().unwrap_or_else(PoisonError::into_inner);
         let (config, path) = (self.config(), PathBuf::from(&export.socket));
         let device = self.device_index(&export.device)?;
+        if let Some(pool) = self.volumes.pool_of(device) {
+            let what = format!("{} is a drive of pool {pool}; export its volumes (weir export volume)", export.device);
+            return Err(Refusal::Conflict(what));
+        }
         let tenant = match &export.tenant {
             Some(name) => self.tenant_index(name)?,
             None => self.only_tenant()?,
@@ -23,7 +27,9 @@ impl NodeControl {
         if !path.is_absolute() {
             return Err(Refusal::Invalid(format!("socket: {} is not an absolute path", path.display())));
         }
-        if config.exports.iter().any(|e| e.door.socket().is_some_and(|(taken, _)| taken == path)) {
+        let volumes = self.volumes.export_statuses()?;
+        let taken = volumes.iter().any(|e| e.addresses.iter().any(|a| *a == export.socket));
+        if taken || config.exports.iter().any(|e| e.door.socket().is_some_and(|(taken, _)| taken == path)) {
             return Err(Refusal::Conflict(format!("{} is an export already; choose another path", path.display())));
         }
         let door = DoorConfig::VfioUser { path: path.clone(), tenant, doorbells: export.doorbells.unwrap_or_default() };
@@ -43,6 +49,9 @@ impl NodeControl {
     pub(super) fn close_export(&self, socket: &str) -> Result<ExportStatus, Refusal> {
         let turn = self.arbitration.lock().unwrap_or_else(PoisonError::into_inner);
         let (config, path) = (self.config(), PathBuf::from(socket));
+        if let Some(ended) = self.volumes.unexport(&config, socket)? {
+            return Ok(ended);
+        }
         let before = self.export_at(&path)?;
         let is = |e: &ExportConfig| e.door.socket().is_some_and(|(there, _)| there == path);
         let export = config.exports.iter().find(|e| is(e) && matches!(e.door, DoorConfig::VfioUser { .. }));
@@ -61,7 +70,7 @@ impl NodeControl {
     }
 
     /// The tenant of an export that names none.
-    fn only_tenant(&self) -> Result<usize, Refusal> {
+    pub(super) fn only_tenant(&self) -> Result<usize, Refusal> {
         let config = self.config();
         let mut there = config.tenants.iter().enumerate().filter(|(_, t)| !t.is_gone());
         match (there.next(), there.next()) {

@@ -1,7 +1,10 @@
 //! The drives of a shard: they take turns by their deadlines. Those that have nothing to do for a while are not even looked at, so
 //! that many of them cost the others nothing: whatever may change one of them wakes it.
 
+use super::volumes::{FRONT, Volumes};
 use super::{Backend, Device, Direct, PowerReply};
+use crate::door::Kind;
+use crate::pool::parts::Via;
 use crate::taken::{Shown, Taken};
 use weir_controller::{Event, Host, Owner, Subsystem};
 use weir_sys::reactor::{Reactor, Ready};
@@ -69,7 +72,9 @@ impl Device {
 /// The drives of a shard.
 #[derive(Default)]
 pub struct Drives {
-    list: Vec<Device>,
+    pub(super) list: Vec<Device>,
+    /// What is made of them.
+    pub(super) volumes: Volumes,
     /// Those that are looked at in every turn, by their places.
     awake: Vec<u32>,
     /// Whether it is one of them, for each.
@@ -103,8 +108,8 @@ impl Drives {
 
     /// A drive is looked at in every turn from now on.
     #[inline]
-    fn wake(&mut self, index: u32) {
-        if !self.is_awake[index as usize] {
+    pub(super) fn wake(&mut self, index: u32) {
+        if index & FRONT == 0 && !self.is_awake[index as usize] {
             self.rouse(index);
         }
     }
@@ -134,38 +139,47 @@ impl Drives {
     }
 
     /// A drive by its place.
+    #[inline]
     pub fn device(&self, index: u32) -> &Device {
-        &self.list[index as usize]
+        match index & FRONT {
+            0 => &self.list[index as usize],
+            _ => &self.volumes.fronts[(index & !FRONT) as usize],
+        }
     }
 
     /// A drive by its place, to be changed.
+    #[inline]
     pub fn device_mut(&mut self, index: u32) -> &mut Device {
         self.wake(index);
-        &mut self.list[index as usize]
+        match index & FRONT {
+            0 => &mut self.list[index as usize],
+            _ => &mut self.volumes.fronts[(index & !FRONT) as usize],
+        }
     }
 
     /// A drive's machine, for connecting, disconnecting and changes.
     pub fn get(&mut self, index: u32) -> &mut Subsystem {
-        self.wake(index);
-        self.list[index as usize].machine_mut()
+        self.device_mut(index).machine_mut()
     }
 
     /// A drive's machine, to look at: the drive is not run for it.
     #[inline]
     pub fn machine(&self, index: u32) -> &Subsystem {
-        self.list[index as usize].machine()
+        self.device(index).machine()
     }
 
     /// A drive's machine, for a look at what its hosts have written; see [`Device::machine_to_poll`].
     pub fn to_poll(&mut self, index: u32) -> &mut Subsystem {
-        self.list[index as usize].machine_to_poll()
+        match index & FRONT {
+            0 => self.list[index as usize].machine_to_poll(),
+            _ => self.volumes.fronts[(index & !FRONT) as usize].machine_to_poll(),
+        }
     }
 
     /// Hands a command to its drive.
     #[inline]
     pub fn apply<H: Host>(&mut self, index: u32, now: Nanos, event: Event, host: &mut H) {
-        self.wake(index);
-        self.list[index as usize].apply(now, event, host);
+        self.device_mut(index).apply(now, event, host);
     }
 
     /// Cuts a drive's power; see [`Device::power_cut`].
@@ -178,6 +192,7 @@ impl Drives {
         reactor: &mut Reactor,
     ) {
         self.wake(index);
+        let host = &mut Via { doors: host, parts: &mut self.volumes.parts };
         self.list[index as usize].power_cut(now, reply, host, reactor);
     }
 
@@ -185,10 +200,19 @@ impl Drives {
     /// did so come last in the next turn.
     #[inline]
     pub fn run<H: Host>(&mut self, now: Nanos, host: &mut H, reactor: &mut Reactor) -> bool {
+        let volumes = !self.volumes.is_empty();
+        let mut busy = volumes && self.run_fronts(now, host, reactor);
+        busy |= self.run_drives(now, host, reactor);
+        busy | (volumes && self.settle(now, host))
+    }
+
+    #[inline]
+    fn run_drives<H: Host>(&mut self, now: Nanos, doors: &mut H, reactor: &mut Reactor) -> bool {
         self.turns = self.turns.wrapping_add(1);
         if self.turns % ROUND == 0 || now.saturating_add(NEAR) >= self.rest.0 {
             self.tuck_in(now);
         }
+        let host = &mut Via { doors, parts: &mut self.volumes.parts };
         let mut due = Earliest::of(&self.list, &self.awake);
         let (mut busy, mut behind) = (false, false);
         for i in self.awake.iter().map(|i| *i as usize) {
@@ -246,14 +270,24 @@ impl Drives {
     /// A drive whose size for doors without namespaces hosts have changed, and that size; 0: they have deleted the namespace.
     #[inline]
     pub fn take_resized(&mut self) -> Option<(u32, u64)> {
+        // Of a front nobody but the node changes the size, and says so.
         let list = &mut self.list;
         self.awake.iter().find_map(|i| list[*i as usize].take_news().map(|bytes| (*i, bytes)))
     }
 
     /// Queues whose connections the machines want closed.
-    pub fn take_disconnects(&mut self, into: &mut Vec<Owner>) {
-        for i in &self.awake {
-            into.append(&mut self.list[*i as usize].disconnects);
+    pub fn take_disconnects(&mut self, now: Nanos, into: &mut Vec<Owner>) {
+        for at in 0..self.awake.len() {
+            let drive = self.awake[at];
+            while let Some(owner) = self.list[drive as usize].disconnects.pop() {
+                match owner.0 >> 28 == Kind::Volume as u32 {
+                    true => self.renew(drive, owner, now),
+                    false => into.push(owner),
+                }
+            }
+        }
+        for front in &mut self.volumes.fronts {
+            into.append(&mut front.disconnects);
         }
     }
 
@@ -263,6 +297,7 @@ impl Drives {
             let index = Direct::drive_of(done.token);
             if (index as usize) < self.list.len() {
                 self.wake(index);
+                let host = &mut Via { doors: host, parts: &mut self.volumes.parts };
                 self.list[index as usize].file_done(done, now, host, reactor);
             }
         }
@@ -270,13 +305,15 @@ impl Drives {
 
     /// When one of them must be run.
     pub fn next_deadline(&self) -> Nanos {
-        self.awake.iter().map(|i| self.list[*i as usize].due()).fold(self.rest.0, Nanos::min)
+        let awake = self.awake.iter().map(|i| &self.list[*i as usize]);
+        awake.chain(&self.volumes.fronts).map(Device::due).fold(self.rest.0, Nanos::min)
     }
 
     /// One of them waits for something that wakes nobody.
     pub fn must_poll(&self) -> bool {
-        let mut awake = self.awake.iter().map(|i| &self.list[*i as usize]);
-        awake.any(|d| d.dirty && d.down.is_none() || d.must_poll())
+        let awake = self.awake.iter().map(|i| &self.list[*i as usize]);
+        let mut all = awake.chain(&self.volumes.fronts);
+        self.volumes.must_poll() || all.any(|d| d.dirty && d.down.is_none() || d.must_poll())
     }
 
     /// Upkeep for an idle moment: memory that was deallocated goes back a piece at a time. True while there is more.
@@ -294,6 +331,6 @@ impl Drives {
 
     /// None of them executes anything.
     pub fn is_quiet(&self) -> bool {
-        self.list.iter().all(Device::is_quiet)
+        self.list.iter().chain(&self.volumes.fronts).all(Device::is_quiet)
     }
 }

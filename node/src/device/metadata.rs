@@ -252,7 +252,7 @@ impl Executor<'_> {
                 let made = make_beside(self.beside, direct);
                 made.err().or_else(|| direct.start_whole((*io, both), self.beside, self.machine, host, reactor))
             }
-            Backend::Remote(_) => Some(Status::INTERNAL_ERROR),
+            Backend::Remote(_) | Backend::Volume(_) => Some(Status::INTERNAL_ERROR),
         };
         if let Some(status) = status {
             self.forget(io, status);

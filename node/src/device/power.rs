@@ -189,7 +189,7 @@ impl Executor<'_> {
                 false
             }
             Backend::Direct(direct) => direct.save(*io, reactor),
-            Backend::Remote(_) => false,
+            Backend::Remote(_) | Backend::Volume(_) => false,
         }
     }
 
@@ -270,7 +270,7 @@ impl Backend {
     /// Operations that have not ended.
     pub(super) fn in_flight(&self) -> usize {
         match self {
-            Backend::Store(_) => 0,
+            Backend::Store(_) | Backend::Volume(_) => 0,
             Backend::Direct(direct) => direct.in_flight(),
             Backend::Remote(remote) => remote.in_flight(),
         }
@@ -286,7 +286,7 @@ impl Backend {
                 }),
             },
             Backend::Direct(direct) => direct.write_now(offset, old.as_deref()),
-            Backend::Remote(_) => Err(Status::INTERNAL_ERROR),
+            Backend::Remote(_) | Backend::Volume(_) => Err(Status::INTERNAL_ERROR),
         }
     }
 }

@@ -56,7 +56,7 @@ impl Backend {
                 match self {
                     Backend::Store(store) => store.deallocate(offset + at, piece as u32)?,
                     Backend::Direct(direct) => direct.zero_now(offset + at, piece)?,
-                    Backend::Remote(_) => return Err(Status::INTERNAL_ERROR),
+                    Backend::Remote(_) | Backend::Volume(_) => return Err(Status::INTERNAL_ERROR),
                 }
                 at += piece;
             }

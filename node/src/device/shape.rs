@@ -72,3 +72,14 @@ impl Device {
         self.shape().map_or(self.block_size, |(_, block_size)| block_size)
     }
 }
+
+/// Sixteen bytes that stay the same for a name: FNV-1a over it, twice, marked as a UUID of version 8 (RFC 9562).
+pub(super) fn uuid_of(name: &str) -> [u8; 16] {
+    let hash = |seed: u64| name.bytes().fold(seed, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3));
+    let mut uuid = [0; 16];
+    uuid[..8].copy_from_slice(&hash(0xcbf2_9ce4_8422_2325).to_be_bytes());
+    uuid[8..].copy_from_slice(&hash(0x8422_2325_cbf2_9ce4).to_be_bytes());
+    uuid[6] = uuid[6] & 0x0f | 0x80;
+    uuid[8] = uuid[8] & 0x3f | 0x80;
+    uuid
+}

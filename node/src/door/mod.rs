@@ -10,7 +10,7 @@ pub mod vfio_user;
 pub mod vhost_user;
 
 use crate::device::Drives;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use weir_controller::{DataPointer, Event, Host, Owner, Tag};
 use weir_spec::nvme::{Cqe, Status};
 use weir_sys::reactor::Reactor;
@@ -28,6 +28,8 @@ pub enum Kind {
     VhostUser = 2,
     /// vfio-user sockets.
     VfioUser = 3,
+    /// No door: volumes and pools, which have queues at the drives that they lie on (`crate::pool`).
+    Volume = 4,
 }
 
 /// The owner of the queue at `index` of a door's slab.
@@ -65,12 +67,33 @@ pub struct Place {
 
 /// Every subsystem of the node by NQN; the same on every shard.
 #[derive(Debug, Default)]
-pub struct Directory(pub Vec<(String, Place)>);
+pub struct Directory(RwLock<Vec<(String, Place)>>);
 
 impl Directory {
+    /// With these in it.
+    pub fn new(list: Vec<(String, Place)>) -> Self {
+        Self(RwLock::new(list))
+    }
+
     /// Where the subsystem of that name is.
     pub fn find(&self, nqn: &str) -> Option<Place> {
-        self.0.iter().find(|(n, _)| n == nqn).map(|(_, p)| *p)
+        let list = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        list.iter().find(|(n, _)| n == nqn).map(|(_, p)| *p)
+    }
+
+    /// One more; false, and nothing has changed, if there is one of that name.
+    pub fn add(&self, nqn: &str, place: Place) -> bool {
+        let mut list = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let fresh = list.iter().all(|(n, _)| n != nqn);
+        if fresh {
+            list.push((nqn.to_string(), place));
+        }
+        fresh
+    }
+
+    /// One less.
+    pub fn remove(&self, nqn: &str) {
+        self.0.write().unwrap_or_else(PoisonError::into_inner).retain(|(n, _)| n != nqn);
     }
 }
 

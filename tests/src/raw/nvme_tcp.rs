@@ -206,10 +206,15 @@ impl Host {
 
     /// An enabled admin queue; the controller's identifier.
     pub fn admin(address: SocketAddr, host: &str, kato_ms: u32) -> Result<(Self, u16), String> {
+        Self::admin_of(NQN, address, host, kato_ms)
+    }
+
+    /// The same of any subsystem.
+    pub fn admin_of(nqn: &str, address: SocketAddr, host: &str, kato_ms: u32) -> Result<(Self, u16), String> {
         let mut this = Self::open(address)?;
         this.send(&ic_req())?;
         this.expect(kind::IC_RESP)?;
-        this.send(&connect(1, 0, 0xffff, kato_ms, host, NQN))?;
+        this.send(&connect(1, 0, 0xffff, kato_ms, host, nqn))?;
         let cntlid = this.success()?.u16(8);
         this.send(&property_set(2, 0x14, CC_ENABLE))?;
         this.success()?;
@@ -225,10 +230,15 @@ impl Host {
 
     /// An I/O queue of that controller.
     pub fn io_queue(address: SocketAddr, host: &str, cntlid: u16, qid: u16) -> Result<Self, String> {
+        Self::io_queue_of(NQN, address, host, cntlid, qid)
+    }
+
+    /// The same of any subsystem.
+    pub fn io_queue_of(nqn: &str, address: SocketAddr, host: &str, cntlid: u16, qid: u16) -> Result<Self, String> {
         let mut this = Self::open(address)?;
         this.send(&ic_req())?;
         this.expect(kind::IC_RESP)?;
-        this.send(&connect(1, qid, cntlid, 0, host, NQN))?;
+        this.send(&connect(1, qid, cntlid, 0, host, nqn))?;
         this.success().map_err(|e| format!("connect of I/O queue {qid}: {e}"))?;
         Ok(this)
     }

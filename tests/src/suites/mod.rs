@@ -25,6 +25,7 @@ mod libweir;
 mod limits;
 mod model_live;
 mod plan;
+mod pool;
 mod power;
 mod realtime;
 mod reproduce;
@@ -55,6 +56,7 @@ pub fn all() -> Vec<Test> {
         faults::tests(),
         admission::tests(),
         plan::tests(),
+        pool::tests(),
         classes::tests(),
         guest_tcp::tests(),
         guest_zns::tests(),

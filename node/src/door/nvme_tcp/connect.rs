@@ -11,6 +11,8 @@ use zerocopy::{FromBytes, little_endian::U16};
 
 /// Byte offset of SUBNQN in the data of Connect.
 const SUBNQN: u16 = 256;
+/// Byte offset of HOSTNQN there.
+const HOSTNQN: u16 = 512;
 
 impl Door {
     /// Answers a command of a connection that is no queue yet; one whose drive is elsewhere is sent there.
@@ -28,6 +30,12 @@ impl Door {
         };
         if place.shard != cx.shard {
             return self.depart(at, command, place.shard, cx);
+        }
+        let owner = cx.drives.front_tenant(place.drive).map(|tenant| usize::from(tenant) + 1);
+        if owner.is_some_and(|owner| owner != self.tenant_of(&data)) {
+            tracing::info!(peer = %conn.peer, host = data.hostnqn(), "Connect refused: the volume is another tenant's");
+            let error = ConnectError { status: Status::CONNECT_INVALID_HOST.dnr(), in_data: true, offset: HOSTNQN };
+            return self.answer(at, command.tag, &error.cqe(command.sqe.cid.get()));
         }
         let request = ConnectRequest::new(&command.sqe, &data, Self::owner_of(at));
         let request = conn.stream.local_addr().map_or(request, |local| request.at(local));

@@ -77,6 +77,8 @@ struct Export {
     recoveries: Recoveries,
     /// Counts connections: an owner or a token of an earlier one is nobody's.
     generation: u16,
+    /// It is none any more; its place is for the next.
+    ended: bool,
 }
 
 /// See the [module](self).
@@ -169,22 +171,39 @@ impl Door {
     pub fn export(&mut self, config: ExportConfig, cx: &mut Cx) -> Result<(), BindError> {
         let address = config.path.display().to_string();
         let fail = |error| BindError::Io { address, error };
-        if self.exports.len() == MAX_EXPORTS {
+        let vacant = self.exports.iter().position(|e| e.ended && e.conn.is_none());
+        if vacant.is_none() && self.exports.len() == MAX_EXPORTS {
             return Err(fail(std::io::Error::other(format!("a shard has at most {MAX_EXPORTS} vhost-user exports"))));
         }
         let listener = holder::listen_unix(&config.path, MODE)?;
         listener.set_nonblocking(true).map_err(fail)?;
-        let at = self.exports.len() as u16;
+        // One that has ended makes room; its generations go on.
+        let at = vacant.unwrap_or(self.exports.len()) as u16;
         let name = encode(at, 0, Watched::Listener);
         let watch = cx.reactor.watch(&listener, Interest::READ, Mode::Edge, name);
-        self.exports.push(Export {
-            config,
-            listener: Some((listener, watch)),
-            conn: None,
-            recoveries: Recoveries::default(),
-            generation: 0,
-        });
+        let listener = Some((listener, watch));
+        let recoveries = Recoveries::default();
+        let generation = vacant.map_or(0, |at| self.exports[at].generation);
+        let export = Export { config, listener, conn: None, recoveries, generation, ended: false };
+        match vacant {
+            Some(at) => self.exports[at] = export,
+            None => self.exports.push(export),
+        }
         Ok(())
+    }
+
+    /// Ends the export at a socket: its front end is disconnected. False if there is none.
+    pub fn unexport(&mut self, path: &std::path::Path, cx: &mut Cx) -> bool {
+        let is = |e: &Export| !e.ended && e.config.path == path;
+        let Some(at) = self.exports.iter().position(is) else { return false };
+        let export = &mut self.exports[at];
+        export.ended = true;
+        if let Some((_, watch)) = export.listener.take() {
+            cx.reactor.unwatch(watch);
+            let _ = std::fs::remove_file(&export.config.path);
+        }
+        self.remove(at as u16, cx);
+        true
     }
 
     /// No more front ends; the sockets' paths are free again.
@@ -207,19 +226,21 @@ impl Door {
 
     /// Every socket and whether it has a front end.
     pub fn clients(&self) -> Vec<(PathBuf, u32)> {
-        self.exports.iter().map(|e| (e.config.path.clone(), u32::from(e.conn.is_some()))).collect()
+        let there = self.exports.iter().filter(|e| !e.ended);
+        there.map(|e| (e.config.path.clone(), u32::from(e.conn.is_some()))).collect()
     }
 
     /// What was recovered at each socket.
     pub fn recoveries(&self) -> Vec<(PathBuf, Recoveries)> {
-        self.exports.iter().map(|e| (e.config.path.clone(), e.recoveries.clone())).collect()
+        let there = self.exports.iter().filter(|e| !e.ended);
+        there.map(|e| (e.config.path.clone(), e.recoveries.clone())).collect()
     }
 
     /// A drive has another size now, 0 if it has gone: its front ends are told.
     pub fn resized(&mut self, drive: u32, bytes: u64, cx: &mut Cx) {
         for at in 0..self.exports.len() as u16 {
             let export = &mut self.exports[usize::from(at)];
-            if export.config.drive == drive {
+            if export.config.drive == drive && !export.ended {
                 if let Some(conn) = &mut export.conn {
                     conn.resize(bytes / 512);
                     self.act(at, cx);

@@ -1,0 +1,119 @@
+//! Pools and volumes of a running node.
+
+use crate::args::{self, PoolCommand, VolumeCommand};
+use crate::ask::{absolute, in_url};
+use crate::client::Client;
+use crate::failure::Failure;
+use crate::output::{self, Table};
+use weir_node::api::{PoolStatus, VolumeAdd, VolumeExport, VolumePatch, VolumeStatus};
+use weir_units::Bytes;
+
+pub fn pool(client: &Client, args: &args::Pool, json: bool) -> Result<(), Failure> {
+    let pools: Vec<PoolStatus> = client.get("/v1/pools")?;
+    match &args.command {
+        PoolCommand::Ls if json => output::json(&pools),
+        PoolCommand::Ls => output::text(&pools_table(&pools).render()),
+        PoolCommand::Status { name } => {
+            let chosen: Vec<&PoolStatus> =
+                pools.iter().filter(|p| name.as_ref().is_none_or(|n| *n == p.name)).collect();
+            if let (Some(name), true) = (name, chosen.is_empty()) {
+                let names: Vec<&str> = pools.iter().map(|p| p.name.as_str()).collect();
+                let there = if names.is_empty() { "no pool at all".to_string() } else { names.join(", ") };
+                return Err(Failure::new(format!("there is no pool \"{name}\"; there is {there}")));
+            }
+            match json {
+                true => output::json(&chosen),
+                false => output::text(&chosen.into_iter().map(described).collect::<Vec<_>>().join("\n")),
+            }
+        }
+    }
+}
+
+fn pools_table(pools: &[PoolStatus]) -> Table {
+    let mut table = Table::new(&["NAME", ">SIZE", ">FREE", ">VOLUMES", "DRIVES", "UUID"]);
+    for p in pools {
+        table.row([
+            p.name.clone(),
+            Bytes(p.size_bytes).to_string(),
+            Bytes(p.free_bytes).to_string(),
+            p.volumes.to_string(),
+            p.drives.iter().map(|d| d.device.as_str()).collect::<Vec<_>>().join(" "),
+            p.uuid.clone(),
+        ]);
+    }
+    table
+}
+
+fn described(pool: &PoolStatus) -> String {
+    let (size, free) = (Bytes(pool.size_bytes), Bytes(pool.free_bytes));
+    let mut out = format!("pool {} ({})\n{size}, {free} free, {} volumes\n", pool.name, pool.uuid, pool.volumes);
+    if let Some(fault) = &pool.fault {
+        out += &format!("FAULT {fault}\n");
+    }
+    let mut table = Table::new(&[">NUMBER", "DEVICE", ">SIZE", ">FREE", ">LARGEST FREE", ">EMPTYING", "UUID"]);
+    for d in &pool.drives {
+        table.row([
+            d.number.to_string(),
+            d.device.clone(),
+            Bytes(d.size_bytes).to_string(),
+            Bytes(d.free_bytes).to_string(),
+            Bytes(d.largest_free_bytes).to_string(),
+            Bytes(d.emptying_bytes).to_string(),
+            d.uuid.clone(),
+        ]);
+    }
+    out + &table.render()
+}
+
+pub fn volume(client: &Client, args: &args::Volume, json: bool) -> Result<(), Failure> {
+    let at = |name: &str| format!("/v1/volumes/{}", in_url(name));
+    let changed: VolumeStatus = match &args.command {
+        VolumeCommand::Ls => {
+            let volumes: Vec<VolumeStatus> = client.get("/v1/volumes")?;
+            return if json { output::json(&volumes) } else { output::text(&volumes_table(&volumes).render()) };
+        }
+        VolumeCommand::Create { name, size, tenant, pool } => {
+            let (name, tenant, pool) = (name.clone(), tenant.clone(), pool.clone());
+            client.create("/v1/volumes", &VolumeAdd { name, tenant, size_bytes: *size, pool })?
+        }
+        VolumeCommand::Resize { name, size } => {
+            client.patch(&at(name), &VolumePatch { size_bytes: Some(*size), name: None })?
+        }
+        VolumeCommand::Rename { name, to } => {
+            client.patch(&at(name), &VolumePatch { size_bytes: None, name: Some(to.clone()) })?
+        }
+        VolumeCommand::Delete { name } => {
+            let gone: VolumeStatus = client.delete(&at(name))?;
+            return if json { output::json(&gone) } else { output::text(&format!("{name}: deleted\n")) };
+        }
+    };
+    if json { output::json(&changed) } else { output::text(&volumes_table(&[changed]).render()) }
+}
+
+/// Exports a volume; a socket's path is made absolute here, the node's folder is not ours.
+pub fn export(client: &Client, name: &str, door: &str, json: bool) -> Result<(), Failure> {
+    let door = match door.split_once(':') {
+        Some((kind, path)) if !path.is_empty() => format!("{kind}:{}", absolute(std::path::Path::new(path))?),
+        _ => door.to_string(),
+    };
+    let volume: VolumeStatus =
+        client.create(&format!("/v1/volumes/{}/exports", in_url(name)), &VolumeExport { door })?;
+    if json { output::json(&volume) } else { output::text(&volumes_table(&[volume]).render()) }
+}
+
+fn volumes_table(volumes: &[VolumeStatus]) -> Table {
+    let mut table = Table::new(&["NAME", "TENANT", ">SIZE", "POOL", "DRIVES", ">EXTENTS", "EXPORTS", "NQN"]);
+    for v in volumes {
+        table.row([
+            v.name.clone(),
+            v.tenant.clone(),
+            Bytes(v.size_bytes).to_string(),
+            v.pool.clone(),
+            v.drives.join(" "),
+            v.extents.to_string(),
+            if v.exports.is_empty() { "-".to_string() } else { v.exports.join(" ") },
+            v.nqn.clone().unwrap_or_else(|| "-".to_string()),
+        ]);
+    }
+    table
+}

@@ -1,0 +1,244 @@
+//! `[[pool]]` and `[[volume]]`.
+
+use super::check::{Unique, list};
+use super::export::{DoorRead, door};
+use super::read::{Placed, Read, Section, Sink, one_or_list, quoted, size, text};
+use super::types::{Config, DeviceConfig, DoorConfig, Doorbells, ExportConfig, PoolConfig, TenantConfig, VolumeConfig};
+use super::value::Value;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use weir_units::Bytes;
+
+/// The pool of a configuration with volumes and without `[[pool]]`.
+const DEFAULT: &str = "pool0";
+
+/// A pool whose drives have not been looked up yet.
+pub(super) struct PoolRead {
+    line: u32,
+    key: String,
+    name: Option<Placed<String>>,
+    drives: Option<Placed<Vec<String>>>,
+}
+
+/// A volume whose names have not been looked up yet.
+pub(super) struct VolumeRead {
+    line: u32,
+    key: String,
+    name: Option<Placed<String>>,
+    tenant: Option<Placed<String>>,
+    pool: Option<Placed<String>>,
+    size: Option<Bytes>,
+    doors: Option<Placed<Vec<DoorRead>>>,
+}
+
+pub(super) fn read_pools(root: &Section<'_>) -> Vec<PoolRead> {
+    let read = |(i, (line, entries))| {
+        let section = root.inner(format!("pool#{}", i + 1), line, entries);
+        let name = named(&section, "pool");
+        let drives = section.placed("drives", one_or_list(text));
+        section.finish();
+        PoolRead { line, key: section.path(), name, drives }
+    };
+    root.tables("pool").into_iter().enumerate().map(read).collect()
+}
+
+pub(super) fn read_volumes(root: &Section<'_>, base: &Path) -> Vec<VolumeRead> {
+    let read = |(i, (line, entries))| {
+        let section = root.inner(format!("volume#{}", i + 1), line, entries);
+        let name = named(&section, "volume");
+        for (key, what) in
+            [("name", "give the volume a name"), ("size", "say how large the volume is: size = \"1GiB\"")]
+        {
+            if !section.has(key) {
+                section.fault(key, format_args!("missing; {what}"));
+            }
+        }
+        let volume = VolumeRead {
+            line,
+            key: section.path(),
+            name,
+            tenant: section.placed("tenant", text),
+            pool: section.placed("pool", text),
+            size: section.get("size", size(1..=1 << 52)),
+            doors: section.placed("export", one_or_list(|v| door(v, base))),
+        };
+        section.finish();
+        volume
+    };
+    root.tables("volume").into_iter().enumerate().map(read).collect()
+}
+
+/// The name of an element; its path follows it.
+fn named(section: &Section<'_>, of: &str) -> Option<Placed<String>> {
+    let mut placed = section.placed("name", |v: &Value| -> Read<String> {
+        let name = text(v)?;
+        weir_pool::check_name(&name).map_err(|why| format!("{} is no name: {why}", quoted(&name)))?;
+        Ok(name)
+    })?;
+    section.rename(format!("{of}.{}", placed.value));
+    placed.key = section.key("name");
+    Some(placed)
+}
+
+/// Looks the names up and notes what does not fit.
+pub(super) fn check(
+    sink: &Sink,
+    (pools, volumes): (Vec<PoolRead>, Vec<VolumeRead>),
+    devices: &[DeviceConfig],
+    tenants: &[TenantConfig],
+    exported: &[Option<u32>],
+) -> (Vec<PoolConfig>, Vec<VolumeConfig>) {
+    // tidy: long because it is a list of what a pool's drives must not be, a few lines each.
+    let mut taken: BTreeMap<usize, String> = BTreeMap::new();
+    let mut names = Unique::new(sink);
+    let free: Vec<usize> = (0..devices.len()).filter(|d| exported[*d].is_none()).collect();
+    let mut checked = Vec::new();
+    for pool in &pools {
+        if let Some(name) = &pool.name {
+            names.see_placed(name, "every pool needs a name of its own");
+        }
+        let name = pool.name.as_ref().map_or_else(|| DEFAULT.to_string(), |n| n.value.clone());
+        let key = format!("{}.drives", pool.key);
+        let line = pool.drives.as_ref().map_or(pool.line, |d| d.line);
+        let drives = match &pool.drives {
+            None => free.clone(),
+            Some(placed) => {
+                let find = |name: &String| {
+                    let found = devices.iter().position(|d| d.name == *name);
+                    if found.is_none() {
+                        let names = list(devices.iter().map(|d| d.name.as_str()));
+                        sink.note(line, &key, format_args!("there is no device {}; there is {names}", quoted(name)));
+                    }
+                    found
+                };
+                placed.value.iter().filter_map(find).collect()
+            }
+        };
+        if drives.is_empty() {
+            sink.note(line, &key, "a pool has at least one drive that is not exported by itself; name it");
+        }
+        for drive in &drives {
+            let device = &devices[*drive];
+            let shown = quoted(&device.name);
+            if let Some(other) = taken.insert(*drive, name.clone()) {
+                sink.note(
+                    line,
+                    &key,
+                    format_args!("{shown} is a drive of pool {} already; name it once", quoted(&other)),
+                );
+            }
+            if let Some(by) = exported[*drive] {
+                let what = format!("{shown} is exported by line {by}; a pool's drive holds volumes: export these");
+                sink.note(line, &key, what);
+            }
+            if device.interface() != "block" {
+                sink.note(
+                    line,
+                    &key,
+                    format_args!("{shown} is a {} drive; a pool takes block drives", device.interface()),
+                );
+            }
+            if device.block_size != devices[drives[0]].block_size {
+                sink.note(
+                    line,
+                    &key,
+                    format_args!("{shown} has other blocks than the first drive; a pool's are alike"),
+                );
+            }
+        }
+        checked.push(PoolConfig { name, devices: drives });
+    }
+    if pools.is_empty() && !volumes.is_empty() {
+        if free.is_empty() {
+            let what = "every device is exported by itself; leave one to be the volumes' pool";
+            sink.note(volumes[0].line, &volumes[0].key, what);
+        }
+        checked.push(PoolConfig { name: DEFAULT.into(), devices: free });
+    }
+    let volumes = check_volumes(sink, volumes, &checked, tenants);
+    (checked, volumes)
+}
+
+fn check_volumes(
+    sink: &Sink,
+    volumes: Vec<VolumeRead>,
+    pools: &[PoolConfig],
+    tenants: &[TenantConfig],
+) -> Vec<VolumeConfig> {
+    let mut names = Unique::new(sink);
+    let one = |volume: VolumeRead| {
+        let VolumeRead { line, key, name, tenant, pool, size, doors } = volume;
+        if let Some(name) = &name {
+            names.see_placed(name, "every volume needs a name of its own");
+        }
+        let which = |what: &str, placed: Option<&Placed<String>>, all: Vec<&str>| {
+            let shown = || list(all.iter().copied());
+            match placed {
+                None if all.len() == 1 => Some(0),
+                None => {
+                    let why = format!("missing, and there are several; write one of {}", shown());
+                    sink.note(line, &format!("{key}.{what}"), why);
+                    None
+                }
+                Some(placed) => {
+                    let found = all.iter().position(|name| *name == placed.value);
+                    if found.is_none() {
+                        let what = format!("there is no {what} {}; there is {}", quoted(&placed.value), shown());
+                        sink.note(placed.line, &placed.key, what);
+                    }
+                    found
+                }
+            }
+        };
+        let tenant = which("tenant", tenant.as_ref(), tenants.iter().map(|t| t.name.as_str()).collect());
+        let pool = which("pool", pool.as_ref(), pools.iter().map(|p| p.name.as_str()).collect());
+        let (name, tenant, pool, size) = (name?.value, tenant?, pool?, size?);
+        let by_door = |door: DoorRead| match door {
+            DoorRead::NvmeTcp => DoorConfig::NvmeTcp,
+            DoorRead::VhostUser(path) => DoorConfig::VhostUser { path, tenant },
+            DoorRead::VfioUser(path) => DoorConfig::VfioUser { path, tenant, doorbells: Doorbells::default() },
+        };
+        let exports = doors.map(|d| d.value.into_iter().map(by_door).collect()).unwrap_or_default();
+        Some(VolumeConfig { name, tenant, pool, size, exports })
+    };
+    volumes.into_iter().filter_map(one).collect()
+}
+
+/// A socket has one export, a volume one of NVMe/TCP, and no drive the name of a volume.
+pub(super) fn check_doors(sink: &Sink, volumes: &[(u32, String)], config: &Config) {
+    let mut sockets: BTreeMap<&PathBuf, String> = BTreeMap::new();
+    let by = |e: &ExportConfig| format!("device {}", config.devices[e.device].name);
+    for export in &config.exports {
+        if let DoorConfig::VhostUser { path, .. } | DoorConfig::VfioUser { path, .. } = &export.door {
+            sockets.insert(path, by(export));
+        }
+    }
+    for volume in &config.volumes {
+        let place = volumes.iter().find(|(_, name)| *name == volume.name);
+        let (line, key) = (place.map_or(0, |(line, _)| *line), format!("volume.{}.export", volume.name));
+        let nqn = format!("nqn.2026-11.io.weir:{}:{}", config.node.name, volume.name);
+        if config.devices.iter().any(|d| d.nqn == nqn) {
+            sink.note(line, &format!("volume.{}.name", volume.name), "a device has this name; choose another one");
+        }
+        let mut tcp = false;
+        for door in &volume.exports {
+            match door {
+                DoorConfig::VhostUser { path, .. } | DoorConfig::VfioUser { path, .. } => {
+                    if let Some(by) = sockets.insert(path, format!("volume {}", volume.name)) {
+                        let shown = path.display();
+                        sink.note(line, &key, format_args!("{shown} is taken by {by}; choose another path"));
+                    }
+                }
+                DoorConfig::NvmeTcp if std::mem::replace(&mut tcp, true) => {
+                    sink.note(line, &key, "nvme-tcp is listed twice; keep one");
+                }
+                DoorConfig::NvmeTcp => {}
+            }
+        }
+    }
+}
+
+/// Lines and names of the volumes.
+pub(super) fn lines(volumes: &[VolumeRead]) -> Vec<(u32, String)> {
+    volumes.iter().filter_map(|v| Some((v.line, v.name.as_ref()?.value.clone()))).collect()
+}

@@ -1,0 +1,256 @@
+//! A volume's way to its drives. A volume that is exported has a *front*: a controller of its own whose commands are not arbitrated but go
+//! on at once, cut where the volume's chunks lie on other places, to queues of the volume's tenant at the drives. There they are arbitrated.
+//!
+//! ```text
+//!  door ─► Subsystem of the front ─Io─► Front::begin ─pieces─► Event::Submit at a drive ─► … ─► Part ─► Front::over ─Done─► door
+//! ```
+
+use super::parts::{Bytes, Part, Parts, Whose};
+use std::collections::VecDeque;
+use weir_controller::{ControllerHandle, Data, Event, Io, Op, Request, SlotId, SqHandle};
+use weir_pool::VolumeId;
+use weir_spec::nvme::Status;
+
+/// Commands of a front on their way at once.
+pub const SLOTS: u32 = 256;
+/// Parts of one command on their way at once.
+const WINDOW: u32 = 4;
+/// Bytes that a copy between two places of a volume moves at once.
+const COPY: u32 = 64 << 10;
+
+/// Bytes of a volume that lie together on one drive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stretch {
+    /// Where it begins in the volume.
+    pub start: u64,
+    /// How long it is.
+    pub len: u64,
+    /// Place in [`Front::ways`].
+    pub way: u32,
+    /// Where it begins on the drive.
+    pub at: u64,
+}
+
+/// A front's queue at a drive.
+#[derive(Clone, Copy, Debug)]
+pub struct Way {
+    /// The drive's place in the shard.
+    pub drive: u32,
+    /// The front's controller there.
+    pub controller: ControllerHandle,
+    /// Its queue; `None`: the drive has dropped it.
+    pub queue: Option<SqHandle>,
+    /// Commands that fit into it.
+    pub depth: u32,
+    /// Commands that are in it.
+    pub used: u32,
+}
+
+/// A command of the front, on its way in parts.
+#[derive(Debug)]
+struct Flight {
+    io: Io,
+    /// Bytes (of a flush: drives) that parts were made of.
+    begun: u32,
+    /// Parts on their way.
+    out: u32,
+    /// The first that went wrong.
+    status: Status,
+    /// Of a copy: what was read and is to be written.
+    carried: Option<Vec<u8>>,
+    /// Of a copy: what is on its way is written.
+    writes: bool,
+}
+
+/// See the [module](self).
+#[derive(Debug)]
+pub struct Front {
+    /// Its number on the shard.
+    pub number: u32,
+    /// The pool and the volume of it.
+    pub volume: (u32, VolumeId),
+    /// Whose it is: the place among the drives' tenants.
+    pub tenant: u16,
+    /// Its drives.
+    pub ways: Vec<Way>,
+    stretches: Vec<Stretch>,
+    flights: Vec<Option<Flight>>,
+    /// Commands that wait for room in a queue.
+    waiting: VecDeque<SlotId>,
+    /// Emitted by its machine, and not begun.
+    pub outbox: VecDeque<Io>,
+}
+
+/// A command for a drive: its place in the shard, and the event.
+pub type Sent = (u32, Event);
+
+impl Front {
+    /// Of a volume whose drives and places are still to be [laid out](Self::lay_out).
+    pub fn new(number: u32, volume: (u32, VolumeId), tenant: u16) -> Self {
+        let (ways, stretches, flights) = (Vec::new(), Vec::new(), Vec::new());
+        Self { number, volume, tenant, ways, stretches, flights, waiting: VecDeque::new(), outbox: VecDeque::new() }
+    }
+
+    /// Where its bytes lie from now on.
+    pub fn lay_out(&mut self, stretches: Vec<Stretch>) {
+        self.stretches = stretches;
+    }
+
+    /// Nothing of it is on its way.
+    pub fn is_quiet(&self) -> bool {
+        self.outbox.is_empty() && self.flights.iter().all(Option::is_none)
+    }
+
+    /// Whether a command that reaches behind `end` is on its way.
+    pub fn reaches(&self, end: u64) -> bool {
+        let behind = |io: &Io| {
+            let from = if let Data::Media(from) = io.data.get() { from } else { 0 };
+            io.op != Op::Flush && io.offset.max(from) + u64::from(io.len) > end
+        };
+        self.flights.iter().flatten().map(|f| &f.io).chain(&self.outbox).any(behind)
+    }
+
+    /// Begins a command that its machine has emitted.
+    pub fn begin(&mut self, io: Io, live: bool, parts: &mut Parts, send: &mut Vec<Sent>) -> Option<Status> {
+        let at = io.slot.index();
+        if self.flights.len() <= at {
+            self.flights.resize_with(at + 1, || None);
+        }
+        self.flights[at] = Some(Flight { io, begun: 0, out: 0, status: Status::SUCCESS, carried: None, writes: false });
+        self.pump(io.slot, live, parts, send)
+    }
+
+    /// A part is over; how the command ended, if it was the last.
+    pub fn over(
+        &mut self,
+        (slot, way): (SlotId, u32),
+        (bytes, status): (Bytes, Status),
+        live: bool,
+        parts: &mut Parts,
+        send: &mut Vec<Sent>,
+    ) -> Option<Status> {
+        if let Some(way) = self.ways.get_mut(way as usize) {
+            way.used = way.used.saturating_sub(1);
+        }
+        let flight = self.flights.get_mut(slot.index())?.as_mut()?;
+        flight.out -= 1;
+        if flight.status.is_success() {
+            flight.status = status;
+        }
+        let wrote = std::mem::take(&mut flight.writes);
+        if let (Op::Copy, Bytes::Own(bytes), false, true) = (flight.io.op, bytes, wrote, status.is_success()) {
+            flight.carried = Some(bytes);
+        }
+        self.pump(slot, live, parts, send)
+    }
+
+    /// Commands that waited for room in a queue, where there is some again; those that ended with it.
+    pub fn go_on(
+        &mut self,
+        live: impl Fn(SlotId) -> bool,
+        parts: &mut Parts,
+        send: &mut Vec<Sent>,
+        ended: &mut Vec<(SlotId, Status)>,
+    ) {
+        for _ in 0..self.waiting.len() {
+            let Some(slot) = self.waiting.pop_front() else { break };
+            let status = self.pump(slot, live(slot), parts, send);
+            ended.extend(status.map(|status| (slot, status)));
+        }
+    }
+
+    /// Makes as many parts of a command as may be on their way; how it ended, if it has.
+    fn pump(&mut self, slot: SlotId, live: bool, parts: &mut Parts, send: &mut Vec<Sent>) -> Option<Status> {
+        loop {
+            let Self { ways, stretches, flights, waiting, .. } = self;
+            let flight = flights[slot.index()].as_mut()?;
+            let io = flight.io;
+            let all = if io.op == Op::Flush { ways.len() as u32 } else { io.len };
+            let carries = flight.carried.is_some();
+            let ends = !carries && (flight.begun >= all || !flight.status.is_success());
+            if ends {
+                let over = flight.out == 0;
+                let status = flight.status;
+                if over {
+                    flights[slot.index()] = None;
+                }
+                return over.then_some(status);
+            }
+            let window = if io.op == Op::Copy { 1 } else { WINDOW };
+            if flight.out >= window {
+                return None;
+            }
+            let Some(piece) = piece(flight, stretches) else {
+                flight.status = Status::LBA_OUT_OF_RANGE;
+                continue;
+            };
+            let way = &mut ways[piece.way as usize];
+            let Some(queue) = way.queue else {
+                flight.status = Status::INTERNAL_PATH_ERROR;
+                flight.carried = None;
+                continue;
+            };
+            if way.used >= way.depth {
+                waiting.push_back(slot);
+                return None;
+            }
+            let bytes = match (io.op, flight.carried.take()) {
+                (Op::Copy, Some(bytes)) => {
+                    flight.begun += bytes.len() as u32;
+                    flight.writes = true;
+                    Bytes::Own(bytes)
+                }
+                (Op::Copy, None) => Bytes::Own(vec![0; piece.len as usize]),
+                _ => {
+                    let skip = io.skip + if io.op == Op::Flush { 0 } else { flight.begun };
+                    flight.begun += piece.step;
+                    Bytes::Host { owner: io.owner, data: io.data, skip }
+                }
+            };
+            flight.out += 1;
+            way.used += 1;
+            let whose = Whose::Front { front: self.number, slot, drive: piece.way };
+            let tag = parts.insert(Part { whose, bytes, live });
+            let request = Request { op: piece.op, nsid: 1, offset: piece.at, len: piece.len, fua: io.fua };
+            send.push((way.drive, Event::Submit { queue, request, tag }));
+        }
+    }
+}
+
+/// The next part of a command.
+struct Piece {
+    op: Op,
+    way: u32,
+    at: u64,
+    len: u32,
+    /// How far the command is then.
+    step: u32,
+}
+
+fn piece(flight: &Flight, stretches: &[Stretch]) -> Option<Piece> {
+    let Flight { io, begun, carried, .. } = flight;
+    if io.op == Op::Flush {
+        return Some(Piece { op: Op::Flush, way: *begun, at: 0, len: 0, step: 1 });
+    }
+    let find = |offset: u64| {
+        let i = stretches.partition_point(|s| s.start <= offset).checked_sub(1)?;
+        let s = stretches[i];
+        let inside = offset - s.start;
+        (inside < s.len).then_some((s.way, s.at + inside, s.len - inside))
+    };
+    let left = io.len - begun;
+    let to = io.offset + u64::from(*begun);
+    let (op, offset, most) = match (io.op, io.data.get(), carried) {
+        (Op::Copy, _, Some(bytes)) => (Op::Write, to, bytes.len() as u32),
+        (Op::Copy, Data::Media(from), None) => {
+            // As much as lies together at both ends.
+            let (_, _, room) = find(to)?;
+            (Op::Read, from + u64::from(*begun), COPY.min(room.min(u64::from(left)) as u32))
+        }
+        (Op::Copy, ..) => return None,
+        (op, ..) => (op, to, left),
+    };
+    let (way, at, room) = find(offset)?;
+    let len = room.min(u64::from(most)) as u32;
+    Some(Piece { op, way, at, len, step: len })
+}

@@ -1,0 +1,165 @@
+//! The pools of a shard: each is a machine whose I/O goes to its drives like a tenant's, in order.
+
+use super::parts::{Bytes, Part, Parts, Whose};
+use std::collections::VecDeque;
+use weir_controller::{ControllerHandle, Event, Op, Request as Io, SqHandle};
+use weir_pool::{Answer, Effect, Error, Event as PoolEvent, Failure, Pool, Request, Setup};
+use weir_spec::nvme::Status;
+
+/// What a pool is asked: to be opened, or changed.
+#[derive(Debug)]
+pub enum Ask {
+    /// To open.
+    Open,
+    /// To change.
+    Request(Request),
+}
+
+/// Who hears what became of it.
+pub type Reply = Box<dyn FnOnce(Result<Answer, Error>) + Send>;
+
+/// Bytes that are unmapped by one command.
+const UNMAP: u64 = 256 << 20;
+/// Such commands at once.
+const WINDOW: u32 = 4;
+
+/// A pool's queue at one of its drives.
+#[derive(Clone, Copy, Debug)]
+pub struct Seat {
+    /// The drive's place in the shard.
+    pub drive: u32,
+    /// The pool's controller there.
+    pub controller: ControllerHandle,
+    /// Its queue; `None`: the drive has dropped it.
+    pub queue: Option<SqHandle>,
+}
+
+/// A pool, and what it has on its way.
+pub struct PoolHost {
+    number: u32,
+    /// The machine.
+    pub pool: Pool,
+    /// Its drives, in the order in which it was set up.
+    pub seats: Vec<Seat>,
+    asked: VecDeque<(Ask, Reply)>,
+    reply: Option<Reply>,
+    /// Commands on their way.
+    out: u32,
+    failed: Option<Status>,
+    read: Vec<u8>,
+    /// What is still to be unmapped: place of the drive, from where, to where.
+    unmap: (usize, u64, u64),
+}
+
+impl PoolHost {
+    /// A pool that is not open yet.
+    pub fn new(number: u32, setup: Setup, seats: Vec<Seat>) -> Self {
+        let pool = Pool::new(setup);
+        let (asked, read) = (VecDeque::new(), Vec::new());
+        Self { number, pool, seats, asked, reply: None, out: 0, failed: None, read, unmap: (0, 0, 0) }
+    }
+
+    /// It has nothing to do.
+    pub fn is_quiet(&self) -> bool {
+        self.reply.is_none() && self.asked.is_empty()
+    }
+
+    /// Asks for something; one thing is done after the other.
+    pub fn ask(&mut self, ask: Ask, reply: Reply, parts: &mut Parts, send: &mut Vec<(u32, Event)>) {
+        self.asked.push_back((ask, reply));
+        if self.reply.is_none() {
+            self.next(parts, send);
+        }
+    }
+
+    fn next(&mut self, parts: &mut Parts, send: &mut Vec<(u32, Event)>) {
+        while let Some((ask, reply)) = self.asked.pop_front() {
+            let effect = match ask {
+                Ask::Open => self.pool.apply(PoolEvent::Open),
+                Ask::Request(request) => self.pool.apply(PoolEvent::Request(request)),
+            };
+            match effect {
+                Effect::Finished(result) => reply(result),
+                effect => {
+                    self.reply = Some(reply);
+                    return self.carry_out(effect, parts, send);
+                }
+            }
+        }
+    }
+
+    /// A part is over.
+    pub fn over(&mut self, bytes: Bytes, status: Status, parts: &mut Parts, send: &mut Vec<(u32, Event)>) {
+        self.out -= 1;
+        if !status.is_success() {
+            self.failed.get_or_insert(status);
+            self.unmap.1 = self.unmap.2;
+        }
+        if let Bytes::Own(bytes) = bytes {
+            self.read = bytes;
+        }
+        self.empty(parts, send);
+        if self.out > 0 {
+            return;
+        }
+        let result = match self.failed.take() {
+            Some(status) => Err(Failure(status.to_string())),
+            None => Ok(std::mem::take(&mut self.read)),
+        };
+        let effect = self.pool.apply(PoolEvent::Done(result));
+        self.carry_out(effect, parts, send);
+    }
+
+    fn carry_out(&mut self, effect: Effect, parts: &mut Parts, send: &mut Vec<(u32, Event)>) {
+        match effect {
+            Effect::Read { drive, offset, len } => {
+                self.submit((drive, Op::Read, offset, len), vec![0; len as usize], parts, send);
+            }
+            Effect::Write { drive, offset, bytes } => {
+                self.submit((drive, Op::Write, offset, bytes.len() as u32), bytes, parts, send);
+            }
+            Effect::Flush { drive } => self.submit((drive, Op::Flush, 0, 0), Vec::new(), parts, send),
+            Effect::Unmap { drive, offset, len } => {
+                self.unmap = (drive, offset, offset + len);
+                self.empty(parts, send);
+            }
+            Effect::Finished(result) => {
+                if let Some(reply) = self.reply.take() {
+                    reply(result);
+                }
+                self.next(parts, send);
+            }
+        }
+    }
+
+    fn empty(&mut self, parts: &mut Parts, send: &mut Vec<(u32, Event)>) {
+        while self.out < WINDOW && self.unmap.1 < self.unmap.2 {
+            let (drive, from, to) = self.unmap;
+            let len = (to - from).min(UNMAP);
+            self.unmap.1 += len;
+            let op = Op::WriteZeroes { deallocate: true };
+            self.submit((drive, op, from, len as u32), Vec::new(), parts, send);
+        }
+    }
+
+    fn submit(
+        &mut self,
+        (drive, op, offset, len): (usize, Op, u64, u32),
+        bytes: Vec<u8>,
+        parts: &mut Parts,
+        send: &mut Vec<(u32, Event)>,
+    ) {
+        self.out += 1;
+        let seat = self.seats[drive];
+        let tag = parts.insert(Part {
+            whose: Whose::Pool { pool: self.number, drive: drive as u32 },
+            bytes: Bytes::Own(bytes),
+            live: true,
+        });
+        let request = Io { op, nsid: 1, offset, len, fua: false };
+        match seat.queue {
+            Some(queue) => send.push((seat.drive, Event::Submit { queue, request, tag })),
+            None => parts.answer(tag, Status::INTERNAL_PATH_ERROR),
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! What is on its way to the drives of a pool: parts of a volume's commands, and I/O of the pool itself. A drive knows a part by its tag,
+//! and asks for its bytes and answers through [`Via`], which stands between the drives and the doors.
+
+use crate::door::{Kind, owner};
+use std::collections::VecDeque;
+use weir_controller::{Data, DataPointer, Host, Owner, SlotId, Tag};
+use weir_spec::nvme::{Cqe, Status};
+
+/// Whose queue at a drive it is that belongs to the front of that number.
+pub fn front_owner(front: u32) -> Owner {
+    owner(Kind::Volume, front)
+}
+
+/// The same of a pool itself.
+pub fn pool_owner(pool: u32) -> Owner {
+    owner(Kind::Volume, pool | POOL)
+}
+
+/// Set in the place of an owner that is a pool.
+pub const POOL: u32 = 1 << 27;
+
+/// Whom a part belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whose {
+    /// A command of a front, and the place of the drive among those of its volume.
+    Front {
+        /// Its number.
+        front: u32,
+        /// The command's slot there.
+        slot: SlotId,
+        /// Place of the drive among the volume's.
+        drive: u32,
+    },
+    /// A pool's own I/O, and the place of the drive among its own.
+    Pool {
+        /// Its number.
+        pool: u32,
+        /// Place of the drive among the pool's.
+        drive: u32,
+    },
+}
+
+/// Where a part's bytes are.
+#[derive(Debug)]
+pub enum Bytes {
+    /// With the host of the command, from that byte of its data on.
+    Host {
+        /// The queue's.
+        owner: Owner,
+        /// The command's.
+        data: DataPointer,
+        /// Where the part begins in them.
+        skip: u32,
+    },
+    /// Here.
+    Own(Vec<u8>),
+}
+
+/// See the [module](self).
+#[derive(Debug)]
+pub struct Part {
+    /// Who gets the answer.
+    pub whose: Whose,
+    /// Its bytes.
+    pub bytes: Bytes,
+    /// Whoever sent the command is still there to give and take them.
+    pub live: bool,
+}
+
+/// All parts that are on their way on a shard.
+#[derive(Debug, Default)]
+pub struct Parts {
+    list: Vec<Option<Part>>,
+    free: Vec<u32>,
+    done: VecDeque<(u32, Status)>,
+}
+
+impl Parts {
+    /// One more; its tag.
+    pub fn insert(&mut self, part: Part) -> Tag {
+        let at = self.free.pop().unwrap_or_else(|| {
+            self.list.push(None);
+            self.list.len() as u32 - 1
+        });
+        self.list[at as usize] = Some(part);
+        Tag(at)
+    }
+
+    /// One that has been answered, with the answer.
+    pub fn take_done(&mut self) -> Option<(Part, Status)> {
+        while let Some((at, status)) = self.done.pop_front() {
+            if let Some(part) = self.list.get_mut(at as usize).and_then(Option::take) {
+                self.free.push(at);
+                return Some((part, status));
+            }
+        }
+        None
+    }
+
+    /// An answer that no drive gives.
+    pub fn answer(&mut self, tag: Tag, status: Status) {
+        self.done.push_back((tag.0, status));
+    }
+
+    /// Some have been answered.
+    pub fn any_done(&self) -> bool {
+        !self.done.is_empty()
+    }
+
+    /// Those of an owner's queue at a drive that has dropped it come to nothing.
+    pub fn fail(&mut self, which: impl Fn(&Whose) -> bool, status: Status) {
+        for (part, at) in self.list.iter().zip(0u32..) {
+            if part.as_ref().is_some_and(|p| which(&p.whose)) && !self.done.iter().any(|(done, _)| *done == at) {
+                self.done.push_back((at, status));
+            }
+        }
+    }
+
+    /// Drops those whose answers nobody wants.
+    pub fn forget(&mut self, which: impl Fn(&Whose) -> bool) {
+        for (part, at) in self.list.iter_mut().zip(0u32..) {
+            if part.take_if(|p| which(&p.whose)).is_some() {
+                self.done.retain(|(done, _)| *done != at);
+                self.free.push(at);
+            }
+        }
+    }
+
+    /// Asks of every part of a front whether its command's sender is still there.
+    pub fn look(&mut self, live: impl Fn(u32, SlotId) -> bool) {
+        for part in self.list.iter_mut().flatten() {
+            if let Whose::Front { front, slot, .. } = part.whose {
+                part.live &= live(front, slot);
+            }
+        }
+    }
+
+    fn get(&mut self, data: &DataPointer) -> Option<&mut Part> {
+        self.list.get_mut(data.as_tag()?.0 as usize)?.as_mut()
+    }
+}
+
+/// The doors as the drives see them: where a queue is a volume's or a pool's, its part is asked, and the host behind it.
+pub struct Via<'a, H> {
+    /// The doors.
+    pub doors: &'a mut H,
+    /// What is on its way.
+    pub parts: &'a mut Parts,
+}
+
+#[inline]
+fn is_part(owner: Owner) -> bool {
+    owner.0 >> 28 == Kind::Volume as u32
+}
+
+impl<H: Host> Host for Via<'_, H> {
+    #[inline]
+    fn fetch(&mut self, owner: Owner, address: u64) -> Result<[u64; 8], Status> {
+        self.doors.fetch(owner, address)
+    }
+
+    #[inline]
+    fn post(&mut self, owner: Owner, address: u64, vector: Option<u16>, cqe: &Cqe) -> Result<(), Status> {
+        self.doors.post(owner, address, vector, cqe)
+    }
+
+    fn interrupt(&mut self, owner: Owner, vector: u16) {
+        self.doors.interrupt(owner, vector);
+    }
+
+    #[inline]
+    fn respond(&mut self, owner: Owner, tag: Tag, cqe: &Cqe) {
+        match is_part(owner) {
+            true => self.parts.done.push_back((tag.0, cqe.status())),
+            false => self.doors.respond(owner, tag, cqe),
+        }
+    }
+
+    #[inline]
+    fn read_data(&mut self, owner: Owner, data: &DataPointer, offset: u32, into: &mut [u8]) -> Result<(), Status> {
+        if !is_part(owner) {
+            return self.doors.read_data(owner, data, offset, into);
+        }
+        let part = self.parts.get(data).ok_or(Status::DATA_TRANSFER_ERROR)?;
+        match &part.bytes {
+            Bytes::Own(bytes) => {
+                let from = bytes.get(offset as usize..).and_then(|b| b.get(..into.len()));
+                into.copy_from_slice(from.ok_or(Status::DATA_TRANSFER_ERROR)?);
+                Ok(())
+            }
+            Bytes::Host { .. } if !part.live => Err(Status::ABORTED_SQ_DELETION),
+            Bytes::Host { owner, data, skip } => match data.get() {
+                Data::Pattern(pattern) => {
+                    let bytes = pattern.to_le_bytes();
+                    into.iter_mut().zip((skip + offset) as usize..).for_each(|(to, i)| *to = bytes[i % 4]);
+                    Ok(())
+                }
+                _ => self.doors.read_data(*owner, data, skip + offset, into),
+            },
+        }
+    }
+
+    #[inline]
+    fn write_data(&mut self, owner: Owner, data: &DataPointer, offset: u32, from: &[u8]) -> Result<(), Status> {
+        if !is_part(owner) {
+            return self.doors.write_data(owner, data, offset, from);
+        }
+        let part = self.parts.get(data).ok_or(Status::DATA_TRANSFER_ERROR)?;
+        match &mut part.bytes {
+            Bytes::Own(bytes) => {
+                let into = bytes.get_mut(offset as usize..).and_then(|b| b.get_mut(..from.len()));
+                into.ok_or(Status::DATA_TRANSFER_ERROR)?.copy_from_slice(from);
+                Ok(())
+            }
+            Bytes::Host { .. } if !part.live => Err(Status::ABORTED_SQ_DELETION),
+            Bytes::Host { owner, data, skip } => self.doors.write_data(*owner, data, *skip + offset, from),
+        }
+    }
+}

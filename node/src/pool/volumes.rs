@@ -1,0 +1,509 @@
+//! What is done to a node's pools and volumes: found or made when it starts, changed and exported while it runs. One thing is done after the
+//! other; each is a few calls into the shard that has the pool's drives.
+
+mod exports;
+
+pub use exports::door;
+
+use super::host::Ask;
+use crate::api::{PoolDrive, PoolStatus, Refusal, VolumeStatus};
+use crate::config::{Config, DoorConfig, TenantConfig};
+use crate::door::{Directory, Place};
+use crate::node::place;
+use crate::shard::{Shard, ShardHandle};
+use std::io::Read;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::time::{Duration, Instant};
+use weir_pool::{Answer, CHUNK, Error, Request, Setup, SetupDrive, Uuid, VolumeId};
+use weir_units::Bytes;
+
+/// How long a volume that shrinks waits for commands on their way.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Where a pool is.
+#[derive(Clone, Debug)]
+struct PoolPlace {
+    name: String,
+    /// Places of its drives in the configuration.
+    devices: Vec<usize>,
+    shard: u32,
+    /// Its number on the shard.
+    number: u32,
+}
+
+/// A volume at a door.
+#[derive(Clone, Debug)]
+struct Export {
+    pool: usize,
+    volume: VolumeId,
+    front: u32,
+    door: DoorConfig,
+    nqn: String,
+}
+
+/// A volume as its pool knows it.
+#[derive(Clone, Debug)]
+struct Found {
+    pool: usize,
+    id: VolumeId,
+    name: String,
+    tenant: String,
+    uuid: Uuid,
+    chunks: u32,
+    /// Places of its drives in the configuration, in its order, each once.
+    drives: Vec<usize>,
+    extents: usize,
+}
+
+/// See the [module](self).
+pub struct Volumes {
+    node: String,
+    shards: Vec<ShardHandle>,
+    directory: Arc<Directory>,
+    discovery: Place,
+    listening: Vec<SocketAddr>,
+    pools: Vec<PoolPlace>,
+    /// Whoever changes something holds it.
+    exports: Mutex<Vec<Export>>,
+}
+
+fn gone() -> Refusal {
+    Refusal::Unavailable("the node is stopping".into())
+}
+
+fn refusal(error: Error) -> Refusal {
+    let text = error.to_string();
+    match error {
+        Error::Name(..) | Error::Empty => Refusal::Invalid(text),
+        Error::Exists(_) | Error::Space(..) | Error::Full(_) => Refusal::Conflict(text),
+        Error::Unknown(_) => Refusal::NotFound(text),
+        Error::Fault(_) | Error::Broken(_) | Error::Busy => Refusal::Unavailable(text),
+    }
+}
+
+/// Whole chunks that hold so many bytes.
+fn chunks(bytes: u64) -> Result<u32, Refusal> {
+    let most = || Refusal::Invalid(format!("size: {} is too much; a volume has 4 PiB at the most", Bytes(bytes)));
+    u32::try_from(bytes.div_ceil(CHUNK)).map_err(|_| most())
+}
+
+/// A UUID that nobody has (RFC 9562, version 4).
+fn uuid() -> std::io::Result<Uuid> {
+    let mut bytes = [0; 16];
+    std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    bytes[6] = bytes[6] & 0x0f | 0x40;
+    bytes[8] = bytes[8] & 0x3f | 0x80;
+    Ok(Uuid(bytes))
+}
+
+impl Volumes {
+    /// Opens the pools of a node that runs, makes the volumes that its configuration names and that are not there, and exports them.
+    ///
+    /// # Errors
+    /// The section, and what is wrong: pools that do not come up, volumes for which there is no room, sockets that are not to be had.
+    pub fn bring_up(
+        config: &Config,
+        shards: &[ShardHandle],
+        directory: &Arc<Directory>,
+        discovery: Place,
+        listening: &[SocketAddr],
+    ) -> Result<Volumes, (String, String)> {
+        let mut volumes = Volumes {
+            node: config.node.name.clone(),
+            shards: shards.to_vec(),
+            directory: directory.clone(),
+            discovery,
+            listening: listening.to_vec(),
+            pools: Vec::new(),
+            exports: Mutex::default(),
+        };
+        for pool in &config.pools {
+            let opened = volumes.open(config, &pool.name, &pool.devices);
+            let opened = opened.map_err(|why| (format!("pool.{}", pool.name), why))?;
+            volumes.pools.push(opened);
+        }
+        for volume in &config.volumes {
+            let at = |why: Refusal| (format!("volume.{}", volume.name), why.text().to_string());
+            let tenant = &config.tenants[volume.tenant].name;
+            match volumes.find(&volume.name) {
+                Ok(found) => {
+                    if found.tenant != *tenant {
+                        let what =
+                            format!("the volume of that name is tenant \"{}\"'s, not \"{tenant}\"'s", found.tenant);
+                        return Err(at(Refusal::Conflict(what)));
+                    }
+                    let (is, asked) = (u64::from(found.chunks) * CHUNK, volume.size.get());
+                    if chunks(asked).ok() != Some(found.chunks) {
+                        let (is, asked) = (Bytes(is), Bytes(asked));
+                        tracing::warn!(
+                            "volume {}: it has {is} and stays so; weir volume resize makes it {asked}",
+                            volume.name
+                        );
+                    }
+                }
+                Err(Refusal::NotFound(_)) => {
+                    let pool = &config.pools[volume.pool].name;
+                    volumes.create(config, &volume.name, tenant, volume.size.get(), Some(pool)).map_err(at)?;
+                }
+                Err(why) => return Err(at(why)),
+            }
+            for door in &volume.exports {
+                volumes.export(config, &volume.name, door.clone()).map_err(at)?;
+            }
+        }
+        Ok(volumes)
+    }
+
+    fn open(&self, config: &Config, name: &str, devices: &[usize]) -> Result<PoolPlace, String> {
+        let places: Vec<Place> = devices.iter().map(|d| place(*d, self.shards.len())).collect();
+        let shard = places[0].shard;
+        if let Some(other) = places.iter().position(|p| p.shard != shard) {
+            let (one, other) = (&config.devices[devices[0]].name, &config.devices[devices[other]].name);
+            return Err(format!(
+                "drives {one} and {other} are served by different cores; drives are dealt out to node.cores in turn: order the devices so \
+                 that a pool's fall to one core, or name one core"
+            ));
+        }
+        let drives: Vec<u32> = places.iter().map(|p| p.drive).collect();
+        let names: Vec<String> = devices.iter().map(|d| config.devices[*d].name.clone()).collect();
+        let fresh = (0..=devices.len()).map(|_| uuid()).collect::<Result<_, _>>();
+        let fresh = fresh.map_err(|e| format!("/dev/urandom: {e}"))?;
+        let name_of = name.to_string();
+        let add = move |s: &mut Shard| {
+            let now = s.reactor.now();
+            let sizes = drives.iter().map(|d| s.drives.device(*d).capacity());
+            let named = names.into_iter().zip(sizes).map(|(name, bytes)| SetupDrive { name, bytes });
+            let setup = Setup { name: name_of, drives: named.collect(), fresh, crc: weir_sys::crc::crc32c };
+            s.drives.add_pool(setup, &drives, 0, now)
+        };
+        let number = self.shards[shard as usize].call(add).ok_or("the node is stopping")??;
+        let pool = PoolPlace { name: name.into(), devices: devices.to_vec(), shard, number };
+        match self.ask(&pool, Ask::Open).map_err(|why| why.text().to_string())? {
+            Answer::Open { fresh: true } => tracing::info!(pool = name, "made"),
+            _ => tracing::info!(pool = name, "found"),
+        }
+        Ok(pool)
+    }
+
+    /// Asks a pool and waits for what becomes of it.
+    fn ask(&self, pool: &PoolPlace, ask: Ask) -> Result<Answer, Refusal> {
+        let (reply, answer) = mpsc::channel();
+        let number = pool.number;
+        self.shards[pool.shard as usize].post(move |s| {
+            let reply = move |result| {
+                let _ = reply.send(result);
+            };
+            s.drives.ask_pool(number, ask, Box::new(reply));
+        });
+        answer.recv().map_err(|_| gone())?.map_err(refusal)
+    }
+
+    fn call<R: Send + 'static>(
+        &self,
+        pool: usize,
+        f: impl FnOnce(&mut Shard, u32) -> R + Send + 'static,
+    ) -> Result<R, Refusal> {
+        let PoolPlace { shard, number, .. } = self.pools[pool];
+        self.shards[shard as usize].call(move |s| f(s, number)).ok_or_else(gone)
+    }
+
+    fn turn(&self) -> MutexGuard<'_, Vec<Export>> {
+        self.exports.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The volume of that name, or all of a pool in the order in which they were made.
+    fn look(&self, pool: usize, wanted: Option<String>) -> Result<Vec<Found>, Refusal> {
+        let devices = self.pools[pool].devices.clone();
+        self.call(pool, move |s, number| {
+            let machine = s.drives.pool(number);
+            let found = |v: &weir_pool::Volume| {
+                let segments = machine.segments(v.id);
+                let mut drives: Vec<usize> = Vec::new();
+                for segment in &segments {
+                    if !drives.contains(&devices[segment.drive]) {
+                        drives.push(devices[segment.drive]);
+                    }
+                }
+                let (name, tenant) = (v.name.clone(), v.tenant.clone());
+                let (id, uuid, chunks, extents) = (v.id, v.uuid, v.chunks, segments.len());
+                Found { pool, id, name, tenant, uuid, chunks, drives, extents }
+            };
+            match &wanted {
+                Some(name) => machine.volume(name).map(found).into_iter().collect(),
+                None => machine.volumes().map(found).collect(),
+            }
+        })
+    }
+
+    /// The volume of that name.
+    fn find(&self, name: &str) -> Result<Found, Refusal> {
+        for pool in 0..self.pools.len() {
+            if let Some(found) = self.look(pool, Some(name.into()))?.pop() {
+                return Ok(found);
+            }
+        }
+        Err(Refusal::NotFound(format!("there is no volume \"{name}\"; weir volume ls lists them")))
+    }
+
+    fn status(&self, config: &Config, found: &Found, exports: &[Export]) -> VolumeStatus {
+        let of = |e: &&Export| (e.pool, e.volume) == (found.pool, found.id);
+        VolumeStatus {
+            name: found.name.clone(),
+            uuid: found.uuid.to_string(),
+            tenant: found.tenant.clone(),
+            pool: self.pools[found.pool].name.clone(),
+            size_bytes: u64::from(found.chunks) * CHUNK,
+            drives: found.drives.iter().map(|d| config.devices[*d].name.clone()).collect(),
+            extents: found.extents as u32,
+            nqn: exports.iter().filter(of).find(|e| e.door == DoorConfig::NvmeTcp).map(|e| e.nqn.clone()),
+            exports: exports.iter().filter(of).map(|e| e.door.to_string()).collect(),
+        }
+    }
+
+    /// All volumes, pool by pool.
+    ///
+    /// # Errors
+    /// The node is stopping.
+    pub fn list(&self, config: &Config) -> Result<Vec<VolumeStatus>, Refusal> {
+        let exports = self.turn();
+        let mut all = Vec::new();
+        for pool in 0..self.pools.len() {
+            all.extend(self.look(pool, None)?.iter().map(|found| self.status(config, found, &exports)));
+        }
+        Ok(all)
+    }
+
+    /// One volume.
+    ///
+    /// # Errors
+    /// There is none of that name.
+    pub fn one(&self, config: &Config, name: &str) -> Result<VolumeStatus, Refusal> {
+        let exports = self.turn();
+        Ok(self.status(config, &self.find(name)?, &exports))
+    }
+
+    /// All pools.
+    ///
+    /// # Errors
+    /// The node is stopping.
+    pub fn pools(&self, config: &Config) -> Result<Vec<PoolStatus>, Refusal> {
+        let status = |(i, place): (usize, &PoolPlace)| {
+            let names: Vec<String> = place.devices.iter().map(|d| config.devices[*d].name.clone()).collect();
+            let name = place.name.clone();
+            self.call(i, move |s, number| {
+                let pool = s.drives.pool(number);
+                let drive = |(at, device): (usize, String)| {
+                    let (room, free, emptying) = pool.room(at);
+                    let (number, uuid, largest) = pool.drive(at).unwrap_or_default();
+                    PoolDrive {
+                        device,
+                        number,
+                        uuid: uuid.to_string(),
+                        size_bytes: room * CHUNK,
+                        free_bytes: free * CHUNK,
+                        emptying_bytes: emptying * CHUNK,
+                        largest_free_bytes: u64::from(largest) * CHUNK,
+                    }
+                };
+                let drives: Vec<PoolDrive> = names.into_iter().enumerate().map(drive).collect();
+                PoolStatus {
+                    name,
+                    uuid: pool.uuid().to_string(),
+                    size_bytes: drives.iter().map(|d| d.size_bytes).sum(),
+                    free_bytes: drives.iter().map(|d| d.free_bytes).sum(),
+                    volumes: pool.volumes().len() as u32,
+                    fault: pool.fault().map(ToString::to_string),
+                    drives,
+                }
+            })
+        };
+        self.pools.iter().enumerate().map(status).collect()
+    }
+
+    fn pool_named(&self, name: Option<&str>) -> Result<usize, Refusal> {
+        let names = || self.pools.iter().map(|p| p.name.as_str()).collect::<Vec<_>>().join(", ");
+        match (name, self.pools.len()) {
+            (_, 0) => Err(Refusal::NotFound("this node has no pool; its configuration makes one ([[pool]])".into())),
+            (None, 1) => Ok(0),
+            (None, _) => Err(Refusal::Invalid(format!("pool: there are several; name one of {}", names()))),
+            (Some(name), _) => {
+                let found = self.pools.iter().position(|p| p.name == name);
+                found.ok_or_else(|| Refusal::NotFound(format!("there is no pool \"{name}\"; there is {}", names())))
+            }
+        }
+    }
+
+    /// A new volume, which reads as zeroes.
+    ///
+    /// # Errors
+    /// A name that is none or taken, a tenant or pool that is not there, or not so much room.
+    pub fn create(
+        &self,
+        config: &Config,
+        name: &str,
+        tenant: &str,
+        bytes: u64,
+        pool: Option<&str>,
+    ) -> Result<VolumeStatus, Refusal> {
+        let exports = self.turn();
+        let pool = self.pool_named(pool)?;
+        tenant_index(config, tenant)?;
+        match self.find(name) {
+            Err(Refusal::NotFound(_)) => {}
+            Ok(_) => return Err(refusal(Error::Exists(name.into()))),
+            Err(why) => return Err(why),
+        }
+        if config.devices.iter().any(|d| d.nqn == self.nqn(name)) {
+            return Err(Refusal::Conflict(format!(
+                "name: a drive of this node is called \"{name}\"; choose another name"
+            )));
+        }
+        let uuid = uuid().map_err(|e| Refusal::Unavailable(format!("/dev/urandom: {e}")))?;
+        let (name, tenant) = (name.to_string(), tenant.to_string());
+        let request = Request::Create { name: name.clone(), tenant, uuid, chunks: chunks(bytes)? };
+        self.ask(&self.pools[pool], Ask::Request(request))?;
+        Ok(self.status(config, &self.find(&name)?, &exports))
+    }
+
+    /// Another size for a volume, while its hosts use it: they are told.
+    ///
+    /// # Errors
+    /// There is none of that name, or not so much room.
+    pub fn resize(&self, config: &Config, name: &str, bytes: u64) -> Result<VolumeStatus, Refusal> {
+        let exports = self.turn();
+        let found = self.find(name)?;
+        let front = exports.iter().find(|e| (e.pool, e.volume) == (found.pool, found.id)).map(|e| e.front);
+        let (before, after) = (found.chunks, chunks(bytes)?);
+        let request = Ask::Request(Request::Resize { name: name.into(), chunks: after });
+        let pool = &self.pools[found.pool];
+        let size = |chunks: u32| u64::from(chunks) * CHUNK;
+        if after == 0 {
+            return Err(refusal(Error::Empty));
+        }
+        if let Some(front) = front.filter(|_| after < before) {
+            self.show(found.pool, front, size(after))?;
+            if let Err(why) = self.wait(found.pool, front, size(after)) {
+                self.show(found.pool, front, size(before))?;
+                return Err(why);
+            }
+        }
+        let asked = self.ask(pool, request);
+        if let Some(front) = front {
+            match &asked {
+                Ok(_) => {
+                    let lay_out = move |s: &mut Shard, _| {
+                        let now = s.reactor.now();
+                        s.drives.lay_out(front, now)
+                    };
+                    self.call(found.pool, lay_out)?.map_err(Refusal::Unavailable)?;
+                    self.show(found.pool, front, size(after))?;
+                }
+                Err(_) => self.show(found.pool, front, size(before))?,
+            }
+        }
+        asked?;
+        Ok(self.status(config, &self.find(name)?, &exports))
+    }
+
+    /// A front's hosts see this size from now on.
+    fn show(&self, pool: usize, front: u32, bytes: u64) -> Result<(), Refusal> {
+        let show = move |s: &mut Shard, _| {
+            s.drives.resize_front(front, bytes)?;
+            s.with_doors(|doors, cx| doors.vhost_user.resized(front, bytes, cx));
+            Ok(())
+        };
+        self.call(pool, show)?.map_err(|why: String| Refusal::Invalid(why))
+    }
+
+    /// Until nothing is on its way behind `bytes`.
+    fn wait(&self, pool: usize, front: u32, bytes: u64) -> Result<(), Refusal> {
+        let begun = Instant::now();
+        while self.call(pool, move |s, _| s.drives.reaches(front, bytes))? {
+            if begun.elapsed() > PATIENCE {
+                return Err(Refusal::Unavailable(
+                    "the volume's drives do not finish what they are doing behind the new end; nothing was changed"
+                        .into(),
+                ));
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    }
+
+    /// Another name for a volume that is not exported.
+    ///
+    /// # Errors
+    /// There is none of that name, it is exported, or the new name is none or taken.
+    pub fn rename(&self, config: &Config, name: &str, to: &str) -> Result<VolumeStatus, Refusal> {
+        let exports = self.turn();
+        let found = self.find(name)?;
+        not_exported(&found, &exports)?;
+        if self.find(to).is_ok() {
+            return Err(refusal(Error::Exists(to.into())));
+        }
+        let request = Request::Rename { name: name.into(), to: to.into() };
+        self.ask(&self.pools[found.pool], Ask::Request(request))?;
+        Ok(self.status(config, &self.find(to)?, &exports))
+    }
+
+    /// Deletes a volume that is not exported, and with it what it holds; the answer is what it was.
+    ///
+    /// # Errors
+    /// There is none of that name, or it is exported.
+    pub fn delete(&self, config: &Config, name: &str) -> Result<VolumeStatus, Refusal> {
+        let exports = self.turn();
+        let found = self.find(name)?;
+        not_exported(&found, &exports)?;
+        let status = self.status(config, &found, &exports);
+        self.ask(&self.pools[found.pool], Ask::Request(Request::Delete { name: name.into() }))?;
+        Ok(status)
+    }
+
+    fn nqn(&self, volume: &str) -> String {
+        format!("nqn.2026-11.io.weir:{}:{volume}", self.node)
+    }
+
+    /// A volume of that tenant.
+    ///
+    /// # Errors
+    /// The node is stopping.
+    pub fn of_tenant(&self, tenant: &str) -> Result<Option<String>, Refusal> {
+        let _turn = self.turn();
+        for pool in 0..self.pools.len() {
+            if let Some(found) = self.look(pool, None)?.into_iter().find(|v| v.tenant == tenant) {
+                return Ok(Some(found.name));
+            }
+        }
+        Ok(None)
+    }
+
+    /// A device is one of a pool's drives: the pool.
+    pub fn pool_of(&self, device: usize) -> Option<&str> {
+        self.pools.iter().find(|p| p.devices.contains(&device)).map(|p| p.name.as_str())
+    }
+}
+
+fn not_exported(found: &Found, exports: &[Export]) -> Result<(), Refusal> {
+    match exports.iter().find(|e| (e.pool, e.volume) == (found.pool, found.id)) {
+        None => Ok(()),
+        Some(export) => {
+            let (name, door) = (&found.name, &export.door);
+            let how = match door.socket() {
+                Some((path, _)) => path.display().to_string(),
+                None => format!("nvme-tcp:{name}"),
+            };
+            Err(Refusal::Conflict(format!(
+                "volume \"{name}\" is exported by {door}; nothing was changed: end that first (weir export rm {how})"
+            )))
+        }
+    }
+}
+
+fn tenant_index(config: &Config, name: &str) -> Result<usize, Refusal> {
+    let there = |t: &TenantConfig| !t.is_gone();
+    let found = config.tenants.iter().position(|t| t.name == name && there(t));
+    found.ok_or_else(|| {
+        let names: Vec<&str> = config.tenants.iter().filter(|t| there(t)).map(|t| t.name.as_str()).collect();
+        Refusal::NotFound(format!("there is no tenant \"{name}\"; there is {}", names.join(", ")))
+    })
+}

@@ -1,0 +1,389 @@
+//! Pools and volumes: served by every door, changed while they serve, found again from their drives alone.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use super::{long, test};
+use crate::bench::{Bench, bench, number};
+use crate::harness::{Context, Env, Outcome, Test, ensure};
+use crate::http;
+use crate::node::{Node, Setup, host_nqn, with_node};
+use crate::process::{Process, run};
+use crate::raw::nvme_tcp::{Data, Host, io, kind};
+
+/// The tests of this suite.
+pub fn tests() -> Vec<Test> {
+    const S: &str = "pool";
+    vec![
+        test(S, "volumes_at_every_door", volumes_at_every_door),
+        test(S, "resized_while_running", resized_while_running),
+        test(S, "nobody_reads_what_was_another\'s", nobody_reads_anothers),
+        test(S, "found_again_in_another_order", found_again),
+        test(S, "drives_that_do_not_belong", drives_that_do_not_belong),
+        test(S, "what_cannot_be_is_refused", refused),
+        test(S, "shares_are_the_drive\'s", shares),
+        long(S, "ten_thousand_volumes", ten_thousand),
+    ]
+}
+
+/// Tenants, and what every configuration here begins with.
+fn head() -> String {
+    let tenant = |name: &str, class: &str, more: &str| {
+        format!("[[tenant]]\nname = \"{name}\"\nclass = \"{class}\"\nhosts = [\"{}\"{more}]\n", host_nqn(name))
+    };
+    "[node]\nname = \"e2e\"\napi = \"unix:weir.sock\"\ncores = [0]\n".to_owned()
+        + &tenant("gold", "high", ", \"*\"")
+        + &tenant("silver", "medium", "")
+        + &tenant("bronze", "low", "")
+        + "[door.nvme-tcp]\nlisten = \"127.0.0.1:PORT\"\n"
+}
+
+fn device(name: &str, keys: &str) -> String {
+    format!("[[device]]\nname = \"{name}\"\n{keys}\n")
+}
+
+fn volume(name: &str, tenant: &str, size: &str, export: &str) -> String {
+    format!("[[volume]]\nname = \"{name}\"\ntenant = \"{tenant}\"\nsize = \"{size}\"\nexport = [{export}]\n")
+}
+
+fn setup(whole: String) -> Setup {
+    Setup { whole, ..Setup::default() }
+}
+
+/// Two RAM drives and three volumes, one of them on both.
+fn three_volumes() -> Setup {
+    setup(
+        head()
+            + &device("d0", "capacity = \"64MiB\"")
+            + &device("d1", "capacity = \"48MiB\"")
+            + &volume("wide", "silver", "70MiB", "\"vhost-user:wide.sock\", \"vfio-user:wide-pci.sock\", \"nvme-tcp\"")
+            + &volume("v0", "gold", "12MiB", "\"vhost-user:v0.sock\", \"nvme-tcp\"")
+            + &volume("v1", "bronze", "10MiB", "\"vhost-user:v1.sock\""),
+    )
+}
+
+fn nqn(volume: &str) -> String {
+    format!("nqn.2026-11.io.weir:e2e:{volume}")
+}
+
+fn volumes_at_every_door(env: &Env) -> Outcome {
+    with_node(env, &three_volumes(), |node| {
+        let listed = http::get(&node.api(), "/v1/volumes")?;
+        let wide = &listed[0];
+        ensure(wide["name"] == "wide" && wide["drives"].as_array().is_some_and(|d| d.len() == 2), || {
+            format!("the wide volume lies on both drives: {listed}")
+        })?;
+        let tcp = |volume: &str| format!("nvme-tcp://127.0.0.1:{}/{}?ns=1", node.port, nqn(volume));
+        let (silver, gold) = (format!("host={}", host_nqn("silver")), format!("host={}", host_nqn("gold")));
+        let (silver, gold) = (silver.as_str(), gold.as_str());
+        let both = [
+            (node.socket_target("wide.sock"), ""),
+            (node.socket_target("v0.sock"), ""),
+            (node.socket_target("v1.sock"), ""),
+        ];
+        let size = ["--bs", "4KiB:50/128KiB:50", "--qd", "16", "--rw", "randrw", "--verify", "crc32c", "--time", "1s"];
+        let running = both.iter().map(|(target, _)| Bench::start(env, target, &size)).collect::<Result<Vec<_>, _>>()?;
+        for bench in running {
+            bench.finish()?.clean()?;
+        }
+        for (target, host) in [(node.vfio_target("wide-pci.sock"), ""), (tcp("wide"), silver), (tcp("v0"), gold)] {
+            let job = format!("name=j,rw=randrw,bs=64KiB,qd=8{}{host}", if host.is_empty() { "" } else { "," });
+            bench(env, &target, &["--job", &job, "--verify", "crc32c", "--time", "1s"])?.clean()?;
+        }
+        // Whose the volume is not is no host of it, whatever other volumes there are for everybody.
+        let stranger = Host::admin_of(&nqn("wide"), node.address(), &host_nqn("bronze"), 0);
+        ensure(stranger.is_err_and(|e| e.contains("status 0x184")), || "another tenant\'s host gets in".into())?;
+        let status = node.cli_ok(&["pool", "status"])?;
+        ensure(status.contains("d0") && status.contains("d1") && status.contains("3 volumes"), || status.clone())?;
+        let exports = node.cli_ok(&["export", "ls"])?;
+        ensure(exports.contains("wide-pci.sock") && exports.contains("nvme-tcp"), || exports.clone())
+    })
+}
+
+fn resized_while_running(env: &Env) -> Outcome {
+    with_node(env, &three_volumes(), |node| {
+        let args =
+            ["--bs", "16KiB", "--qd", "8", "--rw", "randrw", "--size", "6MiB", "--verify", "crc32c", "--time", "2s"];
+        let running = Bench::start(env, &node.socket_target("v0.sock"), &args)?;
+        std::thread::sleep(Duration::from_millis(700));
+        for size in ["20MiB", "8MiB", "24MiB"] {
+            let said = node.cli_ok(&["volume", "resize", "v0", size])?;
+            ensure(said.contains(size), || said.clone())?;
+        }
+        running.finish()?.clean()?;
+        let (mut admin, cntlid) = Host::admin_of(&nqn("v0"), node.address(), &host_nqn("gold"), 0)?;
+        let mut queue = Host::io_queue_of(&nqn("v0"), node.address(), &host_nqn("gold"), cntlid, 1)?;
+        let last = |mib: u32| mib * 2048 - 1;
+        ensure(read(&mut queue, 1, last(24))?.is_ok(), || "the last block of the larger volume".into())?;
+        node.cli_ok(&["volume", "resize", "v0", "8MiB"])?;
+        ensure(read(&mut queue, 2, last(24))? == Err(0x80), || "a block that has gone".into())?;
+        ensure(read(&mut queue, 3, last(8))?.is_ok(), || "the last block of the smaller volume".into())?;
+        admin.send(&crate::raw::nvme_tcp::identify(9))?;
+        admin.expect(kind::C2H_DATA)?;
+        admin.success().map(|_| ())
+    })
+}
+
+/// Reads a block of 512 bytes: it, or the status.
+fn read(queue: &mut Host, cid: u16, lba: u32) -> Result<Result<Vec<u8>, u16>, String> {
+    queue.send(&io(2, cid, lba, 1, Data::Transport(512)))?;
+    let mut bytes = Vec::new();
+    loop {
+        match queue.receive()? {
+            Some(pdu) if pdu.kind == kind::RESPONSE => {
+                let status = pdu.status() & 0x7ff;
+                return Ok(if status == 0 { Ok(bytes) } else { Err(status) });
+            }
+            Some(pdu) if pdu.kind == kind::C2H_DATA => bytes.extend(&pdu.bytes[usize::from(pdu.bytes[3])..]),
+            other => return Err(format!("expected data, not {other:02x?}")),
+        }
+    }
+}
+
+fn write(queue: &mut Host, cid: u16, lba: u32, byte: u8) -> Outcome {
+    queue.send(&io(1, cid, lba, 1, Data::InCapsule(&[byte; 512])))?;
+    queue.success().map(|_| ())
+}
+
+/// Blocks of a volume of so many MiB: two of every MiB.
+fn places(mib: u32) -> impl Iterator<Item = u32> {
+    (0..mib).flat_map(|m| [m * 2048, m * 2048 + 2047])
+}
+
+fn nobody_reads_anothers(env: &Env) -> Outcome {
+    let whole = head() + &device("d0", "capacity = \"32MiB\"") + &volume("door", "gold", "1MiB", "\"nvme-tcp\"");
+    with_node(env, &setup(whole), |node| {
+        for (turn, tenant) in ["gold", "silver", "bronze"].into_iter().enumerate() {
+            node.cli_ok(&["volume", "create", "all", "29MiB", "--tenant", tenant])?;
+            node.cli_ok(&["export", "volume", "all", "nvme-tcp"])?;
+            let (admin, cntlid) = Host::admin_of(&nqn("all"), node.address(), &host_nqn(tenant), 0)?;
+            let mut queue = Host::io_queue_of(&nqn("all"), node.address(), &host_nqn(tenant), cntlid, 1)?;
+            for (cid, lba) in (0..).zip(places(29)) {
+                let found = read(&mut queue, cid, lba)?;
+                ensure(found == Ok(vec![0; 512]), || format!("turn {turn}: block {lba} is no zeroes"))?;
+                write(&mut queue, cid + 1000, lba, turn as u8 + 1)?;
+                ensure(read(&mut queue, cid + 2000, lba)? == Ok(vec![turn as u8 + 1; 512]), || {
+                    "what was written".into()
+                })?;
+            }
+            let busy = node.cli(&["export", "rm", "nvme-tcp:all"])?;
+            ensure(!busy.status.success() && busy.stderr.contains("is connected to it"), || busy.describe())?;
+            let exported = node.cli(&["volume", "delete", "all"])?;
+            ensure(exported.stderr.contains("weir export rm nvme-tcp:all"), || exported.describe())?;
+            drop((admin, queue));
+            crate::process::until(Duration::from_secs(5), "the host is gone", || {
+                Ok(node.cli(&["export", "rm", "nvme-tcp:all"])?.status.success().then_some(()))
+            })?;
+            node.cli_ok(&["volume", "delete", "all"])?;
+        }
+        Ok(())
+    })
+}
+
+/// Two file drives; the configuration has them in this order.
+fn files(order: [&str; 2]) -> String {
+    let size = |name: &str| if name == "a" { "24MiB" } else { "16MiB" };
+    let drive = |name: &str| device(name, &format!("media = \"file:{name}.img\"\ncapacity = \"{}\"", size(name)));
+    head()
+        + &order.map(drive).concat()
+        + "[[pool]]\nname = \"p\"\n"
+        + &volume("wide", "gold", "30MiB", "\"nvme-tcp\"")
+        + &volume("small", "silver", "2MiB", "\"vhost-user:small.sock\"")
+}
+
+fn marked(node: &Node, check: bool) -> Outcome {
+    let (_admin, cntlid) = Host::admin_of(&nqn("wide"), node.address(), &host_nqn("gold"), 0)?;
+    let mut queue = Host::io_queue_of(&nqn("wide"), node.address(), &host_nqn("gold"), cntlid, 1)?;
+    for (cid, lba) in (0..).zip(places(30)) {
+        let byte = (lba / 2048) as u8 + 1;
+        if check {
+            let found = read(&mut queue, cid, lba)?;
+            ensure(found == Ok(vec![byte; 512]), || format!("block {lba} is another one after the restart"))?;
+        } else {
+            write(&mut queue, cid, lba, byte)?;
+        }
+    }
+    Ok(())
+}
+
+fn found_again(env: &Env) -> Outcome {
+    with_node(env, &setup(files(["a", "b"])), |node| {
+        marked(node, false)?;
+        node.cli_ok(&["volume", "create", "later", "3MiB", "--tenant", "bronze"])?;
+        let before = http::get(&node.api(), "/v1/pools")?;
+        // The file says 2 MiB; what was done to it since counts.
+        node.cli_ok(&["volume", "resize", "small", "4MiB"])?;
+        node.reconfigure(&files(["b", "a"]))?;
+        node.kill_and_start()?;
+        marked(node, true)?;
+        let after = http::get(&node.api(), "/v1/pools")?;
+        ensure(before[0]["uuid"] == after[0]["uuid"] && after[0]["volumes"] == 3, || format!("{before} {after}"))?;
+        let volumes = node.cli_ok(&["volume", "ls"])?;
+        ensure(volumes.contains("later") && volumes.contains("4 MiB") || volumes.contains("4MiB"), || volumes.clone())
+    })
+}
+
+/// Starts a node that must not start; what it says.
+fn fails(env: &Env, dir: &Path, whole: &str) -> Result<String, String> {
+    let file = dir.join("weir.toml");
+    std::fs::write(&file, whole.replace("PORT", "0")).context(|| "weir.toml".into())?;
+    let args = ["up".to_owned(), "-c".into(), file.display().to_string()];
+    let ended = run(dir, &env.weir, args, Duration::from_secs(20))?;
+    ensure(ended.status.code() == Some(1), || format!("it does not fail: {}", ended.describe()))?;
+    Ok(ended.stderr)
+}
+
+/// Changes bytes of a file from an offset on.
+fn damage(file: &Path, offset: u64, len: usize) -> Outcome {
+    use std::os::unix::fs::FileExt;
+    let file = std::fs::File::options().read(true).write(true).open(file).context(|| "open".into())?;
+    let mut bytes = vec![0; len];
+    file.read_exact_at(&mut bytes, offset).context(|| "read".into())?;
+    bytes.iter_mut().for_each(|b| *b ^= 0xff);
+    file.write_all_at(&bytes, offset).context(|| "write".into())
+}
+
+fn drives_that_do_not_belong(env: &Env) -> Outcome {
+    let node = Node::start(env, &setup(files(["a", "b"])))?;
+    marked(&node, false)?;
+    let dir = node.dir.clone();
+    node.stop()?;
+    let keep = |from: &str, to: &str| {
+        let copied = Command::new("cp").current_dir(&dir).args(["--sparse=always", from, to]).status();
+        ensure(copied.is_ok_and(|s| s.success()), || format!("cp {from} {to}"))
+    };
+    keep("a.img", "a.kept")?;
+    keep("b.img", "b.kept")?;
+    let restore = || keep("a.kept", "a.img").and_then(|()| keep("b.kept", "b.img"));
+    let says = |whole: &str, what: &str| {
+        let said = fails(env, &dir, whole)?;
+        ensure(said.contains("pool.p: ") && said.contains(what), || format!("expected {what:?}: {said}"))
+    };
+    let both = files(["a", "b"]);
+    // One is missing, and nothing is made of the other.
+    let alone = both.replace("[[pool]]\nname = \"p\"\n", "[[pool]]\nname = \"p\"\ndrives = [\"a\"]\n")
+        + "[[export]]\ndevice = \"b\"\ndoor = \"nvme-tcp\"\n";
+    says(&alone, "1 of the pool\'s drives missing")?;
+    // Another pool\'s.
+    says(&both.replace("name = \"p\"", "name = \"q\"").replace("pool.p", "pool.q"), "")
+        .err()
+        .map_or(Ok(()), |said| ensure(said.contains("belongs to pool p"), || said.clone()))?;
+    // The same one twice.
+    let twin = both.clone() + &device("c", "media = \"file:c.img\"\ncapacity = \"24MiB\"");
+    keep("a.img", "c.img")?;
+    says(&twin, "are the same drive of the pool")?;
+    // Cut short.
+    let cut = std::fs::File::options().write(true).open(dir.join("a.img")).context(|| "a.img".into())?;
+    cut.set_len(20 << 20).context(|| "truncate".into())?;
+    says(&both.replace("24MiB", "20MiB"), "it was cut short")?;
+    restore()?;
+    // One copy is enough, of either drive; both are not.
+    damage(&dir.join("a.img"), 0, 65536)?;
+    damage(&dir.join("b.img"), 65536, 65536)?;
+    damage(&dir.join("b.img"), 0, 65536)?;
+    says(&both, "both copies of the metadata on drive b are damaged")?;
+    keep("b.kept", "b.img")?;
+    damage(&dir.join("b.img"), 65536, 65536)?;
+    let port = crate::node::free_port()?;
+    std::fs::write(dir.join("weir.toml"), both.replace("PORT", &port.to_string())).context(|| "weir.toml".into())?;
+    let mut process = Process::start(&dir, "again", &env.weir, ["up", "-c", "weir.toml"])?;
+    crate::process::until(Duration::from_secs(20), "it comes up with one good copy of each", || {
+        ensure(process.running(), || format!("it has ended: {}", process.stderr()))?;
+        Ok(http::request(&dir.join("weir.sock"), "GET", "/v1/pools", None).ok().filter(|(code, _)| *code == 200))
+    })?;
+    process.signal(rustix::process::Signal::TERM)?;
+    process.wait(Duration::from_secs(10)).map(|_| ())
+}
+
+fn refused(env: &Env) -> Outcome {
+    with_node(env, &three_volumes(), |node| {
+        let before = http::get(&node.api(), "/v1/pools")?;
+        for (args, why) in [
+            (&["volume", "create", "huge", "1TiB", "--tenant", "gold"][..], "MiB are free; nothing was changed"),
+            (&["volume", "create", "v0", "1MiB", "--tenant", "gold"], "there is a volume \"v0\" already"),
+            (&["volume", "create", "../x", "1MiB", "--tenant", "gold"], "a name begins with a letter or a digit"),
+            (&["volume", "create", "x", "1MiB", "--tenant", "lead"], "there is no tenant \"lead\""),
+            (&["volume", "create", "x", "1MiB"], "tenant: there are several"),
+            (&["volume", "create", "x", "1MiB", "--tenant", "gold", "--pool", "q"], "there is no pool \"q\""),
+            (&["volume", "create", "d0", "1MiB", "--tenant", "gold"], "a drive of this node is called"),
+            (&["volume", "resize", "v0", "1TiB"], "are free"),
+            (&["volume", "resize", "none", "1MiB"], "there is no volume \"none\""),
+            (&["volume", "rename", "v0", "w"], "is exported by"),
+            (&["volume", "delete", "v1"], "is exported by"),
+            (&["export", "volume", "v0", "nvme-tcp"], "is an export already"),
+            (&["export", "volume", "v1", "carrier-pigeon"], "is no door"),
+            (&["export", "volume", "v1", "vhost-user:v0.sock"], "already"),
+            (&["export", "vfio-user", "d0", "d0.sock", "--tenant", "gold"], "is a drive of pool pool0"),
+            (&["tenant", "rm", "gold"], "has the volume"),
+            (&["pool", "status", "q"], "there is no pool \"q\""),
+        ] {
+            let said = node.cli(args)?;
+            let good = said.status.code() == Some(1) && said.stderr.contains(why);
+            ensure(good, || format!("weir {}: expected {why:?}: {}", args.join(" "), said.describe()))?;
+        }
+        let usage = node.cli(&["volume", "create", "x", "lots"])?;
+        ensure(usage.status.code() == Some(2), || usage.describe())?;
+        let after = http::get(&node.api(), "/v1/pools")?;
+        ensure(before == after, || format!("something was changed: {before} {after}"))
+    })
+}
+
+/// Three tenants of the same drive, each through a volume: their shares are those of the drive.
+fn shares(env: &Env) -> Outcome {
+    let keys = "capacity = \"64MiB\"\nlatency = \"800us\"\nslots = 8\narbitration = \"drr\"";
+    let names = ["gold", "silver", "bronze"];
+    let each = names.map(|t| volume(t, t, "8MiB", &format!("\"vhost-user:{t}.sock\"")));
+    with_node(env, &setup(head() + &device("d0", keys) + &each.concat()), |node| {
+        let args = ["--bs", "4KiB", "--qd", "32", "--rw", "randread", "--time", "3s"];
+        let mut last = String::new();
+        for _ in 0..4 {
+            let start = |t: &&str| Bench::start(env, &node.socket_target(&format!("{t}.sock")), &args);
+            let running = names.iter().map(start).collect::<Result<Vec<_>, _>>()?;
+            let mut got = Vec::new();
+            for bench in running {
+                let report = bench.finish()?;
+                report.clean()?;
+                got.push(number(&report.0["total"], "bandwidth_bytes_per_s")?);
+            }
+            let (high, medium) = (got[0] / got[2], got[1] / got[2]);
+            last = format!("gold {high:.2}, silver {medium:.2} times bronze");
+            println!("    {last} (4 and 2 are due)");
+            if (high / 4.0 - 1.0).abs() < 0.1 && (medium / 2.0 - 1.0).abs() < 0.1 {
+                return Ok(());
+            }
+        }
+        Err(last)
+    })
+}
+
+fn ten_thousand(env: &Env) -> Outcome {
+    let whole = head() + &device("d0", "capacity = \"16GiB\"") + &volume("first", "gold", "1MiB", "\"nvme-tcp\"");
+    with_node(env, &setup(whole), |node| {
+        let api = node.api();
+        let mut laps = Vec::new();
+        for lap in 0..10 {
+            let start = Instant::now();
+            for i in 0..1000 {
+                let name = format!("volume-{}", lap * 1000 + i);
+                let body = json!({ "name": name, "tenant": "gold", "size_bytes": 1 << 20 });
+                let (code, said) = http::request(&api, "POST", "/v1/volumes", Some(&body))?;
+                ensure(code == 201, || said.clone())?;
+            }
+            laps.push(start.elapsed().as_secs_f64());
+        }
+        let start = Instant::now();
+        let listed = http::get(&api, "/v1/volumes")?;
+        let all = listed.as_array().map_or(0, Vec::len);
+        println!("    a thousand volumes took {laps:.2?} s, the list of {all} {:.2?}", start.elapsed());
+        ensure(all == 10_001, || format!("{all} volumes"))?;
+        for i in 0..1000 {
+            let (code, said) = http::request(&api, "DELETE", &format!("/v1/volumes/volume-{}", i * 7), None)?;
+            ensure(code == 200, || said.clone())?;
+        }
+        // The last thousand may not cost much more than the first: nothing goes through all of them.
+        ensure(laps[9] < 4.0 * laps[0].max(laps[1]), || format!("it gets slower and slower: {laps:?}"))
+    })
+}
