@@ -29,13 +29,16 @@ struct Rig {
     front: FrontQueue<GuestMemory>,
 }
 
+/// An answer's bytes, and the descriptor with it.
+type Answer = (Vec<u8>, Option<OwnedFd>);
+
 /// Hands a message over; what the device answers.
 fn tell(
     device: &mut Device<GuestMemory>,
     memory: &mut GuestMemory,
     message: &Outgoing,
     fds: Vec<OwnedFd>,
-) -> Result<Option<(Vec<u8>, Option<OwnedFd>)>, BenchError> {
+) -> Result<Option<Answer>, BenchError> {
     let (header, payload) = Header::read_from_prefix(&message.bytes).map_err(|_| failed("message", "too short"))?;
     let (request, needs_reply) = (Request(header.request.get()), header.needs_reply());
     let mut actions = Vec::new();

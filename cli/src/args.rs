@@ -40,6 +40,9 @@ Examples:
 pub enum Command {
     /// Start a node in the foreground and serve until SIGTERM, SIGINT or `weir shutdown`
     Up(Up),
+    /// Serve under a keeper; `weir up` starts it
+    #[command(hide = true)]
+    Worker(Up),
     /// Show what the running node serves, and to whom
     Status,
     /// List drives and profiles, change arbitration, or see how well drives keep their modelled times

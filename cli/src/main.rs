@@ -42,15 +42,16 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     log_to_stderr();
     match run(cli) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(status) => status,
         Err(failure) => failure.report(),
     }
 }
 
-fn run(cli: Cli) -> Result<(), Failure> {
+fn run(cli: Cli) -> Result<ExitCode, Failure> {
     let Cli { command, json, api } = cli;
-    match command {
-        Command::Up(args) => up::run(&args, api.as_deref(), json),
+    let done = match command {
+        Command::Up(args) => return up::run(&args, api.as_deref(), json),
+        Command::Worker(args) => return up::worker(&args, api.as_deref(), json),
         Command::Config(args) => config::run(&args, json),
         Command::Bench(args) => bench::run(args, json),
         Command::Calibrate(args) => calibrate::run(&args, json),
@@ -75,7 +76,8 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Command::Pool(args) => volume::pool(&client::Client::find(api.as_deref())?, &args, json),
         Command::Volume(args) => volume::volume(&client::Client::find(api.as_deref())?, &args, json),
         Command::Shutdown => ask::shutdown(&client::Client::find(api.as_deref())?, json),
-    }
+    };
+    done.map(|()| ExitCode::SUCCESS)
 }
 
 /// Warnings and errors; `WEIR_LOG=debug` or `WEIR_LOG=weir_node::door=trace` for more.

@@ -2,29 +2,37 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use weir_node::api::Control;
 use weir_node::config::Config;
 use weir_node::{Node, NodeControl};
+use weir_sys::keep::Keep;
 
 /// A node that serves.
 pub struct Started {
     /// Where NVMe/TCP listens, with the ports really bound.
     pub listening: Vec<SocketAddr>,
-    /// For the API.
-    pub control: Arc<dyn Control>,
-    /// Drains and ends the node.
-    pub stop: Box<dyn FnOnce()>,
+    /// For the API, and for the keeper.
+    pub control: Arc<NodeControl>,
+    node: Node,
 }
 
-/// Starts what the configuration says. `on_shutdown` is called when [`Control::shutdown`] is.
-pub fn start(config: Config, on_shutdown: Box<dyn Fn() + Send + Sync>) -> Result<Started, String> {
-    let node = Node::start(config).map_err(|e| e.to_string())?;
+impl Started {
+    /// Drains and ends the node.
+    pub fn stop(self) {
+        self.control.drain();
+        self.node.stop();
+    }
+
+    /// Drains the node and ends it, with everything left open for the next worker.
+    pub fn hand_over(self) {
+        self.control.drain();
+        self.node.hand_over();
+    }
+}
+
+/// Starts what the configuration says. `on_shutdown` is called when the API's shutdown is.
+pub fn start(config: Config, keep: &Keep, on_shutdown: Box<dyn Fn() + Send + Sync>) -> Result<Started, String> {
+    let node = Node::start_kept(config, keep).map_err(|e| e.to_string())?;
     let listening = node.listening().to_vec();
     let control = Arc::new(NodeControl::new(&node, on_shutdown));
-    let draining = control.clone();
-    let stop = Box::new(move || {
-        draining.drain();
-        node.stop();
-    });
-    Ok(Started { listening, control, stop })
+    Ok(Started { listening, control, node })
 }

@@ -2,6 +2,9 @@
 //!
 //! Steps, each undone by dropping what it made: configuration, runtime folder, API sockets, signals, the node, the API,
 //! "serving". Then it waits for a signal or for `shutdown` of the API, drains, and ends.
+//!
+//! With `keeper = true` these are the steps of `weir worker`, which the keeper's process starts, and starts again when it dies:
+//! it takes what the worker before it left, and the configuration as that one had changed it.
 
 use crate::args;
 use crate::config::load;
@@ -9,41 +12,112 @@ use crate::connect;
 use crate::failure::Failure;
 use crate::output;
 use crate::start::{Started, start};
+use std::ffi::OsString;
 use std::path::Path;
+use std::process::ExitCode;
 use std::sync::mpsc::{self, Sender};
 use tokio::signal::unix::{SignalKind, signal};
 use weir_node::api::Bound;
-use weir_node::config::{self, Config};
+use weir_node::config::{self, Admission, Config};
+use weir_node::{CONFIG, keeper};
+use weir_sys::keep::Keep;
 
 /// Why the node ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Signal(&'static str),
     Api,
+    /// Another worker is to serve.
+    HandOver,
 }
 
-pub fn run(args: &args::Up, api: Option<&str>, json: bool) -> Result<(), Failure> {
+pub fn run(args: &args::Up, api: Option<&str>, json: bool) -> Result<ExitCode, Failure> {
     let mut config = load(args.config.as_deref())?;
     override_by(&mut config, args, api)?;
+    if config.node.keeper {
+        return keep(&config);
+    }
+    serve(config, args, &Keep::none(), json)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The keeper: this very program once more, as a worker with the same arguments.
+fn keep(config: &Config) -> Result<ExitCode, Failure> {
+    let wrong = |e: std::io::Error| Failure::new(format_args!("keeper: {e}"));
+    let mut arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let up = arguments.iter().position(|a| a == "up").ok_or_else(|| Failure::new("keeper: there is no \"up\""))?;
+    arguments[up] = "worker".into();
+    let program = std::env::current_exe().map_err(wrong)?;
+    let settings = keeper::Settings { program, arguments, standby: config.node.standby };
+    keeper::run(settings).map(ExitCode::from).map_err(wrong)
+}
+
+/// The process that serves under a keeper: its end of their conversation is the standard input.
+pub fn worker(args: &args::Up, api: Option<&str>, json: bool) -> Result<ExitCode, Failure> {
+    let wrong = |e: std::io::Error| Failure::new(format_args!("worker: {e}; it is started by weir up, not by hand"));
+    // Nobody is left behind when the keeper is killed.
+    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))
+        .map_err(|e| wrong(e.into()))?;
+    weir_sys::signals::unblock();
+    abort_on_panic();
+    let mut config = load(args.config.as_deref())?;
+    override_by(&mut config, args, api)?;
+    let channel = rustix::io::fcntl_dupfd_cloexec(std::io::stdin(), 3).map_err(|e| wrong(e.into()))?;
+    let keep = Keep::join(channel).map_err(wrong)?;
+    if let Some(text) = keep.take_text(CONFIG).map_err(wrong)? {
+        config = Config::parse(&text, "the configuration as it was left", Path::new("/"))?;
+        // What was forced once needs no force again.
+        config.node.admission = Admission::Warn;
+    }
+    serve(config, args, &keep, json)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A thread that cannot go on ends the worker: the next one takes over, from what all threads left.
+fn abort_on_panic() {
+    let say = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |what| {
+        say(what);
+        std::process::abort();
+    }));
+}
+
+fn serve(mut config: Config, args: &args::Up, keep: &Keep, json: bool) -> Result<(), Failure> {
     if args.config.is_none() {
         let folder = config::runtime_dir();
         config::create_runtime_dir(&folder).map_err(|e| Failure::new(format_args!("{}: {e}", folder.display())))?;
     }
-    let bound = Bound::bind(&config.node.api).map_err(|e| Failure::new(format_args!("api: {e}")))?;
+    let bound = Bound::bind(&config.node.api, keep).map_err(|e| Failure::new(format_args!("api: {e}")))?;
     config.node.api = bound.addresses();
     let (end, ended) = mpsc::channel();
     watch_signals(end.clone())?;
+    let other = end.clone();
     let on_shutdown = Box::new(move || {
         let _ = end.send(End::Api);
     });
-    let Started { listening, control, stop } = start(config.clone(), on_shutdown).map_err(Failure::new)?;
-    let running = bound.serve(control).map_err(|e| Failure::new(format_args!("api: {e}")))?;
-    announce(&config, &listening, json)?;
+    let started: Started = start(config.clone(), keep, on_shutdown).map_err(Failure::new)?;
+    let running = bound.serve(started.control.clone()).map_err(|e| Failure::new(format_args!("api: {e}")))?;
+    let hand_over = move || {
+        let _ = other.send(End::HandOver);
+    };
+    let gone = || {
+        eprintln!("weir: the keeper has gone, and what it held with it");
+        std::process::exit(1);
+    };
+    started.control.serve_keeper(hand_over, gone).map_err(|e| Failure::new(format_args!("keeper: {e}")))?;
+    if keep.generation() == 0 {
+        announce(&config, &started.listening, keep, json)?;
+    }
     match ended.recv() {
+        Ok(End::HandOver) => {
+            started.hand_over();
+            running.leave();
+            return Ok(());
+        }
         Ok(End::Signal(name)) => eprintln!("weir: {name}: finishing what is in flight; once more ends at once"),
         Ok(End::Api) | Err(_) => eprintln!("weir: shutdown: finishing what is in flight"),
     }
-    stop();
+    started.stop();
     running.stop();
     Ok(())
 }
@@ -107,7 +181,7 @@ fn watch_signals(end: Sender<End>) -> Result<(), Failure> {
 }
 
 /// One line says that it serves; the rest says how to connect.
-fn announce(config: &Config, listening: &[std::net::SocketAddr], json: bool) -> Result<(), Failure> {
+fn announce(config: &Config, listening: &[std::net::SocketAddr], keep: &Keep, json: bool) -> Result<(), Failure> {
     let program = std::env::args().next().unwrap_or_else(|| "weir".to_string());
     let api: Vec<String> = config.node.api.iter().map(ToString::to_string).collect();
     if json {
@@ -115,7 +189,7 @@ fn announce(config: &Config, listening: &[std::net::SocketAddr], json: bool) -> 
             serde_json::json!({ "device": config.devices[e.device].name, "nqn": config.devices[e.device].nqn, "door": e.door.to_string() })
         }).collect();
         return output::json(&serde_json::json!({
-            "state": "serving", "node": config.node.name, "pid": std::process::id(), "api": api,
+            "state": "serving", "node": config.node.name, "pid": keep.node(), "api": api,
             "nvme_tcp": listening, "exports": exports,
         }));
     }

@@ -3,7 +3,10 @@
 
 mod admit;
 mod exports;
+mod kept;
 mod volumes;
+
+pub use kept::CONFIG;
 
 use crate::api::{
     AttainmentStatus, CeilingStatus, ClientStatus, CompletionError, Control, Counters, DevicePatch, DeviceStats,
@@ -23,6 +26,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, mpsc};
 use std::time::Instant;
 use weir_controller::{Attainment, ControllerInfo, DriveStats, Subsystem, Work};
+use weir_sys::keep::Keep;
 use weir_units::{Class, Nanos};
 
 /// See the [module](self).
@@ -39,6 +43,7 @@ pub struct NodeControl {
     volumes: Arc<Volumes>,
     /// What admission says of the tenants since the last change.
     said: Mutex<admit::Said>,
+    keep: Keep,
 }
 
 /// Tenants keep their places when they have gone.
@@ -82,7 +87,7 @@ fn counters(work: &Work) -> Counters {
 impl NodeControl {
     /// The control of a node that serves; `on_shutdown` is called once, when it is asked to end.
     pub fn new(node: &Node, on_shutdown: Box<dyn Fn() + Send + Sync>) -> Self {
-        let config = node.config().clone();
+        let (config, keep) = (node.config().clone(), node.keep().clone());
         let arbitration = Mutex::new(config.devices.iter().map(|d| d.arbitration).collect());
         Self {
             shards: node.shards().to_vec(),
@@ -90,6 +95,7 @@ impl NodeControl {
             started: Instant::now(),
             draining: AtomicBool::new(false),
             on_shutdown,
+            keep,
             arbitration,
             volumes: node.volumes().clone(),
             said: Mutex::new(admit::said(&config, &crate::admission::of_config(&config))),
@@ -105,6 +111,7 @@ impl NodeControl {
     /// Changes it. Whoever does holds `arbitration`: changes come one after the other.
     fn change(&self, how: impl FnOnce(&mut Config)) {
         how(Arc::make_mut(&mut self.config.write().unwrap_or_else(PoisonError::into_inner)));
+        self.hold_config();
     }
 
     /// From now on the status says that the node is finishing.
@@ -365,7 +372,7 @@ impl Control for NodeControl {
         Ok(Status {
             node: self.config().node.name.clone(),
             version: env!("CARGO_PKG_VERSION").into(),
-            pid: std::process::id(),
+            pid: self.keep.node(),
             state,
             uptime_s: self.started.elapsed().as_secs_f64(),
             api: self.config().node.api.iter().map(Address::to_string).collect(),
@@ -457,6 +464,7 @@ impl Control for NodeControl {
             let answer = self.shards[place.shard as usize].call(change).ok_or_else(gone)?;
             answer.map_err(|e| Refusal::Invalid(e.to_string()))?;
             current[index] = wanted;
+            self.change(|config| config.devices[index].arbitration = wanted);
             self.remember(said);
         }
         Ok(self.device_status(index, &self.snapshot(index)?))
@@ -509,6 +517,7 @@ impl Control for NodeControl {
                 None => Ok(()),
             }
         })?;
+        self.change(|config| changed(&mut config.tenants[index]));
         self.remember(said);
         drop(turn);
         // Whoever forces a change wants to know what it breaks, whosoever that is.

@@ -2,7 +2,9 @@
 
 mod drives;
 mod error;
+mod kept;
 mod metadata;
+mod open;
 mod power;
 mod regions;
 mod remembered;
@@ -23,8 +25,8 @@ use crate::flash::FlashService;
 use crate::lateness::LATE;
 use crate::pool::front::Front;
 use crate::remote::Remote;
-use crate::target;
 use crate::undo::Undo;
+use open::open_backend;
 use power::Down;
 use remembered::{Kept, is_empty, remember};
 use shape::{Told, uuid_of};
@@ -36,7 +38,8 @@ use weir_controller::{
     Subsystem,
 };
 use weir_spec::nvme::Status;
-use weir_sys::media::{FlashState, Media, MediaKind, Null, Remembered, Spec, Store};
+use weir_sys::keep::Keep;
+use weir_sys::media::{FlashState, Null, Remembered, Store};
 use weir_sys::reactor::{FileDone, Reactor};
 use weir_units::Nanos;
 
@@ -102,7 +105,20 @@ impl Device {
     ///
     /// # Errors
     /// Says what cannot be had and what to change.
-    pub fn open(config: &DeviceConfig, mut machine: MachineConfig, now: Nanos) -> Result<Device, OpenError> {
+    pub fn open(config: &DeviceConfig, machine: MachineConfig, now: Nanos) -> Result<Device, OpenError> {
+        Self::open_kept(config, machine, now, &Keep::none())
+    }
+
+    /// As [`open`](Self::open), of memory that a worker before this one has left, or that is held from now on.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open); also that what is held is another drive's.
+    pub fn open_kept(
+        config: &DeviceConfig,
+        mut machine: MachineConfig,
+        now: Nanos,
+        keep: &Keep,
+    ) -> Result<Device, OpenError> {
         let beside = beside(config);
         let is_new = |path: &Path| !path.exists();
         let new_medium = matches!(&config.media, MediaConfig::File(path) if is_empty(path));
@@ -120,9 +136,10 @@ impl Device {
             Remembered::check_pair(path, new_medium)?;
             Beside::check_pair(path, new_medium)?;
         }
-        let (mut backend, size) = open_backend(config)?;
+        // What is written to which zone is not kept for a drive in memory: then its bytes would be worth nothing.
+        let keep = &if config.zoned.is_some() { Keep::none() } else { keep.clone() };
+        let (mut backend, limit) = open_backend(config, keep)?;
         let block_size = config.block_size;
-        let limit = size;
         let size = config.capacity.map_or(limit, |c| c.get().min(limit));
         machine.namespaces = vec![NamespaceConfig { nsid: 1, start: 0, size, block_size, uuid: uuid_of(&config.nqn) }];
         if let Some(zoned) = &config.zoned {
@@ -149,15 +166,16 @@ impl Device {
             state = found;
             machine.set_service(Box::new(inside));
         } else if let Some(flash) = &config.flash {
-            let inside = FlashService::new(&flash.config, flash.precondition, now);
-            machine.set_service(Box::new(inside.map_err(|e| OpenError::Flash(e.to_string()))?));
+            let (inside, found) = kept::flash(config, flash, now, keep)?;
+            state = found;
+            machine.set_service(Box::new(inside));
         }
         if let (Some(_), Some(path)) = (&config.zoned, beside) {
             let (found, gone) = regions::zones(config, &mut machine, path).inspect_err(|_| unmake())?;
             backend.zero(&gone).map_err(|e| OpenError::Flash(format!("{}: {e}", path.display())))?;
             state = Some(found);
         }
-        let remembered = remember(config, new_medium, &mut machine)?;
+        let remembered = remember(config, new_medium, &mut machine, keep)?;
         let undo = power::undo(config, &backend);
         let beside = Beside::open(config, limit, machine.has_metadata())?;
         if let (Some(file), Backend::Direct(direct)) = (beside.file(), &mut backend) {
@@ -517,38 +535,6 @@ impl Executor<'_> {
         self.machine.set_lead(self.deadlines.learn(io.len, now.saturating_sub(begun)), LARGE);
         self.deadlines.complete_when_due((now, io.slot, status), self.machine, host, self.none);
     }
-}
-
-fn open_backend(config: &DeviceConfig) -> Result<(Backend, u64), OpenError> {
-    let kind = match &config.media {
-        MediaConfig::Null => MediaKind::Null,
-        MediaConfig::Ram => MediaKind::Ram,
-        MediaConfig::File(path) => MediaKind::File(path.clone()),
-        MediaConfig::Block(path) => MediaKind::Block(path.clone()),
-        MediaConfig::Nvme(target) => return open_remote(config, target),
-    };
-    let capacity = config.max_capacity.or(config.capacity).map(|c| c.get());
-    let spec = Spec { name: config.name.clone(), kind, capacity, block_size: config.block_size };
-    let media = Media::open(&spec)?;
-    let size = media.capacity() / u64::from(config.block_size) * u64::from(config.block_size);
-    Ok(match media {
-        Media::Store(store) => (Backend::Store(store), size),
-        Media::File(file) => (Backend::Direct(Direct::new(file)), size),
-    })
-}
-
-fn open_remote(config: &DeviceConfig, target: &str) -> Result<(Backend, u64), OpenError> {
-    let pair = target::open(target, u32::from(config.slots)).map_err(OpenError::Target)?;
-    let (found, block) = (pair.capacity(), pair.block_size());
-    if config.block_size % block != 0 {
-        let what = format!("{target}: its blocks have {block} bytes; give the drive block_size = {block}");
-        return Err(OpenError::Capacity(what));
-    }
-    let size = config.capacity.map_or(found, |c| c.get());
-    if size > found {
-        return Err(OpenError::Capacity(format!("{target}: has {found} bytes, less than the drive's capacity {size}")));
-    }
-    Ok((Backend::Remote(Remote::new(pair)), size / u64::from(config.block_size) * u64::from(config.block_size)))
 }
 
 #[cfg(test)]

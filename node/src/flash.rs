@@ -3,11 +3,13 @@
 use crate::config::FlashConfig;
 use std::any::Any;
 use std::collections::VecDeque;
+use std::os::fd::AsFd;
 use std::path::Path;
 use weir_controller::{Op, Operation, Service};
 use weir_flash::{
-    ConfigError, Fdp, Flash, FlashOp, HandleWork, PowerLoss, Precondition, Stats, UNIT, Utilisation, WearSpread,
+    ConfigError, Fdp, Flash, FlashOp, HandleWork, Image, PowerLoss, Precondition, Stats, UNIT, Utilisation, WearSpread,
 };
+use weir_sys::keep::Keep;
 use weir_sys::media::{FlashState, Found, MediaError};
 use weir_units::Nanos;
 
@@ -189,13 +191,51 @@ impl FlashService {
         config: &FlashConfig,
         now: Nanos,
     ) -> Result<(FlashService, Option<FlashState>), MediaError> {
-        let wrong = |e: ConfigError| MediaError::flash_state(media, &e.to_string());
         if !config.config.has_image() {
+            let wrong = |e: ConfigError| MediaError::flash_state(media, &e.to_string());
             let fresh = FlashService::new(&config.config, config.precondition, now).map_err(wrong)?;
             return Ok((fresh, None));
         }
         let path = FlashState::path_of(media);
-        let (state, image, found) = FlashState::open(&path, &config.config)?;
+        let opened = FlashState::open(&path, &config.config)?;
+        Self::from_state(opened, config, now).map(|(flash, state)| (flash, Some(state)))
+    }
+
+    /// As [`beside`](Self::beside) of a drive in memory: its state is in memory that outlives the process.
+    ///
+    /// # Errors
+    /// As [`beside`](Self::beside), and that the keeper does not take it.
+    pub fn held(
+        name: &str,
+        config: &FlashConfig,
+        now: Nanos,
+        keep: &Keep,
+    ) -> Result<(FlashService, Option<FlashState>), MediaError> {
+        if !config.config.has_image() {
+            let wrong = |e: ConfigError| MediaError::kept(name, std::io::Error::other(e.to_string()));
+            return Ok((FlashService::new(&config.config, config.precondition, now).map_err(wrong)?, None));
+        }
+        let opened = match keep.take_one(name) {
+            Some(fd) => FlashState::adopt(name, fd, &config.config)?,
+            None => FlashState::in_memory(name, &config.config)?,
+        };
+        let is_new = opened.2 == Found::New;
+        let (flash, state) = Self::from_state(opened, config, now)?;
+        // Whole from here on: preconditioned as well.
+        if is_new {
+            keep.hold(name, &[state.file().as_fd()]).map_err(|e| MediaError::kept(name, e))?;
+        }
+        Ok((flash, Some(state)))
+    }
+
+    /// The drive as its state says.
+    fn from_state(
+        (state, image, found): (FlashState, Image, Found),
+        config: &FlashConfig,
+        now: Nanos,
+    ) -> Result<(FlashService, FlashState), MediaError> {
+        let path = state.path();
+        let wrong = |e: ConfigError| MediaError::kept(&path.to_string_lossy(), std::io::Error::other(e.to_string()));
         let mut flash = if found == Found::New {
             let mut flash = Flash::create(&config.config, now, image).map_err(wrong)?;
             if config.precondition != Precondition::Fresh {
@@ -209,7 +249,7 @@ impl FlashService {
             flash
         };
         hint(&mut flash);
-        Ok((FlashService::around(flash, now), Some(state)))
+        Ok((FlashService::around(flash, now), state))
     }
 
     /// The drive is being stopped.

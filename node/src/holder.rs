@@ -7,14 +7,17 @@
 //! A process that was killed can leave its sockets behind for some milliseconds, while the kernel takes its io_uring apart:
 //! what no living process is seen to have is asked for again for a while.
 
+use crate::keeper::SOCKETS;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::os::fd::AsFd;
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use weir_sys::keep::Keep;
 
 /// How long an address is asked for that is taken by no process we can see.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -106,6 +109,35 @@ pub fn listen_tcp(address: SocketAddr) -> Result<TcpListener, BindError> {
             _ => BindError::Io { address: address.to_string(), error },
         })
     })
+}
+
+/// As [`listen_tcp`], or what the worker before held under that name; the keeper holds it from now on.
+pub fn keep_tcp(keep: &Keep, name: &str, address: SocketAddr) -> Result<TcpListener, BindError> {
+    if let Some(fd) = keep.take_one(name) {
+        return Ok(TcpListener::from(fd));
+    }
+    let listener = listen_tcp(address)?;
+    let fail = |error| BindError::Io { address: address.to_string(), error };
+    keep.hold(name, &[listener.as_fd()]).map_err(fail)?;
+    Ok(listener)
+}
+
+/// As [`listen_unix`], or what the worker before held at that path; the keeper holds it from now on.
+pub fn keep_unix(keep: &Keep, path: &Path, mode: u32) -> Result<UnixListener, BindError> {
+    let name = format!("{SOCKETS}{}", path.display());
+    if let Some(fd) = keep.take_one(&name) {
+        return Ok(UnixListener::from(fd));
+    }
+    let listener = listen_unix(path, mode)?;
+    let fail = |error| BindError::Io { address: path.display().to_string(), error };
+    keep.hold(&name, &[listener.as_fd()]).map_err(fail)?;
+    Ok(listener)
+}
+
+/// The socket of [`keep_unix`] is gone, and its path free again.
+pub fn remove_unix(keep: &Keep, path: &Path) {
+    let _ = keep.release(&format!("{SOCKETS}{}", path.display()));
+    let _ = std::fs::remove_file(path);
 }
 
 /// Tries again while nobody is seen to have the address.

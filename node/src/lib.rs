@@ -7,6 +7,8 @@
 //!                     ▲ api (HTTP)
 //! ```
 //!
+//! [`keeper`] is the process beside it that holds what must outlive it.
+//!
 //! Decides nothing that a machine of `core` could decide; touches nothing that `sys` does not hand out. docs/architecture.md
 //! has the turn of a shard.
 
@@ -21,6 +23,7 @@ pub mod door;
 pub mod flash;
 pub mod holder;
 pub mod host;
+pub mod keeper;
 mod lateness;
 pub mod local;
 mod node;
@@ -32,6 +35,6 @@ pub mod target;
 mod transfer;
 mod undo;
 
-pub use control::NodeControl;
+pub use control::{CONFIG, NodeControl};
 pub use node::{Node, StartError, machine_config};
 pub use shard::{Call, Shard, ShardHandle};

@@ -16,6 +16,7 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use weir_controller::{self as controller, DiscoveryRecord, Subsystem};
 use weir_spec::nvme::fabrics::DISCOVERY_NQN;
+use weir_sys::keep::Keep;
 use weir_sys::reactor::{Idle, Reactor, ReactorError, Waker, mailbox};
 use weir_sys::sched;
 
@@ -76,6 +77,7 @@ pub struct Node {
     shards: Vec<ShardHandle>,
     threads: Vec<JoinHandle<()>>,
     volumes: Arc<Volumes>,
+    keep: Keep,
 }
 
 impl Node {
@@ -84,15 +86,23 @@ impl Node {
     /// # Errors
     /// The first thing that could not be had; what was opened before it is closed again.
     pub fn start(config: Config) -> Result<Node, StartError> {
+        Self::start_kept(config, &Keep::none())
+    }
+
+    /// As [`start`](Self::start), with what the worker before left, and so that what must outlive this one is held.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start); what is held stays held.
+    pub fn start_kept(config: Config, keep: &Keep) -> Result<Node, StartError> {
         admit(&config)?;
-        let listeners = claim_addresses(&config)?;
+        let listeners = claim_addresses(&config, keep)?;
         let listening: Vec<SocketAddr> = listeners.iter().filter_map(|l| l.local_addr().ok()).collect();
         let cores = config.node.cores.clone();
         let directory = Arc::new(directory(&config, cores.len()));
-        let (mut shards, handles) = make_shards(&config, &directory)?;
+        let (mut shards, handles) = make_shards(&config, &directory, keep)?;
         for (i, device) in config.devices.iter().enumerate() {
             let shard = &mut shards[i % cores.len()];
-            let opened = Device::open(device, subsystem_config(&config, device), shard.reactor.now())
+            let opened = Device::open_kept(device, subsystem_config(&config, device), shard.reactor.now(), keep)
                 .map_err(|e| StartError::Device(device.name.clone(), e))?;
             shard.drives.push(opened);
         }
@@ -106,11 +116,19 @@ impl Node {
         let volumes = match Volumes::bring_up(&config, &handles, &directory, on_first, &listening) {
             Ok(volumes) => Arc::new(volumes),
             Err((section, why)) => {
-                stop(&handles, threads);
+                end(&handles, threads, Shard::stop);
                 return Err(StartError::Pool(section, why));
             }
         };
-        Ok(Node { config: Arc::new(config), directory, listening, shards: handles, threads, volumes })
+        Ok(Node {
+            config: Arc::new(config),
+            directory,
+            listening,
+            shards: handles,
+            threads,
+            volumes,
+            keep: keep.clone(),
+        })
     }
 
     /// Its pools and volumes.
@@ -143,17 +161,27 @@ impl Node {
         &self.directory
     }
 
+    /// Who holds what must outlive it.
+    pub fn keep(&self) -> &Keep {
+        &self.keep
+    }
+
     /// Stops taking work, lets what is being executed complete, closes everything and returns.
     pub fn stop(self) {
-        stop(&self.shards, self.threads);
+        end(&self.shards, self.threads, Shard::stop);
+    }
+
+    /// Stops taking work, lets what is being executed complete and returns, with everything left open for who serves next.
+    pub fn hand_over(self) {
+        end(&self.shards, self.threads, Shard::hand_over);
     }
 }
 
-fn stop(shards: &[ShardHandle], threads: Vec<JoinHandle<()>>) {
+fn end(shards: &[ShardHandle], threads: Vec<JoinHandle<()>>, how: fn(&mut Shard, mpsc::Sender<()>)) {
     let (done, finished) = mpsc::channel();
     for shard in shards {
         let done = done.clone();
-        shard.post(move |s| s.stop(done));
+        shard.post(move |s| how(s, done));
     }
     drop(done);
     while finished.recv().is_ok() {}
@@ -180,12 +208,13 @@ fn admit(config: &Config) -> Result<(), StartError> {
     }
 }
 
-fn claim_addresses(config: &Config) -> Result<Vec<TcpListener>, StartError> {
+fn claim_addresses(config: &Config, keep: &Keep) -> Result<Vec<TcpListener>, StartError> {
     let volumes = config.volumes.iter().flat_map(|v| &v.exports);
     if !config.exports.iter().map(|e| &e.door).chain(volumes).any(|door| *door == DoorConfig::NvmeTcp) {
         return Ok(Vec::new());
     }
-    config.nvme_tcp.listen.iter().map(|a| holder::listen_tcp(*a).map_err(StartError::Listen)).collect()
+    let listen = |(i, a): (usize, &SocketAddr)| holder::keep_tcp(keep, &format!("nvme-tcp:{i}"), *a);
+    config.nvme_tcp.listen.iter().enumerate().map(|at| listen(at).map_err(StartError::Listen)).collect()
 }
 
 /// Device `i` is on shard `i mod shards`; the discovery subsystem comes last on shard 0.
@@ -204,7 +233,11 @@ fn directory(config: &Config, shards: usize) -> Directory {
     Directory::new(list)
 }
 
-fn make_shards(config: &Config, directory: &Arc<Directory>) -> Result<(Vec<Shard>, Vec<ShardHandle>), StartError> {
+fn make_shards(
+    config: &Config,
+    directory: &Arc<Directory>,
+    keep: &Keep,
+) -> Result<(Vec<Shard>, Vec<ShardHandle>), StartError> {
     let idle = || if config.node.poll { Idle::never() } else { Idle::default() };
     let mut shards = Vec::new();
     let mut handles = Vec::new();
@@ -222,6 +255,7 @@ fn make_shards(config: &Config, directory: &Arc<Directory>) -> Result<(Vec<Shard
     }
     for shard in &mut shards {
         shard.peers = handles.clone();
+        shard.keep = keep.clone();
     }
     Ok((shards, handles))
 }

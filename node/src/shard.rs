@@ -5,6 +5,7 @@ use crate::door::{Arrival, Cx, Directory, Doors, Kind, nvme_tcp};
 use std::sync::Arc;
 use std::sync::mpsc;
 use weir_controller::Owner;
+use weir_sys::keep::Keep;
 use weir_sys::reactor::{Idle, Reactor, Ready, Sender, WAKE_MARGIN};
 use weir_sys::sched::Waits;
 use weir_units::Nanos;
@@ -53,6 +54,8 @@ pub struct Shard {
     pub directory: Arc<Directory>,
     /// The other shards, by number.
     pub peers: Vec<ShardHandle>,
+    /// Who holds what must outlive the process.
+    pub keep: Keep,
     mailbox: mpsc::Receiver<Call>,
     idle: Idle,
     waits: Waits,
@@ -105,6 +108,8 @@ impl Load {
 
 struct Stopping {
     deadline: Nanos,
+    /// Everything stays open for who serves next.
+    leaving: bool,
     done: mpsc::Sender<()>,
 }
 
@@ -118,6 +123,7 @@ macro_rules! cx {
             drives: &mut $shard.drives,
             directory: &$shard.directory,
             arrivals: &mut $shard.arrivals,
+            keep: &$shard.keep,
             moves: &mut $shard.moves,
         }
     };
@@ -141,6 +147,7 @@ impl Shard {
             doors,
             directory,
             peers: Vec::new(),
+            keep: Keep::none(),
             mailbox,
             idle,
             // Another thread than the one that will run: see `run`.
@@ -172,7 +179,19 @@ impl Shard {
         self.doors.nvme_tcp.close_listeners(cx!(self, now));
         self.doors.vhost_user.close_listeners(cx!(self, now));
         self.doors.vfio_user.close_listeners(cx!(self, now));
-        self.stopping = Some(Stopping { deadline: now.saturating_add(DRAIN), done });
+        self.stopping = Some(Stopping { deadline: now.saturating_add(DRAIN), leaving: false, done });
+    }
+
+    /// Begins to make room for another process: no command is taken any more, what is being executed completes, sockets and
+    /// front ends stay for who serves next; then the loop ends and `done` hears of it.
+    pub fn hand_over(&mut self, done: mpsc::Sender<()>) {
+        let now = self.reactor.now();
+        self.stopping = Some(Stopping { deadline: now.saturating_add(DRAIN), leaving: true, done });
+    }
+
+    #[inline]
+    fn is_leaving(&self) -> bool {
+        self.stopping.as_ref().is_some_and(|s| s.leaving)
     }
 
     /// How much of the last second (or of what passed since it last had to do) the shard had something to do, in percent, and
@@ -235,10 +254,12 @@ impl Shard {
     fn turn(&mut self, now: Nanos) -> bool {
         self.reactor.turn(&mut self.ready);
         let mut busy = self.dispatch(now);
-        let cx = cx!(self, now);
-        busy |= self.doors.nvme_tcp.poll(cx);
-        busy |= self.doors.vhost_user.poll(cx);
-        busy |= self.doors.vfio_user.poll(cx);
+        if !self.is_leaving() {
+            let cx = cx!(self, now);
+            busy |= self.doors.nvme_tcp.poll(cx);
+            busy |= self.doors.vhost_user.poll(cx);
+            busy |= self.doors.vfio_user.poll(cx);
+        }
         for (shard, moving) in self.moves.drain(..) {
             self.peers[shard as usize].post(move |s| s.with_doors(|doors, cx| doors.nvme_tcp.adopt(moving, cx)));
         }
@@ -330,6 +351,16 @@ impl Shard {
         self.doors.nvme_tcp.flush(cx);
         self.doors.vhost_user.flush(cx);
         self.doors.vfio_user.flush(cx);
+        if self.is_leaving() {
+            self.drives.close(now);
+            if let Some(s) = self.stopping.take() {
+                let _ = s.done.send(());
+            }
+            // The process ends with what it has open: nobody is told that it goes.
+            std::mem::forget(self.doors);
+            return;
+        }
+        let cx = cx!(self, now);
         self.doors.nvme_tcp.close(cx);
         self.doors.vhost_user.close(cx);
         self.doors.vfio_user.close(cx);

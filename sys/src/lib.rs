@@ -8,6 +8,8 @@
 //!   media    Media {Store {Null, Ram}, File}
 //!   memory   GuestMemory                  a front end's memory, mapped; the Memory port of weir-session
 //!   sched    cores, run-queue wait and when it was, who is at the other end of a socket and how the kernel ranks it
+//!   keep     named descriptors that outlive a worker, and its words with the keeper
+//!   signals  to be waited for beside descriptors
 //!   near     hints for a model's large arrays: prefetch, huge pages
 //!   crc      CRC32C for NVMe/TCP digests
 //!   coverage what the compiler counts in a build for fuzzing
@@ -20,9 +22,11 @@
 pub mod arena;
 pub mod coverage;
 pub mod crc;
+pub mod keep;
 pub mod media;
 pub mod memory;
 pub mod near;
 pub mod reactor;
 pub mod sched;
+pub mod signals;
 pub mod transport;

@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::harness::{Context, Env, Outcome, ensure};
 use crate::http;
@@ -41,6 +41,8 @@ pub struct Setup {
     pub tcp: String,
     /// Keys of the `[[export]]` over NVMe/TCP.
     pub export: String,
+    /// Keys of `[node]` besides name, api and cores.
+    pub node: String,
     /// `cores` of the node.
     pub cores: String,
     /// More arguments of `weir up`.
@@ -62,6 +64,7 @@ impl Default for Setup {
             vfio: Vec::new(),
             tcp: String::new(),
             export: String::new(),
+            node: String::new(),
             cores: "[0]".into(),
             args: Vec::new(),
             whole: String::new(),
@@ -101,9 +104,9 @@ impl Setup {
             return self.whole.replace("PORT", &port.to_string());
         }
         let mut text = format!(
-            "[node]\nname = \"e2e\"\napi = \"unix:weir.sock\"\ncores = {}\n\n\
+            "[node]\nname = \"e2e\"\napi = \"unix:weir.sock\"\ncores = {}\n{}\n\n\
              [[device]]\nname = \"ssd0\"\nnqn = \"{NQN}\"\nmedia = \"{}\"\ncapacity = \"{}\"\n{}\n",
-            self.cores, self.media, self.capacity, self.device
+            self.cores, self.node, self.media, self.capacity, self.device
         );
         for (i, (name, class, keys)) in self.tenants.iter().enumerate() {
             let others = if i == 0 { format!(", \"{GUEST_HOST}\", \"*\"") } else { String::new() };
@@ -187,6 +190,21 @@ impl Node {
         })
         .map(|_| ())
         .map_err(|e| format!("{e}\n{}", self.log()))
+    }
+
+    /// The process that serves under its keeper.
+    pub fn worker(&self) -> Result<Pid, String> {
+        let pid = self.process.pid();
+        let path = format!("/proc/{pid}/task/{pid}/children");
+        process::until(Duration::from_secs(10), "the keeper has a worker", || {
+            let children = std::fs::read_to_string(&path).context(|| path.clone())?;
+            Ok(children.split_whitespace().next().and_then(|p| p.parse().ok()).and_then(Pid::from_raw))
+        })
+    }
+
+    /// Kills the process that serves under its keeper, without warning.
+    pub fn kill_worker(&self) -> Outcome {
+        kill_process(self.worker()?, Signal::KILL).context(|| "kill the worker".into())
     }
 
     /// The API's socket.

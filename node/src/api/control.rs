@@ -1,9 +1,9 @@
 //! What the API asks of a node.
 
+use super::pooled::{PoolStatus, VolumeAdd, VolumeExport, VolumePatch, VolumeStatus};
 use super::timing::DeviceStats;
 use super::types::{
-    DevicePatch, DeviceStatus, ExportAdd, ExportStatus, PoolStatus, PowerCutStatus, Status, TenantAdd, TenantPatch,
-    TenantStatus, VolumeAdd, VolumeExport, VolumePatch, VolumeStatus,
+    DevicePatch, DeviceStatus, ExportAdd, ExportStatus, PowerCutStatus, Status, TenantAdd, TenantPatch, TenantStatus,
 };
 use std::fmt;
 

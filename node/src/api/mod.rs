@@ -13,6 +13,7 @@ mod control;
 mod flash;
 mod metrics;
 pub mod openapi;
+mod pooled;
 mod promise;
 mod routes;
 mod server;
@@ -24,6 +25,7 @@ mod tests;
 
 pub use control::{Control, Refusal};
 pub use flash::{FlashStatus, GcStatus, HandleStatus, UtilisationStatus, WearStatus};
+pub use pooled::{PoolDrive, PoolStatus, VolumeAdd, VolumeExport, VolumePatch, VolumeStatus};
 pub use promise::{
     AttainmentStatus, CeilingPatch, CeilingStatus, FloorPatch, FloorStatus, PeriodStatus, Promises, SlaPatch, SlaState,
     SlaStatus,
@@ -33,6 +35,6 @@ pub use server::{Bound, Running};
 pub use timing::{Bucket, CompletionError, DeviceStats, Quantiles, Timing, TimingState};
 pub use types::{
     Ana, AnaPatch, ClientStatus, Counters, DevicePatch, DeviceStatus, DoorStatus, ErrorBody, ExportAdd, ExportStatus,
-    PoolDrive, PoolStatus, PowerCutStatus, RecoveredStatus, ShardStatus, SharesPatch, State, Status, StepsStatus,
-    TenantAdd, TenantPatch, TenantStatus, VolumeAdd, VolumeExport, VolumePatch, VolumeStatus,
+    PowerCutStatus, RecoveredStatus, ShardStatus, SharesPatch, State, Status, StepsStatus, TenantAdd, TenantPatch,
+    TenantStatus,
 };

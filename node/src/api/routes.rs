@@ -1,7 +1,8 @@
 //! HTTP to calls of [`Control`], and their answers back.
 
 use super::control::{Control, Refusal};
-use super::types::{DevicePatch, ErrorBody, ExportAdd, TenantAdd, TenantPatch, VolumeAdd, VolumeExport, VolumePatch};
+use super::pooled::{VolumeAdd, VolumeExport, VolumePatch};
+use super::types::{DevicePatch, ErrorBody, ExportAdd, TenantAdd, TenantPatch};
 use super::{metrics, openapi};
 use axum::Json;
 use axum::Router;

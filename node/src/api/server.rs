@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::sync::watch;
+use weir_sys::keep::Keep;
 
 /// What is still on its way when the API ends gets this long.
 const GRACE: Duration = Duration::from_secs(1);
@@ -26,13 +27,15 @@ pub struct Bound {
 
 impl Bound {
     /// Listens on every address; the error names the one that does not work and, where it is busy, who has it.
-    pub fn bind(addresses: &[Address]) -> Result<Bound, holder::BindError> {
+    pub fn bind(addresses: &[Address], keep: &Keep) -> Result<Bound, holder::BindError> {
         let mut bound = Bound { unix: Vec::new(), tcp: Vec::new() };
         for address in addresses {
             match address {
                 // Whoever reaches the API commands the node: the owner alone.
-                Address::Unix(path) => bound.unix.push((path.clone(), holder::listen_unix(path, 0o600)?)),
-                Address::Tcp(address) => bound.tcp.push(holder::listen_tcp(*address)?),
+                Address::Unix(path) => bound.unix.push((path.clone(), holder::keep_unix(keep, path, 0o600)?)),
+                Address::Tcp(address) => {
+                    bound.tcp.push(holder::keep_tcp(keep, &format!("api:{}", bound.tcp.len()), *address)?);
+                }
             }
         }
         Ok(bound)
@@ -72,6 +75,12 @@ impl Running {
     /// Where it listens, with the ports really bound.
     pub fn addresses(&self) -> &[Address] {
         &self.addresses
+    }
+
+    /// Ends as [`stop`](Self::stop), and leaves the UNIX sockets to who serves next.
+    pub fn leave(mut self) {
+        self.paths.clear();
+        self.end();
     }
 
     /// Answers what has been asked, then ends; the UNIX sockets disappear.

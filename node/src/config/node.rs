@@ -14,7 +14,7 @@ pub(super) fn read(root: &Section<'_>, base: &Path) -> NodeConfig {
     let admission = Admission::Enforce;
     let Some((line, entries)) = root.table("node") else {
         let (name, api, cores, poll, journal) = ("n1".into(), default_api(base), vec![0], false, true);
-        return NodeConfig { name, api, cores, poll, admission, journal };
+        return NodeConfig { name, api, cores, poll, admission, journal, keeper: false, standby: false };
     };
     let node = root.inner("node", line, entries);
     let name = node.or("name", "n1".to_string(), name);
@@ -23,8 +23,13 @@ pub(super) fn read(root: &Section<'_>, base: &Path) -> NodeConfig {
     let poll = node.or("poll", false, flag);
     let admission = node.or("admission", admission, word(Admission::WORDS));
     let journal = node.or("journal", true, flag);
+    let keeper = node.or("keeper", false, flag);
+    let standby = node.or("standby", false, flag);
+    if standby && !keeper {
+        node.fault("standby", "nobody would start it again; write keeper = true as well");
+    }
     node.finish();
-    NodeConfig { name, api, cores, poll, admission, journal }
+    NodeConfig { name, api, cores, poll, admission, journal, keeper, standby }
 }
 
 fn default_api(base: &Path) -> Vec<Address> {

@@ -42,10 +42,11 @@ impl Config {
         writeln!(out, "[node]\nname = {}\napi = {}", string(&node.name), strings(&node.api))?;
         writeln!(out, "cores = {:?}\npoll = {}\nadmission = {}", node.cores, node.poll, string(node.admission))?;
         writeln!(out, "journal = {}", node.journal)?;
+        writeln!(out, "keeper = {}\nstandby = {}", node.keeper, node.standby)?;
         for device in &self.devices {
             write_device(out, device)?;
         }
-        for tenant in &self.tenants {
+        for tenant in self.tenants.iter().filter(|t| !t.is_gone()) {
             write_tenant(out, tenant)?;
         }
         for pool in &self.pools {

@@ -850,6 +850,8 @@ prop_compose! {
                 poll,
                 admission: if poll { Admission::Enforce } else { Admission::Warn },
                 journal: !poll,
+                keeper: poll || peer,
+                standby: peer,
             },
             devices: vec![devices.0, devices.1],
             tenants: vec![tenants.0, tenants.1],

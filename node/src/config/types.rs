@@ -68,6 +68,10 @@ pub struct NodeConfig {
     pub admission: Admission,
     /// Front ends keep a journal of what is in flight.
     pub journal: bool,
+    /// A process of its own holds what must outlive the one that serves, and starts that again when it dies.
+    pub keeper: bool,
+    /// A second process waits to take over.
+    pub standby: bool,
 }
 
 /// Where the API listens.

@@ -28,7 +28,7 @@ impl NodeControl {
             return Err(Refusal::Invalid(format!("socket: {} is not an absolute path", path.display())));
         }
         let volumes = self.volumes.export_statuses()?;
-        let taken = volumes.iter().any(|e| e.addresses.iter().any(|a| *a == export.socket));
+        let taken = volumes.iter().any(|e| e.addresses.contains(&export.socket));
         if taken || config.exports.iter().any(|e| e.door.socket().is_some_and(|(taken, _)| taken == path)) {
             return Err(Refusal::Conflict(format!("{} is an export already; choose another path", path.display())));
         }

@@ -9,6 +9,7 @@ use std::path::Path;
 use weir_controller::{Config as MachineConfig, NamespaceConfig, OpenChannelSet, Subsystem, ZoneLoss};
 use weir_flash::{OpenChannelConfig, RegionError, RegionImage, RegionKeys, RegionSize};
 use weir_spec::nvme::Status;
+use weir_sys::keep::Keep;
 use weir_sys::media::{FlashState, Found};
 use weir_units::{Bytes, Nanos};
 
@@ -76,7 +77,7 @@ impl Device {
         let mut set = OpenChannelSet::new(flash, 0).map_err(|e| OpenError::Flash(e.to_string()))?;
         let (size, block_size) = (set.media_bytes(), config.block_size);
         let all = DeviceConfig { capacity: Some(Bytes(size)), max_capacity: None, ..config.clone() };
-        let (mut backend, _) = open_backend(&all)?;
+        let (mut backend, _) = open_backend(&all, &Keep::none())?;
         let mut state = None;
         if let Some(path) = beside(config) {
             let (found, gone) = chunks(flash, &mut set, path)?;

@@ -1,9 +1,11 @@
 //! What a drive in a file remembers without power, between its machine and the file beside its media.
 
+use super::kept;
 use super::{Device, OpenError};
 use crate::config::{DeviceConfig, MediaConfig};
 use std::path::Path;
 use weir_controller::{RestoreError, Subsystem};
+use weir_sys::keep::Keep;
 use weir_sys::media::{MediaError, Remembered};
 use weir_units::Nanos;
 
@@ -26,8 +28,11 @@ pub(super) fn remember(
     config: &DeviceConfig,
     is_new: bool,
     machine: &mut Subsystem,
+    keep: &Keep,
 ) -> Result<Option<Kept>, OpenError> {
-    let MediaConfig::File(path) = &config.media else { return Ok(None) };
+    let MediaConfig::File(path) = &config.media else {
+        return if config.media == MediaConfig::Ram { remember_in_memory(config, machine, keep) } else { Ok(None) };
+    };
     let beside = Remembered::path_of(path);
     let (file, blob) = match Remembered::open(path, is_new) {
         // Where nothing was remembered and nothing can be, a drive is what it was made as after each start.
@@ -43,6 +48,17 @@ pub(super) fn remember(
         machine.restore(&blob).map_err(refused)?;
     }
     // What the power cut short has been noted: that is written at the first run.
+    Ok(Some(Kept { file, written: 0 }))
+}
+
+/// The same for a drive in memory, in memory that outlives the process; without a keeper there is none.
+fn remember_in_memory(config: &DeviceConfig, machine: &mut Subsystem, keep: &Keep) -> Result<Option<Kept>, OpenError> {
+    let Some(fd) = kept::memory(&format!("nvme:{}", config.name), keep)? else { return Ok(None) };
+    let path = format!("what device {} remembers", config.name);
+    let (file, blob) = Remembered::in_memory(fd, path.clone().into())?;
+    if let Some(blob) = blob {
+        machine.restore(&blob).map_err(|e| OpenError::Flash(format!("{path}: {e}")))?;
+    }
     Ok(Some(Kept { file, written: 0 }))
 }
 

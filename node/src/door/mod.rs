@@ -13,6 +13,7 @@ use crate::device::Drives;
 use std::sync::{Arc, PoisonError, RwLock};
 use weir_controller::{DataPointer, Event, Host, Owner, Tag};
 use weir_spec::nvme::{Cqe, Status};
+use weir_sys::keep::Keep;
 use weir_sys::reactor::Reactor;
 use weir_units::Nanos;
 
@@ -111,6 +112,8 @@ pub struct Cx<'a> {
     pub directory: &'a Arc<Directory>,
     /// Commands for the drives.
     pub arrivals: &'a mut Vec<Arrival>,
+    /// Who holds what must outlive the process.
+    pub keep: &'a Keep,
     /// Connections whose drive is on another shard.
     pub moves: &'a mut Vec<(u32, nvme_tcp::Moving)>,
 }

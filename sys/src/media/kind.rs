@@ -157,6 +157,11 @@ impl MediaError {
         MediaError::State { path, source: ArenaError::Io(io::Error::other(why.to_owned())) }
     }
 
+    /// What the keeper holds, or is to hold, for a drive is not to be had.
+    pub fn kept(name: &str, source: io::Error) -> Self {
+        MediaError::Io { medium: name.to_owned(), what: "be kept beyond this process", source }
+    }
+
     pub(super) fn io(medium: impl fmt::Display, what: &'static str, e: impl Into<io::Error>) -> Self {
         MediaError::Io { medium: medium.to_string(), what, source: e.into() }
     }

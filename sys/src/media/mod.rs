@@ -47,7 +47,7 @@ pub use kernel::KernelFile;
 pub use kind::{MediaError, MediaKind, Spec};
 pub use metadata::MetadataFile;
 pub use null::Null;
-pub use ram::Ram;
+pub use ram::{Ram, SCHEMA as RAM_SCHEMA};
 pub use regions::SCHEMA as REGIONS_SCHEMA;
 pub use remembered::Remembered;
 pub use status::Fault;

@@ -5,6 +5,7 @@ use super::MediaError;
 use crate::crc::{crc32c, crc32c_append};
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -66,10 +67,22 @@ impl Remembered {
     pub fn open(media: &Path, is_new: bool) -> Result<(Remembered, Option<Vec<u8>>), MediaError> {
         Self::check_pair(media, is_new)?;
         let path = Self::path_of(media);
-        let wrong = |what: String| error(&path, io::Error::other(what));
         let mut options = OpenOptions::new();
         let file =
             options.read(true).write(true).create(true).truncate(false).open(&path).map_err(|e| error(&path, e))?;
+        Self::around(file, path)
+    }
+
+    /// As [`open`](Self::open), of a file in memory, which messages call `name`.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn in_memory(fd: OwnedFd, name: PathBuf) -> Result<(Remembered, Option<Vec<u8>>), MediaError> {
+        Self::around(File::from(fd), name)
+    }
+
+    fn around(file: File, path: PathBuf) -> Result<(Remembered, Option<Vec<u8>>), MediaError> {
+        let wrong = |what: String| error(&path, io::Error::other(what));
         let mut newest: Option<(u64, Vec<u8>)> = None;
         let (mut damaged, mut whole) = (false, false);
         for place in 0..2 {

@@ -5,6 +5,7 @@ mod bench_verify;
 mod bindings;
 mod classes;
 mod cli;
+mod crash;
 mod faults;
 mod fio;
 mod guest_admin;
@@ -54,6 +55,7 @@ pub fn all() -> Vec<Test> {
         hostile_vhost::tests(),
         hostile_vfio::tests(),
         faults::tests(),
+        crash::tests(),
         admission::tests(),
         plan::tests(),
         pool::tests(),

@@ -14,7 +14,7 @@ pub enum ProtocolError {
     Version(u32),
     /// A payload longer than any message has.
     TooLong(u32),
-    /// A reply where a request was due.
+    /// A reply where a request was due, or the other way round.
     UnexpectedReply(Request),
     /// More descriptors than any message carries.
     TooManyDescriptors,
@@ -58,15 +58,22 @@ pub struct Inbox<F> {
     have: usize,
     want: usize,
     fds: Vec<F>,
+    /// Answers are due, not requests.
+    answers: bool,
 }
 
 impl<F> Default for Inbox<F> {
     fn default() -> Self {
-        Self { bytes: [0; HEADER + MAX_PAYLOAD], have: 0, want: HEADER, fds: Vec::new() }
+        Self { bytes: [0; HEADER + MAX_PAYLOAD], have: 0, want: HEADER, fds: Vec::new(), answers: false }
     }
 }
 
 impl<F> Inbox<F> {
+    /// For what a back end answers.
+    pub fn of_answers() -> Self {
+        Self { answers: true, ..Self::default() }
+    }
+
     /// Where the next bytes of the socket go: never empty, and never beyond the message.
     pub fn space(&mut self) -> &mut [u8] {
         &mut self.bytes[self.have..self.want]
@@ -92,7 +99,7 @@ impl<F> Inbox<F> {
         }
         let header = self.header();
         if self.have == HEADER {
-            check(&header)?;
+            check(&header, self.answers)?;
             self.want = HEADER + header.size.get() as usize;
             if self.want > HEADER {
                 return Ok(None);
@@ -113,10 +120,10 @@ impl<F> Inbox<F> {
     }
 }
 
-fn check(header: &Header) -> Result<(), ProtocolError> {
+fn check(header: &Header, answers: bool) -> Result<(), ProtocolError> {
     if header.version() != Header::VERSION {
         Err(ProtocolError::Version(header.version()))
-    } else if header.is_reply() {
+    } else if header.is_reply() != answers {
         Err(ProtocolError::UnexpectedReply(Request(header.request.get())))
     } else if header.size.get() as usize > MAX_PAYLOAD {
         Err(ProtocolError::TooLong(header.size.get()))

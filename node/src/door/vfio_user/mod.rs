@@ -170,7 +170,7 @@ impl Door {
             return Err(fail(std::io::Error::other(format!("a shard has at most {MAX_EXPORTS} vfio-user exports"))));
         }
         let at = at as u16;
-        let listener = holder::listen_unix(&config.path, MODE)?;
+        let listener = holder::keep_unix(cx.keep, &config.path, MODE)?;
         listener.set_nonblocking(true).map_err(fail)?;
         let controller = attach(&config, at, cx).map_err(|e| {
             let _ = std::fs::remove_file(&config.path);
@@ -201,7 +201,7 @@ impl Door {
         let Some(export) = export!(self, at) else { return };
         if let Some((_, watch)) = export.listener.take() {
             cx.reactor.unwatch(watch);
-            let _ = std::fs::remove_file(&export.config.path);
+            holder::remove_unix(cx.keep, &export.config.path);
         }
     }
 

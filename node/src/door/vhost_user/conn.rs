@@ -49,6 +49,8 @@ pub(super) struct Conn {
     /// Whose I/O priority counts.
     pid: Option<i32>,
     wish: Option<Class>,
+    /// As the keeper knows it, where that stands between.
+    number: Option<u64>,
 }
 
 /// What [`Conn::act`] leaves to the door.
@@ -84,7 +86,17 @@ impl Conn {
             dirty: 0,
             pid,
             wish: None,
+            number: None,
         })
+    }
+
+    /// The same, known to the keeper by a number.
+    pub(super) fn numbered(self, number: Option<u64>) -> Self {
+        Self { number, ..self }
+    }
+
+    pub(super) fn number(&self) -> Option<u64> {
+        self.number
     }
 
     /// Leaves the reactor and the drive.

@@ -16,6 +16,7 @@
 //! could block the shard.
 
 mod conn;
+mod kept;
 #[cfg(test)]
 mod tests;
 
@@ -29,6 +30,7 @@ use weir_controller::{Attach, ClassFrom, DataPointer, Model, Owner, Tag};
 use weir_journal::{Recovered, Step};
 use weir_session::vhost_user::Disk;
 use weir_spec::nvme::{Cqe, Status};
+use weir_sys::keep::{Introduction, ToKeeper};
 use weir_sys::reactor::{Interest, Mode, Ready, WatchId};
 use weir_sys::sched;
 use weir_units::Nanos;
@@ -175,21 +177,27 @@ impl Door {
         if vacant.is_none() && self.exports.len() == MAX_EXPORTS {
             return Err(fail(std::io::Error::other(format!("a shard has at most {MAX_EXPORTS} vhost-user exports"))));
         }
+        if cx.keep.is_kept() {
+            return self.export_kept(config, vacant, cx).map_err(fail);
+        }
         let listener = holder::listen_unix(&config.path, MODE)?;
         listener.set_nonblocking(true).map_err(fail)?;
-        // One that has ended makes room; its generations go on.
         let at = vacant.unwrap_or(self.exports.len()) as u16;
         let name = encode(at, 0, Watched::Listener);
         let watch = cx.reactor.watch(&listener, Interest::READ, Mode::Edge, name);
-        let listener = Some((listener, watch));
-        let recoveries = Recoveries::default();
+        self.put(config, Some((listener, watch)), vacant);
+        Ok(())
+    }
+
+    /// In the place of one that has ended, whose generations go on, or in a new one.
+    fn put(&mut self, config: ExportConfig, listener: Option<(UnixListener, WatchId)>, vacant: Option<usize>) {
         let generation = vacant.map_or(0, |at| self.exports[at].generation);
+        let recoveries = Recoveries::default();
         let export = Export { config, listener, conn: None, recoveries, generation, ended: false };
         match vacant {
             Some(at) => self.exports[at] = export,
             None => self.exports.push(export),
         }
-        Ok(())
     }
 
     /// Ends the export at a socket: its front end is disconnected. False if there is none.
@@ -201,6 +209,8 @@ impl Door {
         if let Some((_, watch)) = export.listener.take() {
             cx.reactor.unwatch(watch);
             let _ = std::fs::remove_file(&export.config.path);
+        } else if cx.keep.is_kept() {
+            kept::give_up(&export.config, cx);
         }
         self.remove(at as u16, cx);
         true
@@ -283,22 +293,30 @@ impl Door {
             let (None, Some((listener, _))) = (&export.conn, &export.listener) else { return };
             let path = &export.config.path;
             match listener.accept() {
-                Ok((socket, _)) => {
-                    export.generation = export.generation.wrapping_add(1);
-                    match connect(export, at, socket, cx) {
-                        Ok(conn) => {
-                            if conn.has_wishes() {
-                                self.look_at.get_or_insert(cx.now.saturating_add(LOOK_AGAIN));
-                            }
-                            export.conn = Some(Box::new(conn));
-                            self.listen_to(at, cx);
-                        }
-                        Err(e) => tracing::warn!(socket = %path.display(), "front end refused: {e}"),
-                    }
-                }
+                Ok((socket, _)) => self.admit(at, socket, None, cx),
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return,
                 Err(e) if e.kind() == ErrorKind::Interrupted || e.kind() == ErrorKind::ConnectionAborted => {}
                 Err(e) => return tracing::error!(socket = %path.display(), "cannot accept: {e}"),
+            }
+        }
+    }
+
+    /// A front end on an export that has none.
+    fn admit(&mut self, at: u16, socket: UnixStream, met: Option<Introduction>, cx: &mut Cx) {
+        let export = &mut self.exports[usize::from(at)];
+        export.generation = export.generation.wrapping_add(1);
+        let number = met.as_ref().map(|m| m.number);
+        match connect(export, at, socket, met, cx) {
+            Ok(conn) => {
+                if conn.has_wishes() {
+                    self.look_at.get_or_insert(cx.now.saturating_add(LOOK_AGAIN));
+                }
+                export.conn = Some(Box::new(conn));
+                self.listen_to(at, cx);
+            }
+            Err(e) => {
+                tracing::warn!(socket = %export.config.path.display(), "front end refused: {e}");
+                close_kept(number, cx);
             }
         }
     }
@@ -308,6 +326,7 @@ impl Door {
         let export = &mut self.exports[usize::from(at)];
         let Some(mut conn) = export.conn.take() else { return };
         conn.close(export.config.drive, cx);
+        close_kept(conn.number(), cx);
         self.hot.retain(|(e, _)| *e != at);
         for list in [&mut self.dirty, &mut self.talking, &mut self.doomed] {
             list.retain(|e| *e != at);
@@ -502,11 +521,29 @@ impl Door {
     }
 }
 
+/// Tells the keeper that a front end of its own is to be disconnected.
+fn close_kept(number: Option<u64>, cx: &Cx) {
+    if let Some(Err(e)) = number.map(|number| cx.keep.say(&ToKeeper::Close(number), &[])) {
+        tracing::error!("the keeper does not listen: {e}");
+    }
+}
+
 /// A new connection on an export that has none.
-fn connect(export: &Export, at: u16, socket: UnixStream, cx: &mut Cx) -> Result<Conn, String> {
+fn connect(
+    export: &Export,
+    at: u16,
+    socket: UnixStream,
+    met: Option<Introduction>,
+    cx: &mut Cx,
+) -> Result<Conn, String> {
     let config = &export.config;
-    let peer = sched::peer(&socket).map_err(|e| e.to_string())?;
-    let host = match peer.pid {
+    let number = met.as_ref().map(|m| m.number);
+    // At the other end of a stream of the keeper is the keeper.
+    let front = match met {
+        Some(met) => met.pid,
+        None => sched::peer(&socket).map_err(|e| e.to_string())?.pid,
+    };
+    let host = match front {
         Some(pid) => format!("{} (process {pid})", config.path.display()),
         None => config.path.display().to_string(),
     };
@@ -517,11 +554,11 @@ fn connect(export: &Export, at: u16, socket: UnixStream, cx: &mut Cx) -> Result<
     let controller = machine.attach(cx.now, attach).map_err(|e| e.to_string())?;
     let from = if config.peer_class { ClassFrom::Peer } else { ClassFrom::Tenant };
     machine.set_controller_class_from(controller, Some(from)).map_err(|e| e.to_string())?;
-    let pid = peer.pid.filter(|_| config.peer_class);
-    tracing::info!(socket = %config.path.display(), pid = ?peer.pid, tenant = config.tenant_name, "front end connected");
+    let pid = front.filter(|_| config.peer_class);
+    tracing::info!(socket = %config.path.display(), pid = ?front, tenant = config.tenant_name, "front end connected");
     let name = encode(at, export.generation, Watched::Socket);
     match Conn::new(socket, name, disk, controller, pid, cx) {
-        Ok(conn) => Ok(conn),
+        Ok(conn) => Ok(conn.numbered(number)),
         Err(e) => {
             cx.drives.get(config.drive).detach(cx.now, controller);
             Err(e.to_string())

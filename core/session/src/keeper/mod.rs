@@ -1,0 +1,471 @@
+//! The keeper's decisions: which worker serves, when the next one is started, when to stop trying, and what of a front
+//! end's conversation a new worker must hear.
+//!
+//! ```text
+//!   the process (node/src/keeper) ──Event──► Keeper ──Effect──► start, Go, drain, kill, exit
+//!   a front end's messages ─────────────────► Replay ─────────► the worker; again to the next one, shortened
+//! ```
+//! Workers do the I/O; the keeper holds what the kernel would destroy with them (memory files, sockets, eventfds), and does
+//! nothing else. A worker *prepares* (it reads its configuration), says so, is told to *go*, takes what is held, and is
+//! *ready*. There is one worker at most between `Go` and its death: the next one goes when the last one's process has ended,
+//! which is when the kernel has carried out or dropped whatever it had under way.
+//!
+//! ```text
+//!   Starting ─Prepared─► Prepared ─(the one before is dead)─► Going ─Ready─► Ready ─Died─► the next one
+//!                           └─ a standby and an upgrade wait here
+//! ```
+//! A worker that dies is replaced at once. Deaths that follow each other quickly are spaced out, and after
+//! [`MOST_DEATHS`] nothing is started any more: what is held stays held until somebody looks.
+
+mod replay;
+#[cfg(test)]
+mod tests;
+
+pub use replay::{Envelope, Passed, Replay, ReplayError};
+
+use alloc::vec::Vec;
+use weir_units::Nanos;
+
+/// A worker, by the order in which they were started, from 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct WorkerId(pub u64);
+
+/// Which program a worker runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Program {
+    /// The one that serves, or served last.
+    Present,
+    /// The one that an upgrade proposes.
+    Proposed,
+}
+
+/// How a worker's process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// It was done: exit status 0.
+    Clean,
+    /// It gave up with this exit status and has said why.
+    Status(u8),
+    /// SIGKILL, which no program sends itself: an operator, or the kernel that was short of memory.
+    Killed,
+    /// Any other signal.
+    Crashed,
+}
+
+/// What happens to the keeper.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The first: start a worker.
+    Begin,
+    /// A worker has read its configuration and waits.
+    Prepared(WorkerId),
+    /// A worker serves.
+    Ready(WorkerId),
+    /// A worker's process is gone.
+    Died(WorkerId, End),
+    /// The node is to end: the worker has been asked to.
+    Stop,
+    /// Try again now, whatever happened before.
+    Retry,
+    /// Serve with another program from now on.
+    Upgrade,
+    /// Time has passed.
+    Tick,
+}
+
+/// What the keeper wants done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Start a worker.
+    Start(WorkerId, Program),
+    /// Hand it what is held, and let it serve.
+    Go(WorkerId),
+    /// Have it finish what is in flight and end, with everything left open for its successor.
+    HandOver(WorkerId),
+    /// Kill it.
+    Kill(WorkerId),
+    /// The program that was proposed is the present one from now on.
+    Adopt,
+    /// What is proposed is forgotten.
+    Forget,
+    /// Say this.
+    Say(Notice),
+    /// End, with this exit status.
+    Exit(u8),
+}
+
+/// What an operator should know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// The worker died and another one takes over.
+    Restarting(End),
+    /// It died so many times in a row; the next one comes after a pause.
+    Pausing {
+        /// How often.
+        deaths: u32,
+        /// How long.
+        pause: Nanos,
+    },
+    /// It died [`MOST_DEATHS`] times in a row; none is started any more.
+    Failed(End),
+    /// A new program serves.
+    Upgraded,
+    /// An upgrade was given up; the program before it serves.
+    Kept(Refused),
+}
+
+/// Why an upgrade did not happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// No worker serves, an upgrade is under way, or the node ends.
+    Busy,
+    /// The new program ended before it was prepared.
+    Ended(End),
+    /// It was not prepared, or not ready, in time.
+    Hung,
+    /// It took over and died soon after.
+    Died(End),
+}
+
+/// Deaths in a row after which none is started any more.
+pub const MOST_DEATHS: u32 = 8;
+/// A worker that has served so long has not died in a row with the one before it.
+pub const SETTLED: Nanos = Nanos::from_secs(10);
+/// A new program that dies within this time after it has taken over is replaced by the one before it.
+pub const PROBATION: Nanos = Nanos::from_secs(10);
+/// How long a program that is proposed may take to prepare, and to be ready.
+pub const PATIENCE: Nanos = Nanos::from_secs(10);
+/// The pause before the third worker in a row; it doubles with every further death.
+pub const FIRST_PAUSE: Nanos = Nanos::from_millis(50);
+/// Workers that are killed from outside follow each other at this distance at least.
+pub const KILL_PAUSE: Nanos = Nanos::from_millis(5);
+
+/// Where a worker stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Starting,
+    Prepared,
+    Going,
+    Ready,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Worker {
+    id: WorkerId,
+    phase: Phase,
+    /// When that began.
+    since: Nanos,
+}
+
+/// An upgrade under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Upgrade {
+    /// The worker prepares.
+    Proposed(WorkerId),
+    /// The one before hands over, or has, and this one takes over.
+    Committed(WorkerId),
+    /// It serves; until then it may be taken back.
+    Probation(WorkerId, Nanos),
+}
+
+/// See the [module](self).
+#[derive(Debug)]
+pub struct Keeper {
+    standby: bool,
+    /// The worker that has gone or is to go as soon as it is prepared.
+    active: Option<Worker>,
+    /// One that waits beside it.
+    spare: Option<Worker>,
+    upgrade: Option<Upgrade>,
+    /// Has been asked to hand over, and to end.
+    leaving: Option<WorkerId>,
+    last: u64,
+    deaths: u32,
+    /// When the next worker is started.
+    next: Option<Nanos>,
+    began: bool,
+    stopping: bool,
+    failed: bool,
+}
+
+impl Keeper {
+    /// A keeper, with a standby beside the worker or without.
+    pub fn new(standby: bool) -> Self {
+        Self {
+            standby,
+            active: None,
+            spare: None,
+            upgrade: None,
+            leaving: None,
+            last: 0,
+            deaths: 0,
+            next: None,
+            began: false,
+            stopping: false,
+            failed: false,
+        }
+    }
+
+    /// Takes one event.
+    pub fn apply(&mut self, now: Nanos, event: Event, out: &mut Vec<Effect>) {
+        match event {
+            Event::Begin => self.active = Some(self.start(now, Program::Present, out)),
+            Event::Prepared(id) => self.prepared(now, id, out),
+            Event::Ready(id) => self.ready(now, id, out),
+            Event::Died(id, end) => self.died(now, id, end, out),
+            Event::Stop => self.stop(out),
+            Event::Retry => self.retry(now, out),
+            Event::Upgrade => self.propose(now, out),
+            Event::Tick => self.tick(now, out),
+        }
+    }
+
+    /// When [`Event::Tick`] is due.
+    pub fn deadline(&self) -> Option<Nanos> {
+        let patience = match self.upgrade {
+            Some(Upgrade::Proposed(_)) => self.spare.map(|w| w.since.saturating_add(PATIENCE)),
+            // Not before it goes: until then the one before it finishes what is in flight.
+            Some(Upgrade::Committed(_)) => {
+                self.active.filter(|w| w.phase == Phase::Going).map(|w| w.since.saturating_add(PATIENCE))
+            }
+            Some(Upgrade::Probation(_, until)) => Some(until),
+            None => None,
+        };
+        [self.next, patience].into_iter().flatten().min()
+    }
+
+    /// The worker that holds the node's state: it has gone and has not died.
+    pub fn serving(&self) -> Option<WorkerId> {
+        self.active.filter(|w| matches!(w.phase, Phase::Going | Phase::Ready)).map(|w| w.id)
+    }
+
+    /// Whether nothing is started any more until somebody says so.
+    pub fn has_failed(&self) -> bool {
+        self.failed
+    }
+
+    fn start(&mut self, now: Nanos, program: Program, out: &mut Vec<Effect>) -> Worker {
+        self.last += 1;
+        let id = WorkerId(self.last);
+        out.push(Effect::Start(id, program));
+        Worker { id, phase: Phase::Starting, since: now }
+    }
+
+    /// The active worker goes as soon as it is prepared.
+    fn go(&mut self, now: Nanos, out: &mut Vec<Effect>) {
+        if let Some(w) = self.active.as_mut().filter(|w| w.phase == Phase::Prepared) {
+            (w.phase, w.since) = (Phase::Going, now);
+            out.push(Effect::Go(w.id));
+        }
+    }
+
+    fn prepared(&mut self, now: Nanos, id: WorkerId, out: &mut Vec<Effect>) {
+        for w in [&mut self.active, &mut self.spare].into_iter().flatten() {
+            if w.id == id && w.phase == Phase::Starting {
+                (w.phase, w.since) = (Phase::Prepared, now);
+            }
+        }
+        if self.active.is_some_and(|w| w.id == id) {
+            return self.go(now, out);
+        }
+        if self.upgrade == Some(Upgrade::Proposed(id)) && self.spare.is_some_and(|w| w.id == id) {
+            self.upgrade = Some(Upgrade::Committed(id));
+            self.leaving = self.serving();
+            out.extend(self.leaving.map(Effect::HandOver));
+        }
+    }
+
+    fn ready(&mut self, now: Nanos, id: WorkerId, out: &mut Vec<Effect>) {
+        let Some(w) = self.active.as_mut().filter(|w| w.id == id && w.phase == Phase::Going) else { return };
+        (w.phase, w.since) = (Phase::Ready, now);
+        self.began = true;
+        if self.upgrade == Some(Upgrade::Committed(id)) {
+            self.upgrade = Some(Upgrade::Probation(id, now.saturating_add(PROBATION)));
+        }
+        self.spare_up(now, out);
+    }
+
+    /// A standby, where there is to be one and no upgrade is under way.
+    fn spare_up(&mut self, now: Nanos, out: &mut Vec<Effect>) {
+        if self.standby && self.spare.is_none() && self.upgrade.is_none() && !self.stopping {
+            self.spare = Some(self.start(now, Program::Present, out));
+        }
+    }
+
+    fn died(&mut self, now: Nanos, id: WorkerId, end: End, out: &mut Vec<Effect>) {
+        if self.spare.is_some_and(|w| w.id == id) {
+            self.spare = None;
+            return self.spare_died(now, id, end, out);
+        }
+        let Some(dead) = self.active.take_if(|w| w.id == id) else { return };
+        if self.stopping {
+            return self.exit(end, out);
+        }
+        // It was to end, and however it did: the one that waits for that goes.
+        if self.leaving.take_if(|w| *w == id).is_some() {
+            let next = self.spare.take();
+            self.active = Some(next.unwrap_or_else(|| self.start(now, Program::Present, out)));
+            return self.go(now, out);
+        }
+        let proposed = matches!(self.upgrade, Some(Upgrade::Committed(w) | Upgrade::Probation(w, _)) if w == id);
+        if !proposed && (!self.began || end == End::Clean) {
+            // It never served and has said why, or somebody asked it to end.
+            return self.exit(end, out);
+        }
+        if proposed {
+            self.drop_upgrade(Some(Refused::Died(end)), out);
+        }
+        self.replace(now, dead, end, out);
+    }
+
+    fn spare_died(&mut self, now: Nanos, id: WorkerId, end: End, out: &mut Vec<Effect>) {
+        match self.upgrade {
+            Some(Upgrade::Proposed(w)) if w == id => self.keep_present(now, Refused::Ended(end), out),
+            // The one before it is ending already: the old program begins anew.
+            Some(Upgrade::Committed(w)) if w == id => {
+                self.drop_upgrade(Some(Refused::Ended(end)), out);
+                self.spare = Some(self.start(now, Program::Present, out));
+            }
+            // A standby that cannot even prepare is not tried again before the next death.
+            _ => {}
+        }
+    }
+
+    fn keep_present(&mut self, now: Nanos, why: Refused, out: &mut Vec<Effect>) {
+        self.drop_upgrade(Some(why), out);
+        self.spare_up(now, out);
+    }
+
+    fn drop_upgrade(&mut self, why: Option<Refused>, out: &mut Vec<Effect>) {
+        if self.upgrade.take().is_some() {
+            out.push(Effect::Forget);
+            out.extend(why.map(|why| Effect::Say(Notice::Kept(why))));
+        }
+    }
+
+    /// The next worker, at once or after a pause.
+    fn replace(&mut self, now: Nanos, dead: Worker, end: End, out: &mut Vec<Effect>) {
+        let served = dead.phase == Phase::Ready;
+        let lived = now.saturating_sub(dead.since);
+        if served && lived >= SETTLED {
+            self.deaths = 0;
+        }
+        let pause = if served && end == End::Killed {
+            KILL_PAUSE.saturating_sub(lived)
+        } else {
+            self.deaths += 1;
+            if self.deaths >= MOST_DEATHS {
+                self.failed = true;
+                out.push(Effect::Say(Notice::Failed(end)));
+                self.drop_upgrade(Some(Refused::Busy), out);
+                out.extend(self.spare.take().map(|w| Effect::Kill(w.id)));
+                return;
+            }
+            match self.deaths {
+                0..=2 => Nanos(0),
+                n => Nanos(FIRST_PAUSE.get() << (n - 3)),
+            }
+        };
+        out.push(Effect::Say(match pause {
+            Nanos(0) => Notice::Restarting(end),
+            pause if self.deaths > 0 && end != End::Killed => Notice::Pausing { deaths: self.deaths, pause },
+            _ => Notice::Restarting(end),
+        }));
+        self.next = Some(now.saturating_add(pause));
+        self.tick(now, out);
+    }
+
+    fn tick(&mut self, now: Nanos, out: &mut Vec<Effect>) {
+        if self.next.is_some_and(|at| at <= now) && self.active.is_none() {
+            self.next = None;
+            self.active = match self.spare.take_if(|_| !matches!(self.upgrade, Some(Upgrade::Proposed(_)))) {
+                Some(spare) => Some(spare),
+                None => Some(self.start(now, Program::Present, out)),
+            };
+            self.go(now, out);
+        }
+        match self.upgrade {
+            Some(Upgrade::Proposed(id))
+                if self.spare.is_some_and(|w| w.id == id && w.since.saturating_add(PATIENCE) <= now) =>
+            {
+                self.spare = None;
+                out.push(Effect::Kill(id));
+                self.keep_present(now, Refused::Hung, out);
+            }
+            // Its death brings the old program back.
+            Some(Upgrade::Committed(id)) => {
+                let hung =
+                    |w: &Worker| w.id == id && w.phase == Phase::Going && w.since.saturating_add(PATIENCE) <= now;
+                if let Some(w) = self.active.as_mut().filter(|w| hung(w)) {
+                    w.since = now;
+                    out.push(Effect::Kill(id));
+                }
+            }
+            Some(Upgrade::Probation(_, until)) if until <= now => {
+                self.upgrade = None;
+                out.extend([Effect::Adopt, Effect::Say(Notice::Upgraded)]);
+                self.spare_up(now, out);
+            }
+            _ => {}
+        }
+    }
+
+    fn stop(&mut self, out: &mut Vec<Effect>) {
+        self.stopping = true;
+        self.next = None;
+        self.drop_upgrade(Some(Refused::Busy), out);
+        out.extend(self.spare.take().map(|w| Effect::Kill(w.id)));
+        if self.active.is_none() {
+            // Nobody is there to end in good order.
+            out.push(Effect::Exit(1));
+        }
+    }
+
+    fn exit(&mut self, end: End, out: &mut Vec<Effect>) {
+        self.drop_upgrade(Some(Refused::Busy), out);
+        out.extend(self.spare.take().map(|w| Effect::Kill(w.id)));
+        out.push(Effect::Exit(match end {
+            End::Clean => 0,
+            End::Status(status) => status,
+            End::Killed | End::Crashed => 1,
+        }));
+    }
+
+    fn retry(&mut self, now: Nanos, out: &mut Vec<Effect>) {
+        if self.active.is_none() && self.began && !self.stopping {
+            (self.failed, self.deaths, self.next) = (false, 0, Some(now));
+            self.tick(now, out);
+        }
+    }
+
+    fn propose(&mut self, now: Nanos, out: &mut Vec<Effect>) {
+        let serves = self.active.is_some_and(|w| w.phase == Phase::Ready);
+        if !serves || self.upgrade.is_some() || self.stopping {
+            out.push(Effect::Say(Notice::Kept(Refused::Busy)));
+            return;
+        }
+        // A standby of the old program makes room for the new one.
+        out.extend(self.spare.take().map(|w| Effect::Kill(w.id)));
+        let proposed = self.start(now, Program::Proposed, out);
+        self.upgrade = Some(Upgrade::Proposed(proposed.id));
+        self.spare = Some(proposed);
+    }
+
+    /// Whether what it knows agrees with itself.
+    ///
+    /// # Panics
+    /// Where it does not.
+    pub fn check(&self) {
+        let ids = (self.active.map(|w| w.id), self.spare.map(|w| w.id));
+        assert!(ids.0.is_none() || ids.0 != ids.1, "one worker in two places");
+        assert!(self.spare.is_none_or(|w| matches!(w.phase, Phase::Starting | Phase::Prepared)), "two have gone");
+        assert!(!self.failed || self.active.is_none(), "failed with a worker");
+        assert!(self.next.is_none() || self.active.is_none(), "a start is due beside a worker");
+        match self.upgrade {
+            Some(Upgrade::Proposed(id)) => assert_eq!(ids.1, Some(id), "nobody is proposed"),
+            Some(Upgrade::Committed(id)) => assert!(ids.0 == Some(id) || ids.1 == Some(id), "nobody is committed"),
+            Some(Upgrade::Probation(id, _)) => assert_eq!(ids.0, Some(id), "nobody is on probation"),
+            None => {}
+        }
+    }
+}

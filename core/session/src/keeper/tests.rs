@@ -1,0 +1,475 @@
+//! The keeper under every short sequence of events, and conversations cut after every message.
+
+use super::*;
+use crate::vhost_user::Message;
+use alloc::collections::BTreeMap;
+use alloc::rc::Rc;
+use alloc::{format, vec};
+use std::collections::BTreeSet;
+use weir_spec::vhost_user::{Header, MemoryRegion, MemoryTableHeader, Request, SingleRegion, VringState};
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, IntoBytes};
+
+const ENDS: [End; 4] = [End::Clean, End::Status(1), End::Killed, End::Crashed];
+
+/// Workers as the keeper's process sees them.
+#[derive(Clone, Default)]
+struct World {
+    alive: BTreeSet<u64>,
+    prepared: BTreeSet<u64>,
+    /// The one that was told to go and has not died.
+    gone: Option<u64>,
+    ready: bool,
+    killed: BTreeSet<u64>,
+    exited: Option<u8>,
+    failed: bool,
+    upgraded: u32,
+    kept: u32,
+}
+
+/// A keeper cannot be cloned on purpose: it is replayed.
+fn replay(standby: bool, events: &[(Nanos, Event)]) -> (Keeper, World) {
+    let (mut keeper, mut world) = (Keeper::new(standby), World::default());
+    for (now, event) in events {
+        let mut out = Vec::new();
+        match event {
+            Event::Died(id, _) => {
+                assert!(world.alive.remove(&id.0), "only the living die");
+                if world.gone == Some(id.0) {
+                    (world.gone, world.ready) = (None, false);
+                }
+            }
+            Event::Prepared(id) => drop(world.prepared.insert(id.0)),
+            Event::Ready(_) => world.ready = true,
+            _ => {}
+        }
+        keeper.apply(*now, *event, &mut out);
+        keeper.check();
+        for effect in out {
+            world.carry_out(effect, events);
+        }
+        assert_eq!(keeper.serving().map(|w| w.0), world.gone, "who serves, after {events:?}");
+    }
+    (keeper, world)
+}
+
+impl World {
+    fn carry_out(&mut self, effect: Effect, events: &[(Nanos, Event)]) {
+        match effect {
+            Effect::Start(id, _) => {
+                assert!(self.exited.is_none() && self.alive.insert(id.0), "started once, before the end: {events:?}")
+            }
+            Effect::Go(id) => {
+                assert_eq!(self.gone, None, "two workers at once: {events:?}");
+                assert!(self.alive.contains(&id.0) && self.prepared.contains(&id.0), "it is there: {events:?}");
+                self.gone = Some(id.0);
+            }
+            Effect::HandOver(id) => assert_eq!(self.gone, Some(id.0), "{events:?}"),
+            Effect::Kill(id) => drop(self.killed.insert(id.0)),
+            Effect::Exit(status) => {
+                assert_eq!(self.exited.replace(status), None, "ends once: {events:?}");
+                assert_eq!(self.gone, None, "ends after the worker: {events:?}");
+            }
+            Effect::Say(Notice::Failed(_)) => self.failed = true,
+            Effect::Say(Notice::Upgraded) => self.upgraded += 1,
+            Effect::Say(Notice::Kept(_)) => self.kept += 1,
+            Effect::Say(_) | Effect::Adopt | Effect::Forget => {}
+        }
+    }
+
+    /// What may happen next.
+    fn possible(&self, keeper: &Keeper, now: Nanos) -> Vec<(Nanos, Event)> {
+        let later = now.saturating_add(Nanos(1));
+        let mut events = vec![];
+        for id in &self.alive {
+            if !self.prepared.contains(id) {
+                events.push((later, Event::Prepared(WorkerId(*id))));
+            }
+            if self.gone == Some(*id) && !self.ready {
+                events.push((later, Event::Ready(WorkerId(*id))));
+            }
+            events.extend(ENDS.map(|end| (later, Event::Died(WorkerId(*id), end))));
+        }
+        events.extend([(later, Event::Upgrade), (later, Event::Stop)]);
+        events.extend(keeper.deadline().map(|at| (at.max(later), Event::Tick)));
+        events
+    }
+}
+
+/// Every sequence of so many events; how many there were.
+fn explore(standby: bool, events: &mut Vec<(Nanos, Event)>, depth: u32) -> u64 {
+    let (keeper, world) = replay(standby, events);
+    if world.exited.is_some() {
+        return 1;
+    }
+    // Nobody forgets to go on: there is a worker, or a time at which there will be one, or the operator has been told.
+    let comes = !world.alive.is_empty() || keeper.deadline().is_some() || world.failed;
+    assert!(comes, "nothing will ever happen after {events:?}");
+    if depth == 0 {
+        return 1;
+    }
+    let now = events.last().map_or(Nanos(0), |(now, _)| *now);
+    let mut count = 0;
+    for next in world.possible(&keeper, now) {
+        events.push(next);
+        count += explore(standby, events, depth - 1);
+        events.pop();
+    }
+    count
+}
+
+#[test]
+fn there_is_one_worker_at_most_whatever_happens() {
+    for (standby, depth) in [(false, 6), (true, 5)] {
+        let count = explore(standby, &mut vec![(Nanos(0), Event::Begin)], depth);
+        assert!(count > 1000, "{count} sequences");
+    }
+}
+
+/// A node that serves, one event a millisecond.
+fn serving(standby: bool) -> Vec<(Nanos, Event)> {
+    let id = WorkerId(1);
+    let mut events = vec![Event::Begin, Event::Prepared(id), Event::Ready(id)];
+    if standby {
+        events.push(Event::Prepared(WorkerId(2)));
+    }
+    events.into_iter().enumerate().map(|(i, e)| (Nanos::from_millis(i as u64), e)).collect()
+}
+
+fn after(events: &[(Nanos, Event)], millis: u64) -> Nanos {
+    events.last().map_or(Nanos(0), |e| e.0).saturating_add(Nanos::from_millis(millis))
+}
+
+#[test]
+fn a_standby_takes_over_at_once_and_the_next_one_is_started() {
+    let mut events = serving(true);
+    events.push((after(&events, 100), Event::Died(WorkerId(1), End::Killed)));
+    let (_, world) = replay(true, &events);
+    assert_eq!((world.gone, world.alive.len()), (Some(2), 1));
+    events.push((after(&events, 1), Event::Ready(WorkerId(2))));
+    let (_, world) = replay(true, &events);
+    assert_eq!(world.alive, BTreeSet::from([2, 3]));
+}
+
+#[test]
+fn a_crash_loop_slows_down_and_ends_until_somebody_says_so() {
+    let mut events = serving(false);
+    let mut pauses = vec![];
+    for worker in 1..=u64::from(MOST_DEATHS) {
+        let died = after(&events, 1);
+        events.push((died, Event::Died(WorkerId(worker), End::Crashed)));
+        let (keeper, world) = replay(false, &events);
+        if worker == u64::from(MOST_DEATHS) {
+            assert!(keeper.has_failed() && world.failed && world.alive.is_empty() && keeper.deadline().is_none());
+            break;
+        }
+        let due = keeper.deadline().unwrap_or(died);
+        pauses.push(due.saturating_sub(died).get() / 1_000_000);
+        if due > died {
+            events.push((due, Event::Tick));
+        }
+        events.push((after(&events, 1), Event::Prepared(WorkerId(worker + 1))));
+        events.push((after(&events, 1), Event::Ready(WorkerId(worker + 1))));
+    }
+    assert_eq!(pauses, [0, 0, 50, 100, 200, 400, 800]);
+    events.push((after(&events, 60_000), Event::Retry));
+    let (keeper, world) = replay(false, &events);
+    assert!(!keeper.has_failed() && world.alive.len() == 1);
+}
+
+#[test]
+fn a_worker_killed_a_thousand_times_comes_back_a_thousand_times() {
+    let mut events = serving(false);
+    for worker in 1..=1000 {
+        events.push((after(&events, worker % 7), Event::Died(WorkerId(worker), End::Killed)));
+        events.push((after(&events, 5), Event::Tick));
+        events.push((after(&events, 1), Event::Prepared(WorkerId(worker + 1))));
+        events.push((after(&events, 1), Event::Ready(WorkerId(worker + 1))));
+    }
+    let (keeper, world) = replay(false, &events);
+    assert_eq!((world.gone, keeper.has_failed()), (Some(1001), false));
+}
+
+#[test]
+fn a_worker_that_never_served_ends_the_node_with_its_status() {
+    for (end, status) in [(End::Status(2), 2), (End::Status(1), 1), (End::Crashed, 1)] {
+        let (_, world) = replay(false, &[(Nanos(0), Event::Begin), (Nanos(1), Event::Died(WorkerId(1), end))]);
+        assert_eq!(world.exited, Some(status));
+    }
+    let mut events = serving(false);
+    events.push((after(&events, 1), Event::Stop));
+    events.push((after(&events, 1), Event::Died(WorkerId(1), End::Clean)));
+    assert_eq!(replay(false, &events).1.exited, Some(0));
+}
+
+#[test]
+fn a_new_program_serves_after_the_old_one_has_handed_over() {
+    let mut events = serving(false);
+    events.push((after(&events, 1), Event::Upgrade));
+    events.push((after(&events, 1), Event::Prepared(WorkerId(2))));
+    assert_eq!(replay(false, &events).1.gone, Some(1), "the old one serves until it has ended");
+    events.push((after(&events, 1), Event::Died(WorkerId(1), End::Clean)));
+    events.push((after(&events, 1), Event::Ready(WorkerId(2))));
+    let (keeper, world) = replay(false, &events);
+    assert_eq!((world.gone, world.upgraded), (Some(2), 0));
+    events.push((keeper.deadline().unwrap(), Event::Tick));
+    assert_eq!(replay(false, &events).1.upgraded, 1);
+}
+
+#[test]
+fn a_new_program_that_fails_leaves_the_old_one_serving() {
+    let mut proposed = serving(false);
+    proposed.push((after(&proposed, 1), Event::Upgrade));
+    // It ends, or it hangs, before anything has happened to the old one.
+    let mut ends = proposed.clone();
+    ends.push((after(&ends, 1), Event::Died(WorkerId(2), End::Status(1))));
+    let mut hangs = proposed.clone();
+    hangs.push((after(&hangs, 10_000), Event::Tick));
+    for events in [ends, hangs] {
+        let (_, world) = replay(false, &events);
+        assert_eq!((world.gone, world.kept, world.exited), (Some(1), 1, None));
+    }
+    // It has taken over and dies, or hangs, or dies after a while: the old program begins anew.
+    proposed.push((after(&proposed, 1), Event::Prepared(WorkerId(2))));
+    proposed.push((after(&proposed, 1), Event::Died(WorkerId(1), End::Clean)));
+    let mut dies = proposed.clone();
+    dies.push((after(&dies, 1), Event::Died(WorkerId(2), End::Crashed)));
+    let mut hangs = proposed.clone();
+    hangs.push((after(&hangs, 10_000), Event::Tick));
+    assert_eq!(replay(false, &hangs).1.killed, BTreeSet::from([2]));
+    hangs.push((after(&hangs, 1), Event::Died(WorkerId(2), End::Killed)));
+    let mut later = proposed.clone();
+    later.push((after(&later, 1), Event::Ready(WorkerId(2))));
+    later.push((after(&later, 9_000), Event::Died(WorkerId(2), End::Status(1))));
+    for events in [dies, hangs, later] {
+        let (_, world) = replay(false, &events);
+        assert_eq!((world.kept, world.upgraded, world.exited), (1, 0, None));
+        assert_eq!(world.alive, BTreeSet::from([3]), "the old program");
+    }
+}
+
+// --- Replay ---
+
+type Fd = Rc<u32>;
+
+fn message(request: Request, needs_reply: bool, payload: &[u8], fds: &[u32]) -> Message<Fd> {
+    Message { request, needs_reply, payload: payload.to_vec(), fds: fds.iter().map(|fd| Rc::new(*fd)).collect() }
+}
+
+fn state(request: Request, index: u32, num: u32) -> Message<Fd> {
+    message(request, false, VringState { index: U32::new(index), num: U32::new(num) }.as_bytes(), &[])
+}
+
+fn region(guest: u64) -> MemoryRegion {
+    MemoryRegion {
+        guest_address: U64::new(guest),
+        size: U64::new(0x1000),
+        user_address: U64::new(guest + 0x7000_0000),
+        mmap_offset: U64::ZERO,
+    }
+}
+
+fn table(regions: &[u64], fds: &[u32]) -> Message<Fd> {
+    let count = U32::new(regions.len() as u32);
+    let mut payload = MemoryTableHeader { regions: count, padding: U32::ZERO }.as_bytes().to_vec();
+    regions.iter().for_each(|r| payload.extend_from_slice(region(*r).as_bytes()));
+    message(Request::SET_MEM_TABLE, true, &payload, fds)
+}
+
+/// What a front end of two queues says when it starts, changes its memory while it runs, stops a queue and starts it again:
+/// the messages of QEMU 10 in their order, memory by table and by region.
+fn conversation() -> Vec<Message<Fd>> {
+    let mut all = vec![
+        message(Request::GET_FEATURES, false, &[], &[]),
+        message(Request::GET_PROTOCOL_FEATURES, false, &[], &[]),
+        message(Request::SET_PROTOCOL_FEATURES, false, U64::new(1 << 3 | 1 << 9 | 1 << 15).as_bytes(), &[]),
+        message(Request::GET_QUEUE_NUM, false, &[], &[]),
+        message(Request::SET_OWNER, false, &[], &[]),
+        message(Request::SET_BACKEND_REQ_FD, true, &[], &[90]),
+        state(Request::SET_VRING_CALL, 0, 0),
+        message(Request::SET_FEATURES, true, U64::new(1 << 30 | 1 << 32).as_bytes(), &[]),
+        table(&[0, 0x10000], &[1, 2]),
+    ];
+    for queue in 0..2u32 {
+        let fd = U64::new(u64::from(queue));
+        all.extend([
+            state(Request::SET_VRING_NUM, queue, 128),
+            state(Request::SET_VRING_BASE, queue, 0),
+            message(
+                Request::SET_VRING_ADDR,
+                false,
+                weir_spec::vhost_user::VringAddress { index: U32::new(queue), ..Default::default() }.as_bytes(),
+                &[],
+            ),
+            message(Request::SET_VRING_KICK, false, fd.as_bytes(), &[10 + queue]),
+            message(Request::SET_VRING_CALL, false, fd.as_bytes(), &[20 + queue]),
+            state(Request::SET_VRING_ENABLE, queue, 1),
+        ]);
+    }
+    let single = |r: u64| SingleRegion { padding: U64::ZERO, region: region(r) };
+    all.extend([
+        message(Request::ADD_MEM_REG, true, single(0x20000).as_bytes(), &[3]),
+        message(Request::REM_MEM_REG, true, single(0).as_bytes(), &[]),
+        message(Request::SET_VRING_CALL, false, U64::new(1).as_bytes(), &[31]),
+        state(Request::GET_VRING_BASE, 1, 0),
+        message(Request::SET_VRING_KICK, false, U64::new(1).as_bytes(), &[41]),
+        message(Request::GET_CONFIG, false, &[0; 12], &[]),
+    ]);
+    all
+}
+
+/// A worker as far as messages go: the state that they leave, and what it answers.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Worker {
+    values: BTreeMap<(u32, u32), (Vec<u8>, Vec<u32>)>,
+    regions: BTreeMap<u64, u32>,
+    acknowledges: bool,
+}
+
+impl Worker {
+    /// Takes a message; its answer.
+    fn take(&mut self, bytes: &[u8], fds: &[Fd]) -> Option<(Request, Vec<u8>, Vec<Fd>)> {
+        let (header, payload) = Header::ref_from_prefix(bytes).unwrap();
+        let request = Request(header.request.get());
+        let numbers: Vec<u32> = fds.iter().map(|fd| **fd).collect();
+        let index = payload.first().map_or(0, |i| u32::from(*i));
+        let ack = self.acknowledges && header.needs_reply();
+        let mut set = |key: u32| drop(self.values.insert((request.0, key), (payload.to_vec(), numbers.clone())));
+        match request {
+            Request::SET_MEM_TABLE => {
+                let regions = weir_spec::vhost_user::memory_table(payload).unwrap();
+                assert_eq!(regions.len(), numbers.len());
+                self.regions = regions.iter().map(|r| r.guest_address.get()).zip(numbers).collect();
+            }
+            Request::ADD_MEM_REG => {
+                let single = SingleRegion::read_from_bytes(payload).unwrap();
+                self.regions.insert(single.region.guest_address.get(), numbers[0]);
+            }
+            Request::REM_MEM_REG => {
+                let single = SingleRegion::read_from_bytes(payload).unwrap();
+                self.regions.remove(&single.region.guest_address.get()).expect("it is there");
+            }
+            Request::GET_VRING_BASE => {
+                let kick = self.values.remove(&(Request::SET_VRING_KICK.0, index));
+                assert!(kick.is_some(), "only a started ring is stopped here");
+                let base = VringState { index: U32::new(index), num: U32::new(77) };
+                self.values.insert((Request::SET_VRING_BASE.0, index), (base.as_bytes().to_vec(), vec![]));
+                return Some((request, base.as_bytes().to_vec(), vec![]));
+            }
+            Request::GET_INFLIGHT_FD => return Some((request, payload.to_vec(), vec![Rc::new(99)])),
+            Request::GET_FEATURES | Request::GET_PROTOCOL_FEATURES | Request::GET_QUEUE_NUM => {
+                return Some((request, U64::new(u64::from(request.0)).as_bytes().to_vec(), vec![]));
+            }
+            Request::GET_CONFIG => return Some((request, payload.to_vec(), vec![])),
+            Request::SET_VRING_KICK => {
+                assert!(self.values.contains_key(&(Request::SET_FEATURES.0, 0)), "features come first");
+                assert!(self.values.contains_key(&(Request::SET_VRING_ADDR.0, index)), "a ring has a place");
+                self.values.insert((request.0, index), (payload.to_vec(), numbers));
+            }
+            Request::SET_PROTOCOL_FEATURES => {
+                let bits = U64::read_from_bytes(payload).unwrap().get();
+                set(0);
+                self.acknowledges = bits & 8 != 0;
+            }
+            Request::SET_FEATURES | Request::SET_OWNER | Request::SET_BACKEND_REQ_FD | Request::SET_INFLIGHT_FD => {
+                set(0)
+            }
+            _ => set(index),
+        }
+        ack.then(|| (request, U64::ZERO.as_bytes().to_vec(), vec![]))
+    }
+}
+
+/// The front end says `messages`; the worker dies after it has taken `cut` of all that goes to workers, with its answer to the
+/// last of them delivered or not. What the front end hears, what the last worker knows, how much went to workers.
+fn converse(
+    messages: Vec<Message<Fd>>,
+    cut: Option<usize>,
+    delivered: bool,
+    inflight: bool,
+) -> (Vec<Vec<u8>>, Worker, usize) {
+    let (mut replay, mut worker) = (Replay::new(inflight), Worker::default());
+    let (mut heard, mut taken) = (vec![], 0);
+    for message in messages {
+        let mut out = vec![];
+        replay.front(message, &mut out);
+        let mut queue: alloc::collections::VecDeque<_> = out.into();
+        while let Some(next) = queue.pop_front() {
+            let envelope = match next {
+                Passed::Front(envelope) => {
+                    heard.push(envelope.bytes);
+                    continue;
+                }
+                Passed::Worker(envelope) => envelope,
+            };
+            taken += 1;
+            let answer = worker.take(&envelope.bytes, &envelope.fds);
+            let dies = cut == Some(taken);
+            let mut out = vec![];
+            if let Some((request, payload, fds)) = answer.filter(|_| !dies || delivered) {
+                replay.back(request, &payload, fds, &mut out).unwrap();
+            }
+            if dies {
+                // What was on its way to the dead worker is part of what the next one hears.
+                queue.retain(|p| matches!(p, Passed::Front(_)));
+                queue.extend(out.into_iter().filter(|p| matches!(p, Passed::Front(_))));
+                worker = Worker::default();
+                queue.extend(replay.again().into_iter().map(Passed::Worker));
+            } else {
+                queue.extend(out);
+            }
+        }
+    }
+    (heard, worker, taken)
+}
+
+#[test]
+fn a_worker_that_dies_after_any_message_loses_nothing() {
+    for inflight in [false, true] {
+        let (heard, knows, taken) = converse(conversation(), None, true, inflight);
+        assert_eq!(heard.len(), 10, "answers");
+        assert_eq!(knows.values.contains_key(&(Request::SET_INFLIGHT_FD.0, 0)), inflight);
+        assert_eq!(knows.regions, BTreeMap::from([(0x10000, 2), (0x20000, 3)]));
+        for (cut, delivered) in (1..=taken).flat_map(|cut| [(cut, false), (cut, true)]) {
+            let what = format!("cut after {cut} of {taken}, answer delivered: {delivered}, region: {inflight}");
+            let (same, after, _) = converse(conversation(), Some(cut), delivered, inflight);
+            assert_eq!(heard, same, "{what}");
+            assert_eq!(knows.values, after.values, "{what}");
+            assert_eq!(knows.regions, after.regions, "{what}");
+        }
+    }
+}
+
+#[test]
+fn what_a_conversation_keeps_does_not_grow_with_it() {
+    let mut replay = Replay::new(false);
+    let mut worker = Worker::default();
+    let mut say = |replay: &mut Replay<Fd>, message| {
+        let mut out = vec![];
+        replay.front(message, &mut out);
+        for passed in out {
+            let Passed::Worker(e) = passed else { panic!("nothing was asked") };
+            if let Some((request, payload, fds)) = worker.take(&e.bytes, &e.fds) {
+                replay.back(request, &payload, fds, &mut vec![]).unwrap();
+            }
+        }
+    };
+    conversation().into_iter().for_each(|m| say(&mut replay, m));
+    let (messages, descriptors) = (replay.again().len(), replay.descriptors());
+    for i in 0..1000 {
+        say(&mut replay, message(Request::SET_VRING_CALL, false, U64::new(0).as_bytes(), &[i]));
+        say(&mut replay, table(&[0x10000, 0x20000], &[i, i]));
+        say(&mut replay, state(Request::SET_VRING_ENABLE, 0, i % 2));
+        say(&mut replay, message(Request::GET_CONFIG, false, &[0; 12], &[]));
+    }
+    assert_eq!((replay.again().len(), replay.descriptors()), (messages, descriptors));
+}
+
+#[test]
+fn an_answer_that_nobody_asked_for_is_an_error() {
+    let mut replay: Replay<Fd> = Replay::new(false);
+    let unexpected = replay.back(Request::GET_CONFIG, &[], vec![], &mut vec![]);
+    assert_eq!(unexpected, Err(ReplayError::Unexpected(Request::GET_CONFIG)));
+    replay.front(message(Request::GET_FEATURES, false, &[], &[]), &mut vec![]);
+    assert!(replay.back(Request::GET_CONFIG, &[], vec![], &mut vec![]).is_err());
+}

@@ -1,0 +1,102 @@
+//! The JSON of pools and volumes.
+
+use serde::{Deserialize, Serialize};
+
+/// A volume.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VolumeStatus {
+    /// Its name.
+    pub name: String,
+    /// Its UUID, for hosts.
+    pub uuid: String,
+    /// Whose it is.
+    pub tenant: String,
+    /// The pool that it is a part of.
+    pub pool: String,
+    /// Its size.
+    pub size_bytes: u64,
+    /// The drives that it lies on, in its order.
+    pub drives: Vec<String>,
+    /// Pieces that lie together.
+    pub extents: u32,
+    /// The subsystem's name over NVMe/TCP, where it is exported there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nqn: Option<String>,
+    /// The doors that it is exported at.
+    pub exports: Vec<String>,
+}
+
+/// A pool.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PoolStatus {
+    /// Its name.
+    pub name: String,
+    /// Its UUID, which is on its drives.
+    pub uuid: String,
+    /// What there is for volumes.
+    pub size_bytes: u64,
+    /// What of it is free.
+    pub free_bytes: u64,
+    /// Volumes.
+    pub volumes: u32,
+    /// Why nothing is changed any more, if so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fault: Option<String>,
+    /// Its drives.
+    pub drives: Vec<PoolDrive>,
+}
+
+/// A drive of a pool.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PoolDrive {
+    /// The drive.
+    pub device: String,
+    /// Its number in the pool.
+    pub number: u16,
+    /// Its UUID, which is on it.
+    pub uuid: String,
+    /// What there is for volumes.
+    pub size_bytes: u64,
+    /// What of it is free.
+    pub free_bytes: u64,
+    /// What was somebody's and is not emptied yet.
+    pub emptying_bytes: u64,
+    /// The largest free piece.
+    pub largest_free_bytes: u64,
+}
+
+/// `POST /v1/volumes`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct VolumeAdd {
+    /// Its name: 1 to 64 letters, digits, `.`, `_` and `-`, a letter or digit first.
+    pub name: String,
+    /// Whose it is; the only tenant where it is left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<String>,
+    /// Its size; rounded up to whole MiB.
+    pub size_bytes: u64,
+    /// The pool; the only one where it is left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pool: Option<String>,
+}
+
+/// `PATCH /v1/volumes/NAME`: what is left out stays.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct VolumePatch {
+    /// Another size; rounded up to whole MiB.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size_bytes: Option<u64>,
+    /// Another name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+}
+
+/// `POST /v1/volumes/NAME/exports`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct VolumeExport {
+    /// `nvme-tcp`, `vhost-user:PATH` or `vfio-user:PATH`; paths are absolute.
+    pub door: String,
+}

@@ -1,0 +1,61 @@
+//! Drives in memory that outlive the worker: their memory files are held by the keeper under the drive's name.
+
+use super::OpenError;
+use crate::config::{DeviceConfig, FlashConfig, MediaConfig};
+use crate::flash::FlashService;
+use std::os::fd::{AsFd, OwnedFd};
+use weir_sys::arena::Arena;
+use weir_sys::keep::Keep;
+use weir_sys::media::{FlashState, Media, MediaError, RAM_SCHEMA, Ram, Spec, Store};
+use weir_units::Nanos;
+
+/// A drive's bytes, as they were left, or new ones.
+pub(super) fn ram(spec: &Spec, keep: &Keep) -> Result<Media, MediaError> {
+    let name = format!("ram:{}", spec.name);
+    let Some(fd) = keep.take_one(&name) else {
+        let media = Media::open(spec)?;
+        if let Media::Store(Store::Ram(ram)) = &media {
+            keep.hold(&name, &[ram.arena().fd()]).map_err(|e| MediaError::kept(&name, e))?;
+        }
+        return Ok(media);
+    };
+    let arena = Arena::open(fd, RAM_SCHEMA)?;
+    // Whoever had it before is dead; should it not be, it finds its epoch gone.
+    let epoch = arena.epoch();
+    let _ = arena.claim(epoch);
+    let ram = Ram::open(arena)?;
+    match spec.capacity {
+        Some(wanted) if wanted != ram.capacity() => {
+            Err(MediaError::WrongSize { medium: name, found: ram.capacity(), wanted })
+        }
+        _ => Ok(Media::Store(Store::Ram(ram))),
+    }
+}
+
+/// The flash of a drive that has no file beside it: as it was left where the drive is in memory that is held, else new.
+pub(super) fn flash(
+    config: &DeviceConfig,
+    flash: &FlashConfig,
+    now: Nanos,
+    keep: &Keep,
+) -> Result<(FlashService, Option<FlashState>), OpenError> {
+    if config.media == MediaConfig::Ram && keep.is_kept() {
+        return Ok(FlashService::held(&format!("flash:{}", config.name), flash, now, keep)?);
+    }
+    let new = FlashService::new(&flash.config, flash.precondition, now);
+    Ok((new.map_err(|e| OpenError::Flash(e.to_string()))?, None))
+}
+
+/// A memory file of that name, as it was left, or a new one; none without a keeper.
+pub(super) fn memory(name: &str, keep: &Keep) -> Result<Option<OwnedFd>, OpenError> {
+    if !keep.is_kept() {
+        return Ok(None);
+    }
+    let fail = |e: std::io::Error| OpenError::Media(MediaError::kept(name, e));
+    if let Some(fd) = keep.take_one(name) {
+        return Ok(Some(fd));
+    }
+    let fd = weir_sys::keep::memory_file(name).map_err(fail)?;
+    keep.hold(name, &[fd.as_fd()]).map_err(fail)?;
+    Ok(Some(fd))
+}

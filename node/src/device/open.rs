@@ -1,0 +1,42 @@
+//! Opening what a drive's bytes are on.
+
+use super::{Backend, OpenError, kept};
+use crate::config::{DeviceConfig, MediaConfig};
+use crate::direct::Direct;
+use crate::remote::Remote;
+use crate::target;
+use weir_sys::keep::Keep;
+use weir_sys::media::{Media, MediaKind, Spec};
+
+/// The media that the configuration names, and their size.
+pub(super) fn open_backend(config: &DeviceConfig, keep: &Keep) -> Result<(Backend, u64), OpenError> {
+    let kind = match &config.media {
+        MediaConfig::Null => MediaKind::Null,
+        MediaConfig::Ram => MediaKind::Ram,
+        MediaConfig::File(path) => MediaKind::File(path.clone()),
+        MediaConfig::Block(path) => MediaKind::Block(path.clone()),
+        MediaConfig::Nvme(target) => return open_remote(config, target),
+    };
+    let capacity = config.max_capacity.or(config.capacity).map(|c| c.get());
+    let spec = Spec { name: config.name.clone(), kind, capacity, block_size: config.block_size };
+    let media = if spec.kind == MediaKind::Ram { kept::ram(&spec, keep)? } else { Media::open(&spec)? };
+    let size = media.capacity() / u64::from(config.block_size) * u64::from(config.block_size);
+    Ok(match media {
+        Media::Store(store) => (Backend::Store(store), size),
+        Media::File(file) => (Backend::Direct(Direct::new(file)), size),
+    })
+}
+
+fn open_remote(config: &DeviceConfig, target: &str) -> Result<(Backend, u64), OpenError> {
+    let pair = target::open(target, u32::from(config.slots)).map_err(OpenError::Target)?;
+    let (found, block) = (pair.capacity(), pair.block_size());
+    if config.block_size % block != 0 {
+        let what = format!("{target}: its blocks have {block} bytes; give the drive block_size = {block}");
+        return Err(OpenError::Capacity(what));
+    }
+    let size = config.capacity.map_or(found, |c| c.get());
+    if size > found {
+        return Err(OpenError::Capacity(format!("{target}: has {found} bytes, less than the drive's capacity {size}")));
+    }
+    Ok((Backend::Remote(Remote::new(pair)), size / u64::from(config.block_size) * u64::from(config.block_size)))
+}

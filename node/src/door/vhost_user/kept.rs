@@ -1,0 +1,49 @@
+//! Exports whose sockets the keeper has, so that no message of a front end is lost with this process.
+
+use super::super::Cx;
+use super::{Door, ExportConfig, MODE};
+use crate::holder;
+use crate::keeper::PLAIN_FRONTS;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use weir_sys::keep::{Introduction, ToKeeper};
+
+fn name(config: &ExportConfig) -> String {
+    format!("{PLAIN_FRONTS}{}", config.path.display())
+}
+
+/// The keeper listens there no more.
+pub(super) fn give_up(config: &ExportConfig, cx: &Cx) {
+    let _ = cx.keep.release(&name(config));
+    let _ = std::fs::remove_file(&config.path);
+}
+
+impl Door {
+    /// An export whose front ends the keeper lets in, so that none of their messages is lost with this process.
+    pub(super) fn export_kept(
+        &mut self,
+        config: ExportConfig,
+        vacant: Option<usize>,
+        cx: &mut Cx,
+    ) -> std::io::Result<()> {
+        let name = name(&config);
+        // Held already, by the worker before this one.
+        if cx.keep.take(&name).is_none() {
+            let listener = holder::listen_unix(&config.path, MODE).map_err(std::io::Error::other)?;
+            cx.keep.hold(&name, &[listener.as_fd()])?;
+        }
+        self.put(config, None, vacant);
+        Ok(())
+    }
+
+    /// Takes a front end in that the keeper has let in, in place of the one before it.
+    pub fn adopt(&mut self, met: Introduction, socket: UnixStream, cx: &mut Cx) {
+        let at = self.exports.iter().position(|e| !e.ended && e.config.path == std::path::Path::new(&met.path));
+        let Some(at) = at.map(|at| at as u16) else {
+            let _ = cx.keep.say(&ToKeeper::Close(met.number), &[]);
+            return tracing::warn!(socket = met.path, "a front end came to an export that is not there");
+        };
+        self.remove(at, cx);
+        self.admit(at, socket, Some(met), cx);
+    }
+}

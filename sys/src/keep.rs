@@ -1,0 +1,413 @@
+//! Between a worker and its keeper: named descriptors that outlive the worker, and the words around them.
+//!
+//! ```text
+//!   worker                                   keeper
+//!     │ ── Prepared ──────────────────────────►│      its configuration is read
+//!     │ ◄─ Held(name) + descriptors, … ────────│      what the worker before it left
+//!     │ ◄─ Go(generation) ─────────────────────│
+//!     │ ── Hold(name) + descriptors, … ───────►│      listeners, memory files, the configuration as it is now
+//!     │ ── Ready ─────────────────────────────►│
+//!     │ ◄─ Connection(socket) + a stream ──────│      a front end's messages, see weir_session::keeper
+//!     │ ── Close(socket) ─────────────────────►│      it is to be disconnected
+//! ```
+//! One packet is one word (SOCK_SEQPACKET): a byte for its kind, then its text. The worker's end is its standard input.
+
+use crate::transport::fds;
+use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read, Seek, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// Longest word.
+const MOST: usize = 8192;
+/// How long a side that does not listen is waited for.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What a worker tells its keeper.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ToKeeper {
+    /// It has read its configuration and waits.
+    Prepared,
+    /// It serves.
+    Ready,
+    /// Hold these under that name, in place of what was held under it.
+    Hold(String),
+    /// Hold them no longer.
+    Release(String),
+    /// The connection of that number is over.
+    Close(u64),
+    /// Another program is to take over; its path.
+    Upgrade(String),
+}
+
+/// What a keeper tells a worker.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ToWorker {
+    /// These were held under that name.
+    Held(String),
+    /// That was all: serve. How many workers have gone before, from 0.
+    Go(u64),
+    /// A front end at a socket.
+    Connection(Introduction),
+    /// Finish what is in flight, leave everything open for the next worker, and end.
+    HandOver,
+}
+
+/// A front end at a socket; the stream with its messages comes beside it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Introduction {
+    /// Of the connection, in the life of the keeper.
+    pub number: u64,
+    /// The front end's process, where it is known.
+    pub pid: Option<i32>,
+    /// The socket.
+    pub path: String,
+}
+
+impl ToKeeper {
+    fn parts(&self) -> (u8, String) {
+        match self {
+            ToKeeper::Prepared => (0, String::new()),
+            ToKeeper::Ready => (1, String::new()),
+            ToKeeper::Hold(name) => (2, name.clone()),
+            ToKeeper::Release(name) => (3, name.clone()),
+            ToKeeper::Close(number) => (4, number.to_string()),
+            ToKeeper::Upgrade(path) => (5, path.clone()),
+        }
+    }
+
+    fn read(kind: u8, text: String) -> Option<Self> {
+        Some(match kind {
+            0 => ToKeeper::Prepared,
+            1 => ToKeeper::Ready,
+            2 => ToKeeper::Hold(text),
+            3 => ToKeeper::Release(text),
+            4 => ToKeeper::Close(text.parse().ok()?),
+            5 => ToKeeper::Upgrade(text),
+            _ => return None,
+        })
+    }
+}
+
+impl ToWorker {
+    fn parts(&self) -> (u8, String) {
+        match self {
+            ToWorker::Held(name) => (0, name.clone()),
+            ToWorker::Go(generation) => (1, generation.to_string()),
+            ToWorker::Connection(Introduction { number, pid, path }) => {
+                (2, format!("{number} {} {path}", pid.unwrap_or(0)))
+            }
+            ToWorker::HandOver => (3, String::new()),
+        }
+    }
+
+    fn read(kind: u8, text: String) -> Option<Self> {
+        Some(match kind {
+            0 => ToWorker::Held(text),
+            1 => ToWorker::Go(text.parse().ok()?),
+            2 => {
+                let (number, rest) = text.split_once(' ')?;
+                let (pid, path) = rest.split_once(' ')?;
+                let (number, pid) = (number.parse().ok()?, pid.parse::<i32>().ok()?);
+                let (pid, path) = ((pid > 0).then_some(pid), path.to_owned());
+                ToWorker::Connection(Introduction { number, pid, path })
+            }
+            3 => ToWorker::HandOver,
+            _ => return None,
+        })
+    }
+}
+
+fn send(socket: impl AsFd, kind: u8, text: &str, with: &[BorrowedFd]) -> io::Result<()> {
+    let mut bytes = vec![kind];
+    bytes.extend_from_slice(text.as_bytes());
+    if bytes.len() > MOST {
+        return Err(io::Error::other(format!("a word of {} bytes is too long for the keeper", bytes.len())));
+    }
+    loop {
+        match fds::send(&socket, &bytes, with) {
+            Ok(_) => return Ok(()),
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+}
+
+/// The next word: `None` where the other side has gone.
+fn receive(socket: impl AsFd) -> io::Result<Option<(u8, String, Vec<OwnedFd>)>> {
+    let (mut bytes, mut got) = (vec![0; MOST], Vec::new());
+    let n = loop {
+        match fds::receive(&socket, &mut bytes, &mut got) {
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) if e.kind() == io::ErrorKind::ConnectionReset => return Ok(None),
+            other => break other?,
+        }
+    };
+    let Some((kind, text)) = bytes[..n].split_first() else { return Ok(None) };
+    let text = String::from_utf8(text.to_vec()).map_err(|_| garbled())?;
+    Ok(Some((*kind, text, got)))
+}
+
+/// An empty file in memory that grows as it is written; `name` shows up in /proc/PID/fd.
+///
+/// # Errors
+/// No descriptor is left.
+pub fn memory_file(name: &str) -> io::Result<OwnedFd> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    Ok(rustix::fs::memfd_create(format!("weir-{name}"), flags)?)
+}
+
+fn garbled() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "keeper and worker do not understand each other")
+}
+
+/// The keeper's end of the conversation with one worker.
+#[derive(Debug)]
+pub struct Channel(OwnedFd);
+
+impl Channel {
+    /// A channel, and the worker's end of it.
+    ///
+    /// # Errors
+    /// No descriptors are left.
+    pub fn pair() -> io::Result<(Channel, OwnedFd)> {
+        let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        use rustix::net::sockopt::{Timeout, set_socket_timeout};
+        for end in [&ours, &theirs] {
+            set_socket_timeout(end, Timeout::Send, Some(PATIENCE))?;
+        }
+        Ok((Channel(ours), theirs))
+    }
+
+    /// Tells the worker something.
+    ///
+    /// # Errors
+    /// It has gone, or does not listen.
+    pub fn tell(&self, word: &ToWorker, with: &[BorrowedFd]) -> io::Result<()> {
+        let (kind, text) = word.parts();
+        send(&self.0, kind, &text, with)
+    }
+
+    /// The next word of the worker, if there is one; `None` where there is none yet, or where it has gone.
+    ///
+    /// # Errors
+    /// It says what makes no sense.
+    pub fn hear(&self) -> io::Result<Option<(ToKeeper, Vec<OwnedFd>)>> {
+        let flags = rustix::event::PollFlags::IN;
+        let mut ready = [rustix::event::PollFd::new(&self.0, flags)];
+        let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+        if rustix::event::poll(&mut ready, Some(&now))? == 0 {
+            return Ok(None);
+        }
+        let Some((kind, text, fds)) = receive(&self.0)? else { return Ok(None) };
+        Ok(Some((ToKeeper::read(kind, text).ok_or_else(garbled)?, fds)))
+    }
+}
+
+impl AsFd for Channel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+#[derive(Debug)]
+struct Shared {
+    channel: OwnedFd,
+    held: Mutex<BTreeMap<String, Vec<OwnedFd>>>,
+    generation: u64,
+    /// The keeper's process.
+    keeper: u32,
+}
+
+/// A worker's end; cloning gives another reference. Without a keeper nothing is held and nothing was.
+#[derive(Clone, Debug, Default)]
+pub struct Keep(Option<Arc<Shared>>);
+
+impl Keep {
+    /// Nobody keeps anything.
+    pub fn none() -> Keep {
+        Keep(None)
+    }
+
+    /// Says that the worker is prepared, and waits until it may go: with all that the one before it left.
+    ///
+    /// # Errors
+    /// The keeper has gone, or says what makes no sense.
+    pub fn join(channel: OwnedFd) -> io::Result<Keep> {
+        let (kind, text) = ToKeeper::Prepared.parts();
+        send(&channel, kind, &text, &[])?;
+        let mut held = BTreeMap::new();
+        loop {
+            let gone = || io::Error::new(io::ErrorKind::UnexpectedEof, "the keeper has gone");
+            let (kind, text, fds) = receive(&channel)?.ok_or_else(gone)?;
+            match ToWorker::read(kind, text).ok_or_else(garbled)? {
+                ToWorker::Held(name) => drop(held.insert(name, fds)),
+                ToWorker::Go(generation) => {
+                    let keeper = rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get().unsigned_abs());
+                    let held = Mutex::new(held);
+                    return Ok(Keep(Some(Arc::new(Shared { channel, held, generation, keeper }))));
+                }
+                // It was proposed and is not wanted any more, or something that only those hear who serve.
+                _ => return Err(garbled()),
+            }
+        }
+    }
+
+    /// The process that stands for the node: the keeper's, or this one where there is none.
+    pub fn node(&self) -> u32 {
+        self.0.as_ref().map_or(std::process::id(), |s| s.keeper)
+    }
+
+    /// Whether there is a keeper.
+    pub fn is_kept(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// How many workers served before this one.
+    pub fn generation(&self) -> u64 {
+        self.0.as_ref().map_or(0, |s| s.generation)
+    }
+
+    /// Takes what the worker before held under a name.
+    pub fn take(&self, name: &str) -> Option<Vec<OwnedFd>> {
+        self.0.as_ref()?.held.lock().unwrap_or_else(PoisonError::into_inner).remove(name)
+    }
+
+    /// As [`take`](Self::take) where it is one descriptor.
+    pub fn take_one(&self, name: &str) -> Option<OwnedFd> {
+        self.take(name)?.into_iter().next()
+    }
+
+    /// Has the keeper hold these from now on, beyond the life of the worker. Without a keeper nothing happens.
+    ///
+    /// # Errors
+    /// The keeper does not listen.
+    pub fn hold(&self, name: &str, fds: &[BorrowedFd]) -> io::Result<()> {
+        self.say(&ToKeeper::Hold(name.to_owned()), fds)
+    }
+
+    /// Nothing is to be held under that name any more.
+    ///
+    /// # Errors
+    /// The keeper does not listen.
+    pub fn release(&self, name: &str) -> io::Result<()> {
+        self.say(&ToKeeper::Release(name.to_owned()), &[])
+    }
+
+    /// Has the keeper hold a text.
+    ///
+    /// # Errors
+    /// No memory, or the keeper does not listen.
+    pub fn hold_text(&self, name: &str, text: &str) -> io::Result<()> {
+        if self.0.is_none() {
+            return Ok(());
+        }
+        let mut file = File::from(memory_file(name)?);
+        file.write_all(text.as_bytes())?;
+        rustix::fs::fcntl_add_seals(&file, SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+        self.hold(name, &[file.as_fd()])
+    }
+
+    /// The text that was held under a name.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn take_text(&self, name: &str) -> io::Result<Option<String>> {
+        let Some(fd) = self.take_one(name) else { return Ok(None) };
+        let (mut file, mut text) = (File::from(fd), String::new());
+        file.rewind()?;
+        file.read_to_string(&mut text)?;
+        Ok(Some(text))
+    }
+
+    /// Tells the keeper something; without one nothing happens.
+    ///
+    /// # Errors
+    /// The keeper does not listen.
+    pub fn say(&self, word: &ToKeeper, with: &[BorrowedFd]) -> io::Result<()> {
+        let Some(shared) = &self.0 else { return Ok(()) };
+        let (kind, text) = word.parts();
+        send(&shared.channel, kind, &text, with)
+    }
+
+    /// Waits for the keeper's next word; `None` where it has gone or there never was one.
+    ///
+    /// # Errors
+    /// It says what makes no sense.
+    pub fn hear(&self) -> io::Result<Option<(ToWorker, Vec<OwnedFd>)>> {
+        let Some(shared) = &self.0 else { return Ok(None) };
+        let Some((kind, text, fds)) = receive(&shared.channel)? else { return Ok(None) };
+        Ok(Some((ToWorker::read(kind, text).ok_or_else(garbled)?, fds)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn met(pid: Option<i32>, path: &str) -> Introduction {
+        Introduction { number: 9, pid, path: path.into() }
+    }
+
+    #[test]
+    fn words_are_heard_as_they_are_said() {
+        let (channel, theirs) = Channel::pair().unwrap();
+        let (kept, held) = (fds::eventfd().unwrap(), fds::eventfd().unwrap());
+        let worker = std::thread::spawn(move || {
+            let keep = Keep::join(theirs).unwrap();
+            assert!(keep.is_kept() && keep.generation() == 3 && keep.take("nothing").is_none());
+            assert_eq!((keep.take("two").unwrap().len(), keep.take_one("two").is_none()), (2, true));
+            keep.hold("new", &[held.as_fd()]).unwrap();
+            keep.hold_text("config", "a = 1\n").unwrap();
+            for word in [ToKeeper::Ready, ToKeeper::Close(5), ToKeeper::Upgrade("/x".into())] {
+                keep.say(&word, &[]).unwrap();
+            }
+            keep.release("new").unwrap();
+            let (word, fds) = keep.hear().unwrap().unwrap();
+            assert_eq!((word, fds.len()), (ToWorker::Connection(met(Some(7), "/run/a b.sock")), 1));
+            assert_eq!(keep.hear().unwrap().unwrap().0, ToWorker::Connection(met(None, "x")));
+            assert_eq!(keep.hear().unwrap().unwrap().0, ToWorker::HandOver);
+            assert!(keep.hear().unwrap().is_none());
+        });
+        let next = || loop {
+            if let Some(heard) = channel.hear().unwrap() {
+                return heard;
+            }
+            std::thread::yield_now();
+        };
+        assert_eq!(next().0, ToKeeper::Prepared);
+        channel.tell(&ToWorker::Held("two".into()), &[kept.as_fd(), kept.as_fd()]).unwrap();
+        channel.tell(&ToWorker::Go(3), &[]).unwrap();
+        let (word, fds) = next();
+        assert_eq!((word, fds.len()), (ToKeeper::Hold("new".into()), 1));
+        let (word, mut fds) = next();
+        assert_eq!(word, ToKeeper::Hold("config".into()));
+        // Another worker reads it again, from the start.
+        for _ in 0..2 {
+            let held = BTreeMap::from([("config".to_owned(), vec![fds[0].try_clone().unwrap()])]);
+            let shared = Shared { channel: fds::eventfd().unwrap(), held: Mutex::new(held), generation: 0, keeper: 1 };
+            assert_eq!(Keep(Some(Arc::new(shared))).take_text("config").unwrap().unwrap(), "a = 1\n");
+        }
+        fds.clear();
+        assert_eq!(next().0, ToKeeper::Ready);
+        assert_eq!(next().0, ToKeeper::Close(5));
+        assert_eq!(next().0, ToKeeper::Upgrade("/x".into()));
+        assert_eq!(next().0, ToKeeper::Release("new".into()));
+        channel.tell(&ToWorker::Connection(met(Some(7), "/run/a b.sock")), &[kept.as_fd()]).unwrap();
+        channel.tell(&ToWorker::Connection(met(None, "x")), &[]).unwrap();
+        channel.tell(&ToWorker::HandOver, &[]).unwrap();
+        drop(channel);
+        worker.join().unwrap();
+    }
+
+    #[test]
+    fn without_a_keeper_nothing_is_held() {
+        let keep = Keep::none();
+        keep.hold_text("config", "x").unwrap();
+        assert!(!keep.is_kept() && keep.take("config").is_none() && keep.hear().unwrap().is_none());
+    }
+}

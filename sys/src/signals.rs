@@ -1,0 +1,85 @@
+//! Signals as something to wait for beside other descriptors (signalfd).
+
+use rustix::io::Errno;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
+
+/// Signals that the calling thread, and every thread and program that it starts from now on, takes from here and no other way;
+/// such a program begins with [`unblock`].
+#[derive(Debug)]
+pub struct Signals(OwnedFd);
+
+impl Signals {
+    /// Blocks these and waits for them here.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub fn block(signals: &[i32]) -> io::Result<Signals> {
+        let mut set = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
+        // SAFETY: the set is initialised by sigemptyset before anything else reads it, and all pointers are to it.
+        let fd = unsafe {
+            libc::sigemptyset(set.as_mut_ptr());
+            for signal in signals {
+                libc::sigaddset(set.as_mut_ptr(), *signal);
+            }
+            let blocked = libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), std::ptr::null_mut());
+            if blocked != 0 {
+                return Err(io::Error::from_raw_os_error(blocked));
+            }
+            libc::signalfd(-1, set.as_ptr(), libc::SFD_CLOEXEC | libc::SFD_NONBLOCK)
+        };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: a new descriptor that nobody else knows.
+        Ok(Signals(unsafe { OwnedFd::from_raw_fd(fd) }))
+    }
+
+    /// The next signal that has come, if any.
+    pub fn next(&self) -> Option<i32> {
+        // struct signalfd_siginfo begins with the signal's number.
+        let mut info = [0; size_of::<libc::signalfd_siginfo>()];
+        loop {
+            match rustix::io::read(&self.0, &mut info) {
+                Ok(n) if n >= 4 => return Some(i32::from_ne_bytes([info[0], info[1], info[2], info[3]])),
+                Err(Errno::INTR) => {}
+                _ => return None,
+            }
+        }
+    }
+}
+
+/// Has the calling thread take all signals as usual, whatever the program that started this one had blocked.
+pub fn unblock() {
+    let mut none = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: the set is initialised by sigemptyset, and the pointers are to it.
+    unsafe {
+        libc::sigemptyset(none.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_SETMASK, none.as_ptr(), std::ptr::null_mut());
+    }
+}
+
+impl AsFd for Signals {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_blocked_signal_is_read() {
+        std::thread::spawn(|| {
+            let signals = Signals::block(&[libc::SIGUSR2]).unwrap();
+            assert_eq!(signals.next(), None);
+            // SAFETY: the thread's own signal, which it has blocked.
+            unsafe { libc::pthread_kill(libc::pthread_self(), libc::SIGUSR2) };
+            assert_eq!((signals.next(), signals.next()), (Some(libc::SIGUSR2), None));
+            unblock();
+        })
+        .join()
+        .unwrap();
+    }
+}
