@@ -355,10 +355,14 @@ fn tenants_table(tenants: &[TenantStatus]) -> Table {
 }
 
 fn exports_table(exports: &[ExportStatus]) -> Table {
-    let mut table =
-        Table::new(&["DEVICE", "VOLUME", "DOOR", "TENANT", "CLASS FROM", ">QUEUES", "MODE", ">CLIENTS", "ADDRESS"]);
+    const HEAD: [&str; 9] =
+        ["DEVICE", "VOLUME", "DOOR", "TENANT", "CLASS FROM", ">QUEUES", "MODE", ">CLIENTS", "ADDRESS"];
+    // Who has no volumes sees no column of them.
+    let columns = |i: &usize| *i != 1 || exports.iter().any(|e| e.volume.is_some());
+    let head: Vec<&str> = (0..HEAD.len()).filter(columns).map(|i| HEAD[i]).collect();
+    let mut table = Table::new(&head);
     for e in exports {
-        table.row([
+        let row = [
             if e.device.is_empty() { "-".to_string() } else { e.device.clone() },
             e.volume.clone().unwrap_or_else(|| "-".to_string()),
             e.door.clone(),
@@ -368,7 +372,8 @@ fn exports_table(exports: &[ExportStatus]) -> Table {
             if e.read_only { "ro" } else { "rw" }.to_string(),
             e.clients.to_string(),
             e.addresses.join(" "),
-        ]);
+        ];
+        table.row(row.into_iter().enumerate().filter(|(i, _)| columns(i)).map(|(_, cell)| cell));
     }
     table
 }

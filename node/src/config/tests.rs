@@ -181,7 +181,10 @@ fn what_is_no_toml() {
 fn unknown_keys_name_the_nearest() {
     refused(&[
         ("[nod]\nname = \"x\"", "weir.toml:1: nod: unknown key; did you mean node?"),
-        ("[node]\nnmae = \"x\"", "weir.toml:2: node.nmae: unknown key; there is admission, api, cores, name, poll"),
+        (
+            "[node]\nnmae = \"x\"",
+            "weir.toml:2: node.nmae: unknown key; there is admission, api, cores, journal, keeper, name, poll, standby",
+        ),
         ("[node]\ncoress = [0]", "weir.toml:2: node.coress: unknown key; did you mean cores?"),
         (
             "\n[[device]]\nname = \"a\"\ncapacty = \"1GiB\"",
@@ -642,7 +645,7 @@ fn exports_that_do_not_fit() {
 fn all_faults_are_told_by_line() {
     refused(&[(
         "[node]\nzebra = 1\ncores = 9999\n[[device]]\nslots = 0\nlatency = \"x\"\n[[tenant]]\nname = \"\"",
-        "weir.toml:2: node.zebra: unknown key; there is admission, api, cores, name, poll\n\
+        "weir.toml:2: node.zebra: unknown key; there is admission, api, cores, journal, keeper, name, poll, standby\n\
          weir.toml:3: node.cores: 9999 is out of range; 0 to 4095 is allowed\n\
          weir.toml:5: device.ssd0.slots: 0 is out of range; 1 to 4096 is allowed\n\
          weir.toml:6: device.ssd0.latency: \"x\" is not a time like 80us, 2ms, 10s\n\
