@@ -317,8 +317,8 @@ fn features_that_were_not_offered_are_refused() {
     for bit in [blk::CONFIG_WCE, feature::ACCESS_PLATFORM, weir_spec::vhost_user::F_LOG_ALL] {
         assert_eq!(g.ask(Request::SET_FEATURES, U64::new(bit).as_bytes(), vec![]), 1);
     }
-    let inflight = U64::new(protocol::INFLIGHT_SHMFD);
-    assert_eq!(g.ask(Request::SET_PROTOCOL_FEATURES, inflight.as_bytes(), vec![]), 1);
+    let notifier = U64::new(protocol::HOST_NOTIFIER);
+    assert_eq!(g.ask(Request::SET_PROTOCOL_FEATURES, notifier.as_bytes(), vec![]), 1);
     assert_eq!(g.ask(Request::GET_QUEUE_NUM, &[], vec![]), 16);
     assert!(g.ask(Request::GET_MAX_MEM_SLOTS, &[], vec![]) >= 8);
 }
