@@ -49,8 +49,8 @@ impl fmt::Display for Fault {
             }
             Fault::Foreign(drive) => write!(
                 f,
-                "drive {drive} is not empty, and what it begins with is no pool's; nothing was written: take another drive, or clear \
-                 its first 128 KiB if nobody needs what is on it"
+                "drive {drive} is not empty, and what it begins with is no pool's metadata, or both copies of it are damaged; nothing was \
+                 written: restore it from a backup, take another drive, or clear its first 128 KiB if nobody needs what is on it"
             ),
             Fault::Damaged(drive) => write!(
                 f,
