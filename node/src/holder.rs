@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use weir_sys::keep::Keep;
 
 /// How long an address is asked for that is taken by no process we can see.
-const PATIENCE: Duration = Duration::from_secs(1);
+const PATIENCE: Duration = Duration::from_secs(3);
 /// And how often.
 const AGAIN: Duration = Duration::from_millis(10);
 

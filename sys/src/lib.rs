@@ -23,6 +23,7 @@ pub mod arena;
 pub mod coverage;
 pub mod crc;
 pub mod keep;
+mod lock;
 pub mod media;
 pub mod memory;
 pub mod near;

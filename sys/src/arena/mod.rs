@@ -16,7 +16,7 @@ pub(crate) mod tests;
 pub use error::ArenaError;
 
 use map::Mapping;
-use rustix::fs::{FlockOperation, MemfdFlags, Mode, OFlags, SealFlags};
+use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
 use std::fmt;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -292,8 +292,5 @@ fn total(payload: u64) -> Result<u64, ArenaError> {
 }
 
 fn lock(fd: &OwnedFd) -> Result<(), ArenaError> {
-    match rustix::fs::flock(fd, FlockOperation::NonBlockingLockExclusive) {
-        Err(rustix::io::Errno::WOULDBLOCK) => Err(ArenaError::Busy),
-        other => Ok(other?),
-    }
+    if crate::lock::exclusive(fd)? { Ok(()) } else { Err(ArenaError::Busy) }
 }

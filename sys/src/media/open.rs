@@ -2,7 +2,7 @@
 
 use super::file::FileMedia;
 use super::kind::{MediaError, name};
-use rustix::fs::{FileType, FlockOperation, Mode, OFlags};
+use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -24,9 +24,8 @@ impl FileMedia {
         let (fd, direct) = open_regular(path, create).map_err(|e| MediaError::io(&medium, "open", e))?;
         let stat = rustix::fs::fstat(&fd).map_err(|e| MediaError::io(&medium, "inspect", e))?;
         check_type(&stat, &medium, FileType::RegularFile, "is not a regular file; a device is written block:PATH")?;
-        match rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive) {
-            Err(Errno::WOULDBLOCK) => return Err(MediaError::Busy(medium)),
-            other => other.map_err(|e| MediaError::io(&medium, "lock", e))?,
+        if !crate::lock::exclusive(&fd).map_err(|e| MediaError::io(&medium, "lock", e))? {
+            return Err(MediaError::Busy(medium));
         }
         let size = size_file(&fd, &medium, capacity, block_size).inspect_err(|_| {
             if missing {
