@@ -18,6 +18,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use weir_sys::keep::Keep;
+use weir_sys::sched::is_alive;
 
 /// How long an address is asked for that is taken by no process we can see.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -265,13 +266,6 @@ fn process_with_socket(inode: u64) -> Option<Holder> {
         }
     }
     None
-}
-
-/// Whether there is such a process that has not ended: one that only waits to be reaped has nothing any more.
-fn is_alive(pid: u32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // "pid (name) state …", and the name may hold anything.
-    stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with(['Z', 'X']) && !rest.trim().is_empty())
 }
 
 fn holder(pid: u32) -> Holder {

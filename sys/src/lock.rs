@@ -31,7 +31,7 @@ pub fn exclusive(fd: &OwnedFd) -> Result<bool, Errno> {
 fn owner_lives(fd: &OwnedFd) -> bool {
     let (Ok(stat), Ok(table)) = (rustix::fs::fstat(fd), std::fs::read_to_string("/proc/locks")) else { return true };
     let owner = table.lines().find_map(|line| owner_of(line, stat.st_ino));
-    owner.is_none_or(is_alive)
+    owner.is_none_or(crate::sched::is_alive)
 }
 
 /// Of one line of `/proc/locks`, `1: FLOCK ADVISORY WRITE pid major:minor:inode start end`: who has a lock of that inode.
@@ -39,13 +39,6 @@ fn owner_of(line: &str, inode: u64) -> Option<u32> {
     let fields: Vec<&str> = line.split_whitespace().collect();
     let [_, "FLOCK", _, _, pid, file, ..] = fields[..] else { return None };
     (file.rsplit(':').next()?.parse() == Ok(inode)).then(|| pid.parse().ok()).flatten()
-}
-
-/// Neither gone nor a zombie.
-fn is_alive(pid: u32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // "pid (name) state …", and the name may hold anything.
-    stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with(['Z', 'X']) && !rest.trim().is_empty())
 }
 
 #[cfg(test)]
@@ -60,7 +53,6 @@ mod tests {
         assert_eq!(owner_of("3: POSIX  ADVISORY  WRITE 4711 fe:01:131075 0 EOF", 131_075), None);
         assert_eq!(owner_of("3: -> FLOCK ADVISORY WRITE 4711 fe:01:131075 0 EOF", 131_075), None);
         assert_eq!(owner_of("", 1), None);
-        assert!(is_alive(std::process::id()) && !is_alive(u32::MAX));
     }
 
     #[test]

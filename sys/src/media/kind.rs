@@ -167,6 +167,14 @@ impl MediaError {
     }
 }
 
+/// Refuses what lies beside a medium that is new: it belongs to one that has gone.
+pub(super) fn check_pair(path: PathBuf, media: &Path, is_new: bool) -> Result<(), MediaError> {
+    if is_new && std::fs::metadata(&path).is_ok_and(|m| m.len() > 0) {
+        return Err(MediaError::LoneState { path, medium: name("file", media) });
+    }
+    Ok(())
+}
+
 /// How messages name a path.
 pub(super) fn name(kind: &str, path: &Path) -> String {
     format!("{kind}:{}", path.display())

@@ -49,11 +49,7 @@ impl MetadataFile {
     /// # Errors
     /// [`MediaError::LoneState`].
     pub fn check_pair(media: &Path, is_new: bool) -> Result<(), MediaError> {
-        let path = Self::path_of(media);
-        if is_new && std::fs::metadata(&path).is_ok_and(|m| m.len() > 0) {
-            return Err(MediaError::LoneState { path, medium: super::kind::name("file", media) });
-        }
-        Ok(())
+        super::kind::check_pair(Self::path_of(media), media, is_new)
     }
 
     /// Opens the metadata of a medium of `data` bytes with `1 << shift` bytes of data for one of metadata; `None` where there is none

@@ -52,11 +52,7 @@ impl Remembered {
     /// # Errors
     /// [`MediaError::LoneState`].
     pub fn check_pair(media: &Path, is_new: bool) -> Result<(), MediaError> {
-        let path = Self::path_of(media);
-        if is_new && std::fs::metadata(&path).is_ok_and(|m| m.len() > 0) {
-            return Err(MediaError::LoneState { path, medium: super::kind::name("file", media) });
-        }
-        Ok(())
+        super::kind::check_pair(Self::path_of(media), media, is_new)
     }
 
     /// Opens the file of a medium, or makes it; with what it holds. A drive that is new begins with a new one.
