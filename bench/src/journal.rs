@@ -42,7 +42,8 @@ fn tell(
     let (header, payload) = Header::read_from_prefix(&message.bytes).map_err(|_| failed("message", "too short"))?;
     let (request, needs_reply) = (Request(header.request.get()), header.needs_reply());
     let mut actions = Vec::new();
-    device.message(Message { request, needs_reply, payload: payload.to_vec(), fds }, memory, &mut actions);
+    let message = Message { request, needs_reply, again: false, payload: payload.to_vec(), fds };
+    device.message(message, memory, &mut actions);
     let mut answer = None;
     for action in actions {
         match action {

@@ -138,6 +138,9 @@ struct JobJson {
     bandwidth_bytes_per_s: f64,
     latency_ns: LatencyJson,
     errors: u64,
+    /// Of a real run without a rate.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    longest_gap_ns: Option<u64>,
     series: Vec<PointJson>,
 }
 
@@ -167,7 +170,7 @@ impl From<Latency> for LatencyJson {
 
 impl From<&JobResult> for JobJson {
     fn from(job: &JobResult) -> Self {
-        let Summary { iops, bandwidth_bytes_per_s, latency, errors } = job.summary;
+        let Summary { iops, bandwidth_bytes_per_s, latency, errors, longest_gap } = job.summary;
         let point = |p: &Point| PointJson {
             t_s: p.t_s,
             iops: p.iops,
@@ -181,6 +184,7 @@ impl From<&JobResult> for JobJson {
             bandwidth_bytes_per_s,
             latency_ns: latency.into(),
             errors,
+            longest_gap_ns: longest_gap.map(|gap| gap.0),
             series: job.series.iter().map(point).collect(),
         }
     }
@@ -289,11 +293,12 @@ pub fn time(ns: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_units::Class;
+    use weir_units::{Class, Nanos};
 
     fn result(name: &str) -> JobResult {
         let latency = Latency { mean: 10_500.0, p50: 900, p99: 12_000, p999: 3_000_000, max: 2_000_000_000 };
-        let summary = Summary { iops: 1_234_567.0, bandwidth_bytes_per_s: 5e9, latency, errors: 2 };
+        let summary =
+            Summary { iops: 1_234_567.0, bandwidth_bytes_per_s: 5e9, latency, errors: 2, longest_gap: Some(Nanos(9)) };
         let point = Point { t_s: 1.0, iops: 9.0, bandwidth_bytes_per_s: 4096.0, p99_ns: 7 };
         JobResult { name: name.to_string(), class: Some(Class::High), summary, series: vec![point] }
     }
@@ -309,7 +314,7 @@ mod tests {
         assert_eq!(job["iops"], 1_234_567.0);
         assert_eq!(job["bandwidth_bytes_per_s"], 5e9);
         let keys = |v: &serde_json::Value| v.as_object().unwrap().keys().cloned().collect::<Vec<_>>().join(" ");
-        assert_eq!(keys(job), "bandwidth_bytes_per_s class errors iops latency_ns name series");
+        assert_eq!(keys(job), "bandwidth_bytes_per_s class errors iops latency_ns longest_gap_ns name series");
         assert_eq!(keys(&job["latency_ns"]), "max mean p50 p99 p999");
         assert_eq!(keys(&job["series"][0]), "bandwidth_bytes_per_s iops p99_ns t_s");
         assert_eq!(keys(&json), "jobs total");

@@ -51,7 +51,7 @@ impl Door {
         if self.device.is_draining() {
             self.finish(RequestStatus::OK);
         }
-        let message = Message { request, needs_reply: true, payload: payload.to_vec(), fds };
+        let message = Message { request, needs_reply: true, again: false, payload: payload.to_vec(), fds };
         self.device.message(message, &mut self.memory, &mut self.actions);
         self.after();
     }

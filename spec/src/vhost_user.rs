@@ -141,6 +141,9 @@ impl Header {
     pub const REPLY: u32 = 1 << 2;
     /// An answer is wanted even where the message has none of its own (REPLY_ACK).
     pub const NEED_REPLY: u32 = 1 << 3;
+    /// A reserved bit, and Weir's own: its keeper says again what an earlier process of the back end has heard and acted upon.
+    /// Never on a front end's socket.
+    pub const AGAIN: u32 = 1 << 4;
 
     /// A message to the back end.
     pub const fn request(request: Request, size: u32) -> Self {
@@ -165,6 +168,10 @@ impl Header {
     /// Whether an answer is wanted.
     pub const fn needs_reply(&self) -> bool {
         self.flags.get() & Self::NEED_REPLY != 0
+    }
+    /// Whether it is said once more to another process.
+    pub const fn is_again(&self) -> bool {
+        self.flags.get() & Self::AGAIN != 0
     }
 }
 

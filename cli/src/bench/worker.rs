@@ -250,9 +250,13 @@ impl Worker {
     /// Accounts for what a poll found done, at the time after the poll.
     #[inline]
     pub fn reap<Q: QueuePair>(&mut self, pair: &mut Q, now: Nanos) {
+        let gap = now.saturating_sub(self.last_answer);
         self.last_answer = now;
         self.recorder.tick(now.min(self.schedule.stop));
         let counts = now >= self.schedule.count && now <= self.schedule.stop;
+        if counts && self.pacer.is_none() {
+            self.recorder.gap(gap);
+        }
         let plain = counts && self.verifier.is_none();
         let mut done = std::mem::take(&mut self.done);
         for Done { slot, status } in done.drain(..) {

@@ -36,7 +36,12 @@ pub(crate) mod head {
     pub(crate) const USED: usize = 1;
     /// What the part is used for in bits 7:0, 0 for nothing; the queue's size in 31:16. Stored last when a queue begins.
     pub(crate) const START: usize = 2;
+    /// Where the queue was stopped in order: [`CLOSED`](super::CLOSED) and its base in bits 31:0. 0 of one that has begun.
+    pub(crate) const CLOSED: usize = 3;
 }
+
+/// Bit of the closed word that says that there is a base.
+pub(crate) const CLOSED: u64 = 1 << 32;
 
 /// States of an entry, in bits 1:0 of its first word; the sequence number is in the others.
 pub(crate) mod state {

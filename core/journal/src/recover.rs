@@ -1,7 +1,7 @@
 //! What a queue left, and Algorithm 2.
 
 use crate::Words;
-use crate::layout::{Damage, FINISHED, LINE, SEQUENCE, STARTED, head, merge, state};
+use crate::layout::{CLOSED, Damage, FINISHED, LINE, SEQUENCE, STARTED, head, merge, state};
 use crate::ring::{Descriptor, END, RingJournal, RingKind, packed};
 use alloc::vec;
 use alloc::vec::Vec;
@@ -110,6 +110,12 @@ pub(crate) fn find<W: Words>(words: W, part: usize, kind: RingKind, size: u16) -
 }
 
 impl<W: Words> Fresh<W> {
+    /// The base at which the queue was stopped in order, if it ever was: what its server answered, or would have.
+    pub fn closed(&self) -> Option<u32> {
+        let word = self.load(self.part + head::CLOSED);
+        (word & CLOSED != 0).then_some(word as u32)
+    }
+
     fn start(&self) -> u64 {
         self.kind.start(self.size)
     }
@@ -138,6 +144,7 @@ impl<W: Words> Fresh<W> {
         // The ring's used index may be anything when a region is new. Taken for 0 it would look, until the first completion,
         // as if a batch had been published in between: peers then give up descriptor 0, in flight or not.
         self.words.store(self.part + head::USED, u64::from(used) | u64::from(used) << 16, Release);
+        self.words.store(self.part + head::CLOSED, 0, Release);
         // Last: a queue that has begun has all of the above.
         self.words.store(self.part + head::START, self.start(), Release);
         self.journal(0, used)

@@ -1,7 +1,7 @@
 //! A virtqueue's journal while the queue runs: Algorithm 1. It only stores; what it must know is in the process.
 
 use crate::Words;
-use crate::layout::{FINISHED, LINE, SEQUENCE, STARTED, head, merge, state};
+use crate::layout::{CLOSED, FINISHED, LINE, SEQUENCE, STARTED, head, merge, state};
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering::Release;
 use weir_spec::virtqueue::PackedIndex;
@@ -223,8 +223,11 @@ impl<W: Words> RingJournal<W> {
         self.kind.start(self.size)
     }
 
-    /// The queue has ended with nothing in flight, or its requests have been given up: it begins anew next time.
-    pub fn close(&self) {
+    /// The queue has ended with nothing in flight, or its requests have been given up: it begins anew next time. `base` is what
+    /// the driver is told: where it stopped.
+    pub fn close(&self, base: u32) {
+        // Before it counts as stopped: whoever dies before the driver has heard the answer leaves it to its successor.
+        self.put(head::CLOSED, CLOSED | u64::from(base));
         self.put(head::START, 0);
     }
 }

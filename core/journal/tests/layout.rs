@@ -56,8 +56,12 @@ fn golden_words_of_the_header_and_a_split_ring() {
     assert_eq!((line(&words, 5)[1], line(&words, 6)[3]), (0xffff_0000, 2), "DONE");
     journal.published();
     assert_eq!(line(&words, 6)[3], 0);
-    journal.close();
-    assert_eq!(line(&words, 5)[2], 0);
+    journal.close(0xffff);
+    assert_eq!(line(&words, 5)[2..4], [0, 0x0000_0001_0000_ffff], "stopped at 0xffff");
+    let Ok(Found::Fresh(fresh)) = region.ring(1, RingKind::Split, 4) else { panic!("it was stopped") };
+    assert_eq!(fresh.closed(), Some(0xffff));
+    fresh.begin(2, 1);
+    assert_eq!(line(&words, 5)[2..4], [0x0004_0001, 0], "it has begun again");
 }
 
 #[test]

@@ -15,6 +15,7 @@ pub struct Recorder {
     now: Counts,
     closed: Counts,
     series: Vec<Counts>,
+    gap: Option<Nanos>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -50,6 +51,7 @@ impl Recorder {
             now: Counts::default(),
             closed: Counts::default(),
             series: Vec::new(),
+            gap: None,
         }
     }
 
@@ -58,6 +60,14 @@ impl Recorder {
     pub fn record(&mut self, latency: u64, len: u32) {
         self.now.latency.record(latency);
         self.now.bytes += u64::from(len);
+    }
+
+    /// Nothing came for so long, and then something did.
+    #[inline]
+    pub fn gap(&mut self, gap: Nanos) {
+        if self.gap.is_none_or(|longest| longest < gap) {
+            self.gap = Some(gap);
+        }
     }
 
     /// A request failed.
@@ -100,6 +110,7 @@ impl Recorder {
     pub fn merge(&mut self, other: &Recorder) {
         self.now.merge(&other.now);
         self.closed.merge(&other.closed);
+        self.gap = self.gap.max(other.gap);
         for (i, theirs) in other.series.iter().enumerate() {
             match self.series.get_mut(i) {
                 Some(ours) => ours.merge(theirs),
@@ -112,7 +123,7 @@ impl Recorder {
     pub fn summary(&self, active: Nanos) -> Summary {
         let mut all = self.closed.clone();
         all.merge(&self.now);
-        Summary::of(&all, active)
+        Summary { longest_gap: self.gap, ..Summary::of(&all, active) }
     }
 
     /// The series: one point for each closed interval.
@@ -162,6 +173,8 @@ pub struct Summary {
     pub latency: Latency,
     /// Requests that failed.
     pub errors: u64,
+    /// The longest time of one copy in which nothing was completed although something was asked, where that was looked at.
+    pub longest_gap: Option<Nanos>,
 }
 
 impl Summary {
@@ -179,6 +192,7 @@ impl Summary {
                 max: h.max(),
             },
             errors: counts.errors,
+            longest_gap: None,
         }
     }
 }
@@ -244,7 +258,10 @@ mod tests {
         b.tick(SECOND);
         b.record(30, 512);
         b.tick(Nanos::from_secs(2));
+        b.gap(Nanos(70));
+        b.gap(Nanos(30));
         a.merge(&b);
+        assert_eq!(a.summary(SECOND).longest_gap, Some(Nanos(70)));
         assert_eq!(a.series().iter().map(|p| p.iops).collect::<Vec<_>>(), [2.0, 1.0]);
         let s = a.summary(Nanos::from_secs(2));
         assert_eq!((s.iops, s.latency.max, s.latency.mean), (1.5, 30, 20.0));

@@ -124,8 +124,7 @@ impl Front {
             }
             return;
         };
-        let room = conn.line.as_ref().is_some_and(|l| !l.over && l.out.queue.len() < MOST);
-        let mut flags = if room { PollFlags::IN } else { PollFlags::empty() };
+        let mut flags = if conn.has_room() { PollFlags::IN } else { PollFlags::empty() };
         if !conn.out.queue.is_empty() {
             flags |= PollFlags::OUT;
         }
@@ -233,6 +232,11 @@ impl Front {
 type Step = Result<(), Option<String>>;
 
 impl Conn {
+    /// Whether more may be read from the front end.
+    fn has_room(&self) -> bool {
+        self.line.as_ref().is_some_and(|l| !l.over && l.out.queue.len() < MOST) && !self.replay.is_full()
+    }
+
     fn flush(&mut self) -> Step {
         self.out.flush(&self.socket).map_err(|e| Some(e.to_string()))?;
         if let Some(line) = self.line.as_mut().filter(|l| !l.over) {
@@ -255,12 +259,12 @@ impl Conn {
 
     /// Reads what the front end has sent, as much as the worker's stream should take.
     fn hear_front(&mut self) -> Step {
-        while self.line.as_ref().is_some_and(|l| !l.over && l.out.queue.len() < MOST) {
+        while self.has_room() {
             let Some(message) = read(&self.socket, &mut self.inbox)? else { return Ok(()) };
-            let Some(Message { request, needs_reply, payload, fds }) = message else { return Err(None) };
+            let Some(Message { request, needs_reply, payload, fds, .. }) = message else { return Err(None) };
             let fds = fds.into_iter().map(Rc::new).collect();
             let mut out = Vec::new();
-            self.replay.front(Message { request, needs_reply, payload, fds }, &mut out);
+            self.replay.front(Message { request, needs_reply, again: false, payload, fds }, &mut out);
             self.pass(out);
             self.flush()?;
         }

@@ -1,11 +1,12 @@
 //! The worker is killed and its keeper starts the next one: what was written stays, what was changed stays, who listens stays.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde_json::Value;
 
-use super::test;
+use super::journal::{Histogram, found};
+use super::{long, test};
 use crate::bench::{Bench, bench};
 use crate::harness::{Context, Env, Outcome, Test, ensure};
 use crate::http;
@@ -22,6 +23,11 @@ pub fn tests() -> Vec<Test> {
         test(S, "a_worker_that_cannot_start_says_why", cannot_start),
         test(S, "a_crash_loop_ends_and_is_ended", crash_loop),
         test(S, "nobody_outlives_the_keeper", nobody_is_left),
+        test(S, "a_front_end_notices_no_kill", |env| killed(env, &[(ram, "split", 1)], 10)),
+        test(S, "four_packed_queues_notice_no_kill", |env| killed(env, &[(slow, "packed", 4)], 8)),
+        test(S, "a_drive_that_collects_notices_no_kill", |env| killed(env, &[(flash, "split", 4)], 8)),
+        test(S, "a_standby_takes_over", |env| killed(env, &[(standby, "packed", 1)], 6)),
+        long(S, "a_thousand_kills", |env| killed(env, &every_case(), 1000)),
     ]
 }
 
@@ -127,6 +133,122 @@ fn crash_loop(env: &Env) -> Outcome {
     bench(env, &node.tcp_target(), &["--rw", "read", "--region", "4MiB", "--time", "200ms", "--verify", "crc32c"])?
         .clean()?;
     node.stop()
+}
+
+/// A drive, the rings' layout, and queues.
+type Case = (fn() -> Setup, &'static str, u32);
+
+fn ram() -> Setup {
+    kept(Setup::default().socket("gold.sock"))
+}
+
+fn slow() -> Setup {
+    ram().device("latency = \"2ms\"")
+}
+
+/// A small drive of flash as it is after long use: it collects from the first write on.
+fn flash() -> Setup {
+    ram().device("kind = \"flash\"\nprofile = \"p3700\"\n[device.flash]\nprecondition = \"steady\"")
+}
+
+fn standby() -> Setup {
+    Setup { node: "keeper = true\nstandby = true".into(), ..ram() }
+}
+
+fn every_case() -> Vec<Case> {
+    let drives: [fn() -> Setup; 4] = [ram, slow, flash, standby];
+    let rings = ["split", "packed"].into_iter().flat_map(|ring| [(ring, 1), (ring, 4)]);
+    rings.flat_map(|(ring, queues)| drives.map(|drive| (drive, ring, queues))).collect()
+}
+
+/// What kills found, all cases together.
+#[derive(Default)]
+struct Kills {
+    /// How many, and of how many it is known what the next worker found.
+    made: u32,
+    seen: u32,
+    /// Of these: with requests in flight.
+    in_flight: u32,
+    histogram: Histogram,
+}
+
+/// The worker is killed at random moments while a front end that knows nothing of it writes and verifies at full speed: no
+/// error, no disconnection, nothing wrong in what is read.
+fn killed(env: &Env, cases: &[Case], wanted: u32) -> Outcome {
+    let mut kills = Kills::default();
+    let mut random = 0x9e37_79b9_7f4a_7c15_u64;
+    let each = wanted.div_ceil(cases.len() as u32);
+    for (i, case) in cases.iter().enumerate() {
+        let enough = (each * (i as u32 + 1)).min(wanted);
+        while kills.made < enough {
+            let before = kills.made;
+            with_node(env, &case.0(), |node| kill_under(env, node, case, (enough, &mut kills, &mut random)))
+                .map_err(|e| format!("{} rings, {} queues, after {} kills: {e}", case.1, case.2, kills.made))?;
+            ensure(kills.made > before, || "the load ended before there was a kill".into())?;
+        }
+    }
+    let Kills { made, seen, in_flight, histogram } = &kills;
+    println!("    {made} kills; of {seen} it is known what they left: {in_flight} times requests in flight");
+    histogram.print();
+    // How many depends on who is faster, and a front end that verifies is slow: of all drives together it is most.
+    let enough = if wanted >= 1000 { seen * 8 / 10 } else { 1 };
+    ensure(*in_flight >= enough, || format!("{in_flight} of {seen} kills found requests in flight"))?;
+    if wanted >= 1000 {
+        let missed: Vec<_> = histogram.steps.iter().filter(|(_, n)| *n == 0.0).map(|(s, _)| s).collect();
+        println!("    steps that no kill found: {missed:?}");
+    }
+    ensure(*seen * 2 >= *made, || format!("of {seen} of {made} kills it is known what they left"))
+}
+
+/// One run of the load, up to so many kills in all.
+fn kill_under(
+    env: &Env,
+    node: &mut Node,
+    (_, ring, queues): &Case,
+    (enough, kills, random): (u32, &mut Kills, &mut u64),
+) -> Outcome {
+    let jobs = queues.to_string();
+    let args = ["--rw", "randrw", "--bs", "4KiB:70/64KiB:30", "--qd", "32", "--jobs", &jobs, "--ring", ring];
+    // Kills come some twenty a second.
+    let time = format!("{}ms", 1500 + 80 * (enough - kills.made).min(400));
+    let more = ["--region", "48MiB", "--verify", "crc32c", "--time", &time];
+    let mut load = Bench::start(env, &node.socket_target("gold.sock"), &[&args[..], &more].concat())?;
+    std::thread::sleep(Duration::from_millis(500));
+    let mut next = |below: u64| {
+        *random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (*random >> 33) % below
+    };
+    while kills.made < enough && load.process().running() {
+        let worker = node.worker()?;
+        node.kill_worker()?;
+        kills.made += 1;
+        if next(5) == 0 {
+            // The next one soon after: while it starts, takes over or recovers.
+            std::thread::sleep(Duration::from_micros(next(20_000)));
+            continue;
+        }
+        if let Some(what) = left(node, worker, f64::from(*queues), &mut load)? {
+            kills.seen += 1;
+            kills.in_flight += u32::from(what["requests"].as_f64().is_some_and(|n| n > 0.0));
+            kills.histogram.add(&what)?;
+        }
+        std::thread::sleep(Duration::from_micros(300 + next(40_000)));
+    }
+    load.finish()?.clean()
+}
+
+/// What the next worker finds in the journals, or nothing if the load ends meanwhile.
+fn left(node: &Node, dead: rustix::process::Pid, queues: f64, load: &mut Bench) -> Result<Option<Value>, String> {
+    let begun = Instant::now();
+    while load.process().running() {
+        let asked = http::get(&node.api(), "/v1/status").ok();
+        if let Some(found) = asked.and_then(|status| found(&status, queues)).filter(|_| node.worker() != Ok(dead)) {
+            return Ok(Some(found));
+        }
+        ensure(begun.elapsed() < Duration::from_secs(10), || "no worker took the queues up again".into())?;
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Ok(None)
 }
 
 /// SIGKILL of the keeper: its worker does not stay.

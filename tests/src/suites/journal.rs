@@ -46,24 +46,29 @@ fn recovered(node: &Node, queues: f64) -> Result<Value, String> {
     until(Duration::from_secs(10), "the front end has come back", || {
         let text = node.cli_ok(&["status", "--json"])?;
         let status: Value = serde_json::from_str(&text).context(|| text.clone())?;
-        let exports = status["exports"].as_array().ok_or("no exports")?;
-        let found = exports.iter().map(|e| e["recovered"].clone()).find(|r| !r.is_null());
-        Ok(found.filter(|r| r["queues"].as_f64().is_some_and(|n| n >= queues)))
+        Ok(found(&status, queues))
     })
+}
+
+/// What a status says was recovered, once `queues` queues were.
+pub(super) fn found(status: &Value, queues: f64) -> Option<Value> {
+    let exports = status["exports"].as_array()?;
+    let found = exports.iter().map(|e| &e["recovered"]).find(|r| !r.is_null())?;
+    found["queues"].as_f64().is_some_and(|n| n >= queues).then(|| found.clone())
 }
 
 /// Sums what was recovered in several lives.
 #[derive(Default)]
-struct Histogram {
-    queues: f64,
-    requests: f64,
+pub(super) struct Histogram {
+    pub(super) queues: f64,
+    pub(super) requests: f64,
     rolled_back: f64,
     closed: f64,
-    steps: Vec<(String, f64)>,
+    pub(super) steps: Vec<(String, f64)>,
 }
 
 impl Histogram {
-    fn add(&mut self, found: &Value) -> Outcome {
+    pub(super) fn add(&mut self, found: &Value) -> Outcome {
         self.queues += number(found, "queues")?;
         self.requests += number(found, "requests")?;
         self.rolled_back += number(found, "rolled_back")?;
@@ -78,7 +83,7 @@ impl Histogram {
         Ok(())
     }
 
-    fn print(&self) {
+    pub(super) fn print(&self) {
         let Self { queues, requests, rolled_back, closed, steps } = self;
         let steps: Vec<_> = steps.iter().filter(|(_, n)| *n > 0.0).map(|(s, n)| format!("{s} {n}")).collect();
         println!(

@@ -10,6 +10,11 @@
 //! the tail until the answer is here, and is delivered again to the next worker; an answer that has been passed on is never
 //! passed on twice.
 //!
+//! What starts and stops rings ([`is_turn`]) is always acknowledged by the worker, whether the front end wants to know or not, and
+//! nothing behind it is passed on before. So a worker that hears it again can tell from the ring's journal how far the dead one came:
+//! a ring of the state has begun for certain, and if its journal says that it was stopped, then it was by what stands in the tail.
+//! Such messages carry [`Header::AGAIN`].
+//!
 //! Where the front end keeps no in-flight region (it did not take INFLIGHT_SHMFD), one is asked for in its place before the
 //! first ring starts, so that a crash loses none of its requests either.
 
@@ -26,6 +31,10 @@ use zerocopy::{FromBytes, IntoBytes};
 
 /// Most vrings that a front end can name in every message ([`VringFd`] has eight bits for them).
 const MAX_VRINGS: u32 = 256;
+/// Messages that wait for an answer before them, after which no more are to be read from the front end.
+const MOST_HELD: usize = 64;
+/// Entries of queues that most drivers do not exceed: a region for these serves one guest after the other.
+const USUAL_SIZE: u16 = 256;
 
 /// A message as it goes over a socket.
 #[derive(Clone, Debug)]
@@ -55,12 +64,15 @@ impl<F> Envelope<F> {
 pub enum ReplayError {
     /// The worker answered what was not asked.
     Unexpected(Request),
+    /// The worker refused what the front end did not want to hear of: it is disconnected.
+    Refused(Request),
 }
 
 impl fmt::Display for ReplayError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ReplayError::Unexpected(request) => write!(f, "the worker answered {request:?}, which was not asked"),
+            ReplayError::Refused(request) => write!(f, "{request:?} failed"),
         }
     }
 }
@@ -79,7 +91,33 @@ struct Said<F> {
 impl<F: Clone> Said<F> {
     fn envelope(&self) -> Envelope<F> {
         let flags = if self.need_reply { Header::NEED_REPLY } else { 0 };
+        if self.request == Request::SET_PROTOCOL_FEATURES {
+            return Envelope::new(flags, self.request, &with_ack(&self.payload), Vec::new());
+        }
         Envelope::new(flags, self.request, &self.payload, self.fds.clone())
+    }
+}
+
+/// Who wants to hear of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asker {
+    Front,
+    /// Only that it was done.
+    Turn,
+    /// The region that comes with it.
+    Region,
+}
+
+/// Whether it starts or stops rings.
+fn is_turn(request: Request) -> bool {
+    matches!(request, Request::SET_VRING_KICK | Request::GET_VRING_BASE | Request::RESET_DEVICE)
+}
+
+/// Protocol features as the worker hears them: it acknowledges in any case, and the front end gets what it has agreed to.
+fn with_ack(payload: &[u8]) -> Vec<u8> {
+    match number(payload) {
+        Some(bits) => U64::new(bits | protocol::REPLY_ACK).as_bytes().to_vec(),
+        None => payload.to_vec(),
     }
 }
 
@@ -88,8 +126,14 @@ struct Pending<F> {
     said: Said<F>,
     /// The worker answers it.
     answered: bool,
-    /// It is ours: the front end does not know of it.
-    own: bool,
+    asker: Asker,
+}
+
+impl<F> Pending<F> {
+    /// What comes behind it has to wait.
+    fn is_turn(&self) -> bool {
+        self.answered && (self.asker == Asker::Region || is_turn(self.said.request))
+    }
 }
 
 /// The last word on a vring.
@@ -123,10 +167,12 @@ pub struct Replay<F> {
     regions: Vec<(MemoryRegion, F)>,
     vrings: BTreeMap<u32, Vring<F>>,
     tail: VecDeque<Pending<F>>,
-    /// Messages that wait for the in-flight region that is being asked for.
+    /// Messages that wait for the answer to one before them.
     held: VecDeque<Message<F>>,
     /// Whether the worker keeps in-flight regions.
     inflight: bool,
+    /// The in-flight region is not the front end's: entries of its queues.
+    region: Option<u16>,
     /// How many queues the worker has said that it has.
     queues: u32,
 }
@@ -153,53 +199,78 @@ impl<F: Clone> Replay<F> {
             tail: VecDeque::new(),
             held: VecDeque::new(),
             inflight,
+            region: None,
             queues: 0,
         }
     }
 
     /// The front end has said something.
     pub fn front(&mut self, message: Message<F>, out: &mut Vec<Passed<F>>) {
-        if !self.held.is_empty() {
-            return self.held.push_back(message);
+        self.held.push_back(message);
+        self.release(out);
+    }
+
+    /// So many messages wait that the front end has to wait as well.
+    pub fn is_full(&self) -> bool {
+        self.held.len() >= MOST_HELD
+    }
+
+    /// Passes on what waits no more.
+    fn release(&mut self, out: &mut Vec<Passed<F>>) {
+        while !self.tail.iter().any(Pending::is_turn) {
+            let Some(message) = self.held.pop_front() else { return };
+            self.say(message, out);
         }
-        if message.request == Request::SET_VRING_KICK && self.wants_region() {
-            let size = self.vrings.values().filter_map(|v| v.num).max().unwrap_or(0);
+    }
+
+    fn say(&mut self, message: Message<F>, out: &mut Vec<Passed<F>>) {
+        let size = self.vrings.values().filter_map(|v| v.num).max().unwrap_or(0).min(u32::from(u16::MAX)) as u16;
+        if message.request == Request::SET_VRING_KICK && self.wants_region(size) {
             // Who does not ask how many there are has one, or names them all before the first one starts.
             let queues = self.vrings.keys().next_back().map_or(1, |last| last + 1).max(self.queues);
             let ask = Inflight {
                 num_queues: (queues as u16).into(),
-                queue_size: (size as u16).into(),
+                queue_size: size.max(USUAL_SIZE).into(),
                 ..Inflight::default()
             };
             let said = Said {
                 request: Request::GET_INFLIGHT_FD,
-                need_reply: false,
+                need_reply: true,
                 payload: ask.as_bytes().to_vec(),
                 fds: Vec::new(),
             };
-            self.held.push_back(message);
-            return self.pass(said, true, out);
+            self.held.push_front(message);
+            return self.pass(said, Asker::Region, out);
         }
-        let Message { request, needs_reply, payload, fds } = message;
-        self.pass(Said { request, need_reply: needs_reply, payload, fds }, false, out);
+        let Message { request, needs_reply, payload, fds, again: _ } = message;
+        if request == Request::SET_INFLIGHT_FD {
+            self.region = None;
+        }
+        let wants = needs_reply && self.acknowledges();
+        let turn = is_turn(request) && !has_reply(request);
+        let asker = if turn && !wants { Asker::Turn } else { Asker::Front };
+        self.pass(Said { request, need_reply: wants || turn, payload, fds }, asker, out);
     }
 
-    /// The first ring starts, and nobody keeps an in-flight region yet.
-    fn wants_region(&self) -> bool {
-        self.inflight && !self.single.contains_key(&Request::SET_INFLIGHT_FD.0)
+    /// The first ring starts, and nobody keeps an in-flight region yet, or the one that was asked for in the front end's place is
+    /// too small for the rings of its guest's next driver.
+    fn wants_region(&self, size: u16) -> bool {
+        let none = !self.single.contains_key(&Request::SET_INFLIGHT_FD.0);
+        let small = self.region.is_some_and(|have| have < size) && self.vrings.values().all(|v| v.kick.is_none());
+        self.inflight && (none || small)
     }
 
-    fn pass(&mut self, said: Said<F>, own: bool, out: &mut Vec<Passed<F>>) {
+    fn pass(&mut self, said: Said<F>, asker: Asker, out: &mut Vec<Passed<F>>) {
         out.push(Passed::Worker(said.envelope()));
-        let answered = has_reply(said.request) || said.need_reply && self.acknowledges();
+        let answered = has_reply(said.request) || said.need_reply;
         if answered || !self.tail.is_empty() {
-            self.tail.push_back(Pending { said, answered, own });
+            self.tail.push_back(Pending { said, answered, asker });
         } else {
             self.absorb(said, &[]);
         }
     }
 
-    /// What the worker acknowledges depends on what was agreed before the message.
+    /// What the front end wants acknowledged depends on what was agreed before the message.
     fn acknowledges(&self) -> bool {
         let in_tail = self.tail.iter().rev().find(|p| p.said.request == Request::SET_PROTOCOL_FEATURES);
         let agreed = in_tail.map(|p| &p.said.payload).or(self.protocol.as_ref());
@@ -209,7 +280,7 @@ impl<F: Clone> Replay<F> {
     /// The worker has answered.
     ///
     /// # Errors
-    /// It has not been asked.
+    /// It has not been asked, or it has refused what ends the connection.
     pub fn back(
         &mut self,
         request: Request,
@@ -229,13 +300,16 @@ impl<F: Clone> Replay<F> {
         if request == Request::GET_QUEUE_NUM {
             self.queues = number(payload).map_or(0, |n| n.min(u64::from(MAX_VRINGS)) as u32);
         }
-        if asked.own {
-            self.got_region(payload, fds, out);
-        } else {
-            out.push(Passed::Front(Envelope::new(Header::REPLY, request, payload, fds)));
-            let refused = !has_reply(request) && number(payload) != Some(0);
-            if !refused {
-                self.absorb(asked.said, payload);
+        let refused = !has_reply(request) && number(payload) != Some(0);
+        match asked.asker {
+            Asker::Region => self.got_region(payload, fds, out),
+            Asker::Turn if refused => return Err(ReplayError::Refused(request)),
+            Asker::Turn => self.absorb(asked.said, payload),
+            Asker::Front => {
+                out.push(Passed::Front(Envelope::new(Header::REPLY, request, payload, fds)));
+                if !refused {
+                    self.absorb(asked.said, payload);
+                }
             }
         }
         while self.tail.front().is_some_and(|p| !p.answered) {
@@ -243,32 +317,31 @@ impl<F: Clone> Replay<F> {
                 self.absorb(heard.said, &[]);
             }
         }
+        self.release(out);
         Ok(())
     }
 
-    /// The worker has made a region for a front end that has none: it is set in its name, and what waited goes on.
+    /// The worker has made a region for a front end that has none: it is set in its name.
     fn got_region(&mut self, payload: &[u8], fds: Vec<F>, out: &mut Vec<Passed<F>>) {
         if fds.is_empty() {
             // None to be had: then without.
             self.inflight = false;
         } else {
             let said = Said { request: Request::SET_INFLIGHT_FD, need_reply: false, payload: payload.to_vec(), fds };
-            self.pass(said, true, out);
-        }
-        for message in core::mem::take(&mut self.held) {
-            self.front(message, out);
+            self.region = Inflight::read_from_bytes(payload).ok().map(|wire| wire.queue_size.get());
+            self.pass(said, Asker::Front, out);
         }
     }
 
     /// Everything that a worker which knows nothing must hear, in order.
     pub fn again(&self) -> Vec<Envelope<F>> {
         let mut out = Vec::new();
-        let mut say = |request, payload: &[u8], fds: &[F]| out.push(Envelope::new(0, request, payload, fds.to_vec()));
+        let mut say =
+            |request, payload: &[u8], fds: &[F]| out.push(Envelope::new(Header::AGAIN, request, payload, fds.to_vec()));
+        let none = U64::ZERO;
+        say(Request::SET_PROTOCOL_FEATURES, &with_ack(self.protocol.as_deref().unwrap_or(none.as_bytes())), &[]);
         if self.owned {
             say(Request::SET_OWNER, &[], &[]);
-        }
-        if let Some(payload) = &self.protocol {
-            say(Request::SET_PROTOCOL_FEATURES, payload, &[]);
         }
         if let Some(payload) = &self.features {
             say(Request::SET_FEATURES, payload, &[]);
@@ -377,9 +450,10 @@ impl<F: Clone> Replay<F> {
             }
             Request::SET_VRING_NUM | Request::SET_VRING_BASE | Request::SET_VRING_ENABLE => self.absorb_state(&said),
             Request::GET_VRING_BASE => {
-                // Its ring has stopped, and is where the answer says.
-                if let Ok(state) = VringState::read_from_bytes(reply) {
-                    if let Some(vring) = self.vring(state.index.get()) {
+                // Its ring has stopped, and is where the answer says; a refusal names no ring that was asked for.
+                let (asked, state) = (VringState::read_from_bytes(payload), VringState::read_from_bytes(reply));
+                if let (Ok(asked), Ok(state)) = (asked, state) {
+                    if let Some(vring) = self.vring(state.index.get()).filter(|_| asked.index == state.index) {
                         (vring.kick, vring.base) = (None, Some(state.num.get()));
                     }
                 }

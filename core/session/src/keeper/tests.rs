@@ -253,7 +253,8 @@ fn a_new_program_that_fails_leaves_the_old_one_serving() {
 type Fd = Rc<u32>;
 
 fn message(request: Request, needs_reply: bool, payload: &[u8], fds: &[u32]) -> Message<Fd> {
-    Message { request, needs_reply, payload: payload.to_vec(), fds: fds.iter().map(|fd| Rc::new(*fd)).collect() }
+    let fds = fds.iter().map(|fd| Rc::new(*fd)).collect();
+    Message { request, needs_reply, again: false, payload: payload.to_vec(), fds }
 }
 
 fn state(request: Request, index: u32, num: u32) -> Message<Fd> {

@@ -4,7 +4,7 @@
 use super::chain::Violation;
 use super::disk::Disk;
 use super::inbox::{Message, ProtocolError};
-use super::journal::StartError;
+use super::journal::{StartError, closed_at};
 use super::map::{Map, Region};
 use super::queue::{MAX_QUEUE_SIZE, Queue, QueueState, Taken};
 use super::request::Tag;
@@ -207,9 +207,12 @@ impl<M: Memory> Device<M> {
     where
         M: Map<F>,
     {
-        let Message { request, needs_reply, payload, fds } = message;
+        let Message { request, needs_reply, again, payload, fds } = message;
         let ack = needs_reply && self.protocol & protocol::REPLY_ACK != 0;
-        let handled = self.dispatch(request, &payload, fds, memory, out);
+        let handled = match request {
+            Request::SET_VRING_KICK if again && self.stays_stopped(&payload, out) => Ok(()),
+            _ => self.dispatch(request, &payload, fds, memory, out),
+        };
         let answers = has_reply(request);
         match handled {
             Ok(()) if ack && !answers => reply(request, U64::ZERO.as_bytes(), out),
@@ -450,6 +453,20 @@ impl<M: Memory> Device<M> {
             return Err(Refused);
         }
         Ok((u16::from(v.index()), fd))
+    }
+
+    /// Whether the ring that an earlier process has started had been stopped when that one died, which the front end has not heard:
+    /// it asks again, and hears what it would have heard then.
+    fn stays_stopped<F>(&mut self, payload: &[u8], out: &mut Vec<Action<F>>) -> bool {
+        let Ok(which) = VringFd::read_from_bytes(payload) else { return false };
+        let packed = self.features() & feature::RING_PACKED != 0;
+        let (index, journal) = (u16::from(which.index()), self.journal.as_ref());
+        let Some(v) = self.vrings.get_mut(usize::from(index)).filter(|v| v.queue.is_none()) else { return false };
+        let Some(base) = journal.and_then(|j| closed_at(j, index, packed, v.size)) else { return false };
+        v.base = base;
+        // Whoever stopped it may have published and not signalled.
+        out.push(Action::Signal(index));
+        true
     }
 
     /// A ring starts when its kick descriptor arrives (or word that there will be none).

@@ -45,6 +45,8 @@ pub struct Message<F> {
     pub request: Request,
     /// An answer is wanted in any case.
     pub needs_reply: bool,
+    /// Said once more by the keeper: an earlier process has acted upon it ([`Header::AGAIN`]).
+    pub again: bool,
     /// What follows the header.
     pub payload: Vec<u8>,
     /// Descriptors, in order.
@@ -110,6 +112,7 @@ impl<F> Inbox<F> {
         Ok(Some(Message {
             request: Request(header.request.get()),
             needs_reply: header.needs_reply(),
+            again: header.is_again(),
             payload,
             fds: core::mem::take(&mut self.fds),
         }))

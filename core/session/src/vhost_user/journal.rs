@@ -6,7 +6,7 @@ use super::ring::{Packed, Places, Ring, Split};
 use crate::memory::{Fault, Memory};
 use alloc::vec::Vec;
 use core::fmt;
-use weir_journal::{Descriptor, Found, OpenError, Recovered, Region, RingJournal, RingKind};
+use weir_journal::{Descriptor, Found, OpenError, Recovered, Region, RingJournal, RingKind, Words};
 use weir_spec::virtqueue::PackedIndex;
 
 /// Why a queue cannot start.
@@ -154,8 +154,9 @@ impl<M: Memory> Track<M> {
             Ring::Split(r) => journal.take(chain.head, r.taken()),
             Ring::Packed(r) => {
                 let (next_avail, next_used) = r.indices();
-                if self.unsure {
-                    // Only now it is known where the ring begins.
+                if self.unsure && self.at != next_used {
+                    // Only now it is known where the ring begins. A ring that has gone round and stands at 0 does not begin: to
+                    // say that it has not, even for a moment, would leave its successor to what SET_VRING_BASE once said.
                     self.at = next_used;
                     journal.restart(next_used.bits(), next_used.bits());
                 }
@@ -191,10 +192,19 @@ impl<M: Memory> Track<M> {
         }
     }
 
-    /// The queue has ended in order.
-    pub(super) fn close(&self) {
+    /// The queue has ended in order, at `base`.
+    pub(super) fn close(&self, base: u32) {
         if let Some(journal) = &self.journal {
-            journal.close();
+            journal.close(base);
         }
+    }
+}
+
+/// The base at which a queue was stopped whose server died before the front end had heard of it: what the answer would have been.
+pub(super) fn closed_at<W: Words + Clone>(region: &Region<W>, index: u16, packed: bool, size: u16) -> Option<u32> {
+    let kind = if packed { RingKind::Packed } else { RingKind::Split };
+    match region.ring(index, kind, size) {
+        Ok(Found::Fresh(fresh)) => fresh.closed(),
+        Ok(Found::Left(_)) | Err(_) => None,
     }
 }

@@ -163,7 +163,7 @@ impl<M: Memory> Queue<M> {
 
     /// The queue ends in order, or its requests are given up: its journal says so.
     pub(super) fn close(&self) {
-        self.track.close();
+        self.track.close(self.base());
     }
 
     pub(super) fn drain(&mut self) {

@@ -3,13 +3,14 @@
 use super::super::Cx;
 use super::{Door, ExportConfig, MODE};
 use crate::holder;
-use crate::keeper::PLAIN_FRONTS;
+use crate::keeper::{FRONTS, PLAIN_FRONTS};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use weir_sys::keep::{Introduction, ToKeeper};
 
 fn name(config: &ExportConfig) -> String {
-    format!("{PLAIN_FRONTS}{}", config.path.display())
+    // Without journals nobody could take up rings that have started.
+    format!("{}{}", if config.journal { FRONTS } else { PLAIN_FRONTS }, config.path.display())
 }
 
 /// The keeper listens there no more.
@@ -36,7 +37,7 @@ impl Door {
         Ok(())
     }
 
-    /// Takes a front end in that the keeper has let in, in place of the one before it.
+    /// Takes a front end in that the keeper has let in, in place of the one before it and once what that one left is over.
     pub fn adopt(&mut self, met: Introduction, socket: UnixStream, cx: &mut Cx) {
         let at = self.exports.iter().position(|e| !e.ended && e.config.path == std::path::Path::new(&met.path));
         let Some(at) = at.map(|at| at as u16) else {
@@ -44,6 +45,7 @@ impl Door {
             return tracing::warn!(socket = met.path, "a front end came to an export that is not there");
         };
         self.remove(at, cx);
-        self.admit(at, socket, Some(met), cx);
+        self.exports[usize::from(at)].met = Some((met, socket));
+        self.accept(at, cx);
     }
 }

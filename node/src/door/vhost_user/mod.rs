@@ -75,6 +75,8 @@ struct Export {
     config: ExportConfig,
     listener: Option<(UnixListener, WatchId)>,
     conn: Option<Box<Conn>>,
+    /// A front end that the keeper has let in and that waits for the drive.
+    met: Option<(Introduction, UnixStream)>,
     /// What front ends' journals had to say when they came back.
     recoveries: Recoveries,
     /// Counts connections: an owner or a token of an earlier one is nobody's.
@@ -193,7 +195,7 @@ impl Door {
     fn put(&mut self, config: ExportConfig, listener: Option<(UnixListener, WatchId)>, vacant: Option<usize>) {
         let generation = vacant.map_or(0, |at| self.exports[at].generation);
         let recoveries = Recoveries::default();
-        let export = Export { config, listener, conn: None, recoveries, generation, ended: false };
+        let export = Export { config, listener, conn: None, met: None, recoveries, generation, ended: false };
         match vacant {
             Some(at) => self.exports[at] = export,
             None => self.exports.push(export),
@@ -206,6 +208,7 @@ impl Door {
         let Some(at) = self.exports.iter().position(is) else { return false };
         let export = &mut self.exports[at];
         export.ended = true;
+        export.met = None;
         if let Some((_, watch)) = export.listener.take() {
             cx.reactor.unwatch(watch);
             let _ = std::fs::remove_file(&export.config.path);
@@ -287,6 +290,10 @@ impl Door {
                 self.fenced.push(at);
             }
             return;
+        }
+        let export = &mut self.exports[usize::from(at)];
+        if let Some((met, socket)) = export.met.take_if(|_| export.conn.is_none()) {
+            return self.admit(at, socket, Some(met), cx);
         }
         loop {
             let export = &mut self.exports[usize::from(at)];

@@ -28,8 +28,8 @@ use weir_spec::virtqueue::{PackedIndex, feature, flag, split};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, IntoBytes};
 
-const RAM: u64 = 0x1000;
-const PLACES: [u64; 3] = [RAM, RAM + 0x4000, RAM + 0x6000];
+pub(super) const RAM: u64 = 0x1000;
+pub(super) const PLACES: [u64; 3] = [RAM, RAM + 0x4000, RAM + 0x6000];
 /// A line a request: header, status at 16, an indirect table at 32, data behind the lines.
 const LINES: u64 = RAM + 0x8000;
 const LINE: u64 = 0x100;
@@ -37,15 +37,15 @@ const SECTOR: usize = 512;
 
 /// What kind of ring, and where it begins.
 #[derive(Clone, Copy, Debug)]
-struct Rig {
-    packed: bool,
+pub(super) struct Rig {
+    pub(super) packed: bool,
     /// Three descriptors a request rather than a table.
     direct: bool,
-    size: u16,
+    pub(super) size: u16,
     /// Requests in all.
-    requests: u16,
+    pub(super) requests: u16,
     /// Sectors of the disk: fewer than requests, so that writes overlap.
-    sectors: u64,
+    pub(super) sectors: u64,
     /// The split ring's first index.
     first: u16,
 }
@@ -57,11 +57,11 @@ impl Rig {
     fn depth(&self) -> u16 {
         self.size / self.slots()
     }
-    fn base(&self) -> u32 {
+    pub(super) fn base(&self) -> u32 {
         let start = u32::from(PackedIndex::START.bits());
         if self.packed { start << 16 | start } else { u32::from(self.first) }
     }
-    fn ram_len(&self) -> usize {
+    pub(super) fn ram_len(&self) -> usize {
         0x8000 + (LINE as usize + SECTOR) * usize::from(self.depth())
     }
     fn data(&self, id: u16) -> u64 {
@@ -71,20 +71,20 @@ impl Rig {
 
 /// A request that the guest has added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Added {
+pub(super) struct Added {
     number: u16,
-    head: u16,
+    pub(super) head: u16,
 }
 
 /// The guest's driver.
 #[derive(Debug, Hash)]
-struct Driver {
+pub(super) struct Driver {
     next: u16,
     /// Heads (buffer identifiers) that are free, the last one is next.
-    free: Vec<u16>,
-    added: Vec<Added>,
-    next_avail: u16,
-    next_used: u16,
+    pub(super) free: Vec<u16>,
+    pub(super) added: Vec<Added>,
+    pub(super) next_avail: u16,
+    pub(super) next_used: u16,
     /// Numbers of those completed, in order.
     completed: Vec<u16>,
     /// What each sector holds once its write is completed.
@@ -92,7 +92,7 @@ struct Driver {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step1 {
+pub(super) enum Step1 {
     Add,
     Reap,
     Take,
@@ -101,26 +101,26 @@ enum Step1 {
     Publish,
 }
 
-struct World {
-    rig: Rig,
-    ram: Rc<Model>,
+pub(super) struct World {
+    pub(super) rig: Rig,
+    pub(super) ram: Rc<Model>,
     region: Rc<Model>,
-    driver: Driver,
+    pub(super) driver: Driver,
     disk: Vec<u8>,
-    memory: Model,
-    device: Device<Model>,
-    taken: Vec<Taken>,
+    pub(super) memory: Model,
+    pub(super) device: Device<Model>,
+    pub(super) taken: Vec<Taken>,
     /// What was recovered last.
-    found: Option<Recovered>,
+    pub(super) found: Option<Recovered>,
 }
 
-fn features(rig: &Rig) -> u64 {
+pub(super) fn features(rig: &Rig) -> u64 {
     let without = if rig.packed { 0 } else { feature::RING_PACKED };
     Disk::new(0, "").features() & !without
 }
 
 impl World {
-    fn new(rig: Rig) -> Self {
+    pub(super) fn new(rig: Rig) -> Self {
         let ram = Rc::new(Model::flat(RAM, rig.ram_len()));
         for at in [PLACES[1] + 2, PLACES[2] + 2].into_iter().filter(|_| !rig.packed) {
             ram.write(at, &rig.first.to_le_bytes()).unwrap();
@@ -142,7 +142,7 @@ impl World {
 
     fn say(&mut self, request: Request, payload: &[u8], fds: Vec<Rc<Model>>) -> Vec<Action<Rc<Model>>> {
         let mut out = Vec::new();
-        let message = Message { request, needs_reply: true, payload: payload.to_vec(), fds };
+        let message = Message { request, needs_reply: true, again: false, payload: payload.to_vec(), fds };
         self.device.message(message, &mut self.memory, &mut out);
         let refused = out.iter().any(|a| match a {
             Action::Reply(b) if !matches!(request, Request::GET_VRING_BASE) => {
@@ -226,14 +226,14 @@ impl World {
         if self.rig.packed { head } else { head / self.rig.slots() }
     }
 
-    fn can_add(&self) -> bool {
+    pub(super) fn can_add(&self) -> bool {
         let d = &self.driver;
         let sector = self.sector(d.next);
         // A guest that wants an order between two requests waits for the first.
         d.next < self.rig.requests && !d.free.is_empty() && d.added.iter().all(|a| self.sector(a.number) != sector)
     }
 
-    fn add(&mut self) {
+    pub(super) fn add(&mut self) {
         let rig = self.rig;
         let (number, head) = (self.driver.next, self.driver.free.pop().unwrap());
         let (line, data, sector) = (self.line(head), rig.data(self.id(head)), self.sector(number));
@@ -299,11 +299,11 @@ impl World {
         (self.read16(PLACES[2] + 2) != d.next_used).then(|| self.read16(PLACES[2] + 4 + 8 * slot))
     }
 
-    fn can_reap(&self) -> bool {
+    pub(super) fn can_reap(&self) -> bool {
         self.next_completion().is_some()
     }
 
-    fn reap(&mut self) {
+    pub(super) fn reap(&mut self) {
         let head = self.next_completion().unwrap();
         let at = self.driver.added.iter().position(|a| a.head == head);
         let added =
@@ -331,12 +331,12 @@ impl World {
 
     // --- the device ---
 
-    fn take(&mut self) {
+    pub(super) fn take(&mut self) {
         let taken = &mut self.taken;
         self.device.take(&self.memory, 0, 1, &mut |t| taken.push(t)).expect("a sound ring");
     }
 
-    fn complete(&mut self, at: usize) {
+    pub(super) fn complete(&mut self, at: usize) {
         let t = self.taken.remove(at);
         let range = t.offset as usize..t.offset as usize + t.len as usize;
         let q = self.device.queue(0).unwrap();
@@ -366,7 +366,7 @@ impl World {
         steps
     }
 
-    fn step(&mut self, step: Step1) {
+    pub(super) fn step(&mut self, step: Step1) {
         match step {
             Step1::Add => self.add(),
             Step1::Reap => self.reap(),
@@ -394,7 +394,7 @@ impl World {
     }
 
     /// Serves until nothing is left, in large batches or in single ones, and asks the oracle.
-    fn finish(&mut self, single: bool) {
+    pub(super) fn finish(&mut self, single: bool) {
         // In the order in which the guest added them, those of the earlier life first.
         if let Some(found) = &self.found {
             let known: VecDeque<u16> = self.driver.added.iter().map(|a| a.head).collect();
@@ -526,7 +526,7 @@ fn after_a_crash(crashed: &dyn Fn() -> World, seen: &mut Seen) {
     }
 }
 
-fn rig(packed: bool, direct: bool, size: u16, requests: u16, sectors: u64) -> Rig {
+pub(super) fn rig(packed: bool, direct: bool, size: u16, requests: u16, sectors: u64) -> Rig {
     Rig { packed, direct, size, requests, sectors, first: 0xfffe }
 }
 
@@ -667,7 +667,7 @@ fn a_region_that_is_not_ours_is_refused() {
         let mut out = Vec::new();
         let fds = vec![w.region.clone()];
         let payload = payload.as_bytes().to_vec();
-        let message = Message { request: Request::SET_INFLIGHT_FD, needs_reply: false, payload, fds };
+        let message = Message { request: Request::SET_INFLIGHT_FD, needs_reply: false, again: false, payload, fds };
         w.device.message(message, &mut w.memory, &mut out);
         out.iter().find_map(|a| match a {
             Action::Unusable(None, why) => Some(alloc::string::ToString::to_string(why)),

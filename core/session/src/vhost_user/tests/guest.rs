@@ -82,7 +82,7 @@ impl Guest {
     }
 
     pub(super) fn send(&mut self, request: Request, payload: &[u8], fds: Vec<Rc<Model>>) {
-        let message = Message { request, needs_reply: false, payload: payload.to_vec(), fds };
+        let message = Message { request, needs_reply: false, again: false, payload: payload.to_vec(), fds };
         self.device.message(message, &mut self.memory, &mut self.out);
         self.device.check();
     }
@@ -95,7 +95,7 @@ impl Guest {
 
     /// Sends with NEED_REPLY and returns the answer's payload; other actions stay.
     pub(super) fn call(&mut self, request: Request, payload: &[u8], fds: Vec<Rc<Model>>) -> Vec<u8> {
-        let message = Message { request, needs_reply: true, payload: payload.to_vec(), fds };
+        let message = Message { request, needs_reply: true, again: false, payload: payload.to_vec(), fds };
         self.device.message(message, &mut self.memory, &mut self.out);
         self.device.check();
         self.reply(request).expect("an answer")

@@ -306,7 +306,7 @@ fn failure_is_told_where_the_front_end_wants_to_know() {
     g.send(Request::SET_PROTOCOL_FEATURES, U64::ZERO.as_bytes(), vec![]);
     g.out.clear();
     let (payload, fds) = (U64::new(g.device.features()).as_bytes().to_vec(), vec![]);
-    let message = Message { request: Request::SET_FEATURES, needs_reply: true, payload, fds };
+    let message = Message { request: Request::SET_FEATURES, needs_reply: true, again: false, payload, fds };
     g.device.message(message, &mut g.memory, &mut g.out);
     assert!(g.out.is_empty());
 }

@@ -3,6 +3,7 @@
 mod crash;
 mod guest;
 mod hostile;
+mod kept;
 mod messages;
 mod packed;
 mod requests;
