@@ -27,6 +27,19 @@ impl Series {
         self.0.push(value);
     }
 
+    /// Of one value.
+    pub fn of(value: f64) -> Self {
+        Series(vec![value])
+    }
+
+    /// The value that so many percent do not exceed; 0 where there was no round.
+    pub fn percentile(&self, percent: f64) -> f64 {
+        let mut sorted = self.0.clone();
+        sorted.sort_by(f64::total_cmp);
+        let rank = (percent / 100.0 * sorted.len() as f64).ceil() as usize;
+        sorted.get(rank.clamp(1, sorted.len().max(1)) - 1).copied().unwrap_or(0.0)
+    }
+
     /// Round by round, this one over that one: what happens to the machine in a round happens to both.
     pub fn over(&self, other: &Series) -> Series {
         Series(self.0.iter().zip(&other.0).map(|(a, b)| a / b).collect())
@@ -177,6 +190,7 @@ mod tests {
         assert_eq!(series(&[1.0, 4.0]).spread().median, 2.5);
         assert_eq!(s.over(&series(&[1.0, 2.0, 4.0])).spread(), Spread { median: 0.5, min: 0.5, max: 3.0 });
         assert_eq!(Series::default().spread().median, 0.0);
+        assert_eq!((s.percentile(50.0), s.percentile(99.0), Series::default().percentile(99.0)), (2.0, 3.0, 0.0));
     }
 
     #[test]

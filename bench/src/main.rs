@@ -9,6 +9,7 @@
 //!   flash  core/flash, a closed loop in virtual time       ⇄  an event-queue simulator of the same drive (naive.rs)
 //!   realtime  weir up with a modelled service time  ⇄  a bare spinning loop with such deadlines  completion-time error
 //!   journal  the vhost-user device's rings with an in-flight region  ⇄  without        in one thread
+//!   crash  weir up with a keeper whose worker is killed: the longest time between completions, with a standby and without
 //!   decision  the flash model's decision for one command, in real time                     a part of realtime
 //! ```
 //! Contestants run in turn, round after round, so that what changes on the machine meets all of them; figures are medians
@@ -20,6 +21,7 @@
 mod bare;
 mod client;
 mod core;
+mod crash;
 mod decision;
 mod figure;
 mod flash;
@@ -75,6 +77,8 @@ enum What {
     Decision,
     /// What the journal of requests in flight costs
     Journal,
+    /// The pause that a front end sees when the worker is killed
+    Crash,
     /// All of them
     All,
 }
@@ -173,7 +177,7 @@ fn run(cli: &Cli) -> Result<Vec<Report>, BenchError> {
     let mut reports = Vec::new();
     let wanted = |w| cli.what == w || cli.what == What::All && !matches!(w, What::Decision | What::VfioIdle);
     type Measure = fn(&Setup) -> Result<Report, BenchError>;
-    let all: [(What, Measure); 10] = [
+    let all: [(What, Measure); 11] = [
         (What::Core, core::measure),
         (What::Front, front::measure),
         (What::Tcp, tcp::measure),
@@ -184,6 +188,7 @@ fn run(cli: &Cli) -> Result<Vec<Report>, BenchError> {
         (What::Realtime, realtime::measure),
         (What::Decision, decision::alone),
         (What::Journal, journal::measure),
+        (What::Crash, crash::measure),
     ];
     for (_, measure) in all.into_iter().filter(|(w, _)| wanted(*w)) {
         let report = measure(&cli.setup)?;

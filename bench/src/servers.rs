@@ -94,6 +94,11 @@ impl Server {
 }
 
 impl Server {
+    /// Its process.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// The time that its threads have spent on cores.
     ///
     /// # Errors
@@ -133,6 +138,48 @@ pub struct Weir {
 }
 
 const NQN: &str = "nqn.2026-11.io.weir:bench:ssd0";
+
+/// `weir up` with one drive at a vhost-user socket, polling.
+pub struct Node {
+    /// The process.
+    pub server: Server,
+    /// The socket.
+    pub socket: PathBuf,
+}
+
+impl Node {
+    /// Starts it with these keys of `[node]`, and a drive of that kind, capacity and further keys, written full if it is of RAM.
+    ///
+    /// # Errors
+    /// It does not start.
+    pub fn start(
+        setup: &Setup,
+        scratch: &Scratch,
+        node: &str,
+        (kind, capacity, keys): (&str, &str, &str),
+    ) -> Result<Self, BenchError> {
+        let (api, socket) = (scratch.path("api.sock"), scratch.path("vhost.sock"));
+        let config = format!(
+            "[node]\nname = \"bench\"\napi = \"unix:{}\"\ncores = [{}]\n{node}\n\
+             [[tenant]]\nname = \"all\"\nclass = \"high\"\n\
+             [[export]]\ndevice = \"ssd0\"\ndoor = \"vhost-user:{}\"\ntenant = \"all\"\n\
+             [[device]]\nname = \"ssd0\"\nkind = \"{kind}\"\ncapacity = \"{capacity}\"\n{keys}\n",
+            api.display(),
+            setup.server_core,
+            socket.display(),
+        );
+        let file = scratch.path("weir.toml");
+        std::fs::write(&file, config).map_err(|e| failed(file.display(), e))?;
+        let mut command = Command::new(setup.weir()?);
+        command.args(["up", "--poll", "-c"]).arg(&file);
+        let mut server = Server::start(&mut command, setup.server_core)?;
+        server.wait_for("weir up", || UnixStream::connect(&api).is_ok() && socket.exists())?;
+        if kind == "ram" {
+            write_full(setup, &format!("vhost-user:{}", socket.display()))?;
+        }
+        Ok(Node { server, socket })
+    }
+}
 
 impl Weir {
     /// Starts it and writes the drive full, so that reads move bytes from memory of its own.

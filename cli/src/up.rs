@@ -18,7 +18,7 @@ use std::process::ExitCode;
 use std::sync::mpsc::{self, Sender};
 use tokio::signal::unix::{SignalKind, signal};
 use weir_node::api::Bound;
-use weir_node::config::{self, Admission, Config};
+use weir_node::config::{self, Admission, Config, NodeConfig};
 use weir_node::{CONFIG, keeper};
 use weir_sys::keep::Keep;
 
@@ -62,12 +62,18 @@ pub fn worker(args: &args::Up, api: Option<&str>, json: bool) -> Result<ExitCode
     abort_on_panic();
     let mut config = load(args.config.as_deref())?;
     override_by(&mut config, args, api)?;
+    // What was forced once needs no force again.
+    let mut left = Config { node: NodeConfig { admission: Admission::Warn, ..config.node.clone() }, ..config.clone() };
+    // A standby has the time to see beforehand what the worker before it most likely leaves.
+    let known = [config.to_toml(), left.to_toml()];
     let channel = rustix::io::fcntl_dupfd_cloexec(std::io::stdin(), 3).map_err(|e| wrong(e.into()))?;
     let keep = Keep::join(channel).map_err(wrong)?;
     if let Some(text) = keep.take_text(CONFIG).map_err(wrong)? {
-        config = Config::parse(&text, "the configuration as it was left", Path::new("/"))?;
-        // What was forced once needs no force again.
-        config.node.admission = Admission::Warn;
+        if !known.contains(&text) {
+            left = Config::parse(&text, "the configuration as it was left", Path::new("/"))?;
+            left.node.admission = Admission::Warn;
+        }
+        config = left;
     }
     serve(config, args, &keep, json)?;
     Ok(ExitCode::SUCCESS)

@@ -59,7 +59,7 @@ pub struct Options {
     pub keep_alive: Nanos,
     /// vhost-user: packed rings.
     pub packed: bool,
-    /// vhost-user: how long a server that goes is waited for and connected to again, with what was in flight.
+    /// vhost-user and NVMe/TCP: how long a server that goes is waited for and connected to again, with what was in flight.
     pub reconnect: Option<Nanos>,
     /// The class of a thread that nobody niced, where this process decides: behind a gate, on a local drive, and in QPRIO over
     /// vfio-user, which cannot be left out. Elsewhere it is the tenant's class.
@@ -282,7 +282,13 @@ impl Controller {
         self.left = self.left.checked_sub(1).ok_or_else(none)?;
         let (watch, wish) = class.resolve();
         let way = match &mut self.way {
-            Way::Tcp(controller) => QueueWay::Tcp(Box::new(controller.queue_pair_in(o.said(wish), o.max_io)?)),
+            Way::Tcp(controller) => {
+                let mut queue = controller.queue_pair_in(o.said(wish), o.max_io)?;
+                if let Some(patience) = o.reconnect {
+                    queue.reconnect_for(Duration::from_nanos(patience.0));
+                }
+                QueueWay::Tcp(Box::new(queue))
+            }
             Way::VfioUser(queues, _, made) => {
                 let mut queue = queues.next().ok_or_else(none)?;
                 let class = wish.unwrap_or(o.unniced);

@@ -100,7 +100,7 @@ pub struct Args {
     /// vhost-user: the ring's layout
     #[arg(long, default_value = "split", value_parser = ["split", "packed"])]
     ring: String,
-    /// vhost-user: connect again, for so long, when the server goes, and go on with what was in flight
+    /// vhost-user, nvme-tcp: connect again, for so long, when the server goes, and go on with what was in flight
     #[arg(long, value_name = "TIME", value_parser = some_time)]
     reconnect: Option<Nanos>,
     /// Run on these cores, one thread each
@@ -169,7 +169,7 @@ pub struct Run {
     pub arbitrate: Option<FrontConfig>,
     /// vhost-user: packed rings.
     pub packed: bool,
-    /// vhost-user: for how long a server that goes is connected to again.
+    /// vhost-user and NVMe/TCP: for how long a server that goes is connected to again.
     pub reconnect: Option<Nanos>,
     /// Cores to run on; none: wherever the system likes.
     pub cores: Vec<usize>,

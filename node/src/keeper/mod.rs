@@ -281,9 +281,10 @@ impl Process {
         match word {
             ToKeeper::Prepared => self.apply(Event::Prepared(id)),
             ToKeeper::Ready if serves => {
-                self.apply(Event::Ready(id));
+                // Front ends first: they wait, and starting a standby takes a while.
                 self.ready = Some(id);
                 (0..self.fronts.len()).for_each(|at| self.introduce(at));
+                self.apply(Event::Ready(id));
             }
             ToKeeper::Hold(name) if serves => match of_front(&name) {
                 Some((path, inflight)) => {

@@ -8,8 +8,11 @@
 //! A poll sends all that was submitted with one call, from the slots' buffers, and receives once: long data straight into its
 //! slot, short answers through one buffer.
 
+mod again;
+
 use crate::crc::Crc32c;
 use crate::reactor::{IoBuf, now};
+use again::Again;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendFlags, recvmsg, sendmsg};
@@ -445,6 +448,8 @@ impl Controller {
             max_io,
             completions: Vec::with_capacity(depth as usize),
             polls: 0,
+            class,
+            again: None,
         })
     }
 }
@@ -483,6 +488,8 @@ pub struct NvmeTcpQueue {
     max_io: u32,
     completions: Vec<Completion>,
     polls: u32,
+    class: Option<Class>,
+    again: Option<Box<Again>>,
 }
 
 impl NvmeTcpQueue {
@@ -512,6 +519,7 @@ impl NvmeTcpQueue {
         match self.dial.connect(qid, class) {
             Ok(link) => {
                 self.link = link;
+                self.class = class;
                 spares(&self.admin, Some(std::mem::replace(&mut self.qid, qid)));
                 Ok(true)
             }
@@ -559,6 +567,21 @@ impl QueuePair for NvmeTcpQueue {
     #[inline]
     fn submit(&mut self, io: Io) -> Result<(), TransportError> {
         io.check(self)?;
+        if let Some(again) = &mut self.again {
+            again.flying[io.slot as usize] = Some(io);
+        }
+        self.send(io).or_else(|e| self.renew(e))
+    }
+
+    #[inline]
+    fn poll(&mut self, done: &mut Vec<Done>) -> Result<(), TransportError> {
+        self.look(done).or_else(|e| self.renew(e))
+    }
+}
+
+impl NvmeTcpQueue {
+    #[inline]
+    fn send(&mut self, io: Io) -> Result<(), TransportError> {
         let block = self.dial.ready.block_size;
         let (lba, blocks) = (io.offset / u64::from(block), io.len / block);
         let cid = io.slot as u16;
@@ -576,11 +599,14 @@ impl QueuePair for NvmeTcpQueue {
     }
 
     #[inline]
-    fn poll(&mut self, done: &mut Vec<Done>) -> Result<(), TransportError> {
+    fn look(&mut self, done: &mut Vec<Done>) -> Result<(), TransportError> {
         self.link.flush(&self.slots)?;
         let got = self.link.receive(&mut self.slots, &mut self.completions)?;
         for c in self.completions.drain(..) {
             self.slots.trims[usize::from(c.cid)] = None;
+            if let Some(again) = &mut self.again {
+                again.flying[usize::from(c.cid)] = None;
+            }
             done.push(Done { slot: c.cid.into(), status: c.cqe.status() });
         }
         self.polls += 1;

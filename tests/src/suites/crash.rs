@@ -5,12 +5,13 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use super::journal::{Histogram, found};
+use super::guest_vhost::disk_at;
+use super::journal::{Histogram, found, under_a_guest};
 use super::{long, test};
 use crate::bench::{Bench, bench};
 use crate::harness::{Context, Env, Outcome, Test, ensure};
 use crate::http;
-use crate::node::{Node, Setup, host_nqn, with_node};
+use crate::node::{Node, Setup, host_nqn, text, with_node};
 use crate::process::until;
 use crate::raw::nvme_tcp::Host;
 
@@ -27,6 +28,9 @@ pub fn tests() -> Vec<Test> {
         test(S, "four_packed_queues_notice_no_kill", |env| killed(env, &[(slow, "packed", 4)], 8)),
         test(S, "a_drive_that_collects_notices_no_kill", |env| killed(env, &[(flash, "split", 4)], 8)),
         test(S, "a_standby_takes_over", |env| killed(env, &[(standby, "packed", 1)], 6)),
+        test(S, "nvme_tcp_hosts_come_back_at_once", tcp_comes_back),
+        test(S, "a_guest_notices_no_kill", |env| guest(env, false, 3)),
+        long(S, "a_guest_with_packed_rings_notices_no_kill", |env| guest(env, true, 10)),
         long(S, "a_thousand_kills", |env| killed(env, &every_case(), 1000)),
     ]
 }
@@ -209,8 +213,8 @@ fn kill_under(
 ) -> Outcome {
     let jobs = queues.to_string();
     let args = ["--rw", "randrw", "--bs", "4KiB:70/64KiB:30", "--qd", "32", "--jobs", &jobs, "--ring", ring];
-    // Kills come some twenty a second.
-    let time = format!("{}ms", 1500 + 80 * (enough - kills.made).min(400));
+    // Kills come some ten a second.
+    let time = format!("{}ms", 1500 + 100 * (enough - kills.made).min(300));
     let more = ["--region", "48MiB", "--verify", "crc32c", "--time", &time];
     let mut load = Bench::start(env, &node.socket_target("gold.sock"), &[&args[..], &more].concat())?;
     std::thread::sleep(Duration::from_millis(500));
@@ -232,9 +236,45 @@ fn kill_under(
             kills.in_flight += u32::from(what["requests"].as_f64().is_some_and(|n| n > 0.0));
             kills.histogram.add(&what)?;
         }
-        std::thread::sleep(Duration::from_micros(300 + next(40_000)));
+        // Some soon after; others late enough that a drive which takes long to start gets something done.
+        let most = if next(4) == 0 { 300_000 } else { 40_000 };
+        std::thread::sleep(Duration::from_micros(300 + next(most)));
     }
     load.finish()?.clean()
+}
+
+/// NVMe/TCP connections end with the worker, which their hosts see at once: they connect again and submit again.
+fn tcp_comes_back(env: &Env) -> Outcome {
+    with_node(env, &kept(Setup::default().device("latency = \"1ms\"")), |node| {
+        let args = ["--rw", "randrw", "--bs", "4KiB", "--qd", "16", "--jobs", "2", "--region", "32MiB"];
+        let more = ["--verify", "crc32c", "--time", "3s", "--reconnect", "10s"];
+        let load = Bench::start(env, &node.tcp_target(), &[&args[..], &more].concat())?;
+        for _ in 0..4 {
+            std::thread::sleep(Duration::from_millis(500));
+            node.kill_worker()?;
+        }
+        let report = load.finish()?;
+        report.clean()?;
+        let longest = report.total("longest_gap_ns")?;
+        println!("    the longest gap: {:.1} ms", longest / 1e6);
+        // The keep-alive's 15 s are not waited for.
+        ensure(longest < 10e9, || format!("{longest} ns without a completion"))
+    })
+}
+
+/// A guest whose QEMU would not connect again.
+fn guest(env: &Env, packed: bool, kills: u32) -> Outcome {
+    let setup = Setup { capacity: "64MiB".into(), ..kept(Setup::default().socket("gold.sock")) };
+    with_node(env, &setup.device("latency = \"1ms\""), |node| {
+        let qemu = disk_at(&text(&node.socket("gold.sock")), packed, 2);
+        under_a_guest(env, &qemu, node, kills, |node| {
+            let dead = node.worker()?;
+            node.kill_worker()?;
+            let takes_over =
+                || Ok((node.worker()? != dead && http::get(&node.api(), "/v1/status").is_ok()).then_some(()));
+            until(Duration::from_secs(10), "the next worker answers", takes_over)
+        })
+    })
 }
 
 /// What the next worker finds in the journals, or nothing if the load ends meanwhile.

@@ -18,12 +18,17 @@ pub fn tests() -> Vec<Test> {
     ]
 }
 
-/// QEMU's arguments for a disk on `socket`.
+/// QEMU's arguments for a disk on `socket`, which is connected to again when it is gone.
 pub(super) fn disk(socket: &str, packed: bool, queues: u32) -> Vec<String> {
+    disk_at(&format!("{socket},reconnect-ms=500"), packed, queues)
+}
+
+/// The same, with the socket's own options.
+pub(super) fn disk_at(socket: &str, packed: bool, queues: u32) -> Vec<String> {
     let packed = if packed { "on" } else { "off" };
     [
         "-chardev",
-        &format!("socket,id=c0,path={socket},reconnect-ms=500"),
+        &format!("socket,id=c0,path={socket}"),
         "-device",
         &format!("vhost-user-blk-pci,chardev=c0,num-queues={queues},packed={packed},romfile="),
     ]

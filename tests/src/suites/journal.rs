@@ -133,10 +133,22 @@ fn left_alone(env: &Env) -> Outcome {
 fn guest(env: &Env, packed: bool, kills: u32) -> Outcome {
     with_file(env, "guest", "latency = \"1ms\"", |node| {
         let qemu = disk(&text(Path::new(&node.socket("gold.sock"))), packed, 2);
-        let guest = Guest { cpus: 2, net: false, qemu: &qemu, limit: if env.full { 300 } else { 120 } };
-        let size = if env.full { "32m" } else { "16m" };
-        let script = format!(
-            r#"
+        under_a_guest(env, &qemu, node, kills, Node::kill_and_start)
+    })
+}
+
+/// A guest of two queues writes and verifies while `kill` is called so many times.
+pub(super) fn under_a_guest(
+    env: &Env,
+    qemu: &[String],
+    node: &mut Node,
+    kills: u32,
+    mut kill: impl FnMut(&mut Node) -> Outcome,
+) -> Outcome {
+    let guest = Guest { cpus: 2, net: false, qemu, limit: if env.full { 300 } else { 120 } };
+    let size = if env.full { "32m" } else { "16m" };
+    let script = format!(
+        r#"
 section io
 echo waiting
 verify /dev/vda 2 randwrite {size}
@@ -145,19 +157,18 @@ section kernel
 dmesg | grep -iE 'vda|virtio_blk' | grep -iE 'error|timeout|reset' || true
 section end
 "#
-        );
-        let mut seen = Histogram::default();
-        let out = guest.run_with(env, &script, "waiting", || {
-            for i in 0..kills {
-                std::thread::sleep(Duration::from_millis(700 + u64::from(i * 7919 % 97)));
-                node.kill_and_start()?;
-                seen.add(&recovered(node, 2.0)?)?;
-            }
-            Ok(())
-        })?;
-        ensure(out.matches(" verified").count() == 2, || out.clone())?;
-        ensure(!out.to_lowercase().contains("i/o error"), || out.clone())?;
-        seen.print();
+    );
+    let mut seen = Histogram::default();
+    let out = guest.run_with(env, &script, "waiting", || {
+        for i in 0..kills {
+            std::thread::sleep(Duration::from_millis(700 + u64::from(i * 7919 % 97)));
+            kill(node)?;
+            seen.add(&recovered(node, 2.0)?)?;
+        }
         Ok(())
-    })
+    })?;
+    ensure(out.matches(" verified").count() == 2, || out.clone())?;
+    ensure(!out.to_lowercase().contains("i/o error"), || out.clone())?;
+    seen.print();
+    Ok(())
 }

@@ -351,6 +351,8 @@ impl Keeper {
             self.deaths = 0;
         }
         let pause = if served && end == End::Killed {
+            // Nothing of its own: whatever others died of before, it did not.
+            self.deaths = 0;
             KILL_PAUSE.saturating_sub(lived)
         } else {
             self.deaths += 1;

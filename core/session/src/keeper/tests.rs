@@ -190,6 +190,30 @@ fn a_worker_killed_a_thousand_times_comes_back_a_thousand_times() {
     assert_eq!((world.gone, keeper.has_failed()), (Some(1001), false));
 }
 
+/// Some of them before they served: memory that is short kills so, but not those between.
+#[test]
+fn kills_before_a_worker_serves_add_up_only_while_none_serves() {
+    let mut events = serving(false);
+    let mut worker = 1;
+    let mut die = |events: &mut Vec<(Nanos, Event)>, serves: bool| {
+        events.push((after(events, 1), Event::Died(WorkerId(worker), End::Killed)));
+        let (keeper, world) = replay(false, events);
+        let Some(due) = keeper.deadline().or((!world.failed).then(|| after(events, 0))) else { return false };
+        events.push((due.max(after(events, 0)), Event::Tick));
+        worker += 1;
+        events.push((after(events, 1), Event::Prepared(WorkerId(worker))));
+        if serves {
+            events.push((after(events, 1), Event::Ready(WorkerId(worker))));
+        }
+        true
+    };
+    for kill in 0..30 {
+        assert!(die(&mut events, kill % 4 == 3), "kill {kill}");
+    }
+    let alone = (0..20).take_while(|_| die(&mut events, false)).count() as u32;
+    assert!((1..MOST_DEATHS).contains(&alone), "{alone} before it gives up");
+}
+
 #[test]
 fn a_worker_that_never_served_ends_the_node_with_its_status() {
     for (end, status) in [(End::Status(2), 2), (End::Status(1), 1), (End::Crashed, 1)] {

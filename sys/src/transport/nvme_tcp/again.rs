@@ -1,0 +1,69 @@
+//! A queue pair whose connection ends connects again, by a controller of its own, and submits again what was not answered.
+//!
+//! A write that was executed and not answered is executed twice, with the same bytes: nobody has read anything else there
+//! meanwhile who waits for his own requests before he repeats them.
+
+use super::{Controller, NvmeTcpQueue, Options};
+use std::time::{Duration, Instant};
+use weir_driver::{Io, TransportError};
+
+/// Between attempts.
+const RETRY: Duration = Duration::from_millis(1);
+
+/// What a queue pair must know to go on.
+#[derive(Debug)]
+pub(super) struct Again {
+    patience: Duration,
+    /// Not answered, by slot.
+    pub(super) flying: Vec<Option<Io>>,
+    times: u64,
+}
+
+impl NvmeTcpQueue {
+    /// From now on a connection that ends is no error: for so long somebody tries to connect again.
+    pub fn reconnect_for(&mut self, patience: Duration) {
+        self.again = Some(Box::new(Again { patience, flying: vec![None; self.depth as usize], times: 0 }));
+    }
+
+    /// How often it was connected again.
+    pub fn reconnects(&self) -> u64 {
+        self.again.as_ref().map_or(0, |again| again.times)
+    }
+
+    /// Makes the connection that ended with `why` anew, if that is wanted.
+    #[cold]
+    pub(super) fn renew(&mut self, why: TransportError) -> Result<(), TransportError> {
+        let Some(mut again) = self.again.take() else { return Err(why) };
+        let deadline = Instant::now() + again.patience;
+        let mut last = why;
+        loop {
+            let gone =
+                matches!(last, TransportError::Closed(_) | TransportError::Unreachable(_) | TransportError::Timeout(_));
+            if !gone || Instant::now() >= deadline {
+                return Err(last);
+            }
+            match self.connect_anew(&again.flying) {
+                Ok(()) => break,
+                Err(e) => last = e,
+            }
+            std::thread::sleep(RETRY);
+        }
+        again.times += 1;
+        self.again = Some(again);
+        Ok(())
+    }
+
+    fn connect_anew(&mut self, flying: &[Option<Io>]) -> Result<(), TransportError> {
+        let options = Options { queues: 1, spare: false, ..self.dial.options.clone() };
+        let mut controller = Controller::connect(&self.dial.host, self.dial.port, options)?;
+        let made = controller.queue_pair_in(self.class, self.max_io)?;
+        let ready = |q: &NvmeTcpQueue| (q.dial.ready.block_size, q.dial.ready.capacity);
+        if ready(&made) != ready(self) || made.depth < self.depth || made.max_io < self.max_io {
+            return Err(TransportError::Refused(format!("{} is not the drive it was", self.dial.options.subnqn)));
+        }
+        // The buffers stay: they hold what is written.
+        (self.link, self.admin, self.dial, self.qid) = (made.link, made.admin, made.dial, made.qid);
+        self.completions.clear();
+        flying.iter().flatten().try_for_each(|io| self.send(*io))
+    }
+}
