@@ -193,7 +193,7 @@ const _: () = assert!(size_of::<VringState>() == 8);
 pub struct VringAddress {
     /// Which vring.
     pub index: U32,
-    /// Bit 0: log writes to the used ring.
+    /// [`VringAddress::LOG`].
     pub flags: U32,
     /// Descriptor table, or the packed ring.
     pub descriptor: U64,
@@ -206,6 +206,11 @@ pub struct VringAddress {
 }
 
 const _: () = assert!(size_of::<VringAddress>() == 40);
+
+impl VringAddress {
+    /// Writes to the used ring are logged (VHOST_VRING_F_LOG).
+    pub const LOG: u32 = 1 << 0;
+}
 
 /// The payload of SET_VRING_KICK, _CALL and _ERR.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -309,6 +314,21 @@ pub struct Inflight {
 
 const _: () = assert!(size_of::<Inflight>() == 24);
 
+/// "A log description": SET_LOG_BASE. The bitmap's file comes beside it; the answer has no payload.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct LogBase {
+    /// Length of the bitmap in bytes.
+    pub mmap_size: U64,
+    /// Where it starts in the file.
+    pub mmap_offset: U64,
+}
+
+const _: () = assert!(size_of::<LogBase>() == 16);
+
+/// Bytes of guest memory that a bit of the dirty log stands for.
+pub const LOG_PAGE: u64 = 4096;
+
 /// Largest payload that Weir reads: every message above fits many times.
 pub const MAX_PAYLOAD: usize = 1024;
 
@@ -349,7 +369,7 @@ mod tests {
             b[..32].copy_from_slice(&bytes);
             b[32..].copy_from_slice(&more);
             prop_assert!(same::<Header>(&b) && same::<VringState>(&b) && same::<VringAddress>(&b) && same::<VringFd>(&b));
-            prop_assert!(same::<MemoryRegion>(&b) && same::<SingleRegion>(&b) && same::<ConfigHeader>(&b) && same::<Inflight>(&b));
+            prop_assert!(same::<MemoryRegion>(&b) && same::<SingleRegion>(&b) && same::<ConfigHeader>(&b) && same::<Inflight>(&b) && same::<LogBase>(&b));
         }
 
         #[test]

@@ -268,7 +268,7 @@ impl<W: Words> Left<W> {
             let entry = fresh.load(fresh.entry(head));
             let sequence = entry >> state::BITS;
             match entry & state::MASK {
-                state::NONE if started && head == newest => survey.in_flight.push((sequence, head)),
+                // The newest one is counted below, when the others' numbers are known.
                 state::NONE => {}
                 state::INFLIGHT => {
                     marked |= started && head == newest;
@@ -277,6 +277,11 @@ impl<W: Words> Left<W> {
                 state::DONE if !(started && head == newest) => survey.done.push((sequence, head)),
                 _ => return Err(Damage::Entry(head)),
             }
+        }
+        if let (Some(head), false) = (redo, marked) {
+            // Its entry has no sequence number yet, and it was taken last.
+            let others = survey.in_flight.iter().chain(&survey.done).map(|r| r.0).max();
+            survey.in_flight.push((others.map_or(0, |n| (n + 1) & SEQUENCE), head));
         }
         self.count(&survey, published)?;
         survey.step = match (started, marked) {

@@ -101,18 +101,16 @@ impl<W: Words> RingJournal<W> {
     /// available index that comes next. Steps 2 to 7.
     #[inline]
     pub fn take(&mut self, head: u16, last_idx: u16) {
-        let sequence = self.next();
-        let (at, entry) = (self.entry(head), sequence << state::BITS);
+        let entry = self.next() << state::BITS;
         self.sequences[usize::from(head)] = entry;
-        // Before the merge word: a redo finds the sequence number in the entry.
-        self.put(at, entry | state::NONE);
-        self.mark(at, entry, head, last_idx);
+        self.mark(LINE + usize::from(head), entry, head, last_idx);
     }
 
     /// Steps 5 to 7.
     #[inline]
     fn mark(&mut self, at: usize, entry: u64, head: u16, last_idx: u16) {
-        // After all that the entry holds: from here on the request counts as taken and as in flight.
+        // After all else that the entry holds: from here on the request counts as taken and as in flight. Its sequence number
+        // comes with the next store: until then it is the newest, which recovery gives the highest.
         self.put(head::MERGE, merge(STARTED, head, last_idx));
         // After the merge word: an entry in flight that no index covers would be taken twice.
         self.put(at, entry | state::INFLIGHT);
@@ -130,7 +128,6 @@ impl<W: Words> RingJournal<W> {
         let first = descriptors.first().copied().unwrap_or_default();
         let second = if descriptors.len() > 1 { self.keep(&descriptors[1..]) } else { END };
         self.seconds[usize::from(head)] = second;
-        self.put(at, entry | state::NONE);
         self.put(at + packed::SLOTS, descriptors.len() as u64 | u64::from(second) << 16);
         self.put(at + packed::FIRST, first.address);
         self.put(at + packed::FIRST + 1, u64::from(first.len) | u64::from(first.flags) << 32);
@@ -165,14 +162,16 @@ impl<W: Words> RingJournal<W> {
         if self.batch.is_empty() {
             self.began = self.used;
         }
-        self.used = match self.kind {
-            RingKind::Split => self.used.wrapping_add(1),
-            RingKind::Packed => PackedIndex::from_bits(self.used).advance(slots, self.size).bits(),
+        // Before DONE: whoever finds a DONE finds by the used word whether its batch was published. DONE before the used
+        // element, which is the ring's store, and long before the used index.
+        let (used, at) = match self.kind {
+            RingKind::Split => (self.used.wrapping_add(1), LINE + usize::from(head)),
+            RingKind::Packed => (PackedIndex::from_bits(self.used).advance(slots, self.size).bits(), self.entry(head)),
         };
-        // Before DONE: whoever finds a DONE finds by this word whether its batch was published.
-        self.put(head::USED, u64::from(self.used) | u64::from(self.began) << 16);
-        // Before the used element, which is the ring's store, and long before the used index.
-        self.put(self.entry(head), self.sequences[usize::from(head)] | state::DONE);
+        // Not read back: as one wide load with its neighbour it would wait for the narrow store.
+        self.used = used;
+        self.put(head::USED, u64::from(used) | u64::from(self.began) << 16);
+        self.put(at, self.sequences[usize::from(head)] | state::DONE);
         self.batch.push(head);
     }
 
@@ -180,12 +179,17 @@ impl<W: Words> RingJournal<W> {
     #[inline]
     pub fn published(&mut self) {
         // After the used index: a request that is NONE and that the driver has not got would be lost. Before the next
-        // completion: what is DONE is of one batch.
-        for i in 0..self.batch.len() {
-            let head = self.batch[i];
-            self.put(self.entry(head), self.sequences[usize::from(head)] | state::NONE);
-            if self.kind == RingKind::Packed {
-                self.release(head);
+        // completion: what is DONE is of one batch. The sequence number means nothing any more.
+        match self.kind {
+            RingKind::Split => {
+                self.batch.iter().for_each(|head| self.put(LINE + usize::from(*head), state::NONE));
+            }
+            RingKind::Packed => {
+                for i in 0..self.batch.len() {
+                    let head = self.batch[i];
+                    self.put(self.entry(head), state::NONE);
+                    self.release(head);
+                }
             }
         }
         self.batch.clear();

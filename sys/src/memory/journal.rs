@@ -9,6 +9,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use weir_journal::Words;
+use weir_session::memory::Bits;
 use weir_session::vfio_user::Access;
 
 const PAGE: u64 = 4096;
@@ -112,6 +113,14 @@ impl Words for JournalWords {
     }
 }
 
+impl Bits for JournalWords {
+    #[inline]
+    fn set(&self, at: usize, bits: u64) {
+        // Release: whoever takes the bits away with Acquire sees what was written before.
+        self.word(at).fetch_or(bits.to_le(), Ordering::Release);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -146,6 +155,15 @@ mod tests {
         for (offset, len) in [(4, 8), (0, 0), (0, 12), (u64::MAX - 7, 8), (4096, 8)] {
             assert!(JournalWords::map(fd.as_fd(), offset, len).is_err(), "{offset} {len}");
         }
+    }
+
+    #[test]
+    fn bits_are_set_beside_those_that_are_there() {
+        let (words, fd) = JournalWords::create(16).unwrap();
+        let other = JournalWords::map(fd.as_fd(), 8, 8).unwrap();
+        words.set(1, 0b101);
+        other.set(0, 0b011);
+        assert_eq!((words.load(0, Acquire), words.load(1, Acquire)), (0, 0b111));
     }
 
     #[test]

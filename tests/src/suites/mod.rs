@@ -6,6 +6,7 @@ mod bindings;
 mod classes;
 mod cli;
 mod crash;
+mod dirty_log;
 mod faults;
 mod fio;
 mod guest_admin;
@@ -53,6 +54,7 @@ pub fn all() -> Vec<Test> {
         libblkio::tests(),
         hostile_tcp::tests(),
         hostile_vhost::tests(),
+        dirty_log::tests(),
         hostile_vfio::tests(),
         faults::tests(),
         crash::tests(),

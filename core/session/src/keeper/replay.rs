@@ -289,6 +289,10 @@ impl<F: Clone> Replay<F> {
         out: &mut Vec<Passed<F>>,
     ) -> Result<(), ReplayError> {
         let at = self.tail.iter().position(|p| p.answered);
+        if request == Request::SET_LOG_BASE && at.is_none_or(|at| self.tail[at].said.request != request) {
+            // It was said again, and the front end has had its answer.
+            return Ok(());
+        }
         let at = at.filter(|at| self.tail[*at].said.request == request).ok_or(ReplayError::Unexpected(request))?;
         for _ in 0..at {
             // Heard before the one that was answered.
@@ -300,7 +304,11 @@ impl<F: Clone> Replay<F> {
         if request == Request::GET_QUEUE_NUM {
             self.queues = number(payload).map_or(0, |n| n.min(u64::from(MAX_VRINGS)) as u32);
         }
-        let refused = !has_reply(request) && number(payload) != Some(0);
+        // A log's answer is empty, and a number where it was refused.
+        let refused = match request {
+            Request::SET_LOG_BASE => !payload.is_empty(),
+            _ => !has_reply(request) && number(payload) != Some(0),
+        };
         match asked.asker {
             Asker::Region => self.got_region(payload, fds, out),
             Asker::Turn if refused => return Err(ReplayError::Refused(request)),

@@ -497,4 +497,8 @@ fn an_answer_that_nobody_asked_for_is_an_error() {
     assert_eq!(unexpected, Err(ReplayError::Unexpected(Request::GET_CONFIG)));
     replay.front(message(Request::GET_FEATURES, false, &[], &[]), &mut vec![]);
     assert!(replay.back(Request::GET_CONFIG, &[], vec![], &mut vec![]).is_err());
+    // A log is said again to a new worker, which answers as the first one did.
+    let mut out = vec![];
+    assert_eq!(replay.back(Request::SET_LOG_BASE, &[], vec![], &mut out), Ok(()));
+    assert!(out.is_empty(), "the front end has had its answer");
 }

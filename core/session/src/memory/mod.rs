@@ -75,6 +75,12 @@ impl fmt::Display for MapError {
 
 impl core::error::Error for MapError {}
 
+/// Words whose bits somebody else clears while we set them: a dirty log.
+pub trait Bits {
+    /// Sets bits of a word, one of [`Words::count`], atomically, after everything that was written before.
+    fn set(&self, at: usize, bits: u64);
+}
+
 /// Shared memory, addressed as its owner's guest does.
 ///
 /// Accesses through a window are atomic, of the size in the name, little endian, and ordered as asked (loads take
@@ -83,8 +89,8 @@ impl core::error::Error for MapError {}
 pub trait Memory {
     /// A resolved range; see the module.
     type Window: Copy + fmt::Debug;
-    /// What a journal of what is in flight lies in: a memory of its own, beside the guest's.
-    type Words: Words + Clone;
+    /// What a journal of what is in flight lies in, and a dirty log: a memory of its own, beside the guest's.
+    type Words: Words + Bits + Clone;
 
     /// Resolves `len` bytes at `address`, which must lie in one region.
     fn window(&self, address: u64, len: usize) -> Result<Self::Window, Fault>;

@@ -1,6 +1,6 @@
 //! Memory for tests, simulation and fuzzing: regions of bytes that both sides of a protocol share.
 
-use super::{Fault, Memory};
+use super::{Bits, Fault, Memory};
 use alloc::rc::Rc;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -70,6 +70,12 @@ impl Words for ModelWords {
         if self.fuse.store() {
             self.region.bytes.borrow_mut()[self.offset + 8 * at..][..8].copy_from_slice(&value.to_le_bytes());
         }
+    }
+}
+
+impl Bits for ModelWords {
+    fn set(&self, at: usize, bits: u64) {
+        self.store(at, self.load(at, Ordering::Relaxed) | bits, Ordering::Release);
     }
 }
 

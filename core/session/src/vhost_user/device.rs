@@ -5,6 +5,7 @@ use super::chain::Violation;
 use super::disk::Disk;
 use super::inbox::{Message, ProtocolError};
 use super::journal::{StartError, closed_at};
+use super::log::{DirtyLog, Logging, RingPlace};
 use super::map::{Map, Region};
 use super::queue::{MAX_QUEUE_SIZE, Queue, QueueState, Taken};
 use super::request::Tag;
@@ -15,8 +16,8 @@ use alloc::rc::Rc;
 use alloc::vec::Vec;
 use weir_journal::{Kind, Recovered, Region as Journal, Shape};
 use weir_spec::vhost_user::{
-    BackendRequest, ConfigHeader, F_PROTOCOL_FEATURES, Header, Inflight, MAX_CONFIG, Request, SingleRegion,
-    VringAddress, VringFd, VringState, config_payload, memory_table, protocol,
+    BackendRequest, ConfigHeader, F_LOG_ALL, F_PROTOCOL_FEATURES, Header, Inflight, LogBase, MAX_CONFIG, Request,
+    SingleRegion, VringAddress, VringFd, VringState, config_payload, memory_table, protocol,
 };
 use weir_spec::virtio_blk::RequestStatus;
 use weir_spec::virtqueue::feature;
@@ -108,6 +109,8 @@ pub struct Device<M: Memory> {
     channel: bool,
     /// The in-flight region: journals of the queues.
     journal: Option<Journal<M::Words>>,
+    /// Where changed pages are marked.
+    log: Option<DirtyLog<M::Words>>,
 }
 
 impl<M: Memory> Device<M> {
@@ -116,7 +119,17 @@ impl<M: Memory> Device<M> {
         let count = usize::from(disk.queues.clamp(1, Disk::MAX_QUEUES));
         let vrings = (0..count).map(|_| Vring::new()).collect();
         let regions = Vec::new();
-        Self { disk, features: None, protocol: 0, vrings, regions, draining: None, channel: false, journal: None }
+        Self {
+            disk,
+            features: None,
+            protocol: 0,
+            vrings,
+            regions,
+            draining: None,
+            channel: false,
+            journal: None,
+            log: None,
+        }
     }
 
     /// What it says about itself.
@@ -271,13 +284,17 @@ impl<M: Memory> Device<M> {
             }
             Request::GET_INFLIGHT_FD => self.get_inflight(payload, memory, out),
             Request::SET_INFLIGHT_FD => self.set_inflight(payload, fds, memory, out),
+            Request::SET_LOG_BASE => self.set_log_base(payload, fds, memory, out),
+            // What it is for nobody says; other back ends close it as well.
+            Request::SET_LOG_FD => Ok(()),
             // SET_CONFIG among them: nothing in our configuration space can be written.
             _ => Err(Refused),
         }
     }
 
     fn set_features(&mut self, features: u64) -> Handled {
-        let unchanged = self.features == Some(features);
+        // Logging begins and ends while queues run.
+        let unchanged = self.features.is_some_and(|old| (old ^ features) & !F_LOG_ALL == 0);
         if features & !self.disk.features() != 0 || !unchanged && self.vrings.iter().any(|v| v.queue.is_some()) {
             return Err(Refused);
         }
@@ -286,7 +303,50 @@ impl<M: Memory> Device<M> {
         if features & F_PROTOCOL_FEATURES == 0 {
             self.vrings.iter_mut().for_each(|v| v.enabled = true);
         }
+        (0..self.vrings.len()).for_each(|i| self.log_queue(i));
         Ok(())
+    }
+
+    /// Takes the bitmap in which the front end wants to find what has been written.
+    fn set_log_base<F>(&mut self, payload: &[u8], fds: Vec<F>, memory: &mut M, out: &mut Vec<Action<F>>) -> Handled
+    where
+        M: Map<F>,
+    {
+        let wire = LogBase::read_from_bytes(payload).map_err(|_| Refused)?;
+        if self.protocol & protocol::LOG_SHMFD == 0 || fds.len() != 1 {
+            return Err(Refused);
+        }
+        let bytes = wire.mmap_size.get();
+        // The file's last page has whole words.
+        let mapped = bytes.checked_next_multiple_of(8).ok_or(Refused)?;
+        let fd = fds.into_iter().next().ok_or(Refused)?;
+        let log = DirtyLog::new(memory.map_words(fd, wire.mmap_offset.get(), mapped).map_err(|_| Refused)?, bytes);
+        let places = (0..self.vrings.len()).filter_map(|i| self.ring_place(i, self.vrings[i].address?));
+        if !places.into_iter().all(|place| place.is_in(&log)) {
+            return Err(Refused);
+        }
+        self.log = Some(log);
+        (0..self.vrings.len()).for_each(|i| self.log_queue(i));
+        reply(Request::SET_LOG_BASE, &[], out);
+        Ok(())
+    }
+
+    /// Where a ring is logged, if it is.
+    fn ring_place(&self, index: usize, address: VringAddress) -> Option<RingPlace> {
+        let logged = address.flags.get() & VringAddress::LOG != 0;
+        let packed = self.features() & feature::RING_PACKED != 0;
+        let ring = if packed { Some(self.to_guest(address.descriptor.get())?) } else { None };
+        logged.then_some(RingPlace { used: address.log.get(), packed: ring, size: self.vrings[index].size })
+    }
+
+    /// Tells a started queue what to log.
+    fn log_queue(&mut self, index: usize) {
+        let data = self.features() & F_LOG_ALL != 0;
+        let ring = self.vrings[index].address.and_then(|address| self.ring_place(index, address));
+        let logging = Logging::new(self.log.as_ref(), data, ring);
+        if let Some(queue) = &mut self.vrings[index].queue {
+            queue.log(logging);
+        }
     }
 
     fn set_protocol_features(&mut self, features: u64) -> Handled {
@@ -310,7 +370,7 @@ impl<M: Memory> Device<M> {
             }
             *v = Vring::new();
         }
-        self.features = None;
+        (self.features, self.log) = (None, None);
         Ok(())
     }
 
@@ -379,6 +439,7 @@ impl<M: Memory> Device<M> {
             Ok(()) => Action::Poll(index as u16),
             Err(violation) => Action::Broken(index as u16, violation),
         });
+        self.log_queue(index);
     }
 
     /// The guest addresses of a vring's parts.
@@ -426,6 +487,11 @@ impl<M: Memory> Device<M> {
     fn set_address<F>(&mut self, payload: &[u8], memory: &M, out: &mut Vec<Action<F>>) -> Handled {
         let a = VringAddress::read_from_bytes(payload).map_err(|_| Refused)?;
         let index = a.index.get();
+        self.vring(index)?;
+        let outside = |log| self.ring_place(index as usize, a).is_some_and(|place| !place.is_in(log));
+        if self.log.as_ref().is_some_and(outside) {
+            return Err(Refused);
+        }
         self.vring(index)?.address = Some(a);
         self.resolve(index as usize, memory, out);
         Ok(())
@@ -489,6 +555,7 @@ impl<M: Memory> Device<M> {
                     Refused
                 })?;
             v.queue = Some(started);
+            self.log_queue(index);
             out.push(Action::Kick { queue, fd });
             out.push(Action::Started(queue));
             if let Some(found) = found {
@@ -669,6 +736,7 @@ pub(crate) fn has_reply(request: Request) -> bool {
             | Request::GET_VRING_BASE
             | Request::GET_CONFIG
             | Request::GET_INFLIGHT_FD
+            | Request::SET_LOG_BASE
     )
 }
 

@@ -1,7 +1,7 @@
 //! What a device says about itself: features and configuration space.
 
 use super::queue::MAX_QUEUE_SIZE;
-use weir_spec::vhost_user::{F_PROTOCOL_FEATURES, protocol};
+use weir_spec::vhost_user::{F_LOG_ALL, F_PROTOCOL_FEATURES, protocol};
 use weir_spec::virtio_blk::{Config, ID_BYTES, SECTOR, SECTOR_SHIFT, feature as blk};
 use weir_spec::virtqueue::feature as ring;
 use zerocopy::little_endian::{U16, U32, U64};
@@ -41,6 +41,7 @@ impl Disk {
 
     /// Protocol features that every disk offers.
     pub const PROTOCOL: u64 = protocol::MQ
+        | protocol::LOG_SHMFD
         | protocol::REPLY_ACK
         | protocol::CONFIG
         | protocol::BACKEND_REQ
@@ -81,6 +82,7 @@ impl Disk {
             | ring::INDIRECT_DESC
             | ring::EVENT_IDX
             | F_PROTOCOL_FEATURES
+            | F_LOG_ALL
             | blk::SEG_MAX
             | blk::BLK_SIZE
             | blk::FLUSH

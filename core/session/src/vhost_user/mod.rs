@@ -9,6 +9,7 @@
 //!                                    ▼
 //!   guest memory ◄──Memory──► Queue: Ring (split | packed) ─Chain─► request ──Taken──► the door ──► Subsystem
 //!                          journal ◄──┤ Track: taken, done, published                         │
+//!                        dirty log ◄──┤ Logging: what was written                              │
 //!                                    └────────── complete(tag, status), publish ◄───────────┘
 //! ```
 //!
@@ -23,7 +24,7 @@
 //! Whether a started queue is served depends on SET_VRING_ENABLE as well, which starts nothing by itself.
 //!
 //! Limits: [`Disk::MAX_QUEUES`] queues of [`MAX_QUEUE_SIZE`] entries, [`MAX_CHAIN`] descriptors a request. Left out, and
-//! therefore not offered: the dirty log, postcopy, IOMMU, in-band notifications,
+//! therefore not offered: postcopy, IOMMU, in-band notifications,
 //! zoned devices, secure erase, a writable write cache switch.
 
 mod chain;
@@ -31,6 +32,7 @@ mod device;
 mod disk;
 mod inbox;
 mod journal;
+mod log;
 mod map;
 mod pool;
 mod queue;

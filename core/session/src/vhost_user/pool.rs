@@ -61,10 +61,10 @@ impl Pool {
         self.free_count >= WORST
     }
 
-    /// Keeps `segments`; [`Pool::has_room`] was asked before.
+    /// Keeps `segments` in an empty list; [`Pool::has_room`] was asked before.
     #[inline]
-    pub(super) fn keep(&mut self, segments: &[Segment]) -> List {
-        let mut list = List { count: segments.len() as u16, ..List::EMPTY };
+    pub(super) fn keep(&mut self, list: &mut List, segments: &[Segment]) {
+        (list.count, list.first) = (segments.len() as u16, NONE);
         if segments.len() <= INLINE {
             for (to, from) in list.inline.iter_mut().zip(segments) {
                 *to = *from;
@@ -72,7 +72,6 @@ impl Pool {
         } else {
             list.first = self.keep_blocks(segments);
         }
-        list
     }
 
     fn keep_blocks(&mut self, segments: &[Segment]) -> u32 {
@@ -169,7 +168,8 @@ mod tests {
                 lens.iter().enumerate().map(|(i, l)| Segment { address: 1000 * i as u64, len: *l }).collect();
             let flat: Vec<u64> = segments.iter().flat_map(|s| (0..u64::from(s.len)).map(|i| s.address + i)).collect();
             let free = pool.free_count();
-            let mut list = pool.keep(&segments);
+            let mut list = List::EMPTY;
+            pool.keep(&mut list, &segments);
             let mut got = Vec::new();
             let whole = pool.cover(&list, from, want, |a, at, n| {
                 assert_eq!(at, got.len());
@@ -190,9 +190,10 @@ mod tests {
         let all = [Segment { address: 1, len: 1 }; MAX_CHAIN];
         let start = pool.free_count();
         for _ in 0..10 {
-            let mut a = pool.keep(&all[..100]);
-            let mut b = pool.keep(&all);
-            let mut c = pool.keep(&all[..5]);
+            let [mut a, mut b, mut c] = [List::EMPTY; 3];
+            pool.keep(&mut a, &all[..100]);
+            pool.keep(&mut b, &all);
+            pool.keep(&mut c, &all[..5]);
             pool.release(&mut b);
             pool.release(&mut a);
             pool.release(&mut c);

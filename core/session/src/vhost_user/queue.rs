@@ -3,6 +3,7 @@
 use super::chain::{Chain, Violation};
 use super::disk::Disk;
 use super::journal::{StartError, Track};
+use super::log::Logging;
 use super::pool::{List, Pool};
 use super::request::{Footer, Op, Parsed, Tag, parse};
 use super::ring::{DeviceRing, Packed, Places, Ring, Split, Traits};
@@ -49,8 +50,10 @@ struct Request {
     len: u64,
     step: u32,
     written: u32,
-    slots: u16,
-    parts_left: u16,
+    // Words of their own: `slots` is read right after `parts_left` is written, and a wide load that has to wait for a narrow
+    // store costs as much as the rest of a completion.
+    slots: u32,
+    parts_left: u32,
     status: RequestStatus,
     op: Op,
 }
@@ -87,6 +90,8 @@ pub struct Queue<M: Memory> {
     /// Used elements wait for [`Queue::publish`].
     dirty: bool,
     track: Track<M>,
+    /// While the guest is copied to another machine.
+    logging: Option<Logging<M::Words>>,
 }
 
 impl<M: Memory> Queue<M> {
@@ -133,6 +138,7 @@ impl<M: Memory> Queue<M> {
             partial: None,
             dirty: false,
             track,
+            logging: None,
         };
         Ok((queue, found))
     }
@@ -168,6 +174,30 @@ impl<M: Memory> Queue<M> {
 
     pub(super) fn drain(&mut self) {
         self.state = QueueState::Draining;
+    }
+
+    /// What it logs from now on. The ring counts as written: it may have been since the last word on this.
+    pub(super) fn log(&mut self, logging: Option<Logging<M::Words>>) {
+        self.logging = logging;
+        self.log_ring();
+    }
+
+    #[inline]
+    fn log_ring(&self) {
+        if let Some(logging) = &self.logging {
+            logging.wrote_ring();
+        }
+    }
+
+    /// Writes into a request's buffers.
+    #[inline]
+    fn write(&self, memory: &M, address: u64, from: &[u8]) -> Result<(), Fault> {
+        let done = memory.write(address, from);
+        if let Some(logging) = &self.logging {
+            // Also where it failed: some of it may be written.
+            logging.wrote(address, from.len());
+        }
+        done
     }
 
     /// Finds the ring anew after a change of memory or address.
@@ -268,18 +298,13 @@ impl<M: Memory> Queue<M> {
                 };
                 let parts = if len <= u64::from(step) { 1 } else { len.div_ceil(u64::from(step)) };
                 let head = chain.head;
-                self.requests[usize::from(head)] = Request {
-                    segments: self.pool.keep(&chain.segments[data]),
-                    status_at: footer.status_at,
-                    offset,
-                    len,
-                    step,
-                    written: footer.written,
-                    slots: chain.slots,
-                    parts_left: parts as u16,
-                    status: RequestStatus::OK,
-                    op,
-                };
+                // In place: a request that is made beside and then moved is read in other widths than it was written in.
+                let request = &mut self.requests[usize::from(head)];
+                self.pool.keep(&mut request.segments, &chain.segments[data]);
+                (request.status_at, request.written) = (footer.status_at, footer.written);
+                (request.offset, request.len, request.step) = (offset, len, step);
+                (request.slots, request.parts_left) = (u32::from(chain.slots), parts as u32);
+                (request.status, request.op) = (RequestStatus::OK, op);
                 self.in_flight += 1;
                 self.give_out(head, 0, sink);
             }
@@ -318,7 +343,7 @@ impl<M: Memory> Queue<M> {
         let mut done = 0;
         for s in &self.chain.segments[data] {
             let n = (s.len as usize).min(disk.serial.len() - done);
-            if memory.write(s.address, &disk.serial[done..done + n]).is_err() {
+            if self.write(memory, s.address, &disk.serial[done..done + n]).is_err() {
                 return RequestStatus::IOERR;
             }
             done += n;
@@ -342,7 +367,7 @@ impl<M: Memory> Queue<M> {
         status: RequestStatus,
     ) -> Result<(), Violation> {
         // A status byte that is nowhere: the driver gets its descriptors back with nothing written.
-        let written = if memory.write(footer.status_at, &[status.0]).is_ok() { footer.written } else { 0 };
+        let written = if self.write(memory, footer.status_at, &[status.0]).is_ok() { footer.written } else { 0 };
         self.track.done(head, slots);
         self.ring.push_used(memory, head, slots, written)?;
         self.dirty = true;
@@ -369,7 +394,7 @@ impl<M: Memory> Queue<M> {
         }
         self.pool.release(&mut request.segments);
         self.in_flight -= 1;
-        let (slots, status) = (request.slots, request.status);
+        let (slots, status) = (request.slots as u16, request.status);
         let footer = Footer { status_at: request.status_at, written: request.written };
         if let Err(violation) = self.finish(memory, tag.head(), slots, footer, status) {
             self.fail(violation);
@@ -383,7 +408,9 @@ impl<M: Memory> Queue<M> {
             return false;
         }
         self.dirty = false;
-        match self.ring.publish(memory) {
+        let published = self.ring.publish(memory);
+        self.log_ring();
+        match published {
             Ok(signal) => {
                 self.track.published();
                 signal
@@ -401,6 +428,7 @@ impl<M: Memory> Queue<M> {
             if let Err(fault) = self.ring.quiet(memory) {
                 self.fail(fault.into());
             }
+            self.log_ring();
         }
     }
 
@@ -409,7 +437,9 @@ impl<M: Memory> Queue<M> {
         if self.state != QueueState::Started {
             return false;
         }
-        match self.ring.listen(memory) {
+        let listening = self.ring.listen(memory);
+        self.log_ring();
+        match listening {
             // What is left of a request that is partly given out is there as well, although not in the ring.
             Ok(more) => more || self.partial.is_some() || self.track.waiting() != 0,
             Err(fault) => {
@@ -452,12 +482,12 @@ impl<M: Memory> Queue<M> {
         let start = u64::from(tag.part()) * u64::from(request.step) + u64::from(offset);
         if let Some(s) = request.segments.single() {
             if start + from.len() as u64 <= u64::from(s.len) {
-                return memory.write(s.address + start, from);
+                return self.write(memory, s.address + start, from);
             }
         }
         let whole = self
             .pool
-            .cover(&request.segments, start, from.len(), |at, done, n| memory.write(at, &from[done..done + n]))?;
+            .cover(&request.segments, start, from.len(), |at, done, n| self.write(memory, at, &from[done..done + n]))?;
         if whole { Ok(()) } else { Err(Fault::OutOfWindow) }
     }
 
@@ -476,7 +506,7 @@ impl<M: Memory> Queue<M> {
     pub fn check(&self) {
         let live = self.requests.iter().filter(|r| r.parts_left != 0).count();
         assert_eq!(live as u32, self.in_flight, "requests in flight");
-        let left = self.requests.iter().map(|r| u32::from(r.parts_left)).sum::<u32>();
+        let left = self.requests.iter().map(|r| r.parts_left).sum::<u32>();
         assert!(self.commands <= self.limit && self.commands <= left, "commands in flight");
         assert_eq!(self.commands == left, self.partial.is_none(), "a partial request");
     }

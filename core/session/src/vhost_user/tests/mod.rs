@@ -4,6 +4,7 @@ mod crash;
 mod guest;
 mod hostile;
 mod kept;
+mod log;
 mod messages;
 mod packed;
 mod requests;

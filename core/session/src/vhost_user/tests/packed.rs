@@ -6,17 +6,17 @@ use alloc::vec::Vec;
 use weir_spec::virtio_blk::{RequestStatus, RequestType};
 use weir_spec::virtqueue::{EventSuppression, PackedIndex, feature, flag};
 
-const START: u32 = 0x8000_8000;
+pub(super) const START: u32 = 0x8000_8000;
 
 /// A driver of a packed ring.
-struct Driver {
+pub(super) struct Driver {
     at: PackedIndex,
     used: PackedIndex,
     size: u16,
 }
 
 impl Driver {
-    fn new(size: u16) -> Self {
+    pub(super) fn new(size: u16) -> Self {
         Self { at: PackedIndex::START, used: PackedIndex::START, size }
     }
 
@@ -24,7 +24,7 @@ impl Driver {
         Guest::places(0)[0]
     }
 
-    fn offer(&mut self, g: &Guest, id: u16, pieces: &[(u64, u32, bool)]) {
+    pub(super) fn offer(&mut self, g: &Guest, id: u16, pieces: &[(u64, u32, bool)]) {
         for (i, (address, len, write)) in pieces.iter().enumerate() {
             let more = if i + 1 < pieces.len() { flag::NEXT } else { 0 };
             let flags = self.at.avail_flags() | more | if *write { flag::WRITE } else { 0 };
@@ -34,7 +34,7 @@ impl Driver {
     }
 
     /// The next used descriptor's identifier and length; it took up `slots`.
-    fn used(&mut self, g: &Guest, slots: u16) -> Option<(u16, u32)> {
+    pub(super) fn used(&mut self, g: &Guest, slots: u16) -> Option<(u16, u32)> {
         let place = Self::ring() + 16 * u64::from(self.used.offset);
         if !self.used.is_used(g.read16(place + 14)) {
             return None;
