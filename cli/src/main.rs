@@ -18,6 +18,7 @@ mod config;
 mod connect;
 mod failure;
 mod firmware;
+mod nodes;
 mod output;
 mod plan;
 mod profiles;

@@ -7,6 +7,7 @@
 
 use crate::bench;
 use crate::failure::Failure;
+use crate::nodes::Processes;
 use crate::output::{self, Table};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
@@ -14,8 +15,8 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 use weir_sim::reproduce::{
-    Access, ClockKind, Design, Figure, Live, Load, Overhead, Row, Seen, SharedDrive, Span, Subject, Usage, number,
-    plan_campaign,
+    Access, ClockKind, Design, Figure, Live, Load, Nodes, Overhead, Row, Seen, SharedDrive, Span, Subject, Usage,
+    number, plan_campaign,
 };
 use weir_units::Nanos;
 use weir_workload::{Job, JobResult};
@@ -28,6 +29,7 @@ Examples:
   weir reproduce femu-fig4                print the table; write femu-fig4.json and femu-fig4.html here
   weir reproduce femu-fig6a --out report  write them into a folder
   weir reproduce qos-fig8 --live          by the real clock what runs by either
+  weir reproduce spool-table2 --full      minutes instead of seconds, and narrower intervals
 
 Exit status 1 when a row is not as the paper says. What runs by the real clock measures this machine: run it while nothing
 else runs. docs/reproduce.md says what is compared with what.")]
@@ -41,6 +43,9 @@ pub struct Args {
     /// By the real clock on a drive in memory, instead of in virtual time; for those that run by either
     #[arg(long)]
     pub live: bool,
+    /// As long as it takes to be sure, some minutes, instead of a look; for the spool figures
+    #[arg(long)]
+    pub full: bool,
     /// How many plans plan-campaign draws [default: 100]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub plans: Option<u64>,
@@ -56,7 +61,10 @@ pub fn run(args: &Args, json: bool) -> Result<(), Failure> {
     if args.live && subject.clock() == ClockKind::Virtual {
         return Err(Failure::usage(format_args!("reproduce {subject}: runs in virtual time only; leave --live out")));
     }
-    let mut clock = Clock::new(args.live);
+    if args.full && !subject.has_lengths() {
+        return Err(Failure::usage(format_args!("reproduce {subject}: has one length; leave --full out")));
+    }
+    let mut clock = Clock::new(args.live, args.full);
     let figure = match args.plans {
         Some(plans) if subject == Subject::PlanCampaign => plan_campaign(plans),
         Some(_) => return Err(Failure::usage(format_args!("reproduce {subject}: draws no plans; leave --plans out"))),
@@ -184,12 +192,15 @@ fn table(figure: &Figure) -> String {
 struct Clock {
     /// Preferred where there is a choice.
     live: bool,
+    /// As long as it takes.
+    full: bool,
     overheads: bench::Overheads,
+    nodes: Processes,
     bar: Option<ProgressBar>,
 }
 
 impl Clock {
-    fn new(live: bool) -> Clock {
+    fn new(live: bool, full: bool) -> Clock {
         let bar = std::io::stderr().is_terminal().then(|| {
             let bar = ProgressBar::new(1000);
             // The template is a constant and was tried.
@@ -198,7 +209,7 @@ impl Clock {
             }
             bar
         });
-        Clock { live, overheads: bench::Overheads::default(), bar }
+        Clock { live, full, overheads: bench::Overheads::default(), nodes: Processes::default(), bar }
     }
 }
 
@@ -259,6 +270,14 @@ impl Live for Clock {
         bench::shared(drive, jobs, span)
     }
 
+    fn is_full(&self) -> bool {
+        self.full
+    }
+
+    fn nodes(&mut self) -> &mut dyn Nodes {
+        &mut self.nodes
+    }
+
     fn progress(&mut self, part: f64) {
         if let Some(bar) = &self.bar {
             bar.set_position((part * 1000.0) as u64);
@@ -277,7 +296,7 @@ mod tests {
     #[test]
     fn the_documented_keys_and_both_files() {
         let out = folder("fig3");
-        let args = Args { name: Some("femu-fig3".into()), out: out.clone(), live: false, plans: None };
+        let args = Args { name: Some("femu-fig3".into()), out: out.clone(), live: false, full: false, plans: None };
         run(&args, true).unwrap();
         let text = std::fs::read_to_string(out.join("femu-fig3.json")).unwrap();
         let json: serde_json::Value = serde_json::from_str(&text).unwrap();
@@ -294,19 +313,24 @@ mod tests {
     #[test]
     fn what_is_wrong_is_told() {
         let unknown =
-            run(&Args { name: Some("fig3".into()), out: folder("x"), live: false, plans: None }, false).unwrap_err();
-        assert!(unknown.text().starts_with("reproduce: there is no reproduction \"fig3\"; there is"), "{unknown:?}");
-        let nowhere =
-            run(&Args { name: Some("femu-fig3".into()), out: "/dev/null/x".into(), live: false, plans: None }, false)
+            run(&Args { name: Some("fig3".into()), out: folder("x"), live: false, full: false, plans: None }, false)
                 .unwrap_err();
+        assert!(unknown.text().starts_with("reproduce: there is no reproduction \"fig3\"; there is"), "{unknown:?}");
+        let nowhere = run(
+            &Args { name: Some("femu-fig3".into()), out: "/dev/null/x".into(), live: false, full: false, plans: None },
+            false,
+        )
+        .unwrap_err();
         assert!(nowhere.text().starts_with("reproduce femu-fig3: /dev/null/x/femu-fig3.json: "), "{nowhere:?}");
     }
 
     #[test]
     fn virtual_time_is_not_live() {
-        let args = Args { name: Some("femu-fig3".into()), out: folder("x"), live: true, plans: None };
+        let args = Args { name: Some("femu-fig3".into()), out: folder("x"), live: true, full: false, plans: None };
         let refused = run(&args, false).unwrap_err();
         assert_eq!(refused.text(), "reproduce femu-fig3: runs in virtual time only; leave --live out");
+        let args = Args { name: Some("femu-fig3".into()), out: folder("x"), live: false, full: true, plans: None };
+        assert_eq!(run(&args, false).unwrap_err().text(), "reproduce femu-fig3: has one length; leave --full out");
     }
 
     #[test]

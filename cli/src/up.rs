@@ -16,6 +16,7 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::mpsc::{self, Sender};
+use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
 use weir_node::api::Bound;
 use weir_node::config::{self, Admission, Config, NodeConfig};
@@ -31,13 +32,33 @@ enum End {
     HandOver,
 }
 
+/// What a start consists of: each step as long as since the one before.
+struct Steps {
+    last: Instant,
+    done: Vec<(&'static str, Duration)>,
+}
+
+impl Steps {
+    fn begin() -> Self {
+        Self { last: Instant::now(), done: Vec::new() }
+    }
+
+    fn done(&mut self, name: &'static str) {
+        let now = Instant::now();
+        self.done.push((name, now - self.last));
+        self.last = now;
+    }
+}
+
 pub fn run(args: &args::Up, api: Option<&str>, json: bool) -> Result<ExitCode, Failure> {
+    let mut steps = Steps::begin();
     let mut config = load(args.config.as_deref())?;
     override_by(&mut config, args, api)?;
     if config.node.keeper {
         return keep(&config);
     }
-    serve(config, args, &Keep::none(), json)?;
+    steps.done("configuration");
+    serve(config, args, &Keep::none(), steps, json)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -60,6 +81,7 @@ pub fn worker(args: &args::Up, api: Option<&str>, json: bool) -> Result<ExitCode
         .map_err(|e| wrong(e.into()))?;
     weir_sys::signals::unblock();
     abort_on_panic();
+    let mut steps = Steps::begin();
     let mut config = load(args.config.as_deref())?;
     override_by(&mut config, args, api)?;
     // What was forced once needs no force again.
@@ -75,7 +97,8 @@ pub fn worker(args: &args::Up, api: Option<&str>, json: bool) -> Result<ExitCode
         }
         config = left;
     }
-    serve(config, args, &keep, json)?;
+    steps.done("configuration");
+    serve(config, args, &keep, steps, json)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -88,13 +111,14 @@ fn abort_on_panic() {
     }));
 }
 
-fn serve(mut config: Config, args: &args::Up, keep: &Keep, json: bool) -> Result<(), Failure> {
+fn serve(mut config: Config, args: &args::Up, keep: &Keep, mut steps: Steps, json: bool) -> Result<(), Failure> {
     if args.config.is_none() {
         let folder = config::runtime_dir();
         config::create_runtime_dir(&folder).map_err(|e| Failure::new(format_args!("{}: {e}", folder.display())))?;
     }
     let bound = Bound::bind(&config.node.api, keep).map_err(|e| Failure::new(format_args!("api: {e}")))?;
     config.node.api = bound.addresses();
+    steps.done("API sockets");
     let (end, ended) = mpsc::channel();
     watch_signals(end.clone())?;
     let other = end.clone();
@@ -102,7 +126,9 @@ fn serve(mut config: Config, args: &args::Up, keep: &Keep, json: bool) -> Result
         let _ = end.send(End::Api);
     });
     let started: Started = start(config.clone(), keep, on_shutdown).map_err(Failure::new)?;
+    steps.done("drives, pools and doors");
     let running = bound.serve(started.control.clone()).map_err(|e| Failure::new(format_args!("api: {e}")))?;
+    steps.done("API");
     let hand_over = move || {
         let _ = other.send(End::HandOver);
     };
@@ -112,7 +138,7 @@ fn serve(mut config: Config, args: &args::Up, keep: &Keep, json: bool) -> Result
     };
     started.control.serve_keeper(hand_over, gone).map_err(|e| Failure::new(format_args!("keeper: {e}")))?;
     if keep.generation() == 0 {
-        announce(&config, &started.listening, keep, json)?;
+        announce(&config, &started.listening, keep, &steps, json)?;
     }
     match ended.recv() {
         Ok(End::HandOver) => {
@@ -187,16 +213,24 @@ fn watch_signals(end: Sender<End>) -> Result<(), Failure> {
 }
 
 /// One line says that it serves; the rest says how to connect.
-fn announce(config: &Config, listening: &[std::net::SocketAddr], keep: &Keep, json: bool) -> Result<(), Failure> {
+fn announce(
+    config: &Config,
+    listening: &[std::net::SocketAddr],
+    keep: &Keep,
+    steps: &Steps,
+    json: bool,
+) -> Result<(), Failure> {
     let program = std::env::args().next().unwrap_or_else(|| "weir".to_string());
     let api: Vec<String> = config.node.api.iter().map(ToString::to_string).collect();
     if json {
         let exports: Vec<_> = config.exports.iter().map(|e| {
             serde_json::json!({ "device": config.devices[e.device].name, "nqn": config.devices[e.device].nqn, "door": e.door.to_string() })
         }).collect();
+        let step = |(name, time): &(&str, Duration)| serde_json::json!({ "name": name, "ns": time.as_nanos() as u64 });
+        let steps: Vec<_> = steps.done.iter().map(step).collect();
         return output::json(&serde_json::json!({
             "state": "serving", "node": config.node.name, "pid": keep.node(), "api": api,
-            "nvme_tcp": listening, "exports": exports,
+            "nvme_tcp": listening, "exports": exports, "steps": steps,
         }));
     }
     let first = format!("weir {}: node {} is serving; ^C ends it\n", env!("CARGO_PKG_VERSION"), config.node.name);

@@ -20,6 +20,7 @@ mod html;
 mod move_page;
 mod plan_campaign;
 mod qos;
+mod spool;
 #[cfg(test)]
 mod tests;
 
@@ -30,6 +31,8 @@ pub use qos::{
     Access, BURST, CAPACITY, Design, Load, Overhead, PERIOD, Place, QueueTimers, SLOT_BYTES, SharedDrive, Span, Usage,
     Way,
 };
+
+pub use spool::{Blow, CASES, Case, Drive, Metric, Nodes, Program, Server, Start, Survived, Timeline};
 
 use std::fmt;
 use std::str::FromStr;
@@ -71,6 +74,22 @@ pub enum Subject {
     QosAccuracy,
     /// The planner against random plans.
     PlanCampaign,
+    /// Ten cases of fio on drive, volume and journal.
+    SpoolTable2,
+    /// The steps of a start.
+    SpoolFig5,
+    /// Throughput while the server is restarted and killed.
+    SpoolFig13,
+    /// The time of a restart.
+    SpoolFig14,
+    /// One volume against the raw drive.
+    SpoolFig15,
+    /// Several volumes of one drive.
+    SpoolFig16,
+    /// With and without journal.
+    SpoolFig17,
+    /// Restarts of many nodes.
+    SpoolFig19,
 }
 
 /// Which clock a reproduction runs by.
@@ -86,7 +105,7 @@ pub enum ClockKind {
 
 impl Subject {
     /// All of them.
-    pub const ALL: [Subject; 16] = [
+    pub const ALL: [Subject; 24] = [
         Subject::FemuFig2a,
         Subject::FemuFig2b,
         Subject::FemuFig3,
@@ -103,6 +122,14 @@ impl Subject {
         Subject::QosFig8,
         Subject::QosAccuracy,
         Subject::PlanCampaign,
+        Subject::SpoolTable2,
+        Subject::SpoolFig5,
+        Subject::SpoolFig13,
+        Subject::SpoolFig14,
+        Subject::SpoolFig15,
+        Subject::SpoolFig16,
+        Subject::SpoolFig17,
+        Subject::SpoolFig19,
     ];
 
     /// As the command line writes it.
@@ -124,6 +151,14 @@ impl Subject {
             Subject::QosFig8 => "qos-fig8",
             Subject::QosAccuracy => "qos-accuracy",
             Subject::PlanCampaign => "plan-campaign",
+            Subject::SpoolTable2 => "spool-table2",
+            Subject::SpoolFig5 => "spool-fig5",
+            Subject::SpoolFig13 => "spool-fig13",
+            Subject::SpoolFig14 => "spool-fig14",
+            Subject::SpoolFig15 => "spool-fig15",
+            Subject::SpoolFig16 => "spool-fig16",
+            Subject::SpoolFig17 => "spool-fig17",
+            Subject::SpoolFig19 => "spool-fig19",
         }
     }
 
@@ -148,6 +183,14 @@ impl Subject {
                 "what the planner's model says against the simulation, and where equations 2 and 3 hold"
             }
             Subject::PlanCampaign => "the planner against random plans and a search in simulation",
+            Subject::SpoolTable2 => "ten fio cases on raw drive, volume, volume without journal, three volumes",
+            Subject::SpoolFig5 => "the steps of a start",
+            Subject::SpoolFig13 => "throughput and correctness while the server is restarted, stopped and killed",
+            Subject::SpoolFig14 => "the time of a restart, and what a client sees of it",
+            Subject::SpoolFig15 => "one volume against the raw drive: latency and IOPS",
+            Subject::SpoolFig16 => "three volumes of one drive against one",
+            Subject::SpoolFig17 => "what the journal costs",
+            Subject::SpoolFig19 => "restart times over many nodes",
         }
     }
 
@@ -157,8 +200,19 @@ impl Subject {
             Subject::FemuFig2a | Subject::FemuFig2b => ClockKind::Real,
             Subject::QosFig1 | Subject::QosFig2 | Subject::QosFig3 | Subject::QosFig6 => ClockKind::Real,
             Subject::QosFig7 | Subject::QosFig8 => ClockKind::Either,
+            Subject::SpoolTable2 | Subject::SpoolFig5 | Subject::SpoolFig13 | Subject::SpoolFig14 => ClockKind::Real,
+            Subject::SpoolFig15 | Subject::SpoolFig16 | Subject::SpoolFig17 | Subject::SpoolFig19 => ClockKind::Real,
             _ => ClockKind::Virtual,
         }
+    }
+
+    /// Whether it has a short and a full length.
+    pub const fn has_lengths(self) -> bool {
+        use Subject::{SpoolFig5, SpoolFig13, SpoolFig14, SpoolFig15, SpoolFig16, SpoolFig17, SpoolFig19, SpoolTable2};
+        matches!(
+            self,
+            SpoolTable2 | SpoolFig5 | SpoolFig13 | SpoolFig14 | SpoolFig15 | SpoolFig16 | SpoolFig17 | SpoolFig19
+        )
     }
 
     /// Makes it.
@@ -183,6 +237,14 @@ impl Subject {
             Subject::QosFig8 => qos::fig8(live),
             Subject::QosAccuracy => accuracy::figure(),
             Subject::PlanCampaign => plan_campaign(plan_campaign::PLANS),
+            Subject::SpoolTable2 => spool::table2(live),
+            Subject::SpoolFig5 => spool::fig5(live),
+            Subject::SpoolFig13 => spool::fig13(live),
+            Subject::SpoolFig14 => spool::fig14(live),
+            Subject::SpoolFig15 => spool::fig15(live),
+            Subject::SpoolFig16 => spool::fig16(live),
+            Subject::SpoolFig17 => spool::fig17(live),
+            Subject::SpoolFig19 => spool::fig19(live),
         }
     }
 }
@@ -260,6 +322,12 @@ pub trait Live {
     /// # Errors
     /// The drive cannot be had, or a request failed.
     fn shared(&mut self, drive: &SharedDrive, jobs: &[Job], span: Span) -> Result<Vec<JobResult>, String>;
+
+    /// Whether what takes minutes is wanted, where seconds would do for a look.
+    fn is_full(&self) -> bool;
+
+    /// Nodes as processes of their own.
+    fn nodes(&mut self) -> &mut dyn Nodes;
 
     /// How far a long reproduction has come, from 0 to 1.
     fn progress(&mut self, part: f64);

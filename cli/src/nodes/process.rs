@@ -1,0 +1,347 @@
+//! The servers: processes, their configuration, how they begin and end.
+
+use super::{VOLUME, inside, nanos};
+use rustix::process::{Pid, Signal, kill_process};
+use serde::Deserialize;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use weir_sim::reproduce::Drive;
+use weir_units::Nanos;
+
+/// Bytes of each drive: its blocks are the smaller for it, its dies and times are not.
+pub const CAPACITY: &str = "4GiB";
+/// How long a server may take to start or to end.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A folder that goes with this value.
+pub struct Scratch(PathBuf);
+
+impl Scratch {
+    /// In memory, where that can be had.
+    ///
+    /// # Errors
+    /// Nowhere.
+    pub fn new() -> Result<Scratch, String> {
+        let memory = Path::new("/dev/shm");
+        let parent = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
+        let path = parent.join(format!("weir-reproduce-{}", std::process::id()));
+        std::fs::create_dir(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+        Ok(Scratch(path))
+    }
+
+    /// The folder.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // It is in a place for what may be lost.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// What a node serves.
+#[derive(Clone, Copy, Debug)]
+pub struct Setting {
+    /// On which drive.
+    pub drive: Drive,
+    /// So many volumes, each of a tenant of its own; under a keeper the drive itself, since pools are not kept.
+    pub volumes: u32,
+    /// Requests in flight are journalled.
+    pub journal: bool,
+    /// The drive's bytes are in a file, and outlive the process.
+    pub in_file: bool,
+    /// A keeper with a standby.
+    pub keeper: bool,
+}
+
+impl Setting {
+    /// The configuration.
+    fn text(self, folder: &Path) -> String {
+        let api = inside(folder, "api.sock");
+        let kind = match self.drive {
+            Drive::Pm963 => "profile = \"pm963\"",
+            Drive::P3600 => "profile = \"p3600\"",
+            Drive::Ram => "kind = \"ram\"",
+        };
+        let media = if self.in_file { format!("file:{}", inside(folder, "ssd0.img")) } else { "ram".into() };
+        let Setting { journal, keeper, .. } = self;
+        let mut text = format!(
+            "[node]\nname = \"reproduce\"\napi = \"unix:{api}\"\ncores = [0]\njournal = {journal}\nkeeper = {keeper}\n\
+             standby = {keeper}\n[[device]]\nname = \"ssd0\"\n{kind}\ncapacity = \"{CAPACITY}\"\nmedia = \"{media}\"\n"
+        );
+        for at in 0..self.volumes {
+            text += &format!("[[tenant]]\nname = \"t{at}\"\nclass = \"high\"\n");
+            let socket = inside(folder, &format!("v{at}.sock"));
+            text += &match keeper {
+                true => format!("[[export]]\ndevice = \"ssd0\"\ntenant = \"t{at}\"\ndoor = \"vhost-user:{socket}\"\n"),
+                false => format!(
+                    "[[volume]]\nname = \"v{at}\"\ntenant = \"t{at}\"\nsize = \"{VOLUME}\"\nexport = [\"vhost-user:{socket}\"]\n"
+                ),
+            };
+        }
+        text
+    }
+}
+
+/// What `weir up --json` says when it serves.
+#[derive(Deserialize)]
+struct Announcement {
+    steps: Vec<Step>,
+}
+
+#[derive(Deserialize)]
+struct Step {
+    name: String,
+    ns: u64,
+}
+
+/// The steps that are told, by the names that `weir up` gives them.
+const STEPS: [&str; 4] = ["configuration", "API sockets", "drives, pools and doors", "API"];
+
+/// What a start consisted of.
+type Steps = Vec<(&'static str, Nanos)>;
+
+/// A process that is killed with this value.
+struct Server(Child);
+
+impl Server {
+    fn spawn(command: &mut Command) -> Result<Server, String> {
+        let name = command.get_program().to_string_lossy().into_owned();
+        // What it says of its own end is of interest only where it does not begin.
+        command.stdin(Stdio::null()).stderr(Stdio::piped());
+        command.spawn().map(Server).map_err(|e| format!("{name}: {e}"))
+    }
+
+    /// It has not begun: what it said last.
+    fn said(&mut self) -> String {
+        let mut text = String::new();
+        let _ = self.0.kill();
+        if let Some(mut said) = self.0.stderr.take() {
+            // What can be read of it.
+            let _ = said.read_to_string(&mut text);
+        }
+        text.trim().to_string()
+    }
+
+    fn signal(&self, signal: Signal) -> Result<(), String> {
+        kill_process(Pid::from_child(&self.0), signal).map_err(|e| format!("a server cannot be signalled: {e}"))
+    }
+
+    fn wait(&mut self) -> Result<(), String> {
+        let begun = Instant::now();
+        while self.0.try_wait().map_err(|e| e.to_string())?.is_none() {
+            if begun.elapsed() > PATIENCE {
+                return Err(format!("a server has not ended after {PATIENCE:?}"));
+            }
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may be gone already, and that is what is wanted.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// `weir up`.
+pub struct Node {
+    server: Server,
+    folder: PathBuf,
+    setting: Setting,
+    steps: Steps,
+}
+
+impl Node {
+    /// Starts it; it serves when this returns.
+    ///
+    /// # Errors
+    /// It does not.
+    pub fn start(folder: &Path, setting: Setting) -> Result<Node, String> {
+        let file = folder.join("weir.toml");
+        std::fs::write(&file, setting.text(folder)).map_err(|e| format!("{}: {e}", file.display()))?;
+        let (server, steps) = up(&file)?;
+        Ok(Node { server, folder: folder.to_owned(), setting, steps })
+    }
+
+    /// The same once more: what was in files is there.
+    ///
+    /// # Errors
+    /// As [`Node::start`].
+    pub fn start_again(&mut self) -> Result<(), String> {
+        (self.server, self.steps) = up(&self.folder.join("weir.toml"))?;
+        Ok(())
+    }
+
+    /// The steps of its start, from exec to "serving".
+    pub fn steps(&self) -> &[(&'static str, Nanos)] {
+        &self.steps
+    }
+
+    /// Its volumes, as targets of `weir bench`.
+    pub fn targets(&self) -> Vec<String> {
+        let socket = |at| inside(&self.folder, &format!("v{at}.sock"));
+        (0..self.setting.volumes).map(|at| format!("vhost-user:{}", socket(at))).collect()
+    }
+
+    /// SIGTERM, until it has ended.
+    ///
+    /// # Errors
+    /// It does not end.
+    pub fn stop(&mut self) -> Result<(), String> {
+        self.server.signal(Signal::TERM)?;
+        self.server.wait()
+    }
+
+    /// SIGKILL, until it has ended.
+    ///
+    /// # Errors
+    /// It does not end.
+    pub fn kill(&mut self) -> Result<(), String> {
+        self.server.signal(Signal::KILL)?;
+        self.server.wait()
+    }
+
+    /// SIGKILL of the process that serves under the keeper.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn kill_worker(&self) -> Result<(), String> {
+        let keeper = self.server.0.id();
+        let path = format!("/proc/{keeper}/task/{keeper}/children");
+        let children = std::fs::read_to_string(&path).map_err(|e| format!("{path}: {e}"))?;
+        // The oldest child serves, the younger one waits.
+        let worker = children.split_whitespace().next().and_then(|pid| pid.parse().ok()).and_then(Pid::from_raw);
+        let worker = worker.ok_or("the keeper has no worker")?;
+        kill_process(worker, Signal::KILL).map_err(|e| format!("the worker cannot be killed: {e}"))
+    }
+}
+
+/// Starts a node and waits until it says that it serves; its steps.
+fn up(file: &Path) -> Result<(Server, Steps), String> {
+    let program = std::env::current_exe().map_err(|e| format!("weir: {e}"))?;
+    let begun = Instant::now();
+    let mut server =
+        Server::spawn(Command::new(program).args(["--json", "up", "-c"]).arg(file).stdout(Stdio::piped()))?;
+    let output = server.0.stdout.take().ok_or("the node has no output")?;
+    let mut text = String::new();
+    for line in BufReader::new(output).lines() {
+        let line = line.map_err(|e| format!("the node's output: {e}"))?;
+        text += &line;
+        // A document's last line begins where the document does.
+        if line == "}" {
+            break;
+        }
+    }
+    let whole = nanos(begun.elapsed());
+    let told: Announcement =
+        serde_json::from_str(&text).map_err(|e| format!("the node does not serve: {e}: {}", server.said()))?;
+    let own = |name: &'static str| {
+        let time = told.steps.iter().filter(|s| s.name == name).map(|s| s.ns).sum();
+        (name, Nanos(time))
+    };
+    let inside: u64 = told.steps.iter().map(|s| s.ns).sum();
+    let mut steps: Steps = vec![("exec", Nanos(whole.0.saturating_sub(inside)))];
+    steps.extend(STEPS.map(own));
+    Ok((server, steps))
+}
+
+/// qemu-storage-daemon with a vhost-user-blk export of a file, on an I/O thread that polls.
+pub struct Qemu {
+    _server: Server,
+    socket: PathBuf,
+}
+
+impl Qemu {
+    /// Starts it.
+    ///
+    /// # Errors
+    /// It is not installed or does not start.
+    pub fn start(folder: &Path) -> Result<Qemu, String> {
+        let program = find_qemu()?;
+        let (file, socket) = (folder.join("file.raw"), folder.join("qemu.sock"));
+        let bytes = weir_units::parse::bytes(VOLUME).map_err(|e| e.to_string())?.get();
+        let made = std::fs::File::create(&file).and_then(|f| f.set_len(bytes));
+        made.map_err(|e| format!("{}: {e}", file.display()))?;
+        let node = format!("driver=file,node-name=n0,filename={}", file.display());
+        let export = format!(
+            "type=vhost-user-blk,id=e0,addr.type=unix,addr.path={},node-name=n0,writable=on,iothread=io0,num-queues=4",
+            socket.display()
+        );
+        let mut command = Command::new("taskset");
+        command.args(["-c", "0"]).arg(program);
+        command.args(["--object", "iothread,id=io0,poll-max-ns=1000000", "--blockdev", &node, "--export", &export]);
+        let mut server = Server::spawn(command.stdout(Stdio::null()))?;
+        let begun = Instant::now();
+        while !socket.exists() {
+            if let Some(status) = server.0.try_wait().map_err(|e| e.to_string())? {
+                return Err(format!("qemu-storage-daemon ended ({status}) before it served: {}", server.said()));
+            }
+            if begun.elapsed() > PATIENCE {
+                return Err(format!("qemu-storage-daemon does not serve after {PATIENCE:?}"));
+            }
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        Ok(Qemu { _server: server, socket })
+    }
+
+    /// As a target of `weir bench`.
+    pub fn target(&self) -> String {
+        format!("vhost-user:{}", self.socket.display())
+    }
+}
+
+/// The program, from QEMU_STORAGE_DAEMON, PATH, or where ./test has installed it.
+///
+/// # Errors
+/// It is in none of these.
+pub fn find_qemu() -> Result<PathBuf, String> {
+    const NAME: &str = "qemu-storage-daemon";
+    let named = std::env::var_os("QEMU_STORAGE_DAEMON").map(PathBuf::from);
+    let home = std::env::var_os("HOME").unwrap_or_default();
+    let installed = Path::new(&home).join(".cache/weir/guest/host").join(NAME);
+    let guest = std::env::var_os("GUEST_DIR").map(|dir| Path::new(&dir).join("host").join(NAME));
+    let paths = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&paths).map(|dir| dir.join(NAME));
+    let mut places = named.into_iter().chain(found).chain(guest).chain([installed]);
+    places.find(|p| p.is_file()).ok_or_else(|| format!("{NAME}: not found; ./test installs it"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_node::config::Config;
+
+    #[test]
+    fn every_configuration_is_one() {
+        let folder = Path::new("/run/x");
+        for drive in [Drive::Pm963, Drive::P3600, Drive::Ram] {
+            for (volumes, in_file, keeper) in [(1, false, false), (3, true, false), (1, false, true)] {
+                let setting = Setting { drive, volumes, journal: !in_file, in_file, keeper };
+                let config = Config::parse(&setting.text(folder), "x", Path::new("/")).unwrap();
+                assert_eq!(
+                    (config.tenants.len(), config.volumes.len()),
+                    (volumes as usize, if keeper { 0 } else { volumes as usize })
+                );
+                assert_eq!((config.node.journal, config.node.keeper, config.node.standby), (!in_file, keeper, keeper));
+            }
+        }
+    }
+
+    #[test]
+    fn a_scratch_folder_goes() {
+        let scratch = Scratch::new().unwrap();
+        let path = scratch.path().to_owned();
+        std::fs::write(path.join("x"), "x").unwrap();
+        drop(scratch);
+        assert!(!path.exists());
+    }
+}

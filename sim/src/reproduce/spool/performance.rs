@@ -1,0 +1,405 @@
+//! Table 2 and figures 15, 16 and 17: its ten cases on a raw drive, a volume, a volume without journal, three volumes.
+
+use super::pairs::Interval;
+use super::{CASES, Case, Drive, MACHINE, Metric, Server};
+use crate::reproduce::fig2::median;
+use crate::reproduce::{Bound, Chart, Curve, Figure, Live, Row, Scale, Subject};
+use weir_units::Nanos;
+use weir_workload::Summary;
+
+const LATENCY: &str = "Compared with Spool-NoJ, Spool increases the average data access latency no more than 3%.";
+const IOPS: &str = "Meanwhile, Spool reduces the IOPS by less than 0.76% compared with Spool-NoJ.";
+const SIMILAR: &str = "the SSD device achieves similar IOPS when the SSD is used by a single VM and three VMs";
+const THREE: &str =
+    "The data access latency of the benchmarks when the SSD is shared by three VMs is three times that of case 1.";
+const LONGER: &str =
+    "all the I/O virtualization systems result in longer data access latency compared with the native access";
+const VIRTIO: &str = "the IOPS of Randread with Spool is 2.54x higher than Virtio and even slightly better than the native bare \
+                      metal.";
+
+/// The upper end of the journal's cost that is still small, in percent.
+const SMALL: f64 = 2.0;
+/// What two alike may differ by.
+const ALIKE: f64 = 0.15;
+
+/// Runs of nothing before it is given up.
+const ATTEMPTS: u32 = 5;
+
+/// How thoroughly.
+#[derive(Clone, Copy)]
+struct Effort {
+    /// Of a run.
+    time: Nanos,
+    /// Pairs with and without journal.
+    pairs: usize,
+    /// Rounds of what is no pair.
+    rounds: usize,
+    full: bool,
+}
+
+impl Effort {
+    fn of(live: &dyn Live) -> Effort {
+        match live.is_full() {
+            true => Effort { time: Nanos::from_millis(500), pairs: 16, rounds: 3, full: true },
+            false => Effort { time: Nanos::from_millis(80), pairs: 3, rounds: 1, full: false },
+        }
+    }
+
+    fn about(self) -> String {
+        format!(
+            "Medians of runs of {}, {} with and without journal in turn, {} of the others; everything on one drive has its tenant of \
+             the same class.{}",
+            self.time,
+            self.pairs,
+            self.rounds,
+            if self.full { "" } else { " --full takes some minutes and judges the journal's cost by its interval." }
+        )
+    }
+}
+
+/// Everything that one server gave in one case: by round, then by volume.
+struct Found {
+    server: Server,
+    rounds: Vec<Vec<Summary>>,
+}
+
+impl Found {
+    /// The metric by round: rates of several volumes add up, and so do latencies, as the paper adds them.
+    fn values(&self, case: &Case) -> Vec<f64> {
+        self.rounds.iter().map(|volumes| volumes.iter().map(|s| case.of(s)).sum()).collect()
+    }
+
+    fn median(&self, case: &Case) -> f64 {
+        median(self.values(case))
+    }
+
+    /// The least that a volume got over the most, median of the rounds.
+    fn fairness(&self, case: &Case) -> f64 {
+        let one = |volumes: &Vec<Summary>| {
+            let got: Vec<f64> = volumes.iter().map(|s| case.of(s)).collect();
+            got.iter().copied().fold(f64::INFINITY, f64::min) / got.iter().copied().fold(0.0, f64::max)
+        };
+        median(self.rounds.iter().map(one).collect())
+    }
+}
+
+/// All servers in turn, every other round in the opposite order.
+fn measured(
+    live: &mut dyn Live,
+    servers: &[Server],
+    drive: Drive,
+    case: &Case,
+    effort: Effort,
+) -> Result<Vec<Found>, String> {
+    let mut found: Vec<Found> = servers.iter().map(|s| Found { server: *s, rounds: Vec::new() }).collect();
+    let paired = |server: Server| servers.contains(&Server::NoJournal) && is_pair(server);
+    for round in 0..effort.pairs.max(effort.rounds) {
+        let order: Vec<usize> = match round % 2 {
+            0 => (0..servers.len()).collect(),
+            _ => (0..servers.len()).rev().collect(),
+        };
+        for at in order {
+            let wanted = if paired(servers[at]) { effort.pairs } else { effort.rounds };
+            if round < wanted {
+                let run = answered(live, servers[at], drive, case, effort.time);
+                found[at].rounds.push(run.map_err(|e| format!("{}, {}: {e}", case.name, servers[at].name()))?);
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// A run in which every volume was served; on a machine that is busy with something else a short one may not be.
+fn answered(
+    live: &mut dyn Live,
+    server: Server,
+    drive: Drive,
+    case: &Case,
+    time: Nanos,
+) -> Result<Vec<Summary>, String> {
+    for _ in 0..ATTEMPTS {
+        let run = live.nodes().run(server, drive, case, time)?;
+        if run.iter().all(|summary| summary.iops > 0.0) {
+            return Ok(run);
+        }
+    }
+    Err(format!("no request was answered in {time}, {ATTEMPTS} times"))
+}
+
+fn is_pair(server: Server) -> bool {
+    matches!(server, Server::Volumes(1) | Server::NoJournal)
+}
+
+fn by(found: &[Found], server: Server) -> Option<&Found> {
+    found.iter().find(|f| f.server == server)
+}
+
+/// What the journal costs, in percent of what there is without it: a positive number is a loss.
+fn journal(found: &[Found], case: &Case) -> Option<Interval> {
+    let (with, without) = (by(found, Server::Volumes(1))?, by(found, Server::NoJournal)?);
+    let pairs = with.values(case).into_iter().zip(without.values(case));
+    let losses: Vec<f64> = pairs.map(|(with, without)| case.loss(with, without) * 100.0).collect();
+    Some(Interval::of(&losses))
+}
+
+/// Beside the paper's number; judged by the interval, which is wide where there are few pairs.
+fn journal_row(label: String, case: &Case, interval: Interval, effort: Effort) -> Row {
+    let (value, quote) = if case.metric == Metric::Latency { (3.0, LATENCY) } else { (0.76, IOPS) };
+    let (holds, text) = match effort.full {
+        true => (interval.high < SMALL, "the 95 % interval of the mean ends below 2 %"),
+        false => (interval.low < SMALL, "the 95 % interval of the mean does not lie above 2 %"),
+    };
+    Row::beside(label, interval.mean, "%", value, quote, holds, text)
+}
+
+/// What is only told: a run in which a request fails is no run.
+fn told(found: &Found, case: &Case, drive: Drive) -> Row {
+    let label = format!("{}, {}, {}", case.name, drive.name(), found.server.name());
+    Row::relation(label, found.median(case), case.unit(), !found.rounds.is_empty(), "measured; no request failed")
+}
+
+fn interval_note(drive: Drive, case: &Case, interval: Interval) -> String {
+    format!("{}, {}: {:+.2} % [{:+.2}, {:+.2}]", drive.name(), case.name, interval.mean, interval.low, interval.high)
+}
+
+fn chart(title: &'static str, y: &'static str, curves: Vec<Curve>) -> Chart {
+    Chart { title, axes: ("case, in the order of the table", y), scales: (Scale::Linear, Scale::Linear), curves }
+}
+
+/// A curve over the cases.
+fn curve(name: String, values: impl Iterator<Item = f64>) -> Curve {
+    Curve { name, points: values.enumerate().map(|(i, v)| ((i + 1) as f64, v)).collect() }
+}
+
+/// Each server over the first one, case by case.
+fn over_first(all: &[(Case, Vec<Found>)]) -> Vec<Curve> {
+    let Some((_, first)) = all.first() else { return Vec::new() };
+    let ratio = |at: usize| all.iter().map(move |(case, f)| f[at].median(case) / f[0].median(case));
+    (1..first.len()).map(|at| curve(first[at].server.name(), ratio(at))).collect()
+}
+
+fn run(
+    live: &mut dyn Live,
+    servers: &[Server],
+    drive: Drive,
+    cases: &[Case],
+    (from, to): (f64, f64),
+) -> Result<Vec<(Case, Vec<Found>)>, String> {
+    let effort = Effort::of(live);
+    let mut all = Vec::new();
+    for (at, case) in cases.iter().enumerate() {
+        all.push((*case, measured(live, servers, drive, case, effort)?));
+        live.progress(from + (to - from) * (at + 1) as f64 / cases.len() as f64);
+    }
+    live.nodes().leave();
+    Ok(all)
+}
+
+fn of(metrics: &[Metric]) -> Vec<Case> {
+    CASES.into_iter().filter(|c| metrics.contains(&c.metric)).collect()
+}
+
+/// Rows on how several volumes share a drive.
+fn shared_rows(all: &[(Case, Vec<Found>)]) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for (case, found) in all {
+        let (Some(one), Some(three)) = (by(found, Server::Volumes(1)), by(found, Server::Volumes(3))) else { continue };
+        let ratio = three.median(case) / one.median(case);
+        let label = format!("{}, three volumes together over one", case.name);
+        rows.push(match case.metric {
+            Metric::Latency => Row::printed(label, ratio, "", 3.0, Bound::Within(25.0), THREE),
+            _ => {
+                let text = format!("at least {} of what one gets: {SIMILAR}", 1.0 - ALIKE);
+                Row::relation(label, ratio, "", ratio >= 1.0 - ALIKE, text)
+            }
+        });
+        if case.metric != Metric::Latency {
+            let fair = three.fairness(case);
+            let label = format!("{}, least of three over most", case.name);
+            let text = format!("alike ask and get alike: at least {}", 1.0 - ALIKE);
+            rows.push(Row::relation(label, fair, "", fair >= 1.0 - ALIKE, text));
+        }
+    }
+    rows
+}
+
+fn peer(live: &mut dyn Live) -> (bool, Option<String>) {
+    let there = live.nodes().has_qemu();
+    let note =
+        "qemu-storage-daemon is not installed here (apt: qemu-utils or qemu-system-common), so its rows are missing.";
+    (there, (!there).then(|| note.into()))
+}
+
+/// Table 2: the ten cases on everything there is.
+pub(in crate::reproduce) fn table2(live: &mut dyn Live) -> Result<Figure, String> {
+    let (qemu, missing) = peer(live);
+    let mut servers = vec![Server::Raw, Server::Volumes(1), Server::NoJournal, Server::Volumes(3)];
+    servers.extend(qemu.then_some(Server::Qemu));
+    let effort = Effort::of(live);
+    let all = run(live, &servers, Drive::Pm963, &CASES, (0.0, 1.0))?;
+    let mut rows = Vec::new();
+    let mut notes = Vec::new();
+    for (case, found) in &all {
+        rows.extend(found.iter().map(|f| told(f, case, Drive::Pm963)));
+        if let Some(interval) = journal(found, case) {
+            rows.push(journal_row(format!("{}, journal costs", case.name), case, interval, effort));
+            notes.push(interval_note(Drive::Pm963, case, interval));
+        }
+    }
+    rows.extend(shared_rows(&all));
+    let mut all_notes = vec![format!("What the journal costs, mean and 95 % interval: {}.", notes.join("; "))];
+    all_notes.extend(missing);
+    Ok(Figure {
+        subject: Subject::SpoolTable2,
+        about: vec![
+            MACHINE.into(),
+            effort.about(),
+            "Table 2 is a list of cases, without results: the numbers in the column of the paper are what section 7.6 and figure 16's \
+             text say of them. A mix of 70 % reads is run whole; Mixread tells its reads and Mixwrite its writes. \
+             qemu-storage-daemon exports a file in memory, without a drive's times, so it stands beside and is compared with nothing."
+                .into(),
+        ],
+        rows,
+        notes: all_notes,
+        charts: vec![chart("Over the raw drive", "ratio", over_first(&all))],
+    })
+}
+
+/// Figure 15: one volume.
+pub(in crate::reproduce) fn fig15(live: &mut dyn Live) -> Result<Figure, String> {
+    let (qemu, missing) = peer(live);
+    let cases = of(&[Metric::Iops, Metric::Latency]);
+    let effort = Effort::of(live);
+    let modelled = run(live, &[Server::Raw, Server::Volumes(1)], Drive::Pm963, &cases, (0.0, 0.7))?;
+    let mut rows = Vec::new();
+    for (case, found) in &modelled {
+        rows.extend(found.iter().map(|f| told(f, case, Drive::Pm963)));
+        let ratio = found[1].median(case) / found[0].median(case);
+        let label = format!("{}, volume over raw drive", case.name);
+        rows.push(match case.metric {
+            Metric::Latency => {
+                let text = format!("longer, as the paper's, but by less than {} %: {LONGER}", ALIKE * 100.0);
+                Row::relation(label, ratio, "", (0.97..1.0 + ALIKE).contains(&ratio), text)
+            }
+            _ => {
+                let text = format!("at least {} of the raw drive's", 1.0 - ALIKE);
+                Row::relation(label, ratio, "", ratio >= 1.0 - ALIKE, text)
+            }
+        });
+    }
+    let mut charts = vec![chart("Volume over the raw drive", "ratio", over_first(&modelled))];
+    if qemu {
+        let memory = run(live, &[Server::Qemu, Server::Volumes(1)], Drive::Ram, &cases, (0.7, 1.0))?;
+        for (case, found) in &memory {
+            rows.extend(found.iter().map(|f| told(f, case, Drive::Ram)));
+            if case.name != "IOPS, Randread" {
+                continue;
+            }
+            let ratio = found[1].median(case) / found[0].median(case);
+            let text = "more than qemu-storage-daemon, whose block layer and I/O thread are Virtio's in the paper";
+            let label = "IOPS, Randread, volume in memory over qemu-storage-daemon".to_string();
+            rows.push(Row::beside(label, ratio, "", 2.54, VIRTIO, ratio > 1.0, text));
+        }
+        charts.push(chart("In memory, over qemu-storage-daemon", "ratio", over_first(&memory)));
+    }
+    Ok(Figure {
+        subject: Subject::SpoolFig15,
+        about: vec![
+            MACHINE.into(),
+            effort.about(),
+            "SPDK's vhost targets, the paper's other contestants, are not here. Virtio's place has qemu-storage-daemon with a file in \
+             memory, against a volume on a drive in memory: no guest, and both served from one core."
+                .into(),
+        ],
+        rows,
+        notes: missing.into_iter().collect(),
+        charts,
+    })
+}
+
+/// Figure 16: three volumes of one drive.
+pub(in crate::reproduce) fn fig16(live: &mut dyn Live) -> Result<Figure, String> {
+    let effort = Effort::of(live);
+    let cases = of(&[Metric::Iops, Metric::Latency]);
+    let all = run(live, &[Server::Volumes(1), Server::Volumes(3)], Drive::Pm963, &cases, (0.0, 1.0))?;
+    let mut rows: Vec<Row> =
+        all.iter().flat_map(|(case, found)| found.iter().map(|f| told(f, case, Drive::Pm963))).collect();
+    rows.extend(shared_rows(&all));
+    Ok(Figure {
+        subject: Subject::SpoolFig16,
+        about: vec![
+            MACHINE.into(),
+            effort.about(),
+            "As in the paper, rates and latencies of three volumes are added up. One thread drives all three, where the paper has three \
+             guests. The comparison with SPDK (13 %, 54 to 55 %) is not made: SPDK is not here."
+                .into(),
+        ],
+        rows,
+        notes: Vec::new(),
+        charts: vec![chart("Three volumes together over one", "ratio", over_first(&all))],
+    })
+}
+
+/// Figure 17: with and without journal.
+pub(in crate::reproduce) fn fig17(live: &mut dyn Live) -> Result<Figure, String> {
+    let effort = Effort::of(live);
+    let cases = of(&[Metric::Iops, Metric::Latency]);
+    let (mut rows, mut curves, mut notes) = (Vec::new(), Vec::new(), Vec::new());
+    for (drive, span) in [(Drive::Pm963, (0.0, 0.5)), (Drive::Ram, (0.5, 1.0))] {
+        let all = run(live, &[Server::Volumes(1), Server::NoJournal], drive, &cases, span)?;
+        let mut means = Vec::new();
+        for (case, found) in &all {
+            rows.extend(found.iter().map(|f| told(f, case, drive)));
+            let interval = journal(found, case).ok_or("a contestant is missing")?;
+            rows.push(journal_row(format!("{}, {}, journal costs", case.name, drive.name()), case, interval, effort));
+            notes.push(interval_note(drive, case, interval));
+            means.push(interval.mean);
+        }
+        curves.push(curve(drive.name().into(), means.into_iter()));
+    }
+    Ok(Figure {
+        subject: Subject::SpoolFig17,
+        about: vec![
+            MACHINE.into(),
+            effort.about(),
+            "A drive in memory answers at once, so that nothing hides what the journal takes; on the modelled drive most of a request's \
+             time is the drive's, as in the paper."
+                .into(),
+        ],
+        rows,
+        notes: vec![format!("What the journal costs, mean and 95 % interval: {}.", notes.join("; "))],
+        charts: vec![chart("What the journal costs", "percent", curves)],
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(server: Server, iops: &[&[f64]]) -> Found {
+        let one = |iops: &f64| Summary { iops: *iops, ..Summary::default() };
+        Found { server, rounds: iops.iter().map(|volumes| volumes.iter().map(one).collect()).collect() }
+    }
+
+    #[test]
+    fn a_loss_is_what_is_missing_or_longer() {
+        let (iops, latency) = (CASES[2], CASES[6]);
+        assert!((iops.loss(99.0, 100.0) - 0.01).abs() < 1e-12 && (latency.loss(101.0, 100.0) - 0.01).abs() < 1e-12);
+        let f = [found(Server::Volumes(1), &[&[99.0], &[98.0]]), found(Server::NoJournal, &[&[100.0], &[100.0]])];
+        let interval = journal(&f, &iops).unwrap();
+        assert!((interval.mean - 1.5).abs() < 1e-9 && interval.high > 2.0, "{interval:?}");
+        let judged =
+            |full| journal_row("x".into(), &iops, interval, Effort { time: Nanos(1), pairs: 2, rounds: 1, full });
+        assert!(judged(false).ok() && !judged(true).ok());
+    }
+
+    #[test]
+    fn three_volumes_add_up_and_are_alike() {
+        let all = |three: &[f64]| {
+            let found = vec![found(Server::Volumes(1), &[&[300.0]]), found(Server::Volumes(3), &[three])];
+            shared_rows(&[(CASES[2], found)]).iter().map(|r| ((r.ours * 1e6).round() / 1e6, r.ok())).collect::<Vec<_>>()
+        };
+        assert_eq!(all(&[100.0, 100.0, 100.0]), [(1.0, true), (1.0, true)]);
+        assert_eq!(all(&[200.0, 50.0, 50.0]), [(1.0, true), (0.25, false)]);
+    }
+}

@@ -1,0 +1,188 @@
+//! Figures 5, 14 and 19: what a start consists of, what a client sees of a restart, and that on many nodes.
+
+use super::{Blow, Drive, MACHINE, Program, Start, millis};
+use crate::reproduce::fig2::median;
+use crate::reproduce::{Bound, Chart, Curve, Figure, Live, Row, Scale, Subject};
+use weir_units::Nanos;
+
+const START: &str = "the service downtime caused by the live upgrade is up to 1,200 ms for Samsung PM963 SSD. For Intel P3600, the \
+                     total service downtime will be longer and lasts up to 2,500 ms.";
+const RESTART: &str =
+    "Spool significantly reduces the total restart time from 1,218 ms to 115 ms on a Samsung PM963 SSD.";
+const MANY: &str = "the total upgrade time for 95% of the machines is within 654 ms.";
+const EMULATED: &str = "The drives are emulated in the node's own process: there is no PCIe function to probe and no controller to reset, \
+                        which is where SPDK's time goes on real ones, and no physical memory to lay out. So the times show what this software needs, \
+                        and not what it would need with such a drive.";
+
+/// The steps of some starts: name and median in milliseconds.
+fn steps(starts: &[Start]) -> Vec<(&'static str, f64)> {
+    let Some(first) = starts.first() else { return Vec::new() };
+    let one = |at: usize| median(starts.iter().filter_map(|s| s.steps.get(at)).map(|(_, t)| millis(*t)).collect());
+    first.steps.iter().enumerate().map(|(at, (name, _))| (*name, one(at))).collect()
+}
+
+fn total(starts: &[Start]) -> f64 {
+    median(starts.iter().map(|s| millis(s.total())).collect())
+}
+
+fn starts(live: &mut dyn Live, program: Program, drive: Drive, count: usize) -> Result<Vec<Start>, String> {
+    (0..count).map(|_| live.nodes().start(program, drive)).collect()
+}
+
+/// A row for every step, told only, and their curve.
+fn step_rows(what: &str, starts: &[Start]) -> (Vec<Row>, Curve) {
+    let steps = steps(starts);
+    let row = |(name, ms): &(&'static str, f64)| {
+        Row::relation(format!("{what}, {name}"), *ms, "ms", ms.is_finite(), "measured: a step of the start")
+    };
+    let mut sum = 0.0;
+    let mut points = vec![(0.0, 0.0)];
+    for (at, (_, ms)) in steps.iter().enumerate() {
+        sum += ms;
+        points.push(((at + 1) as f64, sum));
+    }
+    (steps.iter().map(row).collect(), Curve { name: what.into(), points })
+}
+
+fn chart(title: &'static str, x: &'static str, curves: Vec<Curve>) -> Chart {
+    Chart { title, axes: (x, "ms"), scales: (Scale::Linear, Scale::Linear), curves }
+}
+
+/// Figure 5: the steps of a start.
+pub(in crate::reproduce) fn fig5(live: &mut dyn Live) -> Result<Figure, String> {
+    let count = if live.is_full() { 20 } else { 3 };
+    let (mut rows, mut curves) = (Vec::new(), Vec::new());
+    for (at, (drive, bound)) in [(Drive::Pm963, 1200.0), (Drive::P3600, 2500.0)].into_iter().enumerate() {
+        let starts = starts(live, Program::Fresh, drive, count)?;
+        let (steps, curve) = step_rows(drive.name(), &starts);
+        rows.extend(steps);
+        curves.push(curve);
+        let label = format!("{}, exec to first answer", drive.name());
+        rows.push(Row::printed(label, total(&starts), "ms", bound, Bound::Below, START));
+        live.progress((at + 1) as f64 / 3.0);
+    }
+    let mut notes = Vec::new();
+    if live.nodes().has_qemu() {
+        let starts = starts(live, Program::Qemu, Drive::Ram, count)?;
+        notes.push(format!("qemu-storage-daemon, exec to first answer, beside it: {:.1} ms.", total(&starts)));
+    }
+    Ok(Figure {
+        subject: Subject::SpoolFig5,
+        about: vec![
+            EMULATED.into(),
+            format!(
+                "Medians of {count} starts of a node with one drive in memory, a pool and a volume on it, served by vhost-user."
+            ),
+        ],
+        rows,
+        notes,
+        charts: vec![chart("The steps of a start, added up", "step", curves)],
+    })
+}
+
+fn gaps(live: &mut dyn Live, drive: Drive, blow: Blow, count: usize) -> Result<Vec<f64>, String> {
+    (0..count).map(|_| live.nodes().gap(0, drive, blow).map(millis)).collect()
+}
+
+/// Of sorted values, the one that `part` of them do not exceed.
+fn percentile(sorted: &[f64], part: f64) -> f64 {
+    let at = (sorted.len() as f64 * part).ceil() as usize;
+    sorted.get(at.saturating_sub(1)).copied().unwrap_or(f64::NAN)
+}
+
+/// Figure 14: how long a restart takes.
+pub(in crate::reproduce) fn fig14(live: &mut dyn Live) -> Result<Figure, String> {
+    let count = if live.is_full() { 50 } else { 4 };
+    let again = starts(live, Program::Again, Drive::Pm963, count)?;
+    let (mut rows, curve) = step_rows("restart", &again);
+    rows.push(Row::printed("restart, exec to first answer", total(&again), "ms", 115.0, Bound::Below, RESTART));
+    live.progress(0.3);
+    let blows = [(Blow::Restart, Drive::Pm963), (Blow::Kill, Drive::Pm963), (Blow::KillWorker, Drive::Ram)];
+    let mut curves = Vec::new();
+    for (at, (blow, drive)) in blows.into_iter().enumerate() {
+        let mut gaps = gaps(live, drive, blow, count)?;
+        gaps.sort_by(f64::total_cmp);
+        let label = |what: &str| format!("{}, longest wait of a client, {what}", blow.name());
+        rows.push(Row::printed(label("median"), median(gaps.clone()), "ms", 115.0, Bound::Below, RESTART));
+        let worst = gaps.last().copied().unwrap_or(f64::NAN);
+        rows.push(Row::relation(label("longest"), worst, "ms", worst.is_finite(), "measured; no request failed"));
+        let points = gaps.iter().enumerate().map(|(i, ms)| ((i + 1) as f64 / gaps.len() as f64, *ms)).collect();
+        curves.push(Curve { name: blow.name().into(), points });
+        live.progress(0.3 + 0.7 * (at + 1) as f64 / 3.0);
+    }
+    live.nodes().leave();
+    Ok(Figure {
+        subject: Subject::SpoolFig14,
+        about: vec![
+            EMULATED.into(),
+            format!(
+                "{count} of each. The steps are those of a start of a node whose drive, in a file, holds its pool already. What a client \
+                 sees is the longest time without an answer that a front end with one request in flight has when its node is restarted, \
+                 killed, or has its worker killed under a keeper with a standby (there with a drive in memory, whose data stays)."
+            ),
+        ],
+        rows,
+        notes: Vec::new(),
+        charts: vec![
+            chart("The steps of a restart, added up", "step", vec![curve]),
+            chart("What a client sees", "part of the restarts", curves),
+        ],
+    })
+}
+
+/// Figure 19: restarts of many nodes.
+pub(in crate::reproduce) fn fig19(live: &mut dyn Live) -> Result<Figure, String> {
+    let count: u32 = if live.is_full() { 64 } else { 6 };
+    let mut points = Vec::new();
+    for node in 0..count {
+        let gap: Nanos = live.nodes().gap(node, Drive::Pm963, Blow::Restart)?;
+        points.push((f64::from(node + 1), millis(gap)));
+        live.progress(f64::from(node + 1) / f64::from(count));
+    }
+    live.nodes().leave();
+    let mut sorted: Vec<f64> = points.iter().map(|(_, ms)| *ms).collect();
+    sorted.sort_by(f64::total_cmp);
+    let at = |part: f64| percentile(&sorted, part);
+    let told = |label: &str, ms: f64| Row::relation(label, ms, "ms", ms.is_finite(), "measured; no request failed");
+    Ok(Figure {
+        subject: Subject::SpoolFig19,
+        about: vec![
+            EMULATED.into(),
+            format!(
+                "{count} nodes on this machine, each a process with its own drive and volume, restarted one after the other while a client \
+                 uses it; the time is the longest that this client waits. The paper's are machines in production, upgraded with SPDK's older \
+                 memory set-up: their number of machines and their drives are not here."
+            ),
+        ],
+        rows: vec![
+            Row::printed("95 % of the nodes", at(0.95), "ms", 654.0, Bound::Below, MANY),
+            told("median", at(0.5)),
+            told("longest", at(1.0)),
+        ],
+        notes: vec![MACHINE.into()],
+        charts: vec![chart("Restart time by node", "node", vec![Curve { name: "Weir".into(), points }])],
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_are_medians_and_add_up() {
+        let start =
+            |a: u64, b: u64| Start { steps: vec![("exec", Nanos(a * 1_000_000)), ("first", Nanos(b * 1_000_000))] };
+        let all = [start(1, 10), start(3, 30), start(2, 20)];
+        assert_eq!(steps(&all), [("exec", 2.0), ("first", 20.0)]);
+        assert_eq!(total(&all), 22.0);
+        let (rows, curve) = step_rows("x", &all);
+        assert_eq!((rows.len(), curve.points), (2, vec![(0.0, 0.0), (1.0, 2.0), (2.0, 22.0)]));
+    }
+
+    #[test]
+    fn percentiles_are_of_what_was_seen() {
+        let sorted: Vec<f64> = (1..=20).map(f64::from).collect();
+        assert_eq!((percentile(&sorted, 0.95), percentile(&sorted, 0.5), percentile(&sorted, 1.0)), (19.0, 10.0, 20.0));
+        assert!(percentile(&[], 0.5).is_nan());
+    }
+}
