@@ -12,7 +12,8 @@
 //! **Doorbells** lie in memory that the client maps (`mmap`), or are messages (`trap`). A store to mapped memory wakes nobody: so
 //! with `auto` a client's doorbells are looked at in every turn while it is hot, that is until [`HOT`] after its last command or
 //! completion, and the shard does not sleep meanwhile; after that all of them are looked at together every [`LOOK`], in one pass
-//! over the words alone, which is no turn of the shard where none has changed. With `mmap` they are always hot while their
+//! over the words alone, which is no turn of the shard where none has changed, and every [`DOZE`] when nobody has rung for
+//! [`QUIET`]. With `mmap` they are always hot while their
 //! controller is enabled, which costs the core. A client that maps nothing sends messages in every mode. Shadow doorbells are
 //! looked at while hot; before that ends their host is asked to ring, and what stands in the mapped doorbells of its queues is
 //! made something that nobody rings, so that every ring is a change.
@@ -52,6 +53,12 @@ use weir_units::Nanos;
 const HOT: Nanos = Nanos::from_millis(10);
 /// How often they are looked at otherwise: who rings then is heard within 1.5 ms.
 const LOOK: Nanos = Nanos::from_micros(1400);
+/// The same when none of them was rung for [`QUIET`]. What it costs is the timer that wakes the thread, so only fewer looks cost
+/// less; it is what a drive takes that has gone by itself to a power state with 5 ms of exit latency.
+const DOZE: Nanos = Nanos::from_millis(5);
+/// How long none was rung before looks become rare: the 50 exit latencies after which Linux has a drive change its power state
+/// (Autonomous Power State Transition).
+const QUIET: Nanos = Nanos::from_millis(250);
 /// Queue identifiers that are looked at in every turn; of more, as many others.
 const EVERY_TURN: u16 = 16;
 /// How long a client may leave answers unread.
@@ -99,6 +106,8 @@ pub struct Door {
     cold: Vec<u16>,
     /// When the cold ones are looked at.
     look_at: Nanos,
+    /// When one of them was rung last, or became cold.
+    rang_at: Nanos,
     /// Their doorbells, for one pass over all of them.
     sleepers: Sleepers,
     /// Somebody has come to them or gone.
@@ -327,6 +336,7 @@ impl Door {
     fn heat(&mut self, at: u16, now: Nanos) {
         let Some(Export { conn: Some(conn), .. }) = export!(self, at) else { return };
         if conn.heat(now.saturating_add(HOT)) {
+            self.rang_at = now;
             self.cold.retain(|e| *e != at);
             self.stale = true;
             self.hot.push(at);
@@ -363,6 +373,7 @@ impl Door {
                     continue;
                 }
                 conn.cool();
+                self.rang_at = cx.now;
                 self.hot.swap_remove(i);
                 if conn.is_rung() {
                     self.cold.push(at);
@@ -411,7 +422,8 @@ impl Door {
     /// Looks at those doorbells, and at nothing else; whether some have been rung, whose commands the next [`poll`](Self::poll)
     /// takes.
     pub fn glance(&mut self, now: Nanos) -> bool {
-        self.look_at = now.saturating_add(LOOK);
+        let is_quiet = now >= self.rang_at.saturating_add(QUIET);
+        self.look_at = now.saturating_add(if is_quiet { DOZE } else { LOOK });
         if std::mem::take(&mut self.stale) {
             self.sleepers.clear();
             for at in &self.cold {
