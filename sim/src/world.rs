@@ -433,6 +433,11 @@ impl World {
         self.accounts.iter().map(one).collect()
     }
 
+    /// The part of a job's requests that took longer than that.
+    pub fn above(&self, job: usize, latency: Nanos) -> f64 {
+        self.accounts[job].recorder.above(latency.get())
+    }
+
     /// The figures of all jobs of a tenant together.
     pub fn tenant(&self, tenant: u16, name: &str, class: Class) -> JobResult {
         let own: Vec<&Account> = self.accounts.iter().filter(|a| a.client.tenant == tenant).collect();

@@ -138,11 +138,20 @@ impl Histogram {
         for (i, n) in self.counts.iter().enumerate() {
             seen += n;
             if seen >= rank {
-                let (low, width) = range(i);
-                return (low + width / 2).clamp(self.min, self.max);
+                return self.shown(range(i));
             }
         }
         self.max
+    }
+
+    /// How many of the values [`percentile`](Self::percentile) would call more than `value`.
+    pub fn above(&self, value: u64) -> u64 {
+        self.buckets().filter(|(low, width, _)| self.shown((*low, *width)) > value).map(|(_, _, n)| n).sum()
+    }
+
+    /// What stands for the values of a bucket, given as lowest value and width.
+    fn shown(&self, (low, width): (u64, u64)) -> u64 {
+        (low + width / 2).clamp(self.min, self.max)
     }
 
     /// The buckets in use, as lowest value, width and count, in order.
@@ -203,6 +212,19 @@ impl Histogram {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn what_lies_above_a_percentile_says_the_same(values in prop::collection::vec(0u64..3_000, 1..200), bound in 0u64..3_100) {
+            let mut h = Histogram::new();
+            values.iter().for_each(|v| h.record(*v));
+            for percent in [50.0, 99.0, 99.9] {
+                let may = values.len() as f64 * (100.0 - percent) / 100.0;
+                let kept = h.above(bound) as f64 <= may + 1e-9;
+                prop_assert_eq!(h.percentile(percent) <= bound, kept, "{} of {:?}", percent, values);
+            }
+        }
+    }
 
     #[test]
     fn buckets_tile_all_values() {

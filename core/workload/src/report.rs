@@ -126,6 +126,13 @@ impl Recorder {
         Summary { longest_gap: self.gap, ..Summary::of(&all, active) }
     }
 
+    /// The part of the requests that took longer than so many nanoseconds; 0 without any.
+    pub fn above(&self, latency: u64) -> f64 {
+        let mut all = self.closed.latency.clone();
+        all.merge(&self.now.latency);
+        all.above(latency) as f64 / all.count().max(1) as f64
+    }
+
     /// The series: one point for each closed interval.
     pub fn series(&self) -> Vec<Point> {
         let Some(interval) = self.interval else { return Vec::new() };
