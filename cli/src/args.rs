@@ -49,7 +49,7 @@ pub enum Command {
     Device(Device),
     /// List tenants, or change their shares
     Tenant(Tenant),
-    /// List pools and their drives
+    /// List pools and their drives, or change which drives they have
     Pool(Pool),
     /// List, make, resize, rename and delete volumes
     Volume(Volume),
@@ -416,6 +416,32 @@ Examples:
     Status {
         /// This pool only
         name: Option<String>,
+    },
+    /// Have a device join a pool while it serves; what is on it is gone
+    #[command(after_help = "\
+Examples:
+  weir pool add ssd2
+  weir pool add ssd2 --pool pool1
+
+The device is one of the configuration that is not exported, and empty: its first 128 KiB are zeroes. It need not be named in
+[[pool]] afterwards: what is on it says that it is the pool's.")]
+    Add {
+        /// The device
+        device: String,
+        /// The pool [default: the only one]
+        #[arg(long)]
+        pool: Option<String>,
+    },
+    /// Have a drive leave its pool; no volume may lie on it
+    #[command(after_help = "\
+Example:
+  weir pool remove ssd2")]
+    Remove {
+        /// The device
+        device: String,
+        /// The pool [default: the only one]
+        #[arg(long)]
+        pool: Option<String>,
     },
 }
 

@@ -5,7 +5,7 @@ use crate::ask::{absolute, in_url};
 use crate::client::Client;
 use crate::failure::Failure;
 use crate::output::{self, Table};
-use weir_node::api::{PoolStatus, VolumeAdd, VolumeExport, VolumePatch, VolumeStatus};
+use weir_node::api::{PoolDriveAdd, PoolStatus, VolumeAdd, VolumeExport, VolumePatch, VolumeStatus};
 use weir_units::Bytes;
 
 pub fn pool(client: &Client, args: &args::Pool, json: bool) -> Result<(), Failure> {
@@ -13,6 +13,14 @@ pub fn pool(client: &Client, args: &args::Pool, json: bool) -> Result<(), Failur
     match &args.command {
         PoolCommand::Ls if json => output::json(&pools),
         PoolCommand::Ls => output::text(&pools_table(&pools).render()),
+        PoolCommand::Add { device, pool } => {
+            let path = format!("/v1/pools/{}/drives", in_url(meant(&pools, pool.as_deref())?));
+            show(&client.create(&path, &PoolDriveAdd { device: device.clone() })?, json)
+        }
+        PoolCommand::Remove { device, pool } => {
+            let pool = in_url(meant(&pools, pool.as_deref())?);
+            show(&client.delete(&format!("/v1/pools/{pool}/drives/{}", in_url(device)))?, json)
+        }
         PoolCommand::Status { name } => {
             let chosen: Vec<&PoolStatus> =
                 pools.iter().filter(|p| name.as_ref().is_none_or(|n| *n == p.name)).collect();
@@ -25,6 +33,23 @@ pub fn pool(client: &Client, args: &args::Pool, json: bool) -> Result<(), Failur
                 true => output::json(&chosen),
                 false => output::text(&chosen.into_iter().map(described).collect::<Vec<_>>().join("\n")),
             }
+        }
+    }
+}
+
+fn show(pool: &PoolStatus, json: bool) -> Result<(), Failure> {
+    if json { output::json(pool) } else { output::text(&described(pool)) }
+}
+
+/// The pool of that name, or the only one.
+fn meant<'a>(pools: &'a [PoolStatus], name: Option<&'a str>) -> Result<&'a str, Failure> {
+    match (name, pools) {
+        (Some(name), _) => Ok(name),
+        (None, [only]) => Ok(&only.name),
+        (None, []) => Err(Failure::new("this node has no pool; its configuration makes one ([[pool]])")),
+        (None, several) => {
+            let names: Vec<&str> = several.iter().map(|p| p.name.as_str()).collect();
+            Err(Failure::new(format!("there are several pools; name one of {} (--pool)", names.join(", "))))
         }
     }
 }

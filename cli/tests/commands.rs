@@ -5,9 +5,9 @@ use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use weir_node::api::{
-    Bound, Control, Counters, DevicePatch, DeviceStats, DeviceStatus, ExportAdd, ExportStatus, PoolStatus,
-    PowerCutStatus, Refusal, Running, SlaPatch, State, Status, TenantAdd, TenantPatch, TenantStatus, VolumeAdd,
-    VolumeExport, VolumePatch, VolumeStatus,
+    Bound, Control, Counters, DevicePatch, DeviceStats, DeviceStatus, ExportAdd, ExportStatus, PoolDriveAdd,
+    PoolStatus, PowerCutStatus, Refusal, Running, SlaPatch, State, Status, TenantAdd, TenantPatch, TenantStatus,
+    VolumeAdd, VolumeExport, VolumePatch, VolumeStatus,
 };
 use weir_node::config::{Address, Arbitration, ClassFrom, Cost};
 
@@ -176,6 +176,14 @@ impl Control for Fake {
 
     fn pools(&self) -> Result<Vec<PoolStatus>, Refusal> {
         Ok(Vec::new())
+    }
+
+    fn add_pool_drive(&self, pool: &str, drive: &PoolDriveAdd) -> Result<PoolStatus, Refusal> {
+        Err(Refusal::Conflict(format!("{} does not join {pool}", drive.device)))
+    }
+
+    fn remove_pool_drive(&self, pool: &str, device: &str) -> Result<PoolStatus, Refusal> {
+        Err(Refusal::Conflict(format!("{device} does not leave {pool}")))
     }
 
     fn volumes(&self) -> Result<Vec<VolumeStatus>, Refusal> {

@@ -10,9 +10,9 @@ pub use kept::CONFIG;
 
 use crate::api::{
     AttainmentStatus, CeilingStatus, ClientStatus, CompletionError, Control, Counters, DevicePatch, DeviceStats,
-    DeviceStatus, DoorStatus, ExportAdd, ExportStatus, FloorStatus, PoolStatus, PowerCutStatus, Promises, Refusal,
-    ShardStatus, SlaStatus, State, Status, TenantAdd, TenantPatch, TenantStatus, VolumeAdd, VolumeExport, VolumePatch,
-    VolumeStatus,
+    DeviceStatus, DoorStatus, ExportAdd, ExportStatus, FloorStatus, PoolDriveAdd, PoolStatus, PowerCutStatus, Promises,
+    Refusal, ShardStatus, SlaStatus, State, Status, TenantAdd, TenantPatch, TenantStatus, VolumeAdd, VolumeExport,
+    VolumePatch, VolumeStatus,
 };
 use crate::config::{Address, Arbitration, Config, DoorConfig, ExportConfig, TenantConfig};
 use crate::door::nvme_tcp;
@@ -608,6 +608,14 @@ impl Control for NodeControl {
 
     fn pools(&self) -> Result<Vec<PoolStatus>, Refusal> {
         self.pool_statuses()
+    }
+
+    fn add_pool_drive(&self, pool: &str, drive: &PoolDriveAdd) -> Result<PoolStatus, Refusal> {
+        self.join_pool(pool, &drive.device)
+    }
+
+    fn remove_pool_drive(&self, pool: &str, device: &str) -> Result<PoolStatus, Refusal> {
+        self.leave_pool(pool, device)
     }
 
     fn volumes(&self) -> Result<Vec<VolumeStatus>, Refusal> {

@@ -332,7 +332,7 @@ fn class_of(from: ClassFrom) -> controller::ClassFrom {
 }
 
 /// One record an exported device and address, and one for the discovery subsystem itself at each address.
-pub(crate) fn discovery_records(config: &Config, listening: &[SocketAddr]) -> Vec<DiscoveryRecord> {
+fn discovery_records(config: &Config, listening: &[SocketAddr]) -> Vec<DiscoveryRecord> {
     use weir_spec::nvme::log::{DiscoveryEntry, adrfam, subtype};
     let mut records = Vec::new();
     for (port, at) in listening.iter().enumerate() {

@@ -61,6 +61,8 @@ pub struct Shard {
     waits: Waits,
     load: Load,
     stopping: Option<Stopping>,
+    /// Shards that send no commands to drives of this one any more.
+    farewells: Vec<u32>,
     arrivals: Vec<Arrival>,
     moves: Vec<(u32, nvme_tcp::Moving)>,
     disconnects: Vec<Owner>,
@@ -110,6 +112,8 @@ struct Stopping {
     deadline: Nanos,
     /// Everything stays open for who serves next.
     leaving: bool,
+    /// The other shards have heard that no more commands come from here.
+    said: bool,
     done: mpsc::Sender<()>,
 }
 
@@ -154,6 +158,7 @@ impl Shard {
             waits: Waits::new(None, Nanos(0)),
             load: Load::default(),
             stopping: None,
+            farewells: Vec::new(),
             arrivals: Vec::with_capacity(4096),
             moves: Vec::new(),
             disconnects: Vec::new(),
@@ -179,19 +184,25 @@ impl Shard {
         self.doors.nvme_tcp.close_listeners(cx!(self, now));
         self.doors.vhost_user.close_listeners(cx!(self, now));
         self.doors.vfio_user.close_listeners(cx!(self, now));
-        self.stopping = Some(Stopping { deadline: now.saturating_add(DRAIN), leaving: false, done });
+        self.stopping = Some(Stopping { deadline: now.saturating_add(DRAIN), leaving: false, said: false, done });
     }
 
     /// Begins to make room for another process: no command is taken any more, what is being executed completes, sockets and
     /// front ends stay for who serves next; then the loop ends and `done` hears of it.
     pub fn hand_over(&mut self, done: mpsc::Sender<()>) {
         let now = self.reactor.now();
-        self.stopping = Some(Stopping { deadline: now.saturating_add(DRAIN), leaving: true, done });
+        self.stopping = Some(Stopping { deadline: now.saturating_add(DRAIN), leaving: true, said: false, done });
     }
 
     #[inline]
     fn is_leaving(&self) -> bool {
         self.stopping.as_ref().is_some_and(|s| s.leaving)
+    }
+
+    /// No command is taken any more.
+    #[inline]
+    fn is_closed(&self) -> bool {
+        self.stopping.as_ref().is_some_and(|s| s.leaving || s.said)
     }
 
     /// How much of the last second (or of what passed since it last had to do) the shard had something to do, in percent, and
@@ -254,7 +265,7 @@ impl Shard {
     fn turn(&mut self, now: Nanos) -> bool {
         self.reactor.turn(&mut self.ready);
         let mut busy = self.dispatch(now);
-        if !self.is_leaving() {
+        if !self.is_closed() {
             let cx = cx!(self, now);
             busy |= self.doors.nvme_tcp.poll(cx);
             busy |= self.doors.vhost_user.poll(cx);
@@ -268,6 +279,7 @@ impl Shard {
             self.drives.apply(a.drive, now, a.event, &mut self.doors);
         }
         busy |= self.drives.run(now, &mut self.doors, &mut self.reactor);
+        self.send_mail();
         self.drives.take_disconnects(now, &mut self.disconnects);
         while let Some(owner) = self.disconnects.pop() {
             self.disconnect(owner);
@@ -283,6 +295,17 @@ impl Shard {
         self.drives.measure(&self.reactor, &mut self.waits, |now| self.load.spent(now));
         busy |= self.doors.nvme_tcp.flush(cx!(self, now));
         busy
+    }
+
+    /// What volumes and pools of this shard want of drives of others, and the other way round.
+    #[inline]
+    fn send_mail(&mut self) {
+        while let Some((shard, letters)) = self.drives.take_mail() {
+            self.peers[shard as usize].post(move |s| {
+                let now = s.reactor.now();
+                s.drives.deliver(now, letters, &mut s.doors);
+            });
+        }
     }
 
     /// Too soon to sleep, and to have every queue asked for a kick.
@@ -340,8 +363,21 @@ impl Shard {
         self.drives.next_deadline().min(doors).min(stop)
     }
 
-    fn finished(&self, now: Nanos) -> bool {
-        self.stopping.as_ref().is_some_and(|s| now >= s.deadline || self.drives.is_quiet())
+    /// Whether it may end: nothing is being executed, neither for itself nor, from now on, for volumes of other shards.
+    fn finished(&mut self, now: Nanos) -> bool {
+        let Some(stopping) = &mut self.stopping else { return false };
+        if now >= stopping.deadline {
+            return true;
+        }
+        if !self.drives.is_quiet() {
+            return false;
+        }
+        let (id, neighbours) = (self.id, self.drives.neighbours());
+        if !stopping.said && !neighbours.is_empty() {
+            stopping.said = true;
+            neighbours.iter().for_each(|shard| self.peers[*shard as usize].post(move |s| s.farewells.push(id)));
+        }
+        neighbours.iter().all(|shard| self.farewells.contains(shard))
     }
 
     /// Closes everything: what completed was sent, the media is flushed.

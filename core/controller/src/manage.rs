@@ -242,9 +242,30 @@ impl Subsystem {
     pub fn set_discovery(&mut self, records: Vec<DiscoveryRecord>) {
         if self.discovery != records {
             self.discovery = records;
-            self.discovery_generation += 1;
-            self.note_event(AsyncEvent::DISCOVERY_CHANGE, None);
+            self.discovery_changed();
         }
+    }
+
+    /// More records for the discovery log; as [`set_discovery`](Self::set_discovery), without a look at those that are there.
+    pub fn add_discovery(&mut self, records: Vec<DiscoveryRecord>) {
+        if !records.is_empty() {
+            self.discovery.extend(records);
+            self.discovery_changed();
+        }
+    }
+
+    /// The discovery log without the records of a subsystem.
+    pub fn remove_discovery(&mut self, subnqn: &str) {
+        let before = self.discovery.len();
+        self.discovery.retain(|r| r.entry.subnqn() != Some(subnqn));
+        if self.discovery.len() != before {
+            self.discovery_changed();
+        }
+    }
+
+    fn discovery_changed(&mut self) {
+        self.discovery_generation += 1;
+        self.note_event(AsyncEvent::DISCOVERY_CHANGE, None);
     }
 
     /// How often the drive was powered on, this time included, and how often it lost power without being shut down: SMART

@@ -4,7 +4,7 @@ use crate::buddy::Buddy;
 use crate::drive::{Copy, Drive, copy_blocks};
 use crate::error::Fault;
 use crate::extent::{CHUNK, Chunks, Run};
-use crate::record::{Header, Home};
+use crate::record::{Header, Home, Member};
 use crate::volume::{Part, Uuid, Volume, VolumeId};
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -16,6 +16,8 @@ pub(crate) struct Look {
     pub name: String,
     /// Whole chunks.
     pub chunks: u32,
+    /// It was named for this pool.
+    pub named: bool,
     pub found: Found,
 }
 
@@ -23,6 +25,8 @@ pub(crate) struct Look {
 pub(crate) enum Found {
     /// Nothing, or what an interrupted making of a pool left.
     Empty,
+    /// Something that is none of this pool's.
+    Other,
     /// The copy that reaches furthest, and the one that is to be written first.
     Copy(Copy, u8),
 }
@@ -42,97 +46,108 @@ pub(crate) struct Whole {
     pub drives: Vec<Drive>,
     pub volumes: BTreeMap<VolumeId, Volume>,
     pub counter: u64,
-    /// By drive: how often it knows the pool was opened, and which copy to write first.
-    pub told: Vec<(u64, u8)>,
+    /// Each drive, how often it knows the pool was opened, and which copy to write first.
+    pub told: Vec<(u16, u64, u8)>,
 }
 
-/// Drives by their number in the pool: the place in the list, and the copy.
-type Members<'a> = Vec<(usize, &'a Copy, u8)>;
+/// Drives by their number in the pool: the place in the list, and the copy. Nothing where one has left.
+type Members<'a> = Vec<Option<(usize, &'a Copy, u8)>>;
 
 pub(crate) fn assemble(pool: &str, looks: &[Look]) -> Result<Assembled, Fault> {
-    let opens = looks.iter().filter_map(|l| l.copy().map(|(c, _)| c.header.opens)).max();
-    let Some(opens) = opens else { return Ok(Assembled::Fresh) };
-    let header = |look: &'_ Look| look.copy().map(|(copy, _)| copy.header.clone());
-    let stranger = |look: &Look, h: Header| Err(Fault::Stranger(look.name.clone(), h.name, h.pool));
-    let all: Vec<(&Look, Header)> = looks.iter().filter_map(|l| Some((l, header(l)?))).collect();
-    if let Some((look, other)) = all.iter().find(|(_, h)| h.name != pool) {
-        return stranger(look, other.clone());
-    }
-    if opens == 0 {
-        // It was never made whole, perhaps more than once.
-        return Ok(Assembled::Fresh);
-    }
-    let reference = all.iter().map(|(_, h)| h).find(|h| h.opens > 0).cloned().expect("one was opened");
-    if let Some((look, other)) = all.into_iter().find(|(_, h)| h.pool != reference.pool) {
+    let stranger = |look: &Look, h: &Header| Err(Fault::Stranger(look.name.clone(), h.name.clone(), h.pool));
+    let all = || looks.iter().filter_map(|l| Some((l, &l.copy()?.0.header)));
+    if let Some((look, other)) = all().find(|(l, h)| l.named && h.name != pool) {
         return stranger(look, other);
     }
-    let members = sort(&reference, looks)?;
-    for (position, copy, _) in &members {
+    // What was not named is of no account unless it is the same pool's as what was.
+    let named = all().rev().filter(|(l, h)| l.named && h.opens > 0).max_by_key(|(_, h)| h.opens);
+    let Some((_, first)) = named else {
+        // It was never made whole, perhaps more than once.
+        return Ok(Assembled::Fresh);
+    };
+    if let Some((look, other)) = all().find(|(l, h)| l.named && h.pool != first.pool && h.opens > 0) {
+        return stranger(look, other);
+    }
+    let ours = || all().filter(|(_, h)| h.pool == first.pool);
+    let newest = ours().map(|(_, h)| h).max_by_key(|h| h.opens).unwrap_or(first).clone();
+    let members = sort(&newest, looks)?;
+    for (position, copy, _) in members.iter().flatten() {
         let look = &looks[*position];
         let size = copy.header.members[usize::from(copy.header.drive)].chunks;
         if size > look.chunks {
             let bytes = |chunks: u32| u64::from(chunks) * CHUNK;
             return Err(Fault::Truncated(look.name.clone(), bytes(size), bytes(look.chunks)));
         }
-        if copy.header.opens + 1 < opens {
+        // One that is about to join, or whose pool is being made, was never told.
+        if copy.header.opens + 1 < newest.opens && copy.header.opens > 0 {
             return Err(Fault::Stale(look.name.clone()));
         }
     }
     let volumes = resolve(&members, looks)?;
-    let drives =
-        members.iter().enumerate().map(|(i, m)| drive(i as u16, m, looks, &volumes)).collect::<Result<_, _>>()?;
-    let counter = members.iter().map(|(_, copy, _)| copy.counter).max().unwrap_or(0);
-    let told = members.iter().map(|(_, copy, first)| (copy.header.opens, *first)).collect();
-    Ok(Assembled::Whole(Whole { uuid: reference.pool, drives, volumes, counter, told }))
+    let build = |(i, m): (usize, &Option<(usize, &Copy, u8)>)| match m {
+        Some(member) => drive(i as u16, member, looks, &volumes),
+        None => Ok(Drive::gone()),
+    };
+    let drives = members.iter().enumerate().map(build).collect::<Result<_, _>>()?;
+    let counter = members.iter().flatten().map(|(_, copy, _)| copy.counter).max().unwrap_or(0);
+    let told = members.iter().zip(0u16..).filter_map(|(m, i)| m.map(|(_, copy, first)| (i, copy.header.opens, first)));
+    let told = told.collect();
+    Ok(Assembled::Whole(Whole { uuid: newest.pool, drives, volumes, counter, told }))
 }
 
 impl Look {
-    fn copy(&self) -> Option<(&Copy, u8)> {
+    pub fn copy(&self) -> Option<(&Copy, u8)> {
         match &self.found {
             Found::Copy(copy, first) => Some((copy, *first)),
-            Found::Empty => None,
+            Found::Empty | Found::Other => None,
         }
     }
 }
 
-/// The drives in the pool's order; every one of them, once.
-fn sort<'a>(reference: &Header, looks: &'a [Look]) -> Result<Members<'a>, Fault> {
-    let mut places: Vec<Option<(usize, &Copy, u8)>> = alloc::vec![None; reference.members.len()];
+/// The drives in the pool's order; every one of them, once. Others of this pool have left it, or have not joined.
+fn sort<'a>(newest: &Header, looks: &'a [Look]) -> Result<Members<'a>, Fault> {
+    let mut places: Members<'a> = alloc::vec![None; newest.members.len()];
     for (position, look) in looks.iter().enumerate() {
-        let Some((copy, first)) = look.copy() else { continue };
+        let Some((copy, first)) = look.copy().filter(|(copy, _)| copy.header.pool == newest.pool) else { continue };
         let header = &copy.header;
         let wrong = |why| Err(Fault::Inconsistent(look.name.clone(), why));
-        if header.members != reference.members {
+        let Some(number) = newest.members.iter().position(|m| m.uuid == copy.drive) else {
+            match header.opens < newest.opens {
+                true => continue,
+                false => return wrong("it knows other drives"),
+            }
+        };
+        if header.opens == newest.opens && header.members != newest.members {
             return wrong("it knows other drives");
         }
-        let Some(member) = header.members.get(usize::from(header.drive)).filter(|m| m.uuid == copy.drive) else {
+        if usize::from(header.drive) != number || header.members.get(number) != newest.members.get(number) {
             return wrong("its number and its UUID");
-        };
-        if header.area == 0 || header.area >= member.chunks {
+        }
+        if header.area == 0 || header.area >= newest.members[number].chunks {
             return wrong("the size of its metadata");
         }
-        let place = &mut places[usize::from(header.drive)];
+        let place = &mut places[number];
         if let Some((other, _, _)) = place {
             return Err(Fault::Duplicate(looks[*other].name.clone(), look.name.clone()));
         }
         *place = Some((position, copy, first));
     }
-    let empty = looks.iter().find(|l| l.copy().is_none()).map(|l| l.name.clone());
-    let missing = places.iter().filter(|p| p.is_none()).count();
-    if let Some(index) = places.iter().position(Option::is_none) {
-        let member = reference.members[index];
-        return Err(Fault::Missing(missing, index as u16, member.uuid, u64::from(member.chunks) * CHUNK, empty));
+    let is_missing = |i: &usize| places[*i].is_none() && newest.members[*i] != Member::GONE;
+    let missing: Vec<usize> = (0..places.len()).filter(is_missing).collect();
+    if let Some(index) = missing.first().copied() {
+        let empty = looks.iter().find(|l| l.named && matches!(l.found, Found::Empty)).map(|l| l.name.clone());
+        let member = newest.members[index];
+        let bytes = u64::from(member.chunks) * CHUNK;
+        return Err(Fault::Missing(missing.len(), index as u16, member.uuid, bytes, empty));
     }
-    match empty {
-        Some(empty) => Err(Fault::Extra(empty)),
-        None => Ok(places.into_iter().flatten().collect()),
-    }
+    Ok(places)
 }
 
 /// The records that count: of each home the newest, of the others what that one names.
 fn resolve(members: &Members<'_>, looks: &[Look]) -> Result<BTreeMap<VolumeId, Volume>, Fault> {
     let mut homes: BTreeMap<VolumeId, (u16, u64, &Home)> = BTreeMap::new();
-    for (drive, (position, copy, _)) in members.iter().enumerate() {
+    let there = || members.iter().enumerate().filter_map(|(i, m)| m.as_ref().map(|m| (i, m)));
+    for (drive, (position, copy, _)) in there() {
         for ((id, version), candidate) in &copy.candidates {
             let Some(home) = &candidate.home else { continue };
             let before = homes.insert(*id, (drive as u16, *version, home));
@@ -144,10 +159,14 @@ fn resolve(members: &Members<'_>, looks: &[Look]) -> Result<BTreeMap<VolumeId, V
     let mut names: BTreeMap<&str, ()> = BTreeMap::new();
     let mut volumes = BTreeMap::new();
     for (id, (at, version, home)) in homes {
-        let wrong = |drive: u16, why| Fault::Inconsistent(looks[members[usize::from(drive)].0].name.clone(), why);
+        let member = |drive: u16| members.get(usize::from(drive)).and_then(Option::as_ref);
+        let wrong = |drive: u16, why| {
+            let name = member(drive).map_or_else(String::new, |(position, _, _)| looks[*position].name.clone());
+            Fault::Inconsistent(name, why)
+        };
         let mut parts = BTreeMap::new();
         for (drive, version) in home.others.iter().copied().chain([(at, version)]) {
-            let Some((position, copy, _)) = members.get(usize::from(drive)) else {
+            let Some((position, copy, _)) = member(drive) else {
                 return Err(wrong(at, "a volume has chunks of a drive that the pool has not"));
             };
             let Some(candidate) = copy.candidates.get(&(id, version)) else {

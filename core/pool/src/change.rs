@@ -93,6 +93,8 @@ impl Books {
                 let all = before.parts.iter().flat_map(|(d, part)| part.extents.iter().map(|e| (*d, e.run))).collect();
                 Ok((Some(before), None, all))
             }
+            // They change no volume: see `crate::pool`.
+            Request::Join { .. } | Request::Leave { .. } => Err(Error::Busy),
         }
     }
 
@@ -183,7 +185,7 @@ impl Plan<'_> {
     pub fn change(&mut self, id: VolumeId, before: Option<&Volume>, after: Option<Volume>, dirty: Vec<(u16, Run)>) {
         let part = |volume: Option<&Volume>, drive: u16| volume.and_then(|v| v.parts.get(&drive)).cloned();
         let home = before.or(after.as_ref()).map_or(0, |v| v.home);
-        let others: Vec<u16> = (0..self.books.drives.len() as u16).filter(|drive| *drive != home).collect();
+        let others = self.books.others(home);
         for drive in &others {
             let new = part(after.as_ref(), *drive);
             if let Some(volume) = after.as_ref().filter(|_| new.is_some() && new != part(before, *drive)) {

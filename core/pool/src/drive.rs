@@ -2,9 +2,9 @@
 
 use crate::block::{self, Address, BLOCK, Crc32c, Found};
 use crate::buddy::Buddy;
-use crate::extent::{Extent, Run};
+use crate::extent::{CHUNK, Extent, Run};
 use crate::record::{Header, Home, Member, Record};
-use crate::volume::VolumeId;
+use crate::volume::{Uuid, VolumeId};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
@@ -35,7 +35,7 @@ pub(crate) fn area_of(chunks: u32) -> u32 {
 
 /// Blocks of a copy in so many chunks of metadata: whole stripes.
 pub(crate) fn copy_blocks(area: u32) -> u32 {
-    area * (crate::extent::CHUNK / 2 / BLOCK as u64) as u32
+    area * (CHUNK / 2 / BLOCK as u64) as u32
 }
 
 /// What a drive says of a volume, in one version.
@@ -48,7 +48,7 @@ pub(crate) struct Candidate {
 /// What a copy says, its entries one after the other.
 #[derive(Clone, Debug)]
 pub(crate) struct Copy {
-    pub drive: crate::volume::Uuid,
+    pub drive: Uuid,
     pub generation: u64,
     pub entry: u32,
     pub header: Header,
@@ -99,7 +99,7 @@ pub(crate) fn scan(bytes: &[u8], copy: u8, all: bool, crc: Crc32c) -> Scan {
 }
 
 struct Read {
-    drive: crate::volume::Uuid,
+    drive: Uuid,
     generation: u64,
     number: u32,
     blocks: u32,
@@ -194,6 +194,42 @@ impl Copy {
 }
 
 impl Drive {
+    /// One that joins: nothing of it is free before it was emptied.
+    pub fn new(position: usize, uuid: Uuid, bytes: u64) -> Self {
+        let chunks = (bytes / CHUNK).min(u32::MAX.into()) as u32;
+        let area = area_of(chunks);
+        Self {
+            member: Member { uuid, chunks },
+            position,
+            area,
+            copy_blocks: copy_blocks(area),
+            generation: 0,
+            entry: 0,
+            used: 0,
+            buddy: Buddy::new(chunks),
+            dirty: alloc::vec![Run { start: area, len: chunks - area }],
+        }
+    }
+
+    /// The number of one that has left, until another one gets it.
+    pub fn gone() -> Self {
+        Self {
+            member: Member::GONE,
+            position: usize::MAX,
+            area: 0,
+            copy_blocks: 0,
+            generation: 0,
+            entry: 0,
+            used: 0,
+            buddy: Buddy::new(0),
+            dirty: Vec::new(),
+        }
+    }
+
+    pub fn is_gone(&self) -> bool {
+        self.member == Member::GONE
+    }
+
     /// Where an entry of so many blocks goes, in both copies, behind the ones that are there; `None` if it does not fit.
     pub fn append(&mut self, blocks: u32) -> Option<Address> {
         if self.used + blocks > self.copy_blocks {

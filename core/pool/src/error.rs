@@ -30,8 +30,6 @@ pub enum Fault {
     /// Drives that are not there: how many, the first one's number in the pool, its UUID, its size in bytes; and, if there is
     /// one, a drive that is empty instead.
     Missing(usize, u16, Uuid, u64, Option<String>),
-    /// An empty drive too many: all of the pool's are there.
-    Extra(String),
     /// Its metadata say it is larger than it is: bytes then and now.
     Truncated(String, u64, u64),
     /// It has missed what the others have been through.
@@ -79,12 +77,6 @@ impl fmt::Display for Fault {
                     None => f.write_str("; name it in the pool's drives"),
                 }
             }
-            Fault::Extra(drive) => {
-                write!(
-                    f,
-                    "drive {drive} is empty and none of the pool's, which has all of its own; drives cannot join a pool later"
-                )
-            }
             Fault::Truncated(drive, then, now) => {
                 write!(f, "drive {drive} has {now} bytes and had {then} when the pool was made: it was cut short")
             }
@@ -121,6 +113,12 @@ pub enum Error {
     Full(String),
     /// A size of nothing.
     Empty,
+    /// That drive is none of the pool's.
+    NoMember(String),
+    /// Volumes have chunks of that drive: how many, and one of them.
+    InUse(String, usize, String),
+    /// That drive is the pool's only one.
+    Last(String),
     /// It has something to do, or is not open.
     Busy,
 }
@@ -141,6 +139,15 @@ impl fmt::Display for Error {
             }
             Error::Full(drive) => write!(f, "the metadata of drive {drive} have no room for more; nothing was changed"),
             Error::Empty => f.write_str("a volume has a size of at least 1 MiB"),
+            Error::NoMember(drive) => write!(f, "{drive} is no drive of this pool"),
+            Error::InUse(drive, count, one) => {
+                let volumes = if *count == 1 { "volume has" } else { "volumes have" };
+                write!(
+                    f,
+                    "{count} {volumes} chunks on drive {drive} (\"{one}\"); nothing was changed: delete or shrink what lies there first"
+                )
+            }
+            Error::Last(drive) => write!(f, "{drive} is the pool's only drive; nothing was changed"),
             Error::Busy => f.write_str("the pool is being opened or changed; try again"),
         }
     }

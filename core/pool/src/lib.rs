@@ -22,10 +22,14 @@
 //! **Chunks that were somebody's** are unmapped, and the drive flushed, before anybody else gets them; what the metadata says
 //! was given up, and does not say is in use, is unmapped again whenever the pool is opened. All of a drive is when the pool is made.
 //!
+//! **Drives come and go.** Every change of who is a drive of the pool is told to all of them by a header with one more opening, and counts from the
+//! first of those on that were there before and stay. A drive that joins has heard of it by then, as one of a pool that was never
+//! opened, which by itself is nothing; a drive that has left is not among those that the newest header names, and is then told the same.
+//!
 //! **All or nothing**: a pool without one of its drives does not come up. Changed without it, it would have to be made one with the
 //! drive when that returns, and a volume that is only partly there serves nobody. The error names the drive.
 //!
-//! What it leaves out: drives that join or leave later, copies of volumes on several drives, snapshots.
+//! What it leaves out: volumes that move from one drive to another, copies of volumes on several drives, snapshots.
 //! Limits: 256 drives of 4 PiB, 64 characters of a name. The metadata takes 2 MiB or a 2048th of the drive, whichever is
 //! more: room for as many volumes as it has chunks.
 
@@ -38,6 +42,7 @@ mod change;
 mod drive;
 mod error;
 mod extent;
+mod members;
 mod opening;
 mod pool;
 mod record;

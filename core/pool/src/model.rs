@@ -102,7 +102,7 @@ pub(crate) fn uuid(n: u64) -> Uuid {
 }
 
 pub(crate) fn setup(drives: &[Drive], seed: u64) -> Setup {
-    let named = |(i, d): (usize, &Drive)| SetupDrive { name: alloc::format!("d{i}"), bytes: d.bytes };
+    let named = |(i, d): (usize, &Drive)| SetupDrive { name: alloc::format!("d{i}"), bytes: d.bytes, named: true };
     Setup {
         name: "p".into(),
         drives: drives.iter().enumerate().map(named).collect(),
@@ -226,6 +226,12 @@ pub(crate) fn rename(name: &str, to: &str) -> Request {
 
 pub(crate) fn delete(name: &str) -> Request {
     Request::Delete { name: name.into() }
+}
+
+/// The drive of that place of a world joins.
+pub(crate) fn join(world: &World, place: usize, seed: u64) -> Request {
+    let drive = SetupDrive { name: alloc::format!("d{place}"), bytes: world.drives[place].bytes, named: true };
+    Request::Join { drive, uuid: uuid(seed << 32 | 1 << 61) }
 }
 
 pub(crate) fn failure() -> Event {

@@ -5,13 +5,14 @@ use crate::block::{Crc32c, STRIPE, is_half_made};
 use crate::drive::{Copy, Scan, scan};
 use crate::error::Fault;
 use crate::extent::CHUNK;
+use crate::pool::SetupDrive;
 use alloc::string::String;
 use alloc::vec::Vec;
 
 /// The reading of one drive after the other.
 #[derive(Clone, Debug)]
 pub(crate) struct Reading {
-    drives: Vec<(String, u64)>,
+    drives: Vec<SetupDrive>,
     looks: Vec<Look>,
     copies: [Vec<u8>; 2],
     /// Stripes of each copy that are read before they are looked at.
@@ -29,7 +30,7 @@ pub(crate) enum Next {
 }
 
 impl Reading {
-    pub fn new(drives: Vec<(String, u64)>) -> Self {
+    pub fn new(drives: Vec<SetupDrive>) -> Self {
         Self { drives, looks: Vec::new(), copies: Default::default(), target: 1, failed: None }
     }
 
@@ -48,8 +49,8 @@ impl Reading {
     }
 
     pub fn next(&mut self, crc: Crc32c) -> Result<Next, Fault> {
-        while let Some((name, bytes)) = self.drives.get(self.looks.len()) {
-            let stripes = (bytes / CHUNK * CHUNK) as usize / STRIPE / 2;
+        while let Some(SetupDrive { name, bytes, named }) = self.drives.get(self.looks.len()) {
+            let stripes = (*bytes / CHUNK * CHUNK) as usize / STRIPE / 2;
             let have = self.copies[1].len() / STRIPE;
             if self.copies[0].len() > self.copies[1].len() || have < self.target.min(stripes) {
                 let at = self.copies[0].len() + self.copies[1].len();
@@ -60,8 +61,16 @@ impl Reading {
                 self.target = have * 2;
                 continue;
             }
-            let found = judge(name, scans, &self.copies, self.failed.take())?;
-            self.looks.push(Look { name: name.clone(), chunks: (bytes / CHUNK).min(u32::MAX.into()) as u32, found });
+            let found = match judge(name, scans, &self.copies, self.failed.take()) {
+                Err(_) if !*named => Found::Other,
+                found => found?,
+            };
+            self.looks.push(Look {
+                name: name.clone(),
+                named: *named,
+                chunks: (*bytes / CHUNK).min(u32::MAX.into()) as u32,
+                found,
+            });
             (self.copies, self.target) = (Default::default(), 1);
         }
         Ok(Next::Looks(core::mem::take(&mut self.looks)))

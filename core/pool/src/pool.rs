@@ -2,12 +2,10 @@
 
 use crate::assemble::{Assembled, Whole, assemble};
 use crate::block::Crc32c;
-use crate::buddy::Buddy;
-use crate::drive::{Drive, area_of, copy_blocks};
+use crate::drive::Drive;
 use crate::error::{Error, Failure, Fault};
 use crate::extent::{CHUNK, Run, Segment};
 use crate::opening::{Next, Reading};
-use crate::record::Member;
 use crate::steps::{Plan, Step};
 use crate::volume::{Uuid, Volume, VolumeId, check_name};
 use alloc::collections::{BTreeMap, VecDeque};
@@ -15,12 +13,14 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 /// A drive that a pool is set up with.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SetupDrive {
     /// What messages call it.
     pub name: String,
     /// Its size in bytes; what is no whole chunk is not used.
     pub bytes: u64,
+    /// It was named for this pool. One that was not is the pool's if it has joined it, and else left alone, whatever is on it.
+    pub named: bool,
 }
 
 /// What a pool is set up with.
@@ -80,6 +80,18 @@ pub enum Request {
         /// Which.
         name: String,
     },
+    /// A drive joins the pool. Its place is [`Pool::place_for`] it, also if nothing comes of it.
+    Join {
+        /// The drive.
+        drive: SetupDrive,
+        /// Its UUID, never used before.
+        uuid: Uuid,
+    },
+    /// A drive that no volume has chunks of leaves the pool; it is empty then.
+    Leave {
+        /// Its place.
+        drive: usize,
+    },
 }
 
 /// What a pool wants done before anything else happens to it; offsets and lengths in bytes.
@@ -131,6 +143,8 @@ pub enum Answer {
     },
     /// The volume, as it is or, deleted, as it was.
     Volume(VolumeId),
+    /// The drive that has joined or left: its place.
+    Drive(usize),
 }
 
 /// What is known of a pool.
@@ -148,9 +162,11 @@ pub(crate) struct Books {
 }
 
 #[derive(Clone, Debug)]
-enum State {
+pub(crate) enum State {
     New,
     Reading(Reading),
+    /// What is on a drive that is to join: its place, and its UUID.
+    Looking(Reading, usize, Uuid),
     Up,
     /// Why nothing is changed any more.
     Broken(Error),
@@ -159,17 +175,17 @@ enum State {
 /// See the [crate](crate).
 #[derive(Clone, Debug)]
 pub struct Pool {
-    setup: Setup,
-    state: State,
-    books: Books,
-    work: VecDeque<Step>,
+    pub(crate) setup: Setup,
+    pub(crate) state: State,
+    pub(crate) books: Books,
+    pub(crate) work: VecDeque<Step>,
     /// Of the request that is worked on.
-    answer: Option<Answer>,
+    pub(crate) answer: Option<Answer>,
 }
 
 /// Least size of a drive: metadata, and a chunk.
-const LEAST: u64 = 3 * CHUNK;
-const DRIVES_MAX: usize = 256;
+pub(crate) const LEAST: u64 = 3 * CHUNK;
+pub(crate) const DRIVES_MAX: usize = 256;
 
 impl Pool {
     /// A pool that was not opened yet.
@@ -211,6 +227,11 @@ impl Pool {
         self.books.names.get(name).and_then(|id| self.books.volumes.get(id))
     }
 
+    /// The volume of that number.
+    pub fn volume_of(&self, id: VolumeId) -> Option<&Volume> {
+        self.books.volumes.get(&id)
+    }
+
     /// Where the chunks of a volume lie, in its order.
     pub fn segments(&self, id: VolumeId) -> Vec<Segment> {
         let volume = self.books.volumes.get(&id);
@@ -231,6 +252,18 @@ impl Pool {
         Some((index as u16, drive.member.uuid, drive.buddy.largest()))
     }
 
+    /// Places of drives that were named and are not the pool's: they are empty, or have left it.
+    pub fn spares(&self) -> Vec<usize> {
+        let spare = |i: &usize| self.setup.drives[*i].named && self.drive(*i).is_none();
+        (0..self.setup.drives.len()).filter(spare).collect()
+    }
+
+    /// The place in the list of drives that a drive of that name has, or has when it joins.
+    pub fn place_for(&self, name: &str) -> usize {
+        let drives = &self.setup.drives;
+        drives.iter().position(|d| d.name == name).unwrap_or(drives.len())
+    }
+
     /// One event, and what it wants done.
     pub fn apply(&mut self, event: Event) -> Effect {
         match event {
@@ -243,6 +276,10 @@ impl Pool {
                 State::Reading(reading) => {
                     reading.take(result.as_deref().map_err(|why| why.0.as_str()));
                     self.read()
+                }
+                State::Looking(reading, _, _) => {
+                    reading.take(result.as_deref().map_err(|why| why.0.as_str()));
+                    self.look()
                 }
                 State::Up => match result {
                     Ok(_) => self.go_on(),
@@ -272,6 +309,8 @@ impl Pool {
             Some("a pool has 1 to 256 drives")
         } else if (0..drives.len()).any(twice) {
             Some("the same drive is named twice")
+        } else if !drives.iter().any(|d| d.named) {
+            Some("no drive is named")
         } else if self.setup.fresh.len() <= drives.len() {
             Some("there are not enough UUIDs")
         } else {
@@ -280,12 +319,11 @@ impl Pool {
         if let Some(why) = wrong {
             return self.fail(Error::Fault(Fault::Setup(why)));
         }
-        if let Some(small) = drives.iter().find(|d| d.bytes < LEAST) {
+        if let Some(small) = drives.iter().find(|d| d.named && d.bytes < LEAST) {
             let why = Fault::Small(small.name.clone(), small.bytes, LEAST);
             return self.fail(Error::Fault(why));
         }
-        let drives = drives.iter().map(|d| (d.name.clone(), d.bytes)).collect();
-        self.state = State::Reading(Reading::new(drives));
+        self.state = State::Reading(Reading::new(drives.clone()));
         self.read()
     }
 
@@ -313,19 +351,9 @@ impl Pool {
         let setup = &self.setup;
         self.books.uuid = setup.fresh[0];
         for (position, (drive, uuid)) in setup.drives.iter().zip(&setup.fresh[1..]).enumerate() {
-            let chunks = (drive.bytes / CHUNK).min(u32::MAX.into()) as u32;
-            let area = area_of(chunks);
-            self.books.drives.push(Drive {
-                member: Member { uuid: *uuid, chunks },
-                position,
-                area,
-                copy_blocks: copy_blocks(area),
-                generation: 0,
-                entry: 0,
-                used: 0,
-                buddy: Buddy::new(chunks),
-                dirty: alloc::vec![Run { start: area, len: chunks - area }],
-            });
+            if drive.named {
+                self.books.drives.push(Drive::new(position, *uuid, drive.bytes));
+            }
         }
         self.books.opens = 1;
         let all: Vec<u16> = (0..self.books.drives.len() as u16).collect();
@@ -344,14 +372,14 @@ impl Pool {
     fn bring_up(&mut self, whole: Whole) {
         let Whole { uuid, drives, volumes, counter, told } = whole;
         let names = volumes.values().map(|v| (v.name.clone(), v.id)).collect();
-        let before = told.iter().map(|(opens, _)| *opens).max().unwrap_or(0);
+        let before = told.iter().map(|(_, opens, _)| *opens).max().unwrap_or(0);
         self.books = Books { uuid, opens: before + 1, counter, drives, volumes, names, ..self.books.clone() };
         let mut plan = Plan::new(&mut self.books, self.setup.crc);
-        for (drive, (_, first)) in told.iter().enumerate().filter(|(_, (opens, _))| *opens < before) {
-            plan.anew(drive as u16, before, *first, &[], None);
+        for (drive, _, first) in told.iter().filter(|(_, opens, _)| *opens < before) {
+            plan.anew(*drive, before, *first, &[], None);
         }
-        for (drive, (_, first)) in told.iter().enumerate() {
-            plan.anew(drive as u16, before + 1, *first, &[], None);
+        for (drive, _, first) in &told {
+            plan.anew(*drive, before + 1, *first, &[], None);
         }
         let steps = plan.steps;
         self.work.extend(steps);
@@ -369,7 +397,7 @@ impl Pool {
     }
 
     /// The next effect of the work.
-    fn go_on(&mut self) -> Effect {
+    pub(crate) fn go_on(&mut self) -> Effect {
         while let Some(step) = self.work.pop_front() {
             if let Some(effect) = step.effect(&self.books.drives) {
                 return effect;
@@ -377,7 +405,7 @@ impl Pool {
             match step {
                 Step::Free(drive, runs) => self.books.free(drive, &runs),
                 Step::Commit(change) => self.books.commit(change),
-                Step::Write { .. } | Step::Flush(_) | Step::Unmap(..) => {}
+                Step::Write { .. } | Step::Flush(_) | Step::Unmap(..) | Step::Dismiss(..) | Step::Settle(_) => {}
             }
         }
         match self.answer.take() {
@@ -391,6 +419,11 @@ impl Pool {
             State::Broken(why) => return Err(why.clone()),
             State::Up if self.answer.is_none() => {}
             _ => return Err(Error::Busy),
+        }
+        match request {
+            Request::Join { drive, uuid } => return self.join(drive, *uuid),
+            Request::Leave { drive } => return self.leave(*drive),
+            _ => {}
         }
         let (before, after, dirty) = self.books.prepare(request)?;
         let id = after.as_ref().or(before.as_ref()).map_or(VolumeId(0), |v| v.id);

@@ -12,10 +12,15 @@ pub(crate) struct Member {
     pub chunks: u32,
 }
 
+impl Member {
+    /// A number that a drive has had that left.
+    pub const GONE: Member = Member { uuid: Uuid([0; 16]), chunks: 0 };
+}
+
 /// What an entry 0 begins with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
-    /// How often the pool was opened, 0 while it is being made: at a place that [`crate::block::opens_of`] knows.
+    /// How often the pool was opened, 0 while it is being made: at a place that [`crate::block::is_half_made`] knows.
     pub opens: u64,
     /// Versions are above it, or in a record.
     pub counter: u64,

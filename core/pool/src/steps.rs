@@ -5,7 +5,7 @@ use crate::block::{Address, BLOCK, Crc32c, STRIPE_BLOCKS, blocks_of, encode, pay
 use crate::drive::Drive;
 use crate::extent::{CHUNK, Run};
 use crate::pool::{Books, Effect};
-use crate::record::{Header, Home, Record};
+use crate::record::{Header, Home, Member, Record};
 use crate::volume::{Volume, VolumeId};
 use alloc::vec::Vec;
 
@@ -18,6 +18,10 @@ pub(crate) enum Step {
     Flush(u16),
     /// Chunks of nobody.
     Unmap(u16, Run),
+    /// To a drive that is none of the pool's: its place in the list, and where.
+    Dismiss(usize, u64, Vec<u8>),
+    /// What was written to it is durable.
+    Settle(usize),
     /// They are free from now on.
     Free(u16, Vec<Run>),
     /// The change counts from now on: what memory says is what the metadata say.
@@ -48,6 +52,10 @@ impl Step {
                 offset: u64::from(run.start) * CHUNK,
                 len: u64::from(run.len) * CHUNK,
             }),
+            Step::Dismiss(drive, offset, bytes) => {
+                Some(Effect::Write { drive: *drive, offset: *offset, bytes: bytes.clone() })
+            }
+            Step::Settle(drive) => Some(Effect::Flush { drive: *drive }),
             Step::Free(..) | Step::Commit(_) => None,
         }
     }
@@ -111,6 +119,26 @@ impl<'a> Plan<'a> {
         }
     }
 
+    /// What a drive that has left says of itself from then on: that it is the only one of a pool that was never opened, which is
+    /// as good as nothing. Its place in the list, what it was, and the generation of its last entry.
+    pub fn dismiss(&mut self, position: usize, was: Member, generation: u64) {
+        let header = Header {
+            opens: 0,
+            counter: 0,
+            pool: self.books.uuid,
+            name: self.books.name.clone(),
+            drive: 0,
+            area: crate::drive::area_of(was.chunks),
+            members: alloc::vec![was],
+        };
+        let bytes = payload(&[Record::Header(header)]);
+        for copy in [1, 0] {
+            let at = Address { drive: was.uuid, generation: generation + 1, entry: 0, block: 0, copy };
+            self.steps.push(Step::Dismiss(position, place(copy, 0), encode(&at, &bytes, self.crc)));
+            self.steps.push(Step::Settle(position));
+        }
+    }
+
     /// Chunks of nobody are emptied, and then free.
     pub fn unmap(&mut self, dirty: &[(u16, Run)]) {
         let mut drives: Vec<u16> = dirty.iter().map(|(drive, _)| *drive).collect();
@@ -126,6 +154,12 @@ impl<'a> Plan<'a> {
 }
 
 impl Books {
+    /// All drives but one.
+    pub fn others(&self, drive: u16) -> Vec<u16> {
+        let all = self.drives.iter().zip(0u16..).filter(|(d, i)| !d.is_gone() && *i != drive);
+        all.map(|(_, i)| i).collect()
+    }
+
     /// Everything that a drive's metadata say.
     fn records(&self, drive: u16, opens: u64) -> Vec<Record> {
         let state = &self.drives[usize::from(drive)];

@@ -1,6 +1,6 @@
 //! What the API asks of a node.
 
-use super::pooled::{PoolStatus, VolumeAdd, VolumeExport, VolumePatch, VolumeStatus};
+use super::pooled::{PoolDriveAdd, PoolStatus, VolumeAdd, VolumeExport, VolumePatch, VolumeStatus};
 use super::timing::DeviceStats;
 use super::types::{
     DevicePatch, DeviceStatus, ExportAdd, ExportStatus, PowerCutStatus, Status, TenantAdd, TenantPatch, TenantStatus,
@@ -66,6 +66,10 @@ pub trait Control: Send + Sync + 'static {
     fn remove_export(&self, socket: &str) -> Result<ExportStatus, Refusal>;
     /// All pools, in the order of the configuration.
     fn pools(&self) -> Result<Vec<PoolStatus>, Refusal>;
+    /// A device joins a pool: empty, and not exported by itself.
+    fn add_pool_drive(&self, pool: &str, drive: &PoolDriveAdd) -> Result<PoolStatus, Refusal>;
+    /// A drive leaves its pool, if no volume lies on it.
+    fn remove_pool_drive(&self, pool: &str, device: &str) -> Result<PoolStatus, Refusal>;
     /// All volumes, pool by pool, in the order in which they were made.
     fn volumes(&self) -> Result<Vec<VolumeStatus>, Refusal>;
     /// A new volume, which reads as zeroes.

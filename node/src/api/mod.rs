@@ -25,7 +25,7 @@ mod tests;
 
 pub use control::{Control, Refusal};
 pub use flash::{FlashStatus, GcStatus, HandleStatus, UtilisationStatus, WearStatus};
-pub use pooled::{PoolDrive, PoolStatus, VolumeAdd, VolumeExport, VolumePatch, VolumeStatus};
+pub use pooled::{PoolDrive, PoolDriveAdd, PoolStatus, VolumeAdd, VolumeExport, VolumePatch, VolumeStatus};
 pub use promise::{
     AttainmentStatus, CeilingPatch, CeilingStatus, FloorPatch, FloorStatus, PeriodStatus, Promises, SlaPatch, SlaState,
     SlaStatus,

@@ -65,6 +65,14 @@ fn paths() -> Value {
             "delete": remove_export(),
         },
         "/v1/pools": { "get": list("pools", "All pools.", "Pool") },
+        "/v1/pools/{name}/drives": {
+            "parameters": [name_parameter()],
+            "post": add_pool_drive(),
+        },
+        "/v1/pools/{name}/drives/{device}": {
+            "parameters": [name_parameter(), device_parameter()],
+            "delete": remove_pool_drive(),
+        },
         "/v1/volumes": {
             "get": list("volumes", "All volumes, pool by pool, in the order in which they were made.", "Volume"),
             "post": add_volume(),
@@ -187,6 +195,30 @@ fn add_volume() -> Value {
     operation["requestBody"] =
         json!({ "required": true, "content": { "application/json": { "schema": reference("VolumeAdd") } } });
     operation
+}
+
+fn add_pool_drive() -> Value {
+    let summary = "A device joins a pool: empty, and not exported by itself. The answer is the pool.";
+    let mut operation = named(operation("add_pool_drive", summary, "Pool"));
+    let added = operation["responses"]["200"].take();
+    operation["responses"].as_object_mut().expect("responses are an object").remove("200");
+    operation["responses"]["201"] = added;
+    operation["responses"]["400"] = error("A key is unknown.");
+    operation["responses"]["409"] = error("It is in use, not empty, or not of the pool's kind.");
+    operation["requestBody"] =
+        json!({ "required": true, "content": { "application/json": { "schema": reference("PoolDriveAdd") } } });
+    operation
+}
+
+fn remove_pool_drive() -> Value {
+    let summary = "A drive leaves its pool, if no volume lies on it. The answer is the pool.";
+    let mut operation = named(operation("remove_pool_drive", summary, "Pool"));
+    operation["responses"]["409"] = error("Volumes lie on it, or it is the pool's only drive.");
+    operation
+}
+
+fn device_parameter() -> Value {
+    json!({ "name": "device", "in": "path", "required": true, "schema": { "type": "string" } })
 }
 
 fn remove_volume() -> Value {
@@ -434,6 +466,7 @@ fn schemas() -> Value {
         "Pool": pool(),
         "PoolDrive": pool_drive(),
         "Volume": volume(),
+        "PoolDriveAdd": object(&[("device", text("The device; what is on it is gone."))]),
         "VolumeAdd": object(&[
             ("name", text("Its name: 1 to 64 letters, digits, '.', '_' and '-', a letter or digit first.")),
             ("tenant?", text("Whose it is; the only tenant where it is left out.")),

@@ -65,6 +65,14 @@ pub struct PoolDrive {
     pub largest_free_bytes: u64,
 }
 
+/// `POST /v1/pools/NAME/drives`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PoolDriveAdd {
+    /// The device; what is on it is gone.
+    pub device: String,
+}
+
 /// `POST /v1/volumes`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -1,7 +1,7 @@
 //! HTTP to calls of [`Control`], and their answers back.
 
 use super::control::{Control, Refusal};
-use super::pooled::{VolumeAdd, VolumeExport, VolumePatch};
+use super::pooled::{PoolDriveAdd, VolumeAdd, VolumeExport, VolumePatch};
 use super::types::{DevicePatch, ErrorBody, ExportAdd, TenantAdd, TenantPatch};
 use super::{metrics, openapi};
 use axum::Json;
@@ -36,7 +36,7 @@ pub fn router(control: Node, local_only: bool) -> Router {
 }
 
 /// Every path there is.
-pub(super) const PATHS: [&str; 17] = [
+pub(super) const PATHS: [&str; 19] = [
     "/v1/status",
     "/v1/devices",
     "/v1/devices/{name}",
@@ -48,6 +48,8 @@ pub(super) const PATHS: [&str; 17] = [
     "/v1/exports",
     "/v1/exports/{name}",
     "/v1/pools",
+    "/v1/pools/{name}/drives",
+    "/v1/pools/{name}/drives/{device}",
     "/v1/volumes",
     "/v1/volumes/{name}",
     "/v1/volumes/{name}/exports",
@@ -69,6 +71,8 @@ fn methods(path: &str) -> MethodRouter<Node> {
         "/v1/exports" => get(exports).post(add_export),
         "/v1/exports/{name}" => delete(remove_export),
         "/v1/pools" => get(pools),
+        "/v1/pools/{name}/drives" => post(add_pool_drive),
+        "/v1/pools/{name}/drives/{device}" => delete(remove_pool_drive),
         "/v1/volumes" => get(volumes).post(add_volume),
         "/v1/volumes/{name}" => get(volume).patch(set_volume).delete(remove_volume),
         "/v1/volumes/{name}/exports" => post(add_volume_export),
@@ -143,6 +147,22 @@ async fn remove_export(State(node): State<Node>, Path(socket): Path<String>) -> 
 
 async fn pools(State(node): State<Node>) -> Answer<impl Serialize> {
     ask(node, |c| c.pools()).await.map(Json)
+}
+
+async fn add_pool_drive(
+    State(node): State<Node>,
+    Path(name): Path<String>,
+    Body(drive): Body<PoolDriveAdd>,
+) -> Result<impl IntoResponse, Failure> {
+    let added = ask(node, move |c| c.add_pool_drive(&name, &drive)).await?;
+    Ok((StatusCode::CREATED, Json(added)))
+}
+
+async fn remove_pool_drive(
+    State(node): State<Node>,
+    Path((name, device)): Path<(String, String)>,
+) -> Answer<impl Serialize> {
+    ask(node, move |c| c.remove_pool_drive(&name, &device)).await.map(Json)
 }
 
 async fn volumes(State(node): State<Node>) -> Answer<impl Serialize> {

@@ -264,6 +264,14 @@ impl Control for Fake {
         Ok(vec![PoolStatus { name, uuid, size_bytes: 3, free_bytes: 2, volumes: 1, fault, drives: vec![drive] }])
     }
 
+    fn add_pool_drive(&self, pool: &str, drive: &PoolDriveAdd) -> Result<PoolStatus, Refusal> {
+        Err(Refusal::Conflict(format!("{} does not join {pool}", drive.device)))
+    }
+
+    fn remove_pool_drive(&self, pool: &str, device: &str) -> Result<PoolStatus, Refusal> {
+        Err(Refusal::Conflict(format!("{device} does not leave {pool}")))
+    }
+
     fn volumes(&self) -> Result<Vec<VolumeStatus>, Refusal> {
         Ok(vec![VolumeStatus {
             name: "v0".into(),

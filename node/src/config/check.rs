@@ -31,7 +31,6 @@ pub(super) struct Parts {
 /// host, an NVMe/TCP export of every drive.
 pub(super) fn assemble(sink: &Sink, parts: Parts) -> Config {
     let Parts { node, devices, tenants, exports, nvme_tcp, pools, volumes } = parts;
-    pool::refuse_kept(sink, node.keeper, &pools, &volumes);
     unique_devices(sink, &devices);
     unique_tenants(sink, &tenants);
     let mut devices: Vec<DeviceConfig> = devices.into_iter().map(|d| d.device).collect();

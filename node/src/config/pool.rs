@@ -238,14 +238,6 @@ pub(super) fn check_doors(sink: &Sink, volumes: &[(u32, String)], config: &Confi
     }
 }
 
-/// A worker that follows another one does not know yet who comes to a volume's socket.
-pub(super) fn refuse_kept(sink: &Sink, keeper: bool, pools: &[PoolRead], volumes: &[VolumeRead]) {
-    let first = pools.first().map(|p| (p.line, &p.key)).or(volumes.first().map(|v| (v.line, &v.key)));
-    if let Some((line, key)) = first.filter(|_| keeper) {
-        sink.note(line, key, "pools and volumes are not kept yet; write keeper = false in [node]");
-    }
-}
-
 /// Lines and names of the volumes.
 pub(super) fn lines(volumes: &[VolumeRead]) -> Vec<(u32, String)> {
     volumes.iter().filter_map(|v| Some((v.line, v.name.as_ref()?.value.clone()))).collect()

@@ -205,14 +205,6 @@ fn unknown_keys_name_the_nearest() {
 }
 
 #[test]
-fn a_keeper_keeps_no_pools_yet() {
-    refused(&[(
-        "[node]\nkeeper = true\n[[volume]]\nname = \"v\"\nsize = \"1MiB\"",
-        "weir.toml:3: volume.v: pools and volumes are not kept yet; write keeper = false in [node]",
-    )]);
-}
-
-#[test]
 fn pools_and_volumes() {
     let text = "[[tenant]]\nname = \"gold\"\n[[device]]\nname = \"a\"\n[[device]]\nname = \"b\"\n\
                 [[volume]]\nname = \"v\"\nsize = \"2GiB\"\nexport = [\"nvme-tcp\", \"vhost-user:v.sock\"]\n";

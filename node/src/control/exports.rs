@@ -49,7 +49,8 @@ impl NodeControl {
     pub(super) fn close_export(&self, socket: &str) -> Result<ExportStatus, Refusal> {
         let turn = self.arbitration.lock().unwrap_or_else(PoisonError::into_inner);
         let (config, path) = (self.config(), PathBuf::from(socket));
-        if let Some(ended) = self.volumes.unexport(&config, socket)? {
+        if let Some(ended) = self.volumes.unexport(socket)? {
+            self.volume_unexported(socket);
             return Ok(ended);
         }
         let before = self.export_at(&path)?;

@@ -58,16 +58,17 @@ impl NodeControl {
 
     fn introduce(&self, met: Introduction, fds: Vec<OwnedFd>) {
         let config = self.config();
-        let export = config.exports.iter().find(|e| e.door.socket().is_some_and(|(p, _)| p == Path::new(&met.path)));
-        let (Some(export), Some(fd)) = (export, fds.into_iter().next()) else {
+        let path = Path::new(&met.path);
+        let export = config.exports.iter().find(|e| e.door.socket().is_some_and(|(p, _)| p == path));
+        let shard = export.map(|e| place(e.device, self.shards.len()).shard).or_else(|| self.volumes.shard_at(path));
+        let (Some(shard), Some(fd)) = (shard, fds.into_iter().next()) else {
             tracing::error!(socket = met.path, "a front end came to an export that is not there");
             let _ = self.keep.say(&ToKeeper::Close(met.number), &[]);
             return;
         };
-        let place = place(export.device, self.shards.len());
         let adopt = move |s: &mut crate::shard::Shard| {
             s.with_doors(|doors, cx| doors.vhost_user.adopt(met, UnixStream::from(fd), cx));
         };
-        self.shards[place.shard as usize].post(adopt);
+        self.shards[shard as usize].post(adopt);
     }
 }

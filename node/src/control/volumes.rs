@@ -1,13 +1,39 @@
-//! Pools and volumes, as the API asks for them.
+//! Pools and volumes, as the API asks for them. What the configuration says of volumes follows what becomes of them, so that
+//! the next worker of a keeper brings up the volumes and exports that there are, and makes none anew that was deleted.
 
 use super::NodeControl;
 use crate::api::{PoolStatus, Refusal, VolumeAdd, VolumeExport, VolumePatch, VolumeStatus};
+use crate::config::{Config, DoorConfig, PoolConfig, VolumeConfig};
 use crate::pool::volumes::door;
+use std::path::Path;
 use std::sync::PoisonError;
+use weir_units::Bytes;
 
 impl NodeControl {
     pub(super) fn pool_statuses(&self) -> Result<Vec<PoolStatus>, Refusal> {
         self.volumes.pools(&self.config())
+    }
+
+    pub(super) fn join_pool(&self, pool: &str, device: &str) -> Result<PoolStatus, Refusal> {
+        let _turn = self.arbitration.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = self.device_index(device)?;
+        self.volumes.add_drive(&self.config(), pool, at)?;
+        self.change(|config| config.pools.iter_mut().filter(|p| p.name == pool).for_each(|p| p.devices.push(at)));
+        self.pool_status(pool)
+    }
+
+    pub(super) fn leave_pool(&self, pool: &str, device: &str) -> Result<PoolStatus, Refusal> {
+        let _turn = self.arbitration.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = self.device_index(device)?;
+        self.volumes.remove_drive(&self.config(), pool, at)?;
+        let of = |p: &&mut PoolConfig| p.name == pool;
+        self.change(|config| config.pools.iter_mut().filter(of).for_each(|p| p.devices.retain(|d| *d != at)));
+        self.pool_status(pool)
+    }
+
+    fn pool_status(&self, name: &str) -> Result<PoolStatus, Refusal> {
+        let found = self.pool_statuses()?.into_iter().find(|p| p.name == name);
+        found.ok_or_else(|| Refusal::NotFound(format!("there is no pool \"{name}\"")))
     }
 
     pub(super) fn volume_statuses(&self) -> Result<Vec<VolumeStatus>, Refusal> {
@@ -26,17 +52,47 @@ impl NodeControl {
     }
 
     pub(super) fn change_volume(&self, name: &str, patch: &VolumePatch) -> Result<VolumeStatus, Refusal> {
+        let _turn = self.arbitration.lock().unwrap_or_else(PoisonError::into_inner);
         let config = self.config();
         match (patch.size_bytes, &patch.name) {
             (Some(_), Some(_)) => Err(Refusal::Invalid("size_bytes, name: change one after the other".into())),
-            (Some(bytes), None) => self.volumes.resize(&config, name, bytes),
-            (None, Some(to)) => self.volumes.rename(&config, name, to),
+            (Some(bytes), None) => {
+                let status = self.volumes.resize(&config, name, bytes)?;
+                if config.volumes.iter().any(|v| v.name == name) {
+                    let size = Bytes(status.size_bytes);
+                    self.change(|config| {
+                        config.volumes.iter_mut().filter(|v| v.name == name).for_each(|v| v.size = size);
+                    });
+                }
+                Ok(status)
+            }
+            (None, Some(to)) => {
+                let said = self.without(name, || self.volumes.rename(&config, name, to));
+                let status = said?;
+                if let Some(volume) = config.volumes.iter().find(|v| v.name == name) {
+                    let volume = VolumeConfig { name: to.clone(), ..volume.clone() };
+                    self.change(|config| config.volumes.push(volume));
+                }
+                Ok(status)
+            }
             (None, None) => self.volumes.one(&config, name),
         }
     }
 
     pub(super) fn delete_volume(&self, name: &str) -> Result<VolumeStatus, Refusal> {
-        self.volumes.delete(&self.config(), name)
+        let _turn = self.arbitration.lock().unwrap_or_else(PoisonError::into_inner);
+        self.without(name, || self.volumes.delete(&self.config(), name))
+    }
+
+    /// Does something to a volume that the configuration does not name meanwhile, nor afterwards, if it is done: a worker that starts
+    /// in between would make the volume anew.
+    fn without<T>(&self, name: &str, what: impl FnOnce() -> Result<T, Refusal>) -> Result<T, Refusal> {
+        let before = self.config();
+        if !before.volumes.iter().any(|v| v.name == name) {
+            return what();
+        }
+        self.change(|config| config.volumes.retain(|v| v.name != name));
+        what().inspect_err(|_| self.change(|config| config.volumes.clone_from(&before.volumes)))
     }
 
     pub(super) fn export_volume(&self, name: &str, export: &VolumeExport) -> Result<VolumeStatus, Refusal> {
@@ -49,6 +105,36 @@ impl NodeControl {
         if let Some((path, _)) = door.socket().filter(|(path, _)| taken(*path)) {
             return Err(Refusal::Conflict(format!("{} is an export already; choose another path", path.display())));
         }
-        self.volumes.export(&config, name, door)
+        let status = self.volumes.export(&config, name, door.clone())?;
+        self.change(|config| match config.volumes.iter_mut().find(|v| v.name == name) {
+            Some(volume) => volume.exports.push(door),
+            None => config.volumes.extend(as_configured(config, &status, door)),
+        });
+        Ok(status)
     }
+
+    /// An export of a volume has ended.
+    pub(super) fn volume_unexported(&self, what: &str) {
+        let is = |name: &str, door: &DoorConfig| match door.socket() {
+            Some((path, _)) => path == Path::new(what),
+            None => what.strip_prefix("nvme-tcp:") == Some(name),
+        };
+        self.change(|config| {
+            for volume in &mut config.volumes {
+                let VolumeConfig { name, exports, .. } = volume;
+                exports.retain(|door| !is(name, door));
+            }
+        });
+    }
+}
+
+/// A volume with one export as a configuration names it.
+fn as_configured(config: &Config, status: &VolumeStatus, door: DoorConfig) -> Option<VolumeConfig> {
+    Some(VolumeConfig {
+        name: status.name.clone(),
+        tenant: config.tenants.iter().position(|t| t.name == status.tenant && !t.is_gone())?,
+        pool: config.pools.iter().position(|p| p.name == status.pool)?,
+        size: Bytes(status.size_bytes),
+        exports: vec![door],
+    })
 }

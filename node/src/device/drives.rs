@@ -62,7 +62,7 @@ impl Device {
     }
 
     /// It has nothing to do and nothing to tell until something comes or that time has.
-    fn is_idle(&self, until: Nanos) -> bool {
+    pub(super) fn is_idle(&self, until: Nanos) -> bool {
         let told = self.deferred.is_empty() && self.disconnects.is_empty() && !self.has_news();
         let done = told && self.deadlines.handed().is_none() && !self.must_poll();
         done && self.down.is_none() && !self.dirty && self.due > until
@@ -109,7 +109,9 @@ impl Drives {
     /// A drive is looked at in every turn from now on.
     #[inline]
     pub(super) fn wake(&mut self, index: u32) {
-        if index & FRONT == 0 && !self.is_awake[index as usize] {
+        if index & FRONT != 0 {
+            self.volumes.wake(index & !FRONT);
+        } else if !self.is_awake[index as usize] {
             self.rouse(index);
         }
     }
@@ -192,7 +194,8 @@ impl Drives {
         reactor: &mut Reactor,
     ) {
         self.wake(index);
-        let host = &mut Via { doors: host, parts: &mut self.volumes.parts };
+        let Volumes { parts, fronts, .. } = &mut self.volumes;
+        let host = &mut Via { doors: host, parts, fronts };
         self.list[index as usize].power_cut(now, reply, host, reactor);
     }
 
@@ -201,7 +204,7 @@ impl Drives {
     #[inline]
     pub fn run<H: Host>(&mut self, now: Nanos, host: &mut H, reactor: &mut Reactor) -> bool {
         let volumes = !self.volumes.is_empty();
-        let mut busy = volumes && self.run_fronts(now, host, reactor);
+        let mut busy = volumes && self.run_fronts(now, host, reactor, (ROUND, now.saturating_add(SLEEPY)));
         busy |= self.run_drives(now, host, reactor);
         busy | (volumes && self.settle(now, host))
     }
@@ -212,7 +215,8 @@ impl Drives {
         if self.turns % ROUND == 0 || now.saturating_add(NEAR) >= self.rest.0 {
             self.tuck_in(now);
         }
-        let host = &mut Via { doors, parts: &mut self.volumes.parts };
+        let Volumes { parts, fronts, .. } = &mut self.volumes;
+        let host = &mut Via { doors, parts, fronts };
         let mut due = Earliest::of(&self.list, &self.awake);
         let (mut busy, mut behind) = (false, false);
         for i in self.awake.iter().map(|i| *i as usize) {
@@ -286,9 +290,8 @@ impl Drives {
                 }
             }
         }
-        for front in &mut self.volumes.fronts {
-            into.append(&mut front.disconnects);
-        }
+        let Volumes { fronts, awake, .. } = &mut self.volumes;
+        awake.iter().for_each(|number| into.append(&mut fronts[*number as usize].disconnects));
     }
 
     /// A file operation has ended; its token says whose.
@@ -297,7 +300,8 @@ impl Drives {
             let index = Direct::drive_of(done.token);
             if (index as usize) < self.list.len() {
                 self.wake(index);
-                let host = &mut Via { doors: host, parts: &mut self.volumes.parts };
+                let Volumes { parts, fronts, .. } = &mut self.volumes;
+                let host = &mut Via { doors: host, parts, fronts };
                 self.list[index as usize].file_done(done, now, host, reactor);
             }
         }
@@ -306,13 +310,15 @@ impl Drives {
     /// When one of them must be run.
     pub fn next_deadline(&self) -> Nanos {
         let awake = self.awake.iter().map(|i| &self.list[*i as usize]);
-        awake.chain(&self.volumes.fronts).map(Device::due).fold(self.rest.0, Nanos::min)
+        let fronts = self.volumes.awake.iter().map(|i| &self.volumes.fronts[*i as usize]);
+        awake.chain(fronts).map(Device::due).fold(self.rest.0.min(self.volumes.rest()), Nanos::min)
     }
 
     /// One of them waits for something that wakes nobody.
     pub fn must_poll(&self) -> bool {
         let awake = self.awake.iter().map(|i| &self.list[*i as usize]);
-        let mut all = awake.chain(&self.volumes.fronts);
+        let fronts = self.volumes.awake.iter().map(|i| &self.volumes.fronts[*i as usize]);
+        let mut all = awake.chain(fronts);
         self.volumes.must_poll() || all.any(|d| d.dirty && d.down.is_none() || d.must_poll())
     }
 
@@ -331,6 +337,6 @@ impl Drives {
 
     /// None of them executes anything.
     pub fn is_quiet(&self) -> bool {
-        self.list.iter().chain(&self.volumes.fronts).all(Device::is_quiet)
+        self.volumes.parts.is_empty() && self.list.iter().chain(&self.volumes.fronts).all(Device::is_quiet)
     }
 }

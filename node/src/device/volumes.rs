@@ -1,13 +1,17 @@
 //! The pools and volumes of a shard's drives: fronts run before the drives, what the drives have done is settled after them.
 
 use super::{Backend, Device, Drives};
-use crate::pool::front::{Front, Sent, Stretch, Way};
-use crate::pool::host::{Ask, PoolHost, Reply, Seat};
-use crate::pool::parts::{POOL, Parts, Via, Whose, front_owner, pool_owner};
+use crate::door::Place;
+use crate::pool::front::{Front, Stretch, Way};
+use crate::pool::host::{Ask, PoolHost, Reply};
+use crate::pool::parts::{Bytes, GUEST, POOL, Part, Parts, Via, Whose, front_owner, guest_owner, pool_owner};
+use crate::pool::seat::{Guest, Letter, Mail, Reach, Seat, Sent};
+use std::collections::BTreeSet;
 use weir_controller::{
-    Attach, Config as MachineConfig, ControllerHandle, Host, Model, NamespaceConfig, Owner, SlotId, SqHandle, Subsystem,
+    Attach, Config as MachineConfig, ControllerHandle, Event, Host, Model, Op, Owner, Request, SlotId, SqHandle,
+    Subsystem, Tag,
 };
-use weir_pool::{CHUNK, Pool, Setup, VolumeId};
+use weir_pool::{CHUNK, Pool, Segment, Setup, VolumeId};
 use weir_spec::nvme::Status;
 use weir_sys::reactor::Reactor;
 use weir_units::Nanos;
@@ -17,6 +21,8 @@ pub const FRONT: u32 = 1 << 31;
 
 /// Commands of a front or a pool in its queue at a drive.
 const DEPTH: u32 = 512;
+/// What an owner's number has apart from whose it is.
+const NUMBER: u32 = GUEST - 1;
 
 /// See the [module](self).
 #[derive(Default)]
@@ -24,13 +30,27 @@ pub(super) struct Volumes {
     pub parts: Parts,
     pub pools: Vec<PoolHost>,
     pub fronts: Vec<Device>,
+    /// Places of fronts that have gone.
+    vacant: Vec<u32>,
+    /// Fronts that are looked at in every turn.
+    pub awake: Vec<u32>,
+    /// For each front: nothing if it is one of them, else when it must be run.
+    asleep: Vec<Option<Nanos>>,
+    /// Those that sleep until some time.
+    rest: BTreeSet<(Nanos, u32)>,
+    turns: u32,
+    guests: Vec<Option<Guest>>,
+    /// Shards with which letters were ever exchanged.
+    pub neighbours: BTreeSet<u32>,
+    mail: Mail,
     send: Vec<Sent>,
     ended: Vec<(SlotId, Status)>,
 }
 
 impl Volumes {
+    #[inline]
     pub fn is_empty(&self) -> bool {
-        self.fronts.is_empty() && self.pools.is_empty()
+        self.fronts.is_empty() && self.pools.is_empty() && self.guests.is_empty()
     }
 
     /// What was done waits to be settled.
@@ -38,10 +58,37 @@ impl Volumes {
         self.parts.any_done() || !self.send.is_empty()
     }
 
-    /// Asks of everything on its way whether its sender is still there.
-    fn look(&mut self) {
-        let fronts = &self.fronts;
-        self.parts.look(|front, slot| fronts[front as usize].machine.is_live(slot));
+    /// A front is looked at in every turn from now on.
+    #[inline]
+    pub fn wake(&mut self, number: u32) {
+        if let Some(until) = self.asleep[number as usize].take() {
+            self.rest.remove(&(until, number));
+            self.awake.push(number);
+        }
+    }
+
+    /// When the first of the fronts that sleep must be run.
+    #[inline]
+    pub fn rest(&self) -> Nanos {
+        self.rest.first().map_or(Nanos::NEVER, |(until, _)| *until)
+    }
+
+    /// Puts to sleep who has nothing to do for a while.
+    #[cold]
+    fn tuck_in(&mut self, soon: Nanos) {
+        let Volumes { fronts, awake, asleep, rest, .. } = self;
+        awake.retain(|number| {
+            let front = &fronts[*number as usize];
+            let sleeps = front.is_idle(soon) && front.has_nothing_out();
+            if sleeps {
+                let until = front.due();
+                asleep[*number as usize] = Some(until);
+                if until != Nanos::NEVER {
+                    rest.insert((until, *number));
+                }
+            }
+            !sleeps
+        });
     }
 }
 
@@ -52,6 +99,11 @@ impl Device {
             _ => None,
         }
     }
+
+    /// Nothing of a front waits to be begun.
+    fn has_nothing_out(&self) -> bool {
+        !matches!(&self.backend, Backend::Volume(front) if !front.outbox.is_empty())
+    }
 }
 
 impl Drives {
@@ -59,16 +111,91 @@ impl Drives {
     ///
     /// # Errors
     /// A drive has no room for its controller.
-    pub fn add_pool(&mut self, setup: Setup, drives: &[u32], tenant: u16, now: Nanos) -> Result<u32, String> {
+    pub fn add_pool(&mut self, setup: Setup, drives: &[Reach], tenant: u16, now: Nanos) -> Result<u32, String> {
         let number = self.volumes.pools.len() as u32;
         let host = format!("pool {}", setup.name);
         let mut seats = Vec::new();
-        for drive in drives {
-            let (controller, queue, _) = self.seat(*drive, pool_owner(number), tenant, &host, now)?;
-            seats.push(Seat { drive: *drive, controller, queue: Some(queue) });
+        for reach in drives {
+            seats.push(self.sit(*reach, pool_owner(number), tenant, &host, now)?.0);
         }
         self.volumes.pools.push(PoolHost::new(number, setup, seats));
         Ok(number)
+    }
+
+    /// A queue of a pool at a drive that is to join it. Its place is the one that the pool has for the drive.
+    ///
+    /// # Errors
+    /// The drive has no room for the pool's controller.
+    pub fn add_seat(&mut self, pool: u32, device: &str, drive: Reach, now: Nanos) -> Result<usize, String> {
+        let machine = self.pool(pool);
+        let (place, host) = (machine.place_for(device), format!("pool {}", machine.name()));
+        let (seat, _) = self.sit(drive, pool_owner(pool), 0, &host, now)?;
+        let seats = &mut self.volumes.pools[pool as usize].seats;
+        match seats.get_mut(place) {
+            Some(at) => *at = seat,
+            None => seats.push(seat),
+        }
+        Ok(place)
+    }
+
+    /// Gives back the queue of a pool at a drive that is none of its.
+    pub fn close_seat(&mut self, pool: u32, place: usize, now: Nanos) {
+        let seat = self.volumes.pools[pool as usize].seats.get_mut(place);
+        if let Some(seat) = seat.map(|seat| std::mem::replace(seat, Seat::Closed)) {
+            self.rise(seat, now);
+        }
+    }
+
+    /// A queue at a drive of this shard, or the one that a guest of another one has; and its depth.
+    fn sit(&mut self, reach: Reach, owner: Owner, tenant: u16, host: &str, now: Nanos) -> Result<(Seat, u32), String> {
+        let Some((guest, depth)) = reach.guest else {
+            let drive = reach.place.drive;
+            let (controller, queue, depth) = self.seat(drive, owner, tenant, host, now)?;
+            return Ok((Seat::Here { drive, controller, queue: Some(queue) }, depth));
+        };
+        let shard = reach.place.shard;
+        self.volumes.neighbours.insert(shard);
+        Ok((Seat::There { shard, guest }, depth))
+    }
+
+    /// Gives a queue at a drive back.
+    fn rise(&mut self, seat: Seat, now: Nanos) {
+        match seat {
+            Seat::Here { drive, controller, .. } => self.get(drive).detach(now, controller),
+            Seat::There { shard, guest } => self.volumes.mail.put(shard, Letter::Gone(guest)),
+            Seat::Closed => {}
+        }
+    }
+
+    /// A queue at a drive for somebody of another shard: the guest's number, and how many commands fit into it.
+    ///
+    /// # Errors
+    /// The drive has no room for its controller.
+    pub fn add_guest(
+        &mut self,
+        home: u32,
+        drive: u32,
+        (tenant, host): (u16, String),
+        now: Nanos,
+    ) -> Result<(u32, u32), String> {
+        let guests = &self.volumes.guests;
+        let number = guests.iter().position(Option::is_none).unwrap_or(guests.len()) as u32;
+        let (controller, queue, depth) = self.seat(drive, guest_owner(number), tenant, &host, now)?;
+        let guest = Some(Guest { home, drive, tenant, host, controller, queue: Some(queue) });
+        let Volumes { guests, neighbours, .. } = &mut self.volumes;
+        neighbours.insert(home);
+        match guests.get_mut(number as usize) {
+            Some(place) => *place = guest,
+            None => guests.push(guest),
+        }
+        Ok((number, depth))
+    }
+
+    /// A guest goes; nobody hears what becomes of its commands.
+    pub fn remove_guest(&mut self, number: u32, now: Nanos) {
+        let Some(guest) = self.volumes.guests.get_mut(number as usize).and_then(Option::take) else { return };
+        self.get(guest.drive).detach(now, guest.controller);
+        self.volumes.parts.forget(|whose| matches!(whose, Whose::Guest { guest, .. } if *guest == number));
     }
 
     /// A controller with a queue at a drive.
@@ -103,65 +230,71 @@ impl Drives {
         pools[number as usize].ask(ask, reply, parts, send);
     }
 
-    /// A front for a volume, with a machine of this configuration (namespaces apart); its place among the drives.
+    /// A front for a volume, with a machine of this configuration; its place among the drives. Where its bytes lie is to be
+    /// [laid out](Self::lay_out).
     ///
     /// # Errors
-    /// A drive has no room for its controller, or the machine refuses.
+    /// The machine refuses.
     pub fn add_front(
         &mut self,
-        (pool, volume): (u32, VolumeId),
+        volume: (u32, VolumeId),
         (tenant, machine): (u16, MachineConfig),
         now: Nanos,
     ) -> Result<u32, String> {
-        let found = self.pool(pool).volumes().find(|v| v.id == volume);
-        let Some((chunks, uuid)) = found.map(|v| (v.chunks, v.uuid)) else {
-            return Err("there is no such volume".into());
-        };
-        let number = self.volumes.fronts.iter().position(Device::is_vacant).unwrap_or(self.volumes.fronts.len());
-        let size = u64::from(chunks) * CHUNK;
-        let seat = self.volumes.pools[pool as usize].seats[0].drive;
-        let first = &self.list[seat as usize];
-        let block_size = first.block_size();
-        let machine = MachineConfig {
-            namespaces: vec![NamespaceConfig { nsid: 1, start: 0, size, block_size, uuid: uuid.0 }],
-            volatile_write_cache: first.machine.config().volatile_write_cache,
-            atomic_write: block_size.into(),
-            in_capsule: first.machine.config().in_capsule,
-            ..machine
-        };
+        let shape = machine.namespaces.first().map(|n| (n.size, n.block_size));
+        let (size, block_size) = shape.ok_or("a front has a namespace")?;
         let machine = Subsystem::new(machine, now).map_err(|e| e.to_string())?;
-        let front = Front::new(number as u32, (pool, volume), tenant);
+        let number = self.volumes.vacant.pop().unwrap_or(self.volumes.fronts.len() as u32);
+        let front = Front::new(number, volume, tenant);
         let mut device = Device::new(machine, Backend::Volume(Box::new(front)), size, block_size);
         device.limit = u64::MAX;
-        match number < self.volumes.fronts.len() {
-            true => self.volumes.fronts[number] = device,
-            false => self.volumes.fronts.push(device),
+        let Volumes { fronts, asleep, awake, .. } = &mut self.volumes;
+        match fronts.get_mut(number as usize) {
+            Some(vacant) => *vacant = device,
+            None => {
+                fronts.push(device);
+                asleep.push(None);
+                awake.push(number);
+            }
         }
-        let place = FRONT | number as u32;
-        self.lay_out(place, now).inspect_err(|_| self.remove_front(place, now))?;
-        Ok(place)
+        self.volumes.wake(number);
+        Ok(FRONT | number)
     }
 
-    /// Looks up where a front's volume lies now, and takes queues at drives that it has none at.
+    /// Whose a front is, what drives call it, and the drives that it has queues at.
+    pub fn ways(&mut self, place: u32) -> (u16, String, Vec<Place>) {
+        match self.volumes.fronts[(place & !FRONT) as usize].front() {
+            Some((front, machine)) => {
+                let host = format!("volume {}", machine.config().subnqn);
+                (front.tenant, host, front.ways.iter().map(|w| w.place).collect())
+            }
+            None => (0, String::new(), Vec::new()),
+        }
+    }
+
+    /// Where a front's volume lies from now on; it takes queues at those drives that it has none at.
     ///
     /// # Errors
     /// A drive has no room for its controller.
-    pub fn lay_out(&mut self, place: u32, now: Nanos) -> Result<(), String> {
+    pub fn lay_out(&mut self, place: u32, pieces: &[(Reach, Segment)], now: Nanos) -> Result<(), String> {
         let number = place & !FRONT;
-        let Some((front, machine)) = self.volumes.fronts[number as usize].front() else { return Ok(()) };
-        let ((pool, volume), mut ways) = (front.volume, front.ways.clone());
-        let (tenant, host) = (front.tenant, format!("volume {}", machine.config().subnqn));
-        let segments = self.pool(pool).segments(volume);
+        let (tenant, host, _) = self.ways(place);
+        let Some((front, _)) = self.volumes.fronts[number as usize].front() else { return Ok(()) };
+        let (mut ways, before) = (front.ways.clone(), front.ways.len());
         let mut stretches = Vec::new();
-        for s in segments {
-            let drive = self.volumes.pools[pool as usize].seats[s.drive].drive;
-            let way = match ways.iter().position(|w| w.drive == drive) {
+        for (reach, s) in pieces {
+            let way = match ways.iter().position(|w| w.place == reach.place) {
                 Some(way) => way,
-                None => {
-                    let (controller, queue, depth) = self.seat(drive, front_owner(number), tenant, &host, now)?;
-                    ways.push(Way { drive, controller, queue: Some(queue), depth, used: 0 });
-                    ways.len() - 1
-                }
+                None => match self.sit(*reach, front_owner(number), tenant, &host, now) {
+                    Ok((seat, depth)) => {
+                        ways.push(Way { place: reach.place, seat, depth, used: 0 });
+                        ways.len() - 1
+                    }
+                    Err(why) => {
+                        ways.drain(before..).for_each(|way| self.rise(way.seat, now));
+                        return Err(why);
+                    }
+                },
             };
             let bytes = |chunks: u32| u64::from(chunks) * CHUNK;
             stretches.push(Stretch { start: bytes(s.logical), len: bytes(s.len), way: way as u32, at: bytes(s.start) });
@@ -178,12 +311,14 @@ impl Drives {
         let at = (place & !FRONT) as usize;
         let Some((front, _)) = self.volumes.fronts[at].front() else { return };
         for way in std::mem::take(&mut front.ways) {
-            self.get(way.drive).detach(now, way.controller);
+            self.rise(way.seat, now);
         }
         let number = at as u32;
         self.volumes.parts.forget(|whose| matches!(whose, Whose::Front { front, .. } if *front == number));
         if let Some(vacant) = Device::vacant(now) {
             self.volumes.fronts[at] = vacant;
+            self.volumes.vacant.push(number);
+            self.volumes.wake(number);
         }
     }
 
@@ -212,23 +347,34 @@ impl Drives {
     }
 
     /// Runs the fronts, and hands their commands to the drives; true if there were any.
-    pub(super) fn run_fronts<H: Host>(&mut self, now: Nanos, doors: &mut H, reactor: &mut Reactor) -> bool {
-        let Volumes { parts, fronts, send, ended, .. } = &mut self.volumes;
+    pub(super) fn run_fronts<H: Host>(
+        &mut self,
+        now: Nanos,
+        doors: &mut H,
+        reactor: &mut Reactor,
+        (round, soon): (u32, Nanos),
+    ) -> bool {
+        self.volumes.turns = self.volumes.turns.wrapping_add(1);
+        if self.volumes.turns % round == 0 {
+            self.volumes.tuck_in(soon);
+        }
+        while let Some((_, number)) = self.volumes.rest.first().copied().filter(|(until, _)| *until <= now) {
+            self.volumes.wake(number);
+        }
+        let Volumes { parts, fronts, send, ended, awake, .. } = &mut self.volumes;
         let mut busy = false;
-        for device in fronts {
+        for number in awake.iter() {
+            let device = &mut fronts[*number as usize];
             if !device.run(now, doors, reactor, Nanos::NEVER) {
                 continue;
             }
             busy = true;
-            let Some((front, machine)) = device.front() else { continue };
+            let Some((front, _)) = device.front() else { continue };
             while let Some(io) = front.outbox.pop_front() {
-                let status = front.begin(io, machine.is_live(io.slot), parts, send);
+                let status = front.begin(io, parts, send);
                 ended.extend(status.map(|status| (io.slot, status)));
             }
             device.end_all(now, ended, doors);
-        }
-        if busy {
-            self.volumes.look();
         }
         busy | self.send(now, doors)
     }
@@ -237,12 +383,68 @@ impl Drives {
     fn send<H: Host>(&mut self, now: Nanos, doors: &mut H) -> bool {
         let mut send = std::mem::take(&mut self.volumes.send);
         let busy = !send.is_empty();
-        for (drive, event) in send.drain(..) {
-            self.wake(drive);
-            self.list[drive as usize].apply(now, event, &mut Via { doors, parts: &mut self.volumes.parts });
+        for sent in send.drain(..) {
+            match sent {
+                Sent::Here(drive, event) => {
+                    self.wake(drive);
+                    let Volumes { parts, fronts, .. } = &mut self.volumes;
+                    self.list[drive as usize].apply(now, event, &mut Via { doors, parts, fronts });
+                }
+                Sent::There { shard, guest, request, tag } => self.post((shard, guest), request, tag, doors),
+            }
         }
         self.volumes.send = send;
         busy
+    }
+
+    /// Sends a command to the shard that has its drive, with the bytes that it takes.
+    fn post<H: Host>(&mut self, (shard, guest): (u32, u32), request: Request, tag: Tag, doors: &mut H) {
+        let Volumes { parts, fronts, mail, .. } = &mut self.volumes;
+        let takes = matches!(request.op, Op::Write | Op::Compare);
+        let bytes = if takes { parts.load(tag, request.len, doors, fronts) } else { Ok(Vec::new()) };
+        match (bytes, parts.ticket(tag)) {
+            (Ok(bytes), Some(ticket)) => mail.put(shard, Letter::Errand { guest, ticket, request, bytes }),
+            (Err(status), _) => parts.answer(tag, status),
+            (_, None) => {}
+        }
+    }
+
+    /// What another shard has sent.
+    pub fn deliver<H: Host>(&mut self, now: Nanos, letters: Vec<Letter>, doors: &mut H) {
+        for letter in letters {
+            match letter {
+                Letter::Errand { guest: number, ticket, request, bytes } => {
+                    let guest = self.volumes.guests.get(number as usize).and_then(Option::as_ref);
+                    let Some((home, drive, queue)) = guest.map(|g| (g.home, g.drive, g.queue)) else { continue };
+                    let Some(queue) = queue else {
+                        let status = Status::INTERNAL_PATH_ERROR;
+                        self.volumes.mail.put(home, Letter::Outcome { ticket, status, bytes: Vec::new() });
+                        continue;
+                    };
+                    let gives = request.op == Op::Read;
+                    let bytes = if gives { vec![0; request.len as usize] } else { bytes };
+                    let whose = Whose::Guest { guest: number, ticket, gives };
+                    let tag = self.volumes.parts.insert(Part { whose, bytes: Bytes::Own(bytes) });
+                    self.volumes.send.push(Sent::Here(drive, Event::Submit { queue, request, tag }));
+                }
+                Letter::Outcome { ticket, status, bytes } => {
+                    let Volumes { parts, fronts, .. } = &mut self.volumes;
+                    parts.unload(ticket, (status, bytes), doors, fronts);
+                }
+                Letter::Gone(guest) => self.remove_guest(guest, now),
+            }
+        }
+    }
+
+    /// Letters for another shard.
+    #[inline]
+    pub fn take_mail(&mut self) -> Option<(u32, Vec<Letter>)> {
+        self.volumes.mail.take()
+    }
+
+    /// Shards that may have sent commands here, or have some from here.
+    pub fn neighbours(&self) -> &BTreeSet<u32> {
+        &self.volumes.neighbours
     }
 
     /// Completes what the drives have done; true if there was anything.
@@ -250,21 +452,31 @@ impl Drives {
         let mut busy = false;
         while let Some((part, status)) = self.volumes.parts.take_done() {
             busy = true;
-            let Volumes { parts, fronts, send, pools, ended } = &mut self.volumes;
             match part.whose {
-                Whose::Pool { pool, .. } => pools[pool as usize].over(part.bytes, status, parts, send),
+                Whose::Pool { pool, .. } => {
+                    let Volumes { parts, send, pools, .. } = &mut self.volumes;
+                    pools[pool as usize].over(part.bytes, status, parts, send);
+                }
                 Whose::Front { front: number, slot, drive } => {
+                    self.volumes.wake(number);
+                    let Volumes { parts, fronts, send, ended, .. } = &mut self.volumes;
                     let device = &mut fronts[number as usize];
-                    let Some((front, machine)) = device.front() else { continue };
-                    let over = front.over((slot, drive), (part.bytes, status), machine.is_live(slot), parts, send);
+                    let Some((front, _)) = device.front() else { continue };
+                    let over = front.over((slot, drive), (part.bytes, status), parts, send);
                     ended.extend(over.map(|status| (slot, status)));
-                    front.go_on(|slot| machine.is_live(slot), parts, send, ended);
+                    front.go_on(parts, send, ended);
                     device.end_all(now, ended, doors);
                 }
+                Whose::Guest { guest, ticket, gives } => {
+                    let Volumes { guests, mail, .. } = &mut self.volumes;
+                    let Some(Some(guest)) = guests.get(guest as usize) else { continue };
+                    let bytes = match part.bytes {
+                        Bytes::Own(bytes) if gives && status.is_success() => bytes,
+                        _ => Vec::new(),
+                    };
+                    mail.put(guest.home, Letter::Outcome { ticket, status, bytes });
+                }
             }
-        }
-        if busy {
-            self.volumes.look();
         }
         self.send(now, doors) | busy
     }
@@ -272,13 +484,15 @@ impl Drives {
     /// A drive has dropped a queue of a front or a pool: what was in it comes to nothing, and there is another one.
     #[cold]
     pub(super) fn renew(&mut self, drive: u32, owner: Owner, now: Nanos) {
-        let number = owner.0 & 0x07ff_ffff;
-        let is_pool = owner.0 & POOL != 0;
+        let (number, is_pool) = (owner.0 & NUMBER, owner.0 & POOL != 0);
+        if owner.0 & GUEST != 0 {
+            return self.renew_guest(number, now);
+        }
         let place = match is_pool {
-            true => self.volumes.pools[number as usize].seats.iter().position(|s| s.drive == drive),
+            true => self.volumes.pools[number as usize].seats.iter().position(|s| s.is_at(drive)),
             false => self.volumes.fronts[number as usize]
                 .front()
-                .and_then(|(front, _)| front.ways.iter().position(|w| w.drive == drive)),
+                .and_then(|(front, _)| front.ways.iter().position(|w| w.seat.is_at(drive))),
         };
         let Some(place) = place else { return };
         let at = place as u32;
@@ -286,27 +500,45 @@ impl Drives {
             |whose| match whose {
                 Whose::Pool { pool, drive } => is_pool && (*pool, *drive) == (number, at),
                 Whose::Front { front, drive, .. } => !is_pool && (*front, *drive) == (number, at),
+                Whose::Guest { .. } => false,
             },
             Status::INTERNAL_PATH_ERROR,
         );
         let (old, tenant) = match is_pool {
-            true => (self.volumes.pools[number as usize].seats[place].controller, 0),
+            true => (self.volumes.pools[number as usize].seats[place], 0),
             false => match self.volumes.fronts[number as usize].front() {
-                Some((front, _)) => (front.ways[place].controller, front.tenant),
+                Some((front, _)) => (front.ways[place].seat, front.tenant),
                 None => return,
             },
         };
+        let Seat::Here { controller: old, .. } = old else { return };
         self.get(drive).detach(now, old);
         let seat = self.seat(drive, owner, tenant, "volumes", now);
         let seat = seat.inspect_err(|why| tracing::error!("a volume has lost its drive: {why}")).ok();
+        let seat = Seat::Here {
+            drive,
+            controller: seat.map_or(old, |(controller, ..)| controller),
+            queue: seat.map(|(_, queue, _)| queue),
+        };
         if is_pool {
-            let old = &mut self.volumes.pools[number as usize].seats[place];
-            old.queue = seat.map(|(_, queue, _)| queue);
-            old.controller = seat.map_or(old.controller, |(controller, ..)| controller);
+            self.volumes.pools[number as usize].seats[place] = seat;
         } else if let Some((front, _)) = self.volumes.fronts[number as usize].front() {
-            let way = &mut front.ways[place];
-            way.queue = seat.map(|(_, queue, _)| queue);
-            way.controller = seat.map_or(way.controller, |(controller, ..)| controller);
+            front.ways[place].seat = seat;
+        }
+    }
+
+    #[cold]
+    fn renew_guest(&mut self, number: u32, now: Nanos) {
+        let Some(Some(guest)) = self.volumes.guests.get(number as usize) else { return };
+        let Guest { drive, tenant, host, controller, .. } = guest.clone();
+        let is = |whose: &Whose| matches!(whose, Whose::Guest { guest, .. } if *guest == number);
+        self.volumes.parts.fail(is, Status::INTERNAL_PATH_ERROR);
+        self.get(drive).detach(now, controller);
+        let seat = self.seat(drive, guest_owner(number), tenant, &host, now);
+        let seat = seat.inspect_err(|why| tracing::error!("a volume has lost its drive: {why}")).ok();
+        if let Some(Some(guest)) = self.volumes.guests.get_mut(number as usize) {
+            guest.queue = seat.map(|(_, queue, _)| queue);
+            guest.controller = seat.map_or(controller, |(controller, ..)| controller);
         }
     }
 }
@@ -319,10 +551,6 @@ impl Device {
             *dirty = true;
             deadlines.complete((now, slot, status), machine, doors, none);
         }
-    }
-
-    fn is_vacant(&self) -> bool {
-        !matches!(self.backend, Backend::Volume(_))
     }
 
     /// What is in the place of a front that has gone: nobody connects to it.

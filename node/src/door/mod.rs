@@ -10,6 +10,7 @@ pub mod vfio_user;
 pub mod vhost_user;
 
 use crate::device::Drives;
+use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
 use weir_controller::{DataPointer, Event, Host, Owner, Tag};
 use weir_spec::nvme::{Cqe, Status};
@@ -68,33 +69,32 @@ pub struct Place {
 
 /// Every subsystem of the node by NQN; the same on every shard.
 #[derive(Debug, Default)]
-pub struct Directory(RwLock<Vec<(String, Place)>>);
+pub struct Directory(RwLock<BTreeMap<String, Place>>);
 
 impl Directory {
     /// With these in it.
     pub fn new(list: Vec<(String, Place)>) -> Self {
-        Self(RwLock::new(list))
+        Self(RwLock::new(list.into_iter().collect()))
     }
 
     /// Where the subsystem of that name is.
     pub fn find(&self, nqn: &str) -> Option<Place> {
-        let list = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        list.iter().find(|(n, _)| n == nqn).map(|(_, p)| *p)
+        self.0.read().unwrap_or_else(PoisonError::into_inner).get(nqn).copied()
     }
 
     /// One more; false, and nothing has changed, if there is one of that name.
     pub fn add(&self, nqn: &str, place: Place) -> bool {
         let mut list = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        let fresh = list.iter().all(|(n, _)| n != nqn);
+        let fresh = !list.contains_key(nqn);
         if fresh {
-            list.push((nqn.to_string(), place));
+            list.insert(nqn.to_string(), place);
         }
         fresh
     }
 
     /// One less.
     pub fn remove(&self, nqn: &str) {
-        self.0.write().unwrap_or_else(PoisonError::into_inner).retain(|(n, _)| n != nqn);
+        self.0.write().unwrap_or_else(PoisonError::into_inner).remove(nqn);
     }
 }
 

@@ -6,8 +6,10 @@
 //! ```
 
 use super::parts::{Bytes, Part, Parts, Whose};
+use super::seat::{Seat, Sent};
+use crate::door::Place;
 use std::collections::VecDeque;
-use weir_controller::{ControllerHandle, Data, Event, Io, Op, Request, SlotId, SqHandle};
+use weir_controller::{Data, Io, Op, Request, SlotId};
 use weir_pool::VolumeId;
 use weir_spec::nvme::Status;
 
@@ -31,15 +33,13 @@ pub struct Stretch {
     pub at: u64,
 }
 
-/// A front's queue at a drive.
+/// A front's way to a drive.
 #[derive(Clone, Copy, Debug)]
 pub struct Way {
-    /// The drive's place in the shard.
-    pub drive: u32,
-    /// The front's controller there.
-    pub controller: ControllerHandle,
-    /// Its queue; `None`: the drive has dropped it.
-    pub queue: Option<SqHandle>,
+    /// The drive.
+    pub place: Place,
+    /// The front's queue there.
+    pub seat: Seat,
     /// Commands that fit into it.
     pub depth: u32,
     /// Commands that are in it.
@@ -81,9 +81,6 @@ pub struct Front {
     pub outbox: VecDeque<Io>,
 }
 
-/// A command for a drive: its place in the shard, and the event.
-pub type Sent = (u32, Event);
-
 impl Front {
     /// Of a volume whose drives and places are still to be [laid out](Self::lay_out).
     pub fn new(number: u32, volume: (u32, VolumeId), tenant: u16) -> Self {
@@ -111,13 +108,13 @@ impl Front {
     }
 
     /// Begins a command that its machine has emitted.
-    pub fn begin(&mut self, io: Io, live: bool, parts: &mut Parts, send: &mut Vec<Sent>) -> Option<Status> {
+    pub fn begin(&mut self, io: Io, parts: &mut Parts, send: &mut Vec<Sent>) -> Option<Status> {
         let at = io.slot.index();
         if self.flights.len() <= at {
             self.flights.resize_with(at + 1, || None);
         }
         self.flights[at] = Some(Flight { io, begun: 0, out: 0, status: Status::SUCCESS, carried: None, writes: false });
-        self.pump(io.slot, live, parts, send)
+        self.pump(io.slot, parts, send)
     }
 
     /// A part is over; how the command ended, if it was the last.
@@ -125,7 +122,6 @@ impl Front {
         &mut self,
         (slot, way): (SlotId, u32),
         (bytes, status): (Bytes, Status),
-        live: bool,
         parts: &mut Parts,
         send: &mut Vec<Sent>,
     ) -> Option<Status> {
@@ -141,26 +137,20 @@ impl Front {
         if let (Op::Copy, Bytes::Own(bytes), false, true) = (flight.io.op, bytes, wrote, status.is_success()) {
             flight.carried = Some(bytes);
         }
-        self.pump(slot, live, parts, send)
+        self.pump(slot, parts, send)
     }
 
     /// Commands that waited for room in a queue, where there is some again; those that ended with it.
-    pub fn go_on(
-        &mut self,
-        live: impl Fn(SlotId) -> bool,
-        parts: &mut Parts,
-        send: &mut Vec<Sent>,
-        ended: &mut Vec<(SlotId, Status)>,
-    ) {
+    pub fn go_on(&mut self, parts: &mut Parts, send: &mut Vec<Sent>, ended: &mut Vec<(SlotId, Status)>) {
         for _ in 0..self.waiting.len() {
             let Some(slot) = self.waiting.pop_front() else { break };
-            let status = self.pump(slot, live(slot), parts, send);
+            let status = self.pump(slot, parts, send);
             ended.extend(status.map(|status| (slot, status)));
         }
     }
 
     /// Makes as many parts of a command as may be on their way; how it ended, if it has.
-    fn pump(&mut self, slot: SlotId, live: bool, parts: &mut Parts, send: &mut Vec<Sent>) -> Option<Status> {
+    fn pump(&mut self, slot: SlotId, parts: &mut Parts, send: &mut Vec<Sent>) -> Option<Status> {
         loop {
             let Self { ways, stretches, flights, waiting, .. } = self;
             let flight = flights[slot.index()].as_mut()?;
@@ -185,11 +175,11 @@ impl Front {
                 continue;
             };
             let way = &mut ways[piece.way as usize];
-            let Some(queue) = way.queue else {
+            if !way.seat.is_open() {
                 flight.status = Status::INTERNAL_PATH_ERROR;
                 flight.carried = None;
                 continue;
-            };
+            }
             if way.used >= way.depth {
                 waiting.push_back(slot);
                 return None;
@@ -210,9 +200,9 @@ impl Front {
             flight.out += 1;
             way.used += 1;
             let whose = Whose::Front { front: self.number, slot, drive: piece.way };
-            let tag = parts.insert(Part { whose, bytes, live });
+            let tag = parts.insert(Part { whose, bytes });
             let request = Request { op: piece.op, nsid: 1, offset: piece.at, len: piece.len, fua: io.fua };
-            send.push((way.drive, Event::Submit { queue, request, tag }));
+            send.extend(way.seat.send(request, tag));
         }
     }
 }

@@ -1,8 +1,9 @@
 //! The pools of a shard: each is a machine whose I/O goes to its drives like a tenant's, in order.
 
 use super::parts::{Bytes, Part, Parts, Whose};
+use super::seat::{Seat, Sent};
 use std::collections::VecDeque;
-use weir_controller::{ControllerHandle, Event, Op, Request as Io, SqHandle};
+use weir_controller::{Op, Request as Io};
 use weir_pool::{Answer, Effect, Error, Event as PoolEvent, Failure, Pool, Request, Setup};
 use weir_spec::nvme::Status;
 
@@ -22,17 +23,6 @@ pub type Reply = Box<dyn FnOnce(Result<Answer, Error>) + Send>;
 const UNMAP: u64 = 256 << 20;
 /// Such commands at once.
 const WINDOW: u32 = 4;
-
-/// A pool's queue at one of its drives.
-#[derive(Clone, Copy, Debug)]
-pub struct Seat {
-    /// The drive's place in the shard.
-    pub drive: u32,
-    /// The pool's controller there.
-    pub controller: ControllerHandle,
-    /// Its queue; `None`: the drive has dropped it.
-    pub queue: Option<SqHandle>,
-}
 
 /// A pool, and what it has on its way.
 pub struct PoolHost {
@@ -65,14 +55,14 @@ impl PoolHost {
     }
 
     /// Asks for something; one thing is done after the other.
-    pub fn ask(&mut self, ask: Ask, reply: Reply, parts: &mut Parts, send: &mut Vec<(u32, Event)>) {
+    pub fn ask(&mut self, ask: Ask, reply: Reply, parts: &mut Parts, send: &mut Vec<Sent>) {
         self.asked.push_back((ask, reply));
         if self.reply.is_none() {
             self.next(parts, send);
         }
     }
 
-    fn next(&mut self, parts: &mut Parts, send: &mut Vec<(u32, Event)>) {
+    fn next(&mut self, parts: &mut Parts, send: &mut Vec<Sent>) {
         while let Some((ask, reply)) = self.asked.pop_front() {
             let effect = match ask {
                 Ask::Open => self.pool.apply(PoolEvent::Open),
@@ -89,7 +79,7 @@ impl PoolHost {
     }
 
     /// A part is over.
-    pub fn over(&mut self, bytes: Bytes, status: Status, parts: &mut Parts, send: &mut Vec<(u32, Event)>) {
+    pub fn over(&mut self, bytes: Bytes, status: Status, parts: &mut Parts, send: &mut Vec<Sent>) {
         self.out -= 1;
         if !status.is_success() {
             self.failed.get_or_insert(status);
@@ -110,7 +100,7 @@ impl PoolHost {
         self.carry_out(effect, parts, send);
     }
 
-    fn carry_out(&mut self, effect: Effect, parts: &mut Parts, send: &mut Vec<(u32, Event)>) {
+    fn carry_out(&mut self, effect: Effect, parts: &mut Parts, send: &mut Vec<Sent>) {
         match effect {
             Effect::Read { drive, offset, len } => {
                 self.submit((drive, Op::Read, offset, len), vec![0; len as usize], parts, send);
@@ -132,7 +122,7 @@ impl PoolHost {
         }
     }
 
-    fn empty(&mut self, parts: &mut Parts, send: &mut Vec<(u32, Event)>) {
+    fn empty(&mut self, parts: &mut Parts, send: &mut Vec<Sent>) {
         while self.out < WINDOW && self.unmap.1 < self.unmap.2 {
             let (drive, from, to) = self.unmap;
             let len = (to - from).min(UNMAP);
@@ -147,18 +137,15 @@ impl PoolHost {
         (drive, op, offset, len): (usize, Op, u64, u32),
         bytes: Vec<u8>,
         parts: &mut Parts,
-        send: &mut Vec<(u32, Event)>,
+        send: &mut Vec<Sent>,
     ) {
         self.out += 1;
         let seat = self.seats[drive];
-        let tag = parts.insert(Part {
-            whose: Whose::Pool { pool: self.number, drive: drive as u32 },
-            bytes: Bytes::Own(bytes),
-            live: true,
-        });
+        let tag = parts
+            .insert(Part { whose: Whose::Pool { pool: self.number, drive: drive as u32 }, bytes: Bytes::Own(bytes) });
         let request = Io { op, nsid: 1, offset, len, fua: false };
-        match seat.queue {
-            Some(queue) => send.push((seat.drive, Event::Submit { queue, request, tag })),
+        match seat.send(request, tag) {
+            Some(sent) => send.push(sent),
             None => parts.answer(tag, Status::INTERNAL_PATH_ERROR),
         }
     }

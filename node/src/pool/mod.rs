@@ -2,9 +2,11 @@
 //! ([`host`]), and the volumes' commands find their way ([`front`], [`parts`]). `crate::device::Drives` puts these together on a shard;
 //! [`volumes`] is what the node does to pools and volumes from outside.
 //!
-//! All drives of a pool lie on one shard, and so do the fronts of its volumes: nothing hops.
+//! A pool's machine is on the shard of its first drive, a volume's front on the shard of the volume's first chunk. At drives of other shards they
+//! are guests ([`seat`]).
 
 pub mod front;
 pub mod host;
 pub mod parts;
+pub mod seat;
 pub mod volumes;

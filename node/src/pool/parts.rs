@@ -1,6 +1,7 @@
 //! What is on its way to the drives of a pool: parts of a volume's commands, and I/O of the pool itself. A drive knows a part by its tag,
 //! and asks for its bytes and answers through [`Via`], which stands between the drives and the doors.
 
+use crate::device::Device;
 use crate::door::{Kind, owner};
 use std::collections::VecDeque;
 use weir_controller::{Data, DataPointer, Host, Owner, SlotId, Tag};
@@ -16,8 +17,22 @@ pub fn pool_owner(pool: u32) -> Owner {
     owner(Kind::Volume, pool | POOL)
 }
 
+/// The same of a guest from another shard.
+pub fn guest_owner(guest: u32) -> Owner {
+    owner(Kind::Volume, guest | GUEST)
+}
+
 /// Set in the place of an owner that is a pool.
 pub const POOL: u32 = 1 << 27;
+/// Set in the place of an owner that is a guest.
+pub const GUEST: u32 = 1 << 26;
+
+/// A part of another shard, for its answer to find it: places are used again, numbers are not before 2^32 others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ticket {
+    tag: Tag,
+    number: u32,
+}
 
 /// Whom a part belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +52,15 @@ pub enum Whose {
         pool: u32,
         /// Place of the drive among the pool's.
         drive: u32,
+    },
+    /// A command that another shard has sent.
+    Guest {
+        /// The guest's number.
+        guest: u32,
+        /// Goes back with the answer.
+        ticket: Ticket,
+        /// The answer has its bytes.
+        gives: bool,
     },
 }
 
@@ -63,16 +87,60 @@ pub struct Part {
     pub whose: Whose,
     /// Its bytes.
     pub bytes: Bytes,
-    /// Whoever sent the command is still there to give and take them.
-    pub live: bool,
+}
+
+impl Part {
+    /// Whoever sent the command is still there to give and take its bytes.
+    #[inline]
+    fn is_live(&self, fronts: &[Device]) -> bool {
+        match self.whose {
+            Whose::Front { front, slot, .. } => fronts[front as usize].machine().is_live(slot),
+            Whose::Pool { .. } | Whose::Guest { .. } => true,
+        }
+    }
+
+    #[inline]
+    fn read(&self, doors: &mut impl Host, fronts: &[Device], offset: u32, into: &mut [u8]) -> Result<(), Status> {
+        match &self.bytes {
+            Bytes::Own(bytes) => {
+                let from = bytes.get(offset as usize..).and_then(|b| b.get(..into.len()));
+                into.copy_from_slice(from.ok_or(Status::DATA_TRANSFER_ERROR)?);
+                Ok(())
+            }
+            Bytes::Host { .. } if !self.is_live(fronts) => Err(Status::ABORTED_SQ_DELETION),
+            Bytes::Host { owner, data, skip } => match data.get() {
+                Data::Pattern(pattern) => {
+                    let bytes = pattern.to_le_bytes();
+                    into.iter_mut().zip((skip + offset) as usize..).for_each(|(to, i)| *to = bytes[i % 4]);
+                    Ok(())
+                }
+                _ => doors.read_data(*owner, data, skip + offset, into),
+            },
+        }
+    }
+
+    #[inline]
+    fn write(&mut self, doors: &mut impl Host, fronts: &[Device], offset: u32, from: &[u8]) -> Result<(), Status> {
+        let live = self.is_live(fronts);
+        match &mut self.bytes {
+            Bytes::Own(bytes) => {
+                let into = bytes.get_mut(offset as usize..).and_then(|b| b.get_mut(..from.len()));
+                into.ok_or(Status::DATA_TRANSFER_ERROR)?.copy_from_slice(from);
+                Ok(())
+            }
+            Bytes::Host { .. } if !live => Err(Status::ABORTED_SQ_DELETION),
+            Bytes::Host { owner, data, skip } => doors.write_data(*owner, data, *skip + offset, from),
+        }
+    }
 }
 
 /// All parts that are on their way on a shard.
 #[derive(Debug, Default)]
 pub struct Parts {
-    list: Vec<Option<Part>>,
+    list: Vec<Option<(u32, Part)>>,
     free: Vec<u32>,
     done: VecDeque<(u32, Status)>,
+    number: u32,
 }
 
 impl Parts {
@@ -82,14 +150,62 @@ impl Parts {
             self.list.push(None);
             self.list.len() as u32 - 1
         });
-        self.list[at as usize] = Some(part);
+        self.number = self.number.wrapping_add(1);
+        self.list[at as usize] = Some((self.number, part));
         Tag(at)
+    }
+
+    /// None is on its way.
+    pub fn is_empty(&self) -> bool {
+        self.free.len() == self.list.len()
+    }
+
+    /// What its answer finds it by when it comes from another shard; `None` if it is not there.
+    pub fn ticket(&self, tag: Tag) -> Option<Ticket> {
+        let number = self.list.get(tag.0 as usize)?.as_ref()?.0;
+        Some(Ticket { tag, number })
+    }
+
+    /// The bytes that a part's command takes, for another shard.
+    ///
+    /// # Errors
+    /// Its host does not give them.
+    pub fn load(&mut self, tag: Tag, len: u32, doors: &mut impl Host, fronts: &[Device]) -> Result<Vec<u8>, Status> {
+        let Some(Some((_, part))) = self.list.get_mut(tag.0 as usize) else { return Err(Status::INTERNAL_ERROR) };
+        if let Bytes::Own(bytes) = &mut part.bytes {
+            return Ok(std::mem::take(bytes));
+        }
+        let mut bytes = vec![0; len as usize];
+        part.read(doors, fronts, 0, &mut bytes).map(|()| bytes)
+    }
+
+    /// An answer from another shard, with the bytes that the command gives. Nothing, if nobody waits for it any more.
+    pub fn unload(
+        &mut self,
+        ticket: Ticket,
+        (status, bytes): (Status, Vec<u8>),
+        doors: &mut impl Host,
+        fronts: &[Device],
+    ) {
+        let at = ticket.tag.0;
+        let Some(Some((number, part))) = self.list.get_mut(at as usize) else { return };
+        if *number != ticket.number {
+            return;
+        }
+        let mut answer = status;
+        if status.is_success() && !bytes.is_empty() {
+            match &mut part.bytes {
+                Bytes::Own(own) => *own = bytes,
+                Bytes::Host { .. } => answer = part.write(doors, fronts, 0, &bytes).err().unwrap_or(status),
+            }
+        }
+        self.done.push_back((at, answer));
     }
 
     /// One that has been answered, with the answer.
     pub fn take_done(&mut self) -> Option<(Part, Status)> {
         while let Some((at, status)) = self.done.pop_front() {
-            if let Some(part) = self.list.get_mut(at as usize).and_then(Option::take) {
+            if let Some((_, part)) = self.list.get_mut(at as usize).and_then(Option::take) {
                 self.free.push(at);
                 return Some((part, status));
             }
@@ -110,7 +226,7 @@ impl Parts {
     /// Those of an owner's queue at a drive that has dropped it come to nothing.
     pub fn fail(&mut self, which: impl Fn(&Whose) -> bool, status: Status) {
         for (part, at) in self.list.iter().zip(0u32..) {
-            if part.as_ref().is_some_and(|p| which(&p.whose)) && !self.done.iter().any(|(done, _)| *done == at) {
+            if part.as_ref().is_some_and(|(_, p)| which(&p.whose)) && !self.done.iter().any(|(done, _)| *done == at) {
                 self.done.push_back((at, status));
             }
         }
@@ -119,24 +235,15 @@ impl Parts {
     /// Drops those whose answers nobody wants.
     pub fn forget(&mut self, which: impl Fn(&Whose) -> bool) {
         for (part, at) in self.list.iter_mut().zip(0u32..) {
-            if part.take_if(|p| which(&p.whose)).is_some() {
+            if part.take_if(|(_, p)| which(&p.whose)).is_some() {
                 self.done.retain(|(done, _)| *done != at);
                 self.free.push(at);
             }
         }
     }
 
-    /// Asks of every part of a front whether its command's sender is still there.
-    pub fn look(&mut self, live: impl Fn(u32, SlotId) -> bool) {
-        for part in self.list.iter_mut().flatten() {
-            if let Whose::Front { front, slot, .. } = part.whose {
-                part.live &= live(front, slot);
-            }
-        }
-    }
-
     fn get(&mut self, data: &DataPointer) -> Option<&mut Part> {
-        self.list.get_mut(data.as_tag()?.0 as usize)?.as_mut()
+        self.list.get_mut(data.as_tag()?.0 as usize)?.as_mut().map(|(_, part)| part)
     }
 }
 
@@ -146,6 +253,8 @@ pub struct Via<'a, H> {
     pub doors: &'a mut H,
     /// What is on its way.
     pub parts: &'a mut Parts,
+    /// Whose commands they are parts of.
+    pub fronts: &'a [Device],
 }
 
 #[inline]
@@ -182,22 +291,7 @@ impl<H: Host> Host for Via<'_, H> {
             return self.doors.read_data(owner, data, offset, into);
         }
         let part = self.parts.get(data).ok_or(Status::DATA_TRANSFER_ERROR)?;
-        match &part.bytes {
-            Bytes::Own(bytes) => {
-                let from = bytes.get(offset as usize..).and_then(|b| b.get(..into.len()));
-                into.copy_from_slice(from.ok_or(Status::DATA_TRANSFER_ERROR)?);
-                Ok(())
-            }
-            Bytes::Host { .. } if !part.live => Err(Status::ABORTED_SQ_DELETION),
-            Bytes::Host { owner, data, skip } => match data.get() {
-                Data::Pattern(pattern) => {
-                    let bytes = pattern.to_le_bytes();
-                    into.iter_mut().zip((skip + offset) as usize..).for_each(|(to, i)| *to = bytes[i % 4]);
-                    Ok(())
-                }
-                _ => self.doors.read_data(*owner, data, skip + offset, into),
-            },
-        }
+        part.read(self.doors, self.fronts, offset, into)
     }
 
     #[inline]
@@ -206,14 +300,6 @@ impl<H: Host> Host for Via<'_, H> {
             return self.doors.write_data(owner, data, offset, from);
         }
         let part = self.parts.get(data).ok_or(Status::DATA_TRANSFER_ERROR)?;
-        match &mut part.bytes {
-            Bytes::Own(bytes) => {
-                let into = bytes.get_mut(offset as usize..).and_then(|b| b.get_mut(..from.len()));
-                into.ok_or(Status::DATA_TRANSFER_ERROR)?.copy_from_slice(from);
-                Ok(())
-            }
-            Bytes::Host { .. } if !part.live => Err(Status::ABORTED_SQ_DELETION),
-            Bytes::Host { owner, data, skip } => self.doors.write_data(*owner, data, *skip + offset, from),
-        }
+        part.write(self.doors, self.fronts, offset, from)
     }
 }

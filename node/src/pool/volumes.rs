@@ -2,6 +2,8 @@
 //! other; each is a few calls into the shard that has the pool's drives.
 
 mod exports;
+mod members;
+mod places;
 
 pub use exports::door;
 
@@ -9,13 +11,14 @@ use super::host::Ask;
 use crate::api::{PoolDrive, PoolStatus, Refusal, VolumeStatus};
 use crate::config::{Config, DoorConfig, TenantConfig};
 use crate::door::{Directory, Place};
-use crate::node::place;
 use crate::shard::{Shard, ShardHandle};
+use std::collections::BTreeMap;
 use std::io::Read;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, mpsc};
 use std::time::{Duration, Instant};
-use weir_pool::{Answer, CHUNK, Error, Request, Setup, SetupDrive, Uuid, VolumeId};
+use weir_pool::{Answer, CHUNK, Error, Request, Uuid, VolumeId};
 use weir_units::Bytes;
 
 /// How long a volume that shrinks waits for commands on their way.
@@ -24,11 +27,21 @@ const PATIENCE: Duration = Duration::from_secs(5);
 #[derive(Clone, Debug)]
 struct PoolPlace {
     name: String,
-    /// Places of its drives in the configuration.
-    devices: Vec<usize>,
+    /// By place in the pool's list: the drive's place in the configuration, and whether it is one of the pool's now.
+    devices: Arc<RwLock<Vec<(usize, bool)>>>,
+    /// The shard of its first drive, which has its machine.
     shard: u32,
     /// Its number on the shard.
     number: u32,
+    block_size: u32,
+    /// One of its drives has a volatile write cache.
+    cached: Arc<AtomicBool>,
+}
+
+impl PoolPlace {
+    fn devices(&self) -> Vec<(usize, bool)> {
+        self.devices.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
 }
 
 /// A volume at a door.
@@ -36,7 +49,7 @@ struct PoolPlace {
 struct Export {
     pool: usize,
     volume: VolumeId,
-    front: u32,
+    front: Place,
     door: DoorConfig,
     nqn: String,
 }
@@ -67,17 +80,31 @@ pub struct Volumes {
     exports: Mutex<Vec<Export>>,
 }
 
+/// Which volumes of a pool.
+#[derive(Clone, Debug)]
+enum Wanted {
+    All,
+    Named(String),
+    Numbered(VolumeId),
+}
+
 fn gone() -> Refusal {
     Refusal::Unavailable("the node is stopping".into())
+}
+
+fn text(refusal: Refusal) -> String {
+    refusal.text().to_string()
 }
 
 fn refusal(error: Error) -> Refusal {
     let text = error.to_string();
     match error {
         Error::Name(..) | Error::Empty => Refusal::Invalid(text),
-        Error::Exists(_) | Error::Space(..) | Error::Full(_) => Refusal::Conflict(text),
-        Error::Unknown(_) => Refusal::NotFound(text),
-        Error::Fault(_) | Error::Broken(_) | Error::Busy => Refusal::Unavailable(text),
+        Error::Exists(_) | Error::Space(..) | Error::Full(_) | Error::InUse(..) | Error::Last(_) | Error::Fault(_) => {
+            Refusal::Conflict(text)
+        }
+        Error::Unknown(_) | Error::NoMember(_) => Refusal::NotFound(text),
+        Error::Broken(_) | Error::Busy => Refusal::Unavailable(text),
     }
 }
 
@@ -154,37 +181,6 @@ impl Volumes {
         Ok(volumes)
     }
 
-    fn open(&self, config: &Config, name: &str, devices: &[usize]) -> Result<PoolPlace, String> {
-        let places: Vec<Place> = devices.iter().map(|d| place(*d, self.shards.len())).collect();
-        let shard = places[0].shard;
-        if let Some(other) = places.iter().position(|p| p.shard != shard) {
-            let (one, other) = (&config.devices[devices[0]].name, &config.devices[devices[other]].name);
-            return Err(format!(
-                "drives {one} and {other} are served by different cores; drives are dealt out to node.cores in turn: order the devices so \
-                 that a pool's fall to one core, or name one core"
-            ));
-        }
-        let drives: Vec<u32> = places.iter().map(|p| p.drive).collect();
-        let names: Vec<String> = devices.iter().map(|d| config.devices[*d].name.clone()).collect();
-        let fresh = (0..=devices.len()).map(|_| uuid()).collect::<Result<_, _>>();
-        let fresh = fresh.map_err(|e| format!("/dev/urandom: {e}"))?;
-        let name_of = name.to_string();
-        let add = move |s: &mut Shard| {
-            let now = s.reactor.now();
-            let sizes = drives.iter().map(|d| s.drives.device(*d).capacity());
-            let named = names.into_iter().zip(sizes).map(|(name, bytes)| SetupDrive { name, bytes });
-            let setup = Setup { name: name_of, drives: named.collect(), fresh, crc: weir_sys::crc::crc32c };
-            s.drives.add_pool(setup, &drives, 0, now)
-        };
-        let number = self.shards[shard as usize].call(add).ok_or("the node is stopping")??;
-        let pool = PoolPlace { name: name.into(), devices: devices.to_vec(), shard, number };
-        match self.ask(&pool, Ask::Open).map_err(|why| why.text().to_string())? {
-            Answer::Open { fresh: true } => tracing::info!(pool = name, "made"),
-            _ => tracing::info!(pool = name, "found"),
-        }
-        Ok(pool)
-    }
-
     /// Asks a pool and waits for what becomes of it.
     fn ask(&self, pool: &PoolPlace, ask: Ask) -> Result<Answer, Refusal> {
         let (reply, answer) = mpsc::channel();
@@ -204,16 +200,24 @@ impl Volumes {
         f: impl FnOnce(&mut Shard, u32) -> R + Send + 'static,
     ) -> Result<R, Refusal> {
         let PoolPlace { shard, number, .. } = self.pools[pool];
-        self.shards[shard as usize].call(move |s| f(s, number)).ok_or_else(gone)
+        self.at(shard, move |s| f(s, number))
+    }
+
+    fn at<R: Send + 'static>(
+        &self,
+        shard: u32,
+        f: impl FnOnce(&mut Shard) -> R + Send + 'static,
+    ) -> Result<R, Refusal> {
+        self.shards[shard as usize].call(f).ok_or_else(gone)
     }
 
     fn turn(&self) -> MutexGuard<'_, Vec<Export>> {
         self.exports.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The volume of that name, or all of a pool in the order in which they were made.
-    fn look(&self, pool: usize, wanted: Option<String>) -> Result<Vec<Found>, Refusal> {
-        let devices = self.pools[pool].devices.clone();
+    /// Volumes of a pool, in the order in which they were made.
+    fn look(&self, pool: usize, wanted: Wanted) -> Result<Vec<Found>, Refusal> {
+        let devices: Vec<usize> = self.pools[pool].devices().into_iter().map(|(device, _)| device).collect();
         self.call(pool, move |s, number| {
             let machine = s.drives.pool(number);
             let found = |v: &weir_pool::Volume| {
@@ -229,8 +233,9 @@ impl Volumes {
                 Found { pool, id, name, tenant, uuid, chunks, drives, extents }
             };
             match &wanted {
-                Some(name) => machine.volume(name).map(found).into_iter().collect(),
-                None => machine.volumes().map(found).collect(),
+                Wanted::Named(name) => machine.volume(name).map(found).into_iter().collect(),
+                Wanted::Numbered(id) => machine.volume_of(*id).map(found).into_iter().collect(),
+                Wanted::All => machine.volumes().map(found).collect(),
             }
         })
     }
@@ -238,7 +243,7 @@ impl Volumes {
     /// The volume of that name.
     fn find(&self, name: &str) -> Result<Found, Refusal> {
         for pool in 0..self.pools.len() {
-            if let Some(found) = self.look(pool, Some(name.into()))?.pop() {
+            if let Some(found) = self.look(pool, Wanted::Named(name.into()))?.pop() {
                 return Ok(found);
             }
         }
@@ -246,7 +251,12 @@ impl Volumes {
     }
 
     fn status(&self, config: &Config, found: &Found, exports: &[Export]) -> VolumeStatus {
-        let of = |e: &&Export| (e.pool, e.volume) == (found.pool, found.id);
+        let of: Vec<&Export> = exports.iter().filter(|e| (e.pool, e.volume) == (found.pool, found.id)).collect();
+        self.shown(config, found, &of)
+    }
+
+    /// A volume with its exports.
+    fn shown(&self, config: &Config, found: &Found, exports: &[&Export]) -> VolumeStatus {
         VolumeStatus {
             name: found.name.clone(),
             uuid: found.uuid.to_string(),
@@ -255,8 +265,8 @@ impl Volumes {
             size_bytes: u64::from(found.chunks) * CHUNK,
             drives: found.drives.iter().map(|d| config.devices[*d].name.clone()).collect(),
             extents: found.extents as u32,
-            nqn: exports.iter().filter(of).find(|e| e.door == DoorConfig::NvmeTcp).map(|e| e.nqn.clone()),
-            exports: exports.iter().filter(of).map(|e| e.door.to_string()).collect(),
+            nqn: exports.iter().find(|e| e.door == DoorConfig::NvmeTcp).map(|e| e.nqn.clone()),
+            exports: exports.iter().map(|e| e.door.to_string()).collect(),
         }
     }
 
@@ -266,9 +276,15 @@ impl Volumes {
     /// The node is stopping.
     pub fn list(&self, config: &Config) -> Result<Vec<VolumeStatus>, Refusal> {
         let exports = self.turn();
+        let mut of: BTreeMap<(usize, VolumeId), Vec<&Export>> = BTreeMap::new();
+        exports.iter().for_each(|e| of.entry((e.pool, e.volume)).or_default().push(e));
         let mut all = Vec::new();
         for pool in 0..self.pools.len() {
-            all.extend(self.look(pool, None)?.iter().map(|found| self.status(config, found, &exports)));
+            let shown = |found: &Found| {
+                let exports = of.get(&(pool, found.id)).map_or(&[][..], Vec::as_slice);
+                self.shown(config, found, exports)
+            };
+            all.extend(self.look(pool, Wanted::All)?.iter().map(shown));
         }
         Ok(all)
     }
@@ -288,7 +304,9 @@ impl Volumes {
     /// The node is stopping.
     pub fn pools(&self, config: &Config) -> Result<Vec<PoolStatus>, Refusal> {
         let status = |(i, place): (usize, &PoolPlace)| {
-            let names: Vec<String> = place.devices.iter().map(|d| config.devices[*d].name.clone()).collect();
+            let members = place.devices().into_iter().enumerate().filter(|(_, (_, is))| *is);
+            let names: Vec<(usize, String)> =
+                members.map(|(at, (d, _))| (at, config.devices[d].name.clone())).collect();
             let name = place.name.clone();
             self.call(i, move |s, number| {
                 let pool = s.drives.pool(number);
@@ -305,7 +323,7 @@ impl Volumes {
                         largest_free_bytes: u64::from(largest) * CHUNK,
                     }
                 };
-                let drives: Vec<PoolDrive> = names.into_iter().enumerate().map(drive).collect();
+                let drives: Vec<PoolDrive> = names.into_iter().map(drive).collect();
                 PoolStatus {
                     name,
                     uuid: pool.uuid().to_string(),
@@ -381,9 +399,9 @@ impl Volumes {
             return Err(refusal(Error::Empty));
         }
         if let Some(front) = front.filter(|_| after < before) {
-            self.show(found.pool, front, size(after))?;
-            if let Err(why) = self.wait(found.pool, front, size(after)) {
-                self.show(found.pool, front, size(before))?;
+            self.show(front, size(after))?;
+            if let Err(why) = self.wait(front, size(after)) {
+                self.show(front, size(before))?;
                 return Err(why);
             }
         }
@@ -391,14 +409,10 @@ impl Volumes {
         if let Some(front) = front {
             match &asked {
                 Ok(_) => {
-                    let lay_out = move |s: &mut Shard, _| {
-                        let now = s.reactor.now();
-                        s.drives.lay_out(front, now)
-                    };
-                    self.call(found.pool, lay_out)?.map_err(Refusal::Unavailable)?;
-                    self.show(found.pool, front, size(after))?;
+                    self.lay_out(found.pool, found.id, front)?;
+                    self.show(front, size(after))?;
                 }
-                Err(_) => self.show(found.pool, front, size(before))?,
+                Err(_) => self.show(front, size(before))?,
             }
         }
         asked?;
@@ -406,19 +420,19 @@ impl Volumes {
     }
 
     /// A front's hosts see this size from now on.
-    fn show(&self, pool: usize, front: u32, bytes: u64) -> Result<(), Refusal> {
-        let show = move |s: &mut Shard, _| {
-            s.drives.resize_front(front, bytes)?;
-            s.with_doors(|doors, cx| doors.vhost_user.resized(front, bytes, cx));
+    fn show(&self, front: Place, bytes: u64) -> Result<(), Refusal> {
+        let show = move |s: &mut Shard| {
+            s.drives.resize_front(front.drive, bytes)?;
+            s.with_doors(|doors, cx| doors.vhost_user.resized(front.drive, bytes, cx));
             Ok(())
         };
-        self.call(pool, show)?.map_err(|why: String| Refusal::Invalid(why))
+        self.at(front.shard, show)?.map_err(|why: String| Refusal::Invalid(why))
     }
 
     /// Until nothing is on its way behind `bytes`.
-    fn wait(&self, pool: usize, front: u32, bytes: u64) -> Result<(), Refusal> {
+    fn wait(&self, front: Place, bytes: u64) -> Result<(), Refusal> {
         let begun = Instant::now();
-        while self.call(pool, move |s, _| s.drives.reaches(front, bytes))? {
+        while self.at(front.shard, move |s| s.drives.reaches(front.drive, bytes))? {
             if begun.elapsed() > PATIENCE {
                 return Err(Refusal::Unavailable(
                     "the volume's drives do not finish what they are doing behind the new end; nothing was changed"
@@ -470,7 +484,7 @@ impl Volumes {
     pub fn of_tenant(&self, tenant: &str) -> Result<Option<String>, Refusal> {
         let _turn = self.turn();
         for pool in 0..self.pools.len() {
-            if let Some(found) = self.look(pool, None)?.into_iter().find(|v| v.tenant == tenant) {
+            if let Some(found) = self.look(pool, Wanted::All)?.into_iter().find(|v| v.tenant == tenant) {
                 return Ok(Some(found.name));
             }
         }
@@ -479,7 +493,7 @@ impl Volumes {
 
     /// A device is one of a pool's drives: the pool.
     pub fn pool_of(&self, device: usize) -> Option<&str> {
-        self.pools.iter().find(|p| p.devices.contains(&device)).map(|p| p.name.as_str())
+        self.pools.iter().find(|p| p.devices().contains(&(device, true))).map(|p| p.name.as_str())
     }
 }
 

@@ -19,9 +19,12 @@ pub fn tests() -> Vec<Test> {
     const S: &str = "pool";
     vec![
         test(S, "volumes_at_every_door", volumes_at_every_door),
+        test(S, "a_volume_on_drives_of_two_cores", on_two_cores),
         test(S, "resized_while_running", resized_while_running),
+        test(S, "drives_come_and_go", come_and_go),
         test(S, "nobody_reads_what_was_another\'s", nobody_reads_anothers),
         test(S, "found_again_in_another_order", found_again),
+        test(S, "volumes_outlive_their_worker", outlive_worker),
         test(S, "drives_that_do_not_belong", drives_that_do_not_belong),
         test(S, "what_cannot_be_is_refused", refused),
         test(S, "shares_are_the_drive\'s", shares),
@@ -101,6 +104,106 @@ fn volumes_at_every_door(env: &Env) -> Outcome {
         ensure(status.contains("d0") && status.contains("d1") && status.contains("3 volumes"), || status.clone())?;
         let exports = node.cli_ok(&["export", "ls"])?;
         ensure(exports.contains("wide-pci.sock") && exports.contains("nvme-tcp"), || exports.clone())
+    })
+}
+
+/// The drives lie on two cores, the volumes on one drive or on both; every door, verified, while one grows and shrinks; then the node ends
+/// at once.
+fn on_two_cores(env: &Env) -> Outcome {
+    let Setup { whole, .. } = three_volumes();
+    let node = Node::start(env, &setup(whole.replace("cores = [0]", "cores = [0, 1]")))?;
+    let status = http::get(&node.api(), "/v1/status")?;
+    let cores: Vec<_> = status["devices"].as_array().into_iter().flatten().map(|d| d["core"].clone()).collect();
+    ensure(cores == [0, 1], || format!("{cores:?}"))?;
+    let args = ["--bs", "4KiB:50/128KiB:50", "--qd", "16", "--rw", "randrw", "--verify", "crc32c", "--time", "1s"];
+    let sockets = ["wide.sock", "v0.sock", "v1.sock"].map(|s| node.socket_target(s));
+    let small = [&args[..], &["--size", "8MiB"]].concat();
+    let running = sockets.iter().map(|target| Bench::start(env, target, &small)).collect::<Result<Vec<_>, _>>()?;
+    for size in ["24MiB", "12MiB", "20MiB"] {
+        node.cli_ok(&["volume", "resize", "v0", size])?;
+    }
+    for bench in running {
+        bench.finish()?.clean()?;
+    }
+    bench(env, &sockets[0], &args)?.clean()?;
+    bench(env, &node.vfio_target("wide-pci.sock"), &args)?.clean()?;
+    let target = format!("nvme-tcp://127.0.0.1:{}/{}?ns=1", node.port, nqn("wide"));
+    let job = format!("name=j,rw=randrw,bs=64KiB,qd=8,host={}", host_nqn("silver"));
+    bench(env, &target, &["--job", &job, "--verify", "crc32c", "--time", "1s"])?.clean()?;
+    // A drive loses its power while the volume is used: what is in flight there may fail, and both go on.
+    for drive in ["d0", "d1"] {
+        let cut = node.cli(&["device", "power-cut", drive])?;
+        ensure(cut.status.success(), || cut.describe())?;
+    }
+    bench(env, &sockets[0], &args)?.clean()?;
+    let idle = ["--bs", "4KiB", "--qd", "8", "--rw", "randread", "--time", "20s"];
+    let _load = Bench::start(env, &sockets[0], &idle)?;
+    std::thread::sleep(Duration::from_millis(300));
+    let begun = Instant::now();
+    node.stop()?;
+    let took = begun.elapsed();
+    // Nobody has waited for the other until it lost patience, which takes five seconds.
+    ensure(took < Duration::from_secs(4), || format!("the node took {took:?} to end"))
+}
+
+/// Files `a`, `b` and `c`; the pool names the first two.
+fn with_a_third() -> String {
+    let named =
+        files(["a", "b"]).replace("[[pool]]\nname = \"p\"\n", "[[pool]]\nname = \"p\"\ndrives = [\"a\", \"b\"]\n");
+    named
+        + &device("c", "media = \"file:c.img\"\ncapacity = \"16MiB\"")
+        + &device("d", "capacity = \"8MiB\"")
+        + "[[export]]\ndevice = \"d\"\ndoor = \"nvme-tcp\"\n"
+}
+
+fn come_and_go(env: &Env) -> Outcome {
+    with_node(env, &setup(with_a_third()), |node| {
+        marked(node, false)?;
+        let drives = |node: &Node| -> Result<Vec<String>, String> {
+            let pools = http::get(&node.api(), "/v1/pools")?;
+            let all = pools[0]["drives"].as_array().cloned().unwrap_or_default();
+            Ok(all.iter().map(|d| d["device"].as_str().unwrap_or_default().to_owned()).collect())
+        };
+        let refused = |args: &[&str], why: &str| -> Outcome {
+            let before = http::get(&node.api(), "/v1/pools")?;
+            let said = node.cli(args)?;
+            ensure(said.status.code() == Some(1) && said.stderr.contains(why), || {
+                format!("weir {}: expected {why:?}: {}", args.join(" "), said.describe())
+            })?;
+            let after = http::get(&node.api(), "/v1/pools")?;
+            ensure(before == after, || format!("weir {}: {before} {after}", args.join(" ")))
+        };
+        ensure(drives(node)? == ["a", "b"], || "the named drives".into())?;
+        refused(&["pool", "add", "a"], "is a drive of pool p already")?;
+        refused(&["pool", "add", "d"], "is exported by itself")?;
+        refused(&["pool", "add", "e"], "there is no device \"e\"")?;
+        refused(&["pool", "remove", "c"], "c is no drive of this pool")?;
+        refused(&["volume", "create", "more", "12MiB", "--tenant", "bronze"], "MiB are free")?;
+        damage(&node.dir.join("c.img"), 40960, 16)?;
+        refused(&["pool", "add", "c"], "drive c is not empty")?;
+        damage(&node.dir.join("c.img"), 40960, 16)?;
+        node.cli_ok(&["pool", "add", "c"])?;
+        ensure(drives(node)? == ["a", "b", "c"], || "it has joined".into())?;
+        let made = node.cli_ok(&["volume", "create", "more", "12MiB", "--tenant", "bronze"])?;
+        ensure(made.contains(" c "), || made.clone())?;
+        refused(&["pool", "remove", "c"], "1 volume has chunks on drive c (\"more\")")?;
+        let load = ["--bs", "16KiB", "--qd", "4", "--rw", "randrw", "--verify", "crc32c", "--time", "500ms"];
+        let more = node.socket("more.sock").display().to_string();
+        node.cli_ok(&["export", "volume", "more", &format!("vhost-user:{more}")])?;
+        bench(env, &node.socket_target("more.sock"), &load)?.clean()?;
+        // What is on it says that it is the pool's, whatever the configuration names.
+        node.kill_and_start()?;
+        ensure(drives(node)? == ["a", "b", "c"], || "it is found again".into())?;
+        marked(node, true)?;
+        node.cli_ok(&["volume", "delete", "more"])?;
+        node.cli_ok(&["pool", "remove", "c"])?;
+        ensure(drives(node)? == ["a", "b"], || "it has left".into())?;
+        node.reconfigure(&with_a_third().replace("drives = [\"a\", \"b\"]", "drives = [\"a\", \"b\", \"c\"]"))?;
+        node.kill_and_start()?;
+        ensure(drives(node)? == ["a", "b"], || "a drive that has left is not back by its name".into())?;
+        marked(node, true)?;
+        node.cli_ok(&["pool", "add", "c"])?;
+        ensure(drives(node)? == ["a", "b", "c"], || "it joins again".into())
     })
 }
 
@@ -224,6 +327,44 @@ fn found_again(env: &Env) -> Outcome {
         ensure(before[0]["uuid"] == after[0]["uuid"] && after[0]["volumes"] == 3, || format!("{before} {after}"))?;
         let volumes = node.cli_ok(&["volume", "ls"])?;
         ensure(volumes.contains("later") && volumes.contains("4 MiB") || volumes.contains("4MiB"), || volumes.clone())
+    })
+}
+
+/// The worker is killed while volumes in memory are written and verified: data, volumes, exports and what was changed are there for the next
+/// one, and what was deleted is not made again.
+fn outlive_worker(env: &Env) -> Outcome {
+    let Setup { whole, .. } = three_volumes();
+    with_node(env, &setup(whole.replace("cores = [0]\n", "cores = [0]\nkeeper = true\n")), |node| {
+        let (late, v1) = (node.socket("late.sock").display().to_string(), node.socket("v1.sock").display().to_string());
+        let tcp = |volume: &str| format!("nvme-tcp://127.0.0.1:{}/{}?ns=1", node.port, nqn(volume));
+        let host = format!("name=j,rw=write,bs=64KiB,qd=4,host={}", host_nqn("silver"));
+        let marks = ["--job", &host, "--region", "8MiB", "--time", "300ms", "--verify", "crc32c"];
+        bench(env, &tcp("wide"), &marks)?.clean()?;
+        node.cli_ok(&["volume", "create", "first", "3MiB", "--tenant", "silver"])?;
+        node.cli_ok(&["volume", "rename", "first", "late"])?;
+        node.cli_ok(&["export", "volume", "late", &format!("vhost-user:{late}")])?;
+        node.cli_ok(&["volume", "resize", "late", "5MiB"])?;
+        node.cli_ok(&["export", "rm", &v1])?;
+        node.cli_ok(&["volume", "delete", "v1"])?;
+        let before = http::get(&node.api(), "/v1/volumes")?;
+        ensure(before.as_array().is_some_and(|all| all.len() == 3), || before.to_string())?;
+        let args = ["--rw", "randrw", "--bs", "4KiB:70/64KiB:30", "--qd", "16", "--verify", "crc32c", "--time", "3s"];
+        let args = [&args[..], &["--reconnect", "30s"]].concat();
+        let targets = [node.socket_target("v0.sock"), node.socket_target("late.sock")];
+        let running = targets.iter().map(|t| Bench::start(env, t, &args)).collect::<Result<Vec<_>, _>>()?;
+        for i in 0..3 {
+            std::thread::sleep(Duration::from_millis(500 + 37 * i));
+            node.kill_worker()?;
+            let after = http::get(&node.api(), "/v1/volumes")?;
+            ensure(after == before, || format!("after kill {i}: {before} {after}\n{}", node.log()))?;
+        }
+        for bench in running {
+            bench.finish()?.clean()?;
+        }
+        let host = host.replace("rw=write", "rw=read");
+        let marks = ["--job", &host, "--region", "8MiB", "--time", "300ms", "--verify", "crc32c"];
+        bench(env, &tcp("wide"), &marks)?.clean()?;
+        bench(env, &node.vfio_target("wide-pci.sock"), &["--time", "200ms"])?.clean()
     })
 }
 

@@ -1,6 +1,6 @@
 //! Drives that come in any order, and drives that must not.
 
-use crate::model::{Drive, World, create, delete, setup};
+use crate::model::{Drive, World, create, delete, join, setup};
 use crate::{Effect, Error, Event, Fault, Pool, STRIPE};
 use alloc::string::ToString;
 use alloc::vec;
@@ -54,7 +54,9 @@ fn who_does_not_belong_is_named() {
     assert!(matches!(refused(vec![two.clone()]), Fault::Missing(1, 0, _, bytes, None) if bytes == 8 << 20));
     let fault = refused(vec![Drive::new(6), one.clone()]);
     assert!(fault.to_string().contains("drive 1 (") && fault.to_string().contains("drive d0 is empty"), "{fault}");
-    assert_eq!(refused(vec![one.clone(), two.clone(), Drive::new(9)]), Fault::Extra("d2".into()));
+    let spare = World::open(vec![one.clone(), two.clone(), Drive::new(9)], 9).unwrap();
+    assert_eq!((spare.pool.spares(), spare.seen()), (vec![2], world.seen()), "an empty one too many is left alone");
+    assert_eq!(spare.drives[2].now, Drive::new(9).now);
     let short = Drive { bytes: 7 << 20, ..one.clone() };
     assert_eq!(refused(vec![two.clone(), short]), Fault::Truncated("d1".into(), 8 << 20, 7 << 20));
     let mut full = Drive::new(8);
@@ -161,4 +163,57 @@ fn what_cannot_be_read_is_damaged() {
     assert_eq!(read(|offset| offset == STRIPE as u64), Ok(world.seen()));
     let all = read(|_| true).unwrap_err();
     assert_eq!(all, Error::Fault(Fault::Unreadable("d0".into(), "Write Fault".into())));
+}
+
+/// Who may not join, and what is then: as before.
+#[test]
+fn who_may_not_join_is_told_why() {
+    let mut world = pool_of(&[8, 6], 1);
+    let seen = world.seen();
+    let mut full = Drive::new(8);
+    full.now.blocks.insert(3, vec![7; crate::BLOCK]);
+    let other = pool_of(&[8], 2).drives;
+    let mut twin = world.drives[0].clone();
+    twin.bytes += 1 << 20;
+    world.drives.extend([full, other[0].clone(), twin, Drive::new(2)]);
+    let before: Vec<_> = world.drives.iter().map(|d| d.now.clone()).collect();
+    let mut told = |place: usize| {
+        let request = join(&world, place, 50 + place as u64);
+        match world.request(&request) {
+            Err(Error::Fault(fault)) => fault,
+            other => panic!("{place}: {other:?}"),
+        }
+    };
+    assert_eq!(told(2), Fault::Foreign("d2".into()));
+    assert!(matches!(told(3), Fault::Stranger(drive, _, _) if drive == "d3"));
+    assert_eq!(told(4), Fault::Duplicate("d0".into(), "d4".into()));
+    assert!(matches!(told(5), Fault::Small(..)));
+    assert!(matches!(told(1), Fault::Setup(_)));
+    assert!(world.drives.iter().map(|d| d.now.clone()).eq(before), "nothing was written");
+    world.request(&delete("a")).unwrap();
+    assert_eq!(world.seen().len() + 1, seen.len(), "and the pool goes on");
+}
+
+/// Drives that nobody named: the pool's are found, whatever else is there is left alone.
+#[test]
+fn drives_that_have_joined_need_not_be_named() {
+    let mut world = pool_of(&[8, 6], 1);
+    world.drives.push(Drive::new(7));
+    let request = join(&world, 2, 60);
+    world.request(&request).unwrap();
+    world.request(&create("c", 5)).unwrap();
+    world.scribble("c");
+    let mut full = Drive::new(8);
+    full.now.blocks.insert(3, vec![7; crate::BLOCK]);
+    let mut drives = world.drives.clone();
+    drives.extend([full, pool_of(&[8], 2).drives[0].clone(), Drive::new(1), Drive::new(9)]);
+    let mut setup = setup(&drives, 4);
+    setup.drives.iter_mut().skip(2).for_each(|d| d.named = false);
+    let mut pool = Pool::new(setup);
+    let next = Some(pool.apply(Event::Open));
+    let before: Vec<_> = drives[3..].iter().map(|d| d.now.clone()).collect();
+    let mut again = World { pool, drives, next };
+    again.finish().unwrap();
+    assert_eq!((again.seen(), again.pool.spares()), (world.seen(), vec![]));
+    assert!(again.drives[3..].iter().map(|d| d.now.clone()).eq(before), "nothing was written to them");
 }

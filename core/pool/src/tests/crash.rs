@@ -1,8 +1,8 @@
 //! A crash after every effect of every operation, with everything that may have become of what was not flushed: what is found is the
 //! old state or the new one, and nobody sees what was somebody else's.
 
-use crate::model::{Drive, World, create, delete, rename, resize};
-use crate::{Effect, Request};
+use crate::model::{Drive, World, create, delete, join, rename, resize};
+use crate::{Effect, Error, Request};
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec;
@@ -178,4 +178,68 @@ fn of_the_making() {
 #[test]
 fn and_of_the_making_after_it() {
     making(&[4, 4], true);
+}
+
+/// Drives join and leave; a crash in between leaves the pool with the drive or without it, and it can be opened with it named in both cases.
+fn coming_and_going(again: bool, fill: bool) {
+    let mut seed = 10;
+    let mut world = World::open([6, 5].map(Drive::new).into(), 1).unwrap();
+    world.request(&create("a", 3)).unwrap();
+    world.request(&create("b", if again { 2 } else { 4 })).unwrap();
+    ["a", "b"].iter().for_each(|name| world.scribble(name));
+    let mut third = Drive::new(5);
+    // What was on it before, behind where the metadata will be.
+    third.now.chunks.extend([(2, 7), (4, 8)]);
+    third.durable = third.now.clone();
+    world.drives.push(third);
+    for turn in 0..2 {
+        if fill {
+            world.pool.pretend_used();
+        }
+        let request = join(&world, 2, 100 + turn);
+        world = crash_everywhere(&world, &request, again, &mut seed);
+        assert_eq!(world.pool.room(2), (3, 3, 0), "all of it is there to be had");
+        world = crash_everywhere(&world, &create("c", 3), false, &mut seed);
+        world.scribble("c");
+        let used = world.segments("c").iter().map(|s| s.drive).next().unwrap();
+        let refused = world.clone().request(&Request::Leave { drive: used });
+        assert!(
+            matches!(&refused, Err(Error::InUse(drive, 1, one)) if *drive == alloc::format!("d{used}") && one == "c")
+                || matches!(&refused, Err(Error::InUse(..))),
+            "{refused:?}"
+        );
+        world = crash_everywhere(&world, &delete("c"), false, &mut seed);
+        // Opened in another order, and the drive has the number that it had.
+        let turned = world.drives.iter().rev().cloned().collect();
+        assert_eq!(World::open(turned, 7 + turn).unwrap().seen(), world.seen());
+        world = crash_everywhere(&world, &Request::Leave { drive: 2 }, again, &mut seed);
+        assert_eq!((world.pool.room(2), world.pool.drive(2)), ((0, 0, 0), None));
+        assert_eq!(world.pool.spares(), [2]);
+        // It is not needed any more.
+        let without = World::open(world.drives[..2].to_vec(), 8 + turn).unwrap();
+        assert_eq!(without.seen(), world.seen());
+    }
+    assert!(matches!(world.request(&Request::Leave { drive: 2 }), Err(Error::NoMember(_))));
+    for name in ["a", "b"] {
+        world.request(&delete(name)).unwrap();
+    }
+    world.request(&Request::Leave { drive: 0 }).unwrap();
+    assert!(matches!(world.request(&Request::Leave { drive: 1 }), Err(Error::Last(_))));
+    world.request(&create("d", 3)).unwrap();
+    assert_eq!(World::open(world.drives.clone(), 9).unwrap().seen(), world.seen());
+}
+
+#[test]
+fn of_drives_that_come_and_go() {
+    coming_and_going(false, false);
+}
+
+#[test]
+fn and_of_the_opening_after_they_have() {
+    coming_and_going(true, false);
+}
+
+#[test]
+fn of_drives_that_come_and_go_when_the_copies_are_full() {
+    coming_and_going(false, true);
 }

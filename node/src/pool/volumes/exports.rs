@@ -1,22 +1,30 @@
 //! Volumes at doors.
 
-use super::{Export, Found, Volumes, gone, tenant_index};
+use super::{Export, Found, PoolPlace, Volumes, Wanted, gone, tenant_index};
 use crate::api::{ExportStatus, Refusal, VolumeStatus};
 use crate::config::{ClassFrom, Config, DoorConfig, Doorbells, TenantConfig};
 use crate::door::{Place, vfio_user, vhost_user};
-use crate::node::discovery_records;
 use crate::pool::front::SLOTS;
 use crate::shard::Shard;
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 use weir_arbiter::{Mechanism, Settings};
-use weir_controller::{self as controller, DiscoveryRecord};
-use weir_pool::Uuid;
+use weir_controller::{self as controller, DiscoveryRecord, NamespaceConfig, Subsystem};
+use weir_pool::{CHUNK, Uuid, VolumeId};
 
 /// Virtqueues of a vhost-user device, and I/O queues of an NVMe host.
 const QUEUES: u16 = 16;
 /// Entries of a queue.
 const DEPTH: u16 = 1024;
+
+/// What the doors of all shards say of their sockets.
+#[derive(Default)]
+struct Clients {
+    sockets: BTreeMap<PathBuf, u32>,
+    recoveries: BTreeMap<PathBuf, vhost_user::Recoveries>,
+}
 
 impl Volumes {
     /// Exports a volume at one more door; a socket's path is absolute.
@@ -49,23 +57,31 @@ impl Volumes {
         let front = match had {
             Some(front) => front,
             None => {
-                let machine = (tenant as u16, machine(config, &nqn, &found, tenant));
-                let id = found.id;
-                let add = move |s: &mut Shard, number| {
+                let place = &self.pools[found.pool];
+                let machine = (tenant as u16, machine(config, &nqn, &found, (tenant, place)));
+                let (id, number) = (found.id, place.number);
+                let first = self.pieces(found.pool, id)?.first().ok_or_else(gone)?.0.shard;
+                let add = move |s: &mut Shard| {
                     let now = s.reactor.now();
                     s.drives.add_front((number, id), machine, now)
                 };
-                self.call(found.pool, add)?.map_err(Refusal::Conflict)?
+                let drive = self.at(first, add)?.map_err(Refusal::Conflict)?;
+                Place { shard: first, drive }
             }
         };
-        if let Err(why) = self.open_door(config, &found, tenant, front, &door) {
+        let laid = if had.is_none() { self.lay_out(found.pool, found.id, front) } else { Ok(()) };
+        if let Err(why) = laid.and_then(|()| self.open_door(config, &found, tenant, front, &door)) {
             if had.is_none() {
-                self.remove_front(found.pool, front)?;
+                self.remove_front(front)?;
             }
             return Err(why);
         }
+        if door == DoorConfig::NvmeTcp {
+            let record = |(at, port): (&SocketAddr, u16)| record(&nqn, &found.name, *at, port);
+            let records: Vec<DiscoveryRecord> = self.listening.iter().zip(1u16..).map(record).collect();
+            self.tell(move |discovery| discovery.add_discovery(records))?;
+        }
         exports.push(Export { pool: found.pool, volume: found.id, front, door, nqn });
-        self.tell(config, &exports)?;
         Ok(self.status(config, &found, &exports))
     }
 
@@ -74,20 +90,20 @@ impl Volumes {
         config: &Config,
         found: &Found,
         tenant: usize,
-        front: u32,
+        front: Place,
         door: &DoorConfig,
     ) -> Result<(), Refusal> {
-        let (shard, serial) = (self.pools[found.pool].shard, serial(found.uuid));
+        let serial = serial(found.uuid);
         let (tenant_name, tenant) = (found.tenant.clone(), tenant as u16);
         match door.clone() {
-            DoorConfig::NvmeTcp => match self.directory.add(&self.nqn(&found.name), Place { shard, drive: front }) {
+            DoorConfig::NvmeTcp => match self.directory.add(&self.nqn(&found.name), front) {
                 true => Ok(()),
                 false => Err(Refusal::Conflict("there is a subsystem of that name already".into())),
             },
             DoorConfig::VhostUser { path, .. } => {
                 let settings = vhost_user::ExportConfig {
                     path,
-                    drive: front,
+                    drive: front.drive,
                     tenant,
                     tenant_name,
                     peer_class: false,
@@ -97,29 +113,29 @@ impl Volumes {
                     read_only: false,
                     serial,
                 };
-                let open = move |s: &mut Shard, _| s.with_doors(|doors, cx| doors.vhost_user.export(settings, cx));
-                self.call(found.pool, open)?.map_err(|e| Refusal::Conflict(e.to_string()))
+                let open = move |s: &mut Shard| s.with_doors(|doors, cx| doors.vhost_user.export(settings, cx));
+                self.at(front.shard, open)?.map_err(|e| Refusal::Conflict(e.to_string()))
             }
             DoorConfig::VfioUser { path, doorbells, .. } => {
                 let settings = vfio_user::ExportConfig {
                     path,
-                    drive: front,
+                    drive: front.drive,
                     tenant,
                     tenant_name,
                     class_from: controller::ClassFrom::Tenant,
                     doorbells,
                     serial: u64::from_le_bytes(std::array::from_fn(|i| found.uuid.0[i])),
                 };
-                let open = move |s: &mut Shard, _| s.with_doors(|doors, cx| doors.vfio_user.export(settings, cx));
-                self.call(found.pool, open)?.map_err(|e| Refusal::Conflict(e.to_string()))
+                let open = move |s: &mut Shard| s.with_doors(|doors, cx| doors.vfio_user.export(settings, cx));
+                self.at(front.shard, open)?.map_err(|e| Refusal::Conflict(e.to_string()))
             }
         }
     }
 
-    fn remove_front(&self, pool: usize, front: u32) -> Result<(), Refusal> {
-        self.call(pool, move |s, _| {
+    fn remove_front(&self, front: Place) -> Result<(), Refusal> {
+        self.at(front.shard, move |s| {
             let now = s.reactor.now();
-            s.drives.remove_front(front, now);
+            s.drives.remove_front(front.drive, now);
         })
     }
 
@@ -128,7 +144,7 @@ impl Volumes {
     ///
     /// # Errors
     /// Hosts are connected.
-    pub fn unexport(&self, config: &Config, what: &str) -> Result<Option<ExportStatus>, Refusal> {
+    pub fn unexport(&self, what: &str) -> Result<Option<ExportStatus>, Refusal> {
         let mut exports = self.turn();
         let by_name = what.strip_prefix("nvme-tcp:").map(|name| self.nqn(name));
         let is = |e: &Export| match (&by_name, e.door.socket()) {
@@ -137,43 +153,51 @@ impl Volumes {
             _ => false,
         };
         let Some(at) = exports.iter().position(is) else { return Ok(None) };
-        let Export { pool, front, door, nqn, .. } = exports[at].clone();
-        let before = self.export_status(&exports[at])?;
-        let last = exports.iter().filter(|e| (e.pool, e.front) == (pool, front)).count() == 1;
+        let Export { front, door, nqn, .. } = exports[at].clone();
+        let of = Wanted::Numbered(exports[at].volume);
+        let found = self.look(exports[at].pool, of)?.pop().ok_or_else(gone)?;
+        let before = self.export_status(&exports[at], found, &self.clients()?)?;
+        let last = exports.iter().filter(|e| e.front == front).count() == 1;
         match door {
             DoorConfig::NvmeTcp => {
                 // Nobody new from here on, and then whether somebody is there.
                 self.directory.remove(&nqn);
-                if let Some(host) = self.hosts(pool, front)?.first() {
-                    let place = Place { shard: self.pools[pool].shard, drive: front };
-                    self.directory.add(&nqn, place);
+                if let Some(host) = self.hosts(front)?.first() {
+                    self.directory.add(&nqn, front);
                     let what = format!("{host} is connected to it; nothing was changed: disconnect it first");
                     return Err(Refusal::Conflict(what));
                 }
+                self.tell(move |discovery| discovery.remove_discovery(&nqn))?;
             }
             DoorConfig::VhostUser { path, .. } => {
-                let close = move |s: &mut Shard, _| s.with_doors(|doors, cx| doors.vhost_user.unexport(&path, cx));
-                self.call(pool, close)?;
+                let close = move |s: &mut Shard| s.with_doors(|doors, cx| doors.vhost_user.unexport(&path, cx));
+                self.at(front.shard, close)?;
             }
             DoorConfig::VfioUser { path, .. } => {
-                let close = move |s: &mut Shard, _| s.with_doors(|doors, cx| doors.vfio_user.unexport(&path, cx));
-                self.call(pool, close)?;
+                let close = move |s: &mut Shard| s.with_doors(|doors, cx| doors.vfio_user.unexport(&path, cx));
+                self.at(front.shard, close)?;
             }
         }
         if last {
-            self.remove_front(pool, front)?;
+            self.remove_front(front)?;
         }
         exports.remove(at);
-        self.tell(config, &exports)?;
         Ok(Some(before))
     }
 
     /// NQNs of the hosts that are connected to a front.
-    fn hosts(&self, pool: usize, front: u32) -> Result<Vec<String>, Refusal> {
-        self.call(pool, move |s, _| {
-            let all = s.drives.device(front).machine().controllers().into_iter().map(|c| c.host);
+    fn hosts(&self, front: Place) -> Result<Vec<String>, Refusal> {
+        self.at(front.shard, move |s| {
+            let all = s.drives.device(front.drive).machine().controllers().into_iter().map(|c| c.host);
             all.filter(|host| host.starts_with("nqn.")).collect()
         })
+    }
+
+    /// The shard that serves a volume at that socket.
+    pub fn shard_at(&self, socket: &Path) -> Option<u32> {
+        let exports = self.turn();
+        let found = exports.iter().find(|e| e.door.socket().is_some_and(|(path, _)| path == socket));
+        found.map(|e| e.front.shard)
     }
 
     /// All exports of volumes.
@@ -181,34 +205,44 @@ impl Volumes {
     /// # Errors
     /// The node is stopping.
     pub fn export_statuses(&self) -> Result<Vec<ExportStatus>, Refusal> {
-        self.turn().iter().map(|e| self.export_status(e)).collect()
+        let exports = self.turn();
+        let mut known: BTreeMap<(usize, VolumeId), Found> = BTreeMap::new();
+        for pool in (0..self.pools.len()).filter(|pool| exports.iter().any(|e| e.pool == *pool)) {
+            known.extend(self.look(pool, Wanted::All)?.into_iter().map(|found| ((pool, found.id), found)));
+        }
+        let clients = self.clients()?;
+        let status = |e: &Export| {
+            let found = known.get(&(e.pool, e.volume)).cloned().ok_or_else(gone)?;
+            self.export_status(e, found, &clients)
+        };
+        exports.iter().map(status).collect()
     }
 
-    fn export_status(&self, export: &Export) -> Result<ExportStatus, Refusal> {
-        let found = self.look(export.pool, None)?.into_iter().find(|v| v.id == export.volume).ok_or_else(gone)?;
-        let (addresses, clients) = match export.door.socket() {
+    /// Clients at every socket, and what was recovered there.
+    fn clients(&self) -> Result<Clients, Refusal> {
+        let mut all = Clients::default();
+        let look = |s: &mut Shard| {
+            let sockets = s.doors.vhost_user.clients().into_iter().chain(s.doors.vfio_user.clients());
+            (sockets.collect::<Vec<_>>(), s.doors.vhost_user.recoveries())
+        };
+        for shard in 0..self.shards.len() as u32 {
+            let (sockets, recoveries) = self.at(shard, look)?;
+            all.sockets.extend(sockets);
+            all.recoveries.extend(recoveries.into_iter().filter(|(_, found)| found.queues != 0));
+        }
+        Ok(all)
+    }
+
+    fn export_status(&self, export: &Export, found: Found, clients: &Clients) -> Result<ExportStatus, Refusal> {
+        let (addresses, clients, recovered) = match export.door.socket() {
             None => {
                 let addresses = self.listening.iter().map(SocketAddr::to_string).collect();
-                (addresses, self.hosts(export.pool, export.front)?.len() as u32)
+                (addresses, self.hosts(export.front)?.len() as u32, None)
             }
             Some((path, _)) => {
-                let at = path.to_path_buf();
-                let look = move |s: &mut Shard, _| {
-                    let all = s.doors.vhost_user.clients().into_iter().chain(s.doors.vfio_user.clients());
-                    all.filter(|(path, _)| *path == at).map(|(_, clients)| clients).sum::<u32>()
-                };
-                (vec![path.display().to_string()], self.call(export.pool, look)?)
+                let count = clients.sockets.get(path).copied().unwrap_or(0);
+                (vec![path.display().to_string()], count, clients.recoveries.get(path).map(Into::into))
             }
-        };
-        let recovered = match export.door.socket() {
-            Some((path, _)) => {
-                let at = path.to_path_buf();
-                let look = move |s: &mut Shard, _| {
-                    s.doors.vhost_user.recoveries().into_iter().find(|(path, found)| *path == at && found.queues != 0)
-                };
-                self.call(export.pool, look)?.map(|(_, found)| (&found).into())
-            }
-            None => None,
         };
         Ok(ExportStatus {
             device: String::new(),
@@ -224,16 +258,10 @@ impl Volumes {
         })
     }
 
-    /// Tells the discovery service what there is.
-    fn tell(&self, config: &Config, exports: &[Export]) -> Result<(), Refusal> {
-        let mut records = discovery_records(config, &self.listening);
-        for export in exports.iter().filter(|e| e.door == DoorConfig::NvmeTcp) {
-            let name = export.nqn.rsplit(':').next().unwrap_or_default();
-            records.extend(self.listening.iter().zip(1u16..).map(|(at, port)| record(&export.nqn, name, *at, port)));
-        }
+    /// Tells the discovery service what has come or gone.
+    fn tell(&self, what: impl FnOnce(&mut Subsystem) + Send + 'static) -> Result<(), Refusal> {
         let drive = self.discovery.drive;
-        let tell = move |s: &mut Shard| s.drives.get(drive).set_discovery(records);
-        self.shards[self.discovery.shard as usize].call(tell).ok_or_else(gone)
+        self.at(self.discovery.shard, move |s| what(s.drives.get(drive)))
     }
 }
 
@@ -252,7 +280,9 @@ fn record(nqn: &str, label: &str, at: SocketAddr, port: u16) -> DiscoveryRecord 
 
 /// The machine of a front: it passes on what its hosts ask, in their order; limits and shares are the drives'. Tenants have the places that
 /// they have there.
-fn machine(config: &Config, nqn: &str, found: &Found, tenant: usize) -> controller::Config {
+fn machine(config: &Config, nqn: &str, found: &Found, (tenant, pool): (usize, &PoolPlace)) -> controller::Config {
+    let (block_size, cached) = (pool.block_size, pool.cached.load(Ordering::Relaxed));
+    let size = u64::from(found.chunks) * CHUNK;
     let seat = |(i, t): (usize, &TenantConfig)| controller::TenantConfig {
         // The door has asked whose the host is.
         hosts: if i == tenant { vec!["*".into()] } else { Vec::new() },
@@ -264,6 +294,10 @@ fn machine(config: &Config, nqn: &str, found: &Found, tenant: usize) -> controll
         arbitration: Settings::new(Mechanism::None),
         slots: SLOTS,
         slot_bytes: u64::MAX,
+        namespaces: vec![NamespaceConfig { nsid: 1, start: 0, size, block_size, uuid: found.uuid.0 }],
+        volatile_write_cache: cached,
+        atomic_write: block_size.into(),
+        in_capsule: config.nvme_tcp.in_capsule.get() as u32,
         max_queue_entries: DEPTH.into(),
         max_io_queues: QUEUES,
         tenants: config.tenants.iter().enumerate().map(seat).collect(),

@@ -1,0 +1,148 @@
+//! Queues of pools and volumes at the drives, and what goes between shards where a drive is another one's.
+//!
+//! ```text
+//!   shard of the volume                                  shard of the drive
+//!   Front ─Sent::There─► Drives::post ─Letter::Errand─► Drives::deliver ─Event::Submit─► the guest's queue at the drive
+//!   Front ◄── Part ◄──── Drives::deliver ◄─Letter::Outcome── Drives::settle ◄── Part ◄── its answer
+//! ```
+//! The bytes of a command go along: a shard reaches no other shard's connections. A turn's letters go as one message a shard.
+
+use super::parts::Ticket;
+use crate::door::Place;
+use weir_controller::{ControllerHandle, Event, Request, SqHandle, Tag};
+use weir_spec::nvme::Status;
+
+/// A queue of a pool or a volume at a drive.
+#[derive(Clone, Copy, Debug)]
+pub enum Seat {
+    /// The drive is one of this shard's.
+    Here {
+        /// The drive's place in the shard.
+        drive: u32,
+        /// The controller there.
+        controller: ControllerHandle,
+        /// Its queue; `None`: the drive has dropped it.
+        queue: Option<SqHandle>,
+    },
+    /// The drive is another shard's, which has the queue.
+    There {
+        /// That shard.
+        shard: u32,
+        /// The number of the guest there.
+        guest: u32,
+    },
+    /// None any more: the drive is none of the pool's.
+    Closed,
+}
+
+/// A command for a drive.
+#[derive(Clone, Copy, Debug)]
+pub enum Sent {
+    /// Of this shard: its place, and the event.
+    Here(u32, Event),
+    /// Of another one.
+    There {
+        /// That shard.
+        shard: u32,
+        /// The number of the guest there.
+        guest: u32,
+        /// The command.
+        request: Request,
+        /// The part that it is.
+        tag: Tag,
+    },
+}
+
+impl Seat {
+    /// It has a queue.
+    pub fn is_open(&self) -> bool {
+        !matches!(self, Seat::Here { queue: None, .. } | Seat::Closed)
+    }
+
+    /// It is at that drive of this shard.
+    pub fn is_at(&self, wanted: u32) -> bool {
+        matches!(self, Seat::Here { drive, .. } if *drive == wanted)
+    }
+
+    /// A command for its drive; `None` without a queue.
+    pub fn send(&self, request: Request, tag: Tag) -> Option<Sent> {
+        Some(match *self {
+            Seat::Here { drive, queue, .. } => Sent::Here(drive, Event::Submit { queue: queue?, request, tag }),
+            Seat::There { shard, guest } => Sent::There { shard, guest, request, tag },
+            Seat::Closed => return None,
+        })
+    }
+}
+
+/// A drive as a pool or a front comes to it: of another shard, with the guest's number there and how many commands fit into its queue.
+#[derive(Clone, Copy, Debug)]
+pub struct Reach {
+    /// The drive.
+    pub place: Place,
+    /// Where it is another shard's.
+    pub guest: Option<(u32, u32)>,
+}
+
+/// Somebody of another shard who has a queue at a drive of this one.
+#[derive(Clone, Debug)]
+pub struct Guest {
+    /// The other shard.
+    pub home: u32,
+    /// The drive's place.
+    pub drive: u32,
+    /// Whose it is.
+    pub tenant: u16,
+    /// What the drive calls it.
+    pub host: String,
+    /// Its controller.
+    pub controller: ControllerHandle,
+    /// Its queue; `None`: the drive has dropped it.
+    pub queue: Option<SqHandle>,
+}
+
+/// From one shard to another.
+#[derive(Debug)]
+pub enum Letter {
+    /// A command for a drive.
+    Errand {
+        /// Whose queue it goes to.
+        guest: u32,
+        /// Comes back.
+        ticket: Ticket,
+        /// The command.
+        request: Request,
+        /// Of a command that takes bytes: these.
+        bytes: Vec<u8>,
+    },
+    /// What became of one.
+    Outcome {
+        /// As it came.
+        ticket: Ticket,
+        /// How it ended.
+        status: Status,
+        /// Of a command that gives bytes: these, if it was done.
+        bytes: Vec<u8>,
+    },
+    /// The guest of that number has gone.
+    Gone(u32),
+}
+
+/// Letters of a turn, by the shard that they go to.
+#[derive(Debug, Default)]
+pub struct Mail(Vec<(u32, Vec<Letter>)>);
+
+impl Mail {
+    /// One more.
+    pub fn put(&mut self, shard: u32, letter: Letter) {
+        match self.0.iter_mut().find(|(to, _)| *to == shard) {
+            Some((_, letters)) => letters.push(letter),
+            None => self.0.push((shard, vec![letter])),
+        }
+    }
+
+    /// All for one shard.
+    #[inline]
+    pub fn take(&mut self) -> Option<(u32, Vec<Letter>)> {
+        self.0.pop()
+    }
+}

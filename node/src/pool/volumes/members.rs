@@ -1,0 +1,113 @@
+//! Drives that join a pool while it serves, and that leave it.
+
+use super::{PoolPlace, Volumes, refusal, uuid};
+use crate::api::Refusal;
+use crate::config::{Config, DoorConfig};
+use crate::node::place;
+use crate::pool::host::Ask;
+use crate::shard::Shard;
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+use weir_pool::{Error, Request, SetupDrive};
+
+impl Volumes {
+    /// Of a drive: its size, and whether it has a volatile write cache.
+    pub(super) fn facts(&self, device: usize) -> Result<(u64, bool), Refusal> {
+        let place = place(device, self.shards.len());
+        self.at(place.shard, move |s: &mut Shard| {
+            let drive = s.drives.device(place.drive);
+            (drive.capacity(), drive.machine().config().volatile_write_cache)
+        })
+    }
+
+    /// Whether a device that nobody has named may be a drive of the pool that has that first one.
+    pub(super) fn may_be_found(&self, config: &Config, first: usize, device: usize) -> bool {
+        let named = config.pools.iter().any(|p| p.devices.contains(&device));
+        !named && self.pool_of(device).is_none() && unfit(config, first, device).is_none()
+    }
+
+    /// A device joins a pool; what is on it is gone.
+    ///
+    /// # Errors
+    /// It is in use, not of the kind, not empty, or the pool takes no changes.
+    pub fn add_drive(&self, config: &Config, pool: &str, device: usize) -> Result<(), Refusal> {
+        let exports = self.turn();
+        let at = self.pool_named(Some(pool))?;
+        let PoolPlace { shard, number, ref cached, ref devices, .. } = self.pools[at];
+        let name = config.devices[device].name.clone();
+        if let Some(other) = self.pool_of(device) {
+            return Err(Refusal::Conflict(format!("{name} is a drive of pool {other} already; nothing was changed")));
+        }
+        let first = self.pools[at].devices().iter().find(|(_, is)| *is).map_or(device, |(first, _)| *first);
+        if let Some(why) = unfit(config, first, device) {
+            return Err(Refusal::Conflict(format!("{name} {why}; nothing was changed")));
+        }
+        let (bytes, cache) = self.facts(device)?;
+        if cache && !cached.load(Ordering::Relaxed) && exports.iter().any(|e| e.pool == at) {
+            return Err(Refusal::Conflict(format!(
+                "{name} has a volatile write cache and the pool's drives have none, which hosts were told: end the exports of \
+                 its volumes first; nothing was changed"
+            )));
+        }
+        let uuid = uuid().map_err(|e| Refusal::Unavailable(format!("/dev/urandom: {e}")))?;
+        let reach = self.reach(shard, place(device, self.shards.len()), (0, format!("pool {pool}")))?;
+        let called = name.clone();
+        let sit = move |s: &mut Shard| {
+            let now = s.reactor.now();
+            s.drives.add_seat(number, &called, reach, now)
+        };
+        let seat = self.at(shard, sit)?.map_err(Refusal::Conflict)?;
+        let drive = SetupDrive { name, bytes, named: true };
+        let asked = self.ask(&self.pools[at], Ask::Request(Request::Join { drive, uuid }));
+        let mut devices = devices.write().unwrap_or_else(PoisonError::into_inner);
+        match devices.get_mut(seat) {
+            Some(place) => *place = (device, asked.is_ok()),
+            None => devices.push((device, asked.is_ok())),
+        }
+        drop(devices);
+        if asked.is_err() {
+            self.close(at, seat)?;
+        }
+        cached.fetch_or(cache && asked.is_ok(), Ordering::Relaxed);
+        asked.map(|_| ())
+    }
+
+    /// A drive that no volume lies on leaves its pool.
+    ///
+    /// # Errors
+    /// It is none of the pool's, volumes lie on it, it is the last one, or the pool takes no changes.
+    pub fn remove_drive(&self, config: &Config, pool: &str, device: usize) -> Result<(), Refusal> {
+        let _exports = self.turn();
+        let at = self.pool_named(Some(pool))?;
+        let found = self.pools[at].devices().iter().position(|d| *d == (device, true));
+        let Some(drive) = found else {
+            return Err(refusal(Error::NoMember(config.devices[device].name.clone())));
+        };
+        self.ask(&self.pools[at], Ask::Request(Request::Leave { drive }))?;
+        self.pools[at].devices.write().unwrap_or_else(PoisonError::into_inner)[drive].1 = false;
+        self.close(at, drive)
+    }
+
+    fn close(&self, pool: usize, seat: usize) -> Result<(), Refusal> {
+        self.call(pool, move |s, number| {
+            let now = s.reactor.now();
+            s.drives.close_seat(number, seat, now);
+        })
+    }
+}
+
+/// Why a device is no drive for the pool that has that first one.
+fn unfit(config: &Config, first: usize, device: usize) -> Option<String> {
+    let (first, this) = (&config.devices[first], &config.devices[device]);
+    if let Some(export) = config.exports.iter().find(|e| e.device == device) {
+        let how = match &export.door {
+            DoorConfig::NvmeTcp => "take its [[export]] out of the configuration".to_owned(),
+            door => door.socket().map_or_else(String::new, |(path, _)| format!("weir export rm {}", path.display())),
+        };
+        return Some(format!("is exported by itself; end that first ({how})"));
+    }
+    if this.interface() != "block" {
+        return Some(format!("is a {} drive; a pool takes block drives", this.interface()));
+    }
+    (this.block_size != first.block_size).then(|| "has other blocks than the pool's drives; a pool's are alike".into())
+}

@@ -1,0 +1,132 @@
+//! Where pools and volumes lie: drives by their shards, and what of them is found when a pool is opened.
+
+use super::{PoolPlace, Volumes, text, uuid};
+use crate::api::Refusal;
+use crate::config::Config;
+use crate::door::Place;
+use crate::node::place;
+use crate::pool::host::Ask;
+use crate::pool::seat::Reach;
+use crate::shard::Shard;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+use weir_pool::{Answer, Segment, Setup, SetupDrive, VolumeId};
+
+impl Volumes {
+    /// Opens a pool of these devices.
+    pub(super) fn open(&self, config: &Config, name: &str, devices: &[usize]) -> Result<PoolPlace, String> {
+        let home = place(devices[0], self.shards.len()).shard;
+        // Drives that have joined need not be named: what is on them says so.
+        let others = (0..config.devices.len()).filter(|d| self.may_be_found(config, devices[0], *d));
+        let all: Vec<(usize, bool)> = devices.iter().map(|d| (*d, true)).chain(others.map(|d| (d, false))).collect();
+        let (mut drives, mut reaches, mut caches) = (Vec::new(), Vec::new(), Vec::new());
+        for (device, named) in &all {
+            let (bytes, cache) = self.facts(*device).map_err(text)?;
+            drives.push(SetupDrive { name: config.devices[*device].name.clone(), bytes, named: *named });
+            caches.push(cache);
+            let place = place(*device, self.shards.len());
+            reaches.push(self.reach(home, place, (0, format!("pool {name}"))).map_err(text)?);
+        }
+        let fresh = (0..=all.len()).map(|_| uuid()).collect::<Result<_, _>>();
+        let fresh = fresh.map_err(|e| format!("/dev/urandom: {e}"))?;
+        let setup = Setup { name: name.into(), drives, fresh, crc: weir_sys::crc::crc32c };
+        let add = move |s: &mut Shard| {
+            let now = s.reactor.now();
+            s.drives.add_pool(setup, &reaches, 0, now)
+        };
+        let number = self.at(home, add).map_err(text)??;
+        let pool = PoolPlace {
+            name: name.into(),
+            devices: Arc::default(),
+            shard: home,
+            number,
+            block_size: config.devices[devices[0]].block_size,
+            cached: Arc::default(),
+        };
+        match self.ask(&pool, Ask::Open).map_err(text)? {
+            Answer::Open { fresh: true } => tracing::info!(pool = name, "made"),
+            _ => tracing::info!(pool = name, "found"),
+        }
+        let count = all.len();
+        let sort = move |s: &mut Shard| {
+            let now = s.reactor.now();
+            let is_member: Vec<bool> = (0..count).map(|i| s.drives.pool(number).drive(i).is_some()).collect();
+            let not = is_member.iter().enumerate().filter(|(_, is)| !**is);
+            not.for_each(|(i, _)| s.drives.close_seat(number, i, now));
+            is_member
+        };
+        let is_member = self.at(home, sort).map_err(text)?;
+        for ((device, named), is) in all.iter().zip(&is_member) {
+            let drive = &config.devices[*device].name;
+            match (named, is) {
+                (true, false) => tracing::warn!(
+                    "pool {name}: device {drive} is empty and none of its drives; weir pool add {drive} makes it one"
+                ),
+                (false, true) => tracing::info!(pool = name, device = drive.as_str(), "has joined before"),
+                _ => {}
+            }
+        }
+        pool.cached.store(caches.iter().zip(&is_member).any(|(cache, is)| *cache && *is), Ordering::Relaxed);
+        let devices = all.iter().map(|(device, _)| *device).zip(is_member).collect();
+        *pool.devices.write().unwrap_or_else(PoisonError::into_inner) = devices;
+        Ok(pool)
+    }
+
+    /// The way from a shard to a drive: it is a guest there where the drive is another shard's.
+    pub(super) fn reach(&self, home: u32, place: Place, (tenant, host): (u16, String)) -> Result<Reach, Refusal> {
+        if place.shard == home {
+            return Ok(Reach { place, guest: None });
+        }
+        let seat = move |s: &mut Shard| {
+            let now = s.reactor.now();
+            s.drives.add_guest(home, place.drive, (tenant, host), now)
+        };
+        let guest = self.at(place.shard, seat)?.map_err(Refusal::Conflict)?;
+        Ok(Reach { place, guest: Some(guest) })
+    }
+
+    /// Where the chunks of a volume lie.
+    pub(super) fn pieces(&self, pool: usize, volume: VolumeId) -> Result<Vec<(Place, Segment)>, Refusal> {
+        let segments = self.call(pool, move |s, number| s.drives.pool(number).segments(volume))?;
+        let devices = self.pools[pool].devices();
+        let place = |s: Segment| (place(devices[s.drive].0, self.shards.len()), s);
+        Ok(segments.into_iter().map(place).collect())
+    }
+
+    /// A front's volume lies where its pool says now.
+    pub(super) fn lay_out(&self, pool: usize, volume: VolumeId, front: Place) -> Result<(), Refusal> {
+        let pieces = self.pieces(pool, volume)?;
+        let (tenant, host, have) = self.at(front.shard, move |s| s.drives.ways(front.drive))?;
+        let mut reaches: Vec<Reach> = have.into_iter().map(|place| Reach { place, guest: None }).collect();
+        let had = reaches.len();
+        let mut laid = Ok(());
+        for (place, _) in &pieces {
+            if laid.is_ok() && !reaches.iter().any(|r| r.place == *place) {
+                laid = self.reach(front.shard, *place, (tenant, host.clone())).map(|reach| reaches.push(reach));
+            }
+        }
+        if laid.is_ok() {
+            let of = |(place, segment): &(Place, Segment)| {
+                let reach = reaches.iter().find(|r| r.place == *place).expect("every place has its reach");
+                (*reach, *segment)
+            };
+            let pieces: Vec<(Reach, Segment)> = pieces.iter().map(of).collect();
+            let lay_out = move |s: &mut Shard| {
+                let now = s.reactor.now();
+                s.drives.lay_out(front.drive, &pieces, now)
+            };
+            // Guests that it did not take it has sent away itself.
+            return self.at(front.shard, lay_out)?.map_err(Refusal::Conflict);
+        }
+        for reach in reaches.split_off(had) {
+            if let Some((guest, _)) = reach.guest {
+                let remove = move |s: &mut Shard| {
+                    let now = s.reactor.now();
+                    s.drives.remove_guest(guest, now);
+                };
+                self.at(reach.place.shard, remove)?;
+            }
+        }
+        laid
+    }
+}
