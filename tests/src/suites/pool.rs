@@ -12,7 +12,7 @@ use crate::harness::{Context, Env, Outcome, Test, ensure};
 use crate::http;
 use crate::node::{Node, Setup, host_nqn, with_node};
 use crate::process::{Process, run};
-use crate::raw::nvme_tcp::{Data, Host, io, kind};
+use crate::raw::nvme_tcp::{Data, Host, capsule, io, kind, sqe};
 
 /// The tests of this suite.
 pub fn tests() -> Vec<Test> {
@@ -27,6 +27,7 @@ pub fn tests() -> Vec<Test> {
         test(S, "volumes_outlive_their_worker", outlive_worker),
         test(S, "drives_that_do_not_belong", drives_that_do_not_belong),
         test(S, "what_cannot_be_is_refused", refused),
+        test(S, "a_drive_without_space_answers", without_space),
         test(S, "shares_are_the_drive\'s", shares),
         long(S, "ten_thousand_volumes", ten_thousand),
     ]
@@ -221,8 +222,17 @@ fn resized_while_running(env: &Env) -> Outcome {
         let (mut admin, cntlid) = Host::admin_of(&nqn("v0"), node.address(), &host_nqn("gold"), 0)?;
         let mut queue = Host::io_queue_of(&nqn("v0"), node.address(), &host_nqn("gold"), cntlid, 1)?;
         let last = |mib: u32| mib * 2048 - 1;
+        // Asynchronous Event Configuration: namespace attribute notices; then an Asynchronous Event Request.
+        let command = |opcode, cid, dwords| capsule(&sqe(opcode, cid, 0, dwords, Data::None), Data::None);
+        admin.send(&command(0x09, 7, [0x0b, 0x100, 0, 0, 0, 0]))?;
+        admin.success()?;
+        admin.send(&command(0x0c, 8, [0; 6]))?;
         ensure(read(&mut queue, 1, last(24))?.is_ok(), || "the last block of the larger volume".into())?;
         node.cli_ok(&["volume", "resize", "v0", "8MiB"])?;
+        let event = admin.success()?;
+        ensure(event.u32(8) == 0x0004_0002, || {
+            format!("a notice that the namespace has changed: {:#x}", event.u32(8))
+        })?;
         ensure(read(&mut queue, 2, last(24))? == Err(0x80), || "a block that has gone".into())?;
         ensure(read(&mut queue, 3, last(8))?.is_ok(), || "the last block of the smaller volume".into())?;
         admin.send(&crate::raw::nvme_tcp::identify(9))?;
@@ -413,6 +423,13 @@ fn drives_that_do_not_belong(env: &Env) -> Outcome {
     says(&both.replace("name = \"p\"", "name = \"q\"").replace("pool.p", "pool.q"), "")
         .err()
         .map_or(Ok(()), |said| ensure(said.contains("belongs to pool p"), || said.clone()))?;
+    // Another pool's, of the same name: two drives were swapped.
+    let other = Node::start(env, &setup(files(["a", "b"])))?;
+    let theirs = other.dir.join("b.img");
+    other.stop()?;
+    std::fs::copy(&theirs, dir.join("b.img")).context(|| "b.img".into())?;
+    says(&both, "belongs to pool p (")?;
+    restore()?;
     // The same one twice.
     let twin = both.clone() + &device("c", "media = \"file:c.img\"\ncapacity = \"24MiB\"");
     keep("a.img", "c.img")?;
@@ -463,6 +480,10 @@ fn refused(env: &Env) -> Outcome {
             (&["export", "volume", "v1", "vhost-user:v0.sock"], "already"),
             (&["export", "vfio-user", "d0", "d0.sock", "--tenant", "gold"], "is a drive of pool pool0"),
             (&["tenant", "rm", "gold"], "has the volume"),
+            // Nobody may make a socket there, not even root.
+            (&["export", "volume", "v0", "vhost-user:/sys/weir.sock"], "cannot listen"),
+            (&["export", "volume", "v0", "vfio-user:/nowhere/weir.sock"], "create its folder"),
+            (&["pool", "remove", "d0"], "chunks on drive d0"),
             (&["pool", "status", "q"], "there is no pool \"q\""),
         ] {
             let said = node.cli(args)?;
@@ -474,6 +495,46 @@ fn refused(env: &Env) -> Outcome {
         let after = http::get(&node.api(), "/v1/pools")?;
         ensure(before == after, || format!("something was changed: {before} {after}"))
     })
+}
+
+/// The drive's file lies where there is no more space: its hosts get a status, what was written stays, and the pool goes on.
+fn without_space(env: &Env) -> Outcome {
+    let dir = env.folder()?;
+    let port = crate::node::free_port()?;
+    let whole = head()
+        + &device("d0", "media = \"file:small/d0.img\"\ncapacity = \"64MiB\"")
+        + &volume("v0", "gold", "30MiB", "\"nvme-tcp\"");
+    std::fs::write(dir.join("weir.toml"), whole.replace("PORT", &port.to_string())).context(|| "weir.toml".into())?;
+    std::fs::create_dir(dir.join("small")).context(|| "small".into())?;
+    // A file system of its own, of 12 MiB, that only this node sees.
+    let script = format!("mount -t tmpfs -o size=12m none small && exec {} up -c weir.toml", env.weir.display());
+    let mut process =
+        Process::start(&dir, "small", Path::new("unshare"), ["--map-root-user", "--mount", "sh", "-c", &script])?;
+    let api = dir.join("weir.sock");
+    crate::process::until(Duration::from_secs(20), "it serves", || {
+        ensure(process.running(), || format!("it has ended: {}", process.stderr()))?;
+        Ok(http::request(&api, "GET", "/v1/volumes", None).ok())
+    })?;
+    let at = std::net::SocketAddr::from(([127, 0, 0, 1], port));
+    let (_admin, cntlid) = Host::admin_of(&nqn("v0"), at, &host_nqn("gold"), 0)?;
+    let mut queue = Host::io_queue_of(&nqn("v0"), at, &host_nqn("gold"), cntlid, 1)?;
+    let piece = vec![7u8; 4096];
+    let mut told = 0;
+    for i in 0..6000u32 {
+        queue.send(&io(1, i as u16, i * 8, 8, Data::InCapsule(&piece)))?;
+        told = queue.expect(kind::RESPONSE)?.status() & 0x7ff;
+        if told != 0 {
+            ensure(i > 1000, || format!("the first {i} writes fit, then {told:#x}"))?;
+            break;
+        }
+    }
+    ensure(told == 0x81, || format!("Capacity Exceeded is the answer, not {told:#x}"))?;
+    ensure(read(&mut queue, 9000, 8)? == Ok(vec![7; 512]), || "what was written before".into())?;
+    let (code, said) = http::get(&api, "/v1/pools").map(|all| (200, all))?;
+    ensure(code == 200 && said[0]["volumes"] == 1, || said.to_string())?;
+    ensure(process.running(), || "it serves".into())?;
+    process.signal(rustix::process::Signal::TERM)?;
+    process.wait(Duration::from_secs(10)).map(|_| ())
 }
 
 /// Three tenants of the same drive, each through a volume: their shares are those of the drive.
@@ -504,19 +565,31 @@ fn shares(env: &Env) -> Outcome {
     })
 }
 
+/// The middle one.
+fn median(mut all: Vec<f64>) -> f64 {
+    all.sort_by(f64::total_cmp);
+    all[all.len() / 2]
+}
+
+/// Ten thousand volumes, a thousand of them exported, beside a node with ten.
 fn ten_thousand(env: &Env) -> Outcome {
-    let whole = head() + &device("d0", "capacity = \"16GiB\"") + &volume("first", "gold", "1MiB", "\"nvme-tcp\"");
-    with_node(env, &setup(whole), |node| {
+    let export = "\"vhost-user:first.sock\", \"nvme-tcp\"";
+    let whole = head().replace("cores = [0]\n", "cores = [0]\nkeeper = true\n")
+        + &device("d0", "capacity = \"16GiB\"")
+        + &volume("first", "gold", "1MiB", export);
+    let few = Node::start(env, &setup(whole.clone()))?;
+    let create = |node: &Node, i: u32| {
+        let body = json!({ "name": format!("volume-{i}"), "tenant": "gold", "size_bytes": 1 << 20 });
+        let (code, said) = http::request(&node.api(), "POST", "/v1/volumes", Some(&body))?;
+        ensure(code == 201, || said.to_string())
+    };
+    (0..9).try_for_each(|i| create(&few, i))?;
+    let told = with_node(env, &setup(whole), |node| {
         let api = node.api();
         let mut laps = Vec::new();
         for lap in 0..10 {
             let start = Instant::now();
-            for i in 0..1000 {
-                let name = format!("volume-{}", lap * 1000 + i);
-                let body = json!({ "name": name, "tenant": "gold", "size_bytes": 1 << 20 });
-                let (code, said) = http::request(&api, "POST", "/v1/volumes", Some(&body))?;
-                ensure(code == 201, || said.clone())?;
-            }
+            (0..1000).try_for_each(|i| create(node, lap * 1000 + i))?;
             laps.push(start.elapsed().as_secs_f64());
         }
         let start = Instant::now();
@@ -524,11 +597,52 @@ fn ten_thousand(env: &Env) -> Outcome {
         let all = listed.as_array().map_or(0, Vec::len);
         println!("    a thousand volumes took {laps:.2?} s, the list of {all} {:.2?}", start.elapsed());
         ensure(all == 10_001, || format!("{all} volumes"))?;
-        for i in 0..1000 {
-            let (code, said) = http::request(&api, "DELETE", &format!("/v1/volumes/volume-{}", i * 7), None)?;
-            ensure(code == 200, || said.clone())?;
+        let mut exports = Vec::new();
+        for lap in 0..10 {
+            let start = Instant::now();
+            for i in 0..100 {
+                let path = format!("/v1/volumes/volume-{}/exports", lap * 1000 + i);
+                let (code, said) = http::request(&api, "POST", &path, Some(&json!({ "door": "nvme-tcp" })))?;
+                ensure(code == 201, || said.to_string())?;
+            }
+            exports.push(start.elapsed().as_secs_f64());
         }
+        let start = Instant::now();
+        let there = http::get(&api, "/v1/exports")?.as_array().map_or(0, Vec::len);
+        println!("    a hundred exports took {exports:.2?} s, the list of {there} {:.2?}", start.elapsed());
+        ensure(there == 1002, || format!("{there} exports"))?;
+        for qd in ["1", "32"] {
+            let mut ratios = Vec::new();
+            for _ in 0..7 {
+                let rate = |node: &Node| -> Result<f64, String> {
+                    let args = ["--bs", "4KiB", "--qd", qd, "--rw", "randread", "--time", "500ms"];
+                    let report = bench(env, &node.socket_target("first.sock"), &args)?;
+                    report.clean()?;
+                    number(&report.0["total"], "iops")
+                };
+                ratios.push(rate(node)? / rate(&few)?);
+            }
+            println!("    QD{qd}: with ten thousand volumes {:.3} of the IOPS with ten", median(ratios.clone()));
+            // The machine is shared; what goes through all fronts in every turn costs far more.
+            ensure(median(ratios.clone()) > 0.7, || format!("it gets slower: {ratios:.2?}"))?;
+        }
+        for (node, what) in [(&few, "ten"), (&*node, "ten thousand")] {
+            let start = Instant::now();
+            node.kill_worker()?;
+            let volumes = http::get(&node.api(), "/v1/pools")?[0]["volumes"].clone();
+            println!("    found again with {what}: {volumes} volumes served after {:.2?}", start.elapsed());
+        }
+        let start = Instant::now();
+        for i in 0..1000 {
+            let (code, said) =
+                http::request(&api, "DELETE", &format!("/v1/volumes/volume-{}", i / 100 * 1000 + 500 + i % 100), None)?;
+            ensure(code == 200, || said.to_string())?;
+        }
+        println!("    a thousand deletions took {:.2?}", start.elapsed());
         // The last thousand may not cost much more than the first: nothing goes through all of them.
-        ensure(laps[9] < 4.0 * laps[0].max(laps[1]), || format!("it gets slower and slower: {laps:?}"))
-    })
+        ensure(laps[9] < 4.0 * laps[0].max(laps[1]), || format!("it gets slower and slower: {laps:?}"))?;
+        ensure(exports[9] < 4.0 * exports[0].max(exports[1]), || format!("exports get slower and slower: {exports:?}"))
+    });
+    few.stop()?;
+    told
 }

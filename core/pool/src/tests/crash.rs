@@ -183,10 +183,14 @@ fn and_of_the_making_after_it() {
 /// Drives join and leave; a crash in between leaves the pool with the drive or without it, and it can be opened with it named in both cases.
 fn coming_and_going(again: bool, fill: bool) {
     let mut seed = 10;
-    let mut world = World::open([6, 5].map(Drive::new).into(), 1).unwrap();
-    world.request(&create("a", 3)).unwrap();
-    world.request(&create("b", if again { 2 } else { 4 })).unwrap();
-    ["a", "b"].iter().for_each(|name| world.scribble(name));
+    // Crashes within crashes are many: then there are few drives.
+    let sizes: &[u64] = if again { &[5] } else { &[6, 5] };
+    let new = sizes.len();
+    let mut world = World::open(sizes.iter().map(|mib| Drive::new(*mib)).collect(), 1).unwrap();
+    for (name, chunks) in [("a", 3), ("b", 4)] {
+        world.request(&create(name, if again { 1 } else { chunks })).unwrap();
+        world.scribble(name);
+    }
     let mut third = Drive::new(5);
     // What was on it before, behind where the metadata will be.
     third.now.chunks.extend([(2, 7), (4, 8)]);
@@ -196,30 +200,31 @@ fn coming_and_going(again: bool, fill: bool) {
         if fill {
             world.pool.pretend_used();
         }
-        let request = join(&world, 2, 100 + turn);
+        let request = join(&world, new, 100 + turn);
         world = crash_everywhere(&world, &request, again, &mut seed);
-        assert_eq!(world.pool.room(2), (3, 3, 0), "all of it is there to be had");
+        assert_eq!(world.pool.room(new), (3, 3, 0), "all of it is there to be had");
         world = crash_everywhere(&world, &create("c", 3), false, &mut seed);
         world.scribble("c");
         let used = world.segments("c").iter().map(|s| s.drive).next().unwrap();
         let refused = world.clone().request(&Request::Leave { drive: used });
-        assert!(
-            matches!(&refused, Err(Error::InUse(drive, 1, one)) if *drive == alloc::format!("d{used}") && one == "c")
-                || matches!(&refused, Err(Error::InUse(..))),
-            "{refused:?}"
-        );
+        // "a" or "b" may lie there as well.
+        let named = alloc::format!("d{used}");
+        assert!(matches!(&refused, Err(Error::InUse(drive, 1.., _)) if *drive == named), "{refused:?}");
         world = crash_everywhere(&world, &delete("c"), false, &mut seed);
         // Opened in another order, and the drive has the number that it had.
         let turned = world.drives.iter().rev().cloned().collect();
         assert_eq!(World::open(turned, 7 + turn).unwrap().seen(), world.seen());
-        world = crash_everywhere(&world, &Request::Leave { drive: 2 }, again, &mut seed);
-        assert_eq!((world.pool.room(2), world.pool.drive(2)), ((0, 0, 0), None));
-        assert_eq!(world.pool.spares(), [2]);
+        world = crash_everywhere(&world, &Request::Leave { drive: new }, again, &mut seed);
+        assert_eq!((world.pool.room(new), world.pool.drive(new)), ((0, 0, 0), None));
+        assert_eq!(world.pool.spares(), [new]);
         // It is not needed any more.
-        let without = World::open(world.drives[..2].to_vec(), 8 + turn).unwrap();
+        let without = World::open(world.drives[..new].to_vec(), 8 + turn).unwrap();
         assert_eq!(without.seen(), world.seen());
     }
-    assert!(matches!(world.request(&Request::Leave { drive: 2 }), Err(Error::NoMember(_))));
+    assert!(matches!(world.request(&Request::Leave { drive: new }), Err(Error::NoMember(_))));
+    if again {
+        return;
+    }
     for name in ["a", "b"] {
         world.request(&delete(name)).unwrap();
     }
