@@ -320,6 +320,10 @@ impl Process {
         self.connections += 1;
         self.fronts[at].number(self.connections);
         if let Err(e) = self.fronts[at].introduce(&worker.channel) {
+            if matches!(e.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) {
+                // It has died meanwhile: the next one is told.
+                return;
+            }
             tracing::error!("{}: the front end cannot be handed to the worker: {e}", self.fronts[at].path());
             self.fronts[at].close();
         }

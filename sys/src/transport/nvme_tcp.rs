@@ -7,6 +7,7 @@
 //! ```
 //! A poll sends all that was submitted with one call, from the slots' buffers, and receives once: long data straight into its
 //! slot, short answers through one buffer.
+// tidy: long because admin queue, I/O queues and discovery are the same few socket calls
 
 mod again;
 

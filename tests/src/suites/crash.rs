@@ -217,7 +217,11 @@ fn kill_under(
     let time = format!("{}ms", 1500 + 100 * (enough - kills.made).min(300));
     let more = ["--region", "48MiB", "--verify", "crc32c", "--time", &time];
     let mut load = Bench::start(env, &node.socket_target("gold.sock"), &[&args[..], &more].concat())?;
-    std::thread::sleep(Duration::from_millis(500));
+    // Rings that have not started leave nothing to find.
+    until(Duration::from_secs(20), "the load writes", || {
+        let status = http::get(&node.api(), "/v1/status")?;
+        Ok((status["devices"][0]["io"]["writes"].as_u64() > Some(100)).then_some(()))
+    })?;
     let mut next = |below: u64| {
         *random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (*random >> 33) % below
