@@ -66,6 +66,8 @@ impl Setting {
         let kind = match self.drive {
             Drive::Pm963 => "profile = \"pm963\"",
             Drive::P3600 => "profile = \"p3600\"",
+            // Bytes in a file are a kind of their own.
+            Drive::Ram if self.in_file => "",
             Drive::Ram => "kind = \"ram\"",
         };
         let media = if self.in_file { format!("file:{}", inside(folder, "ssd0.img")) } else { "ram".into() };
