@@ -30,6 +30,7 @@ Examples:
   weir up -c weir.toml                   start what a file says
   weir status                            what the running node does
   weir tenant set silver --class high    change a share while I/O runs
+  weir upgrade --binary ./weir           replace its program while I/O runs
   weir bench 'local:ram?latency=80us'    measure a drive in this process, no node needed
   weir calibrate local:p3700 -o p3700.toml   measure what a drive can do, for plans
   weir sim exp.toml --json               simulate one in virtual time
@@ -55,6 +56,8 @@ pub enum Command {
     Volume(Volume),
     /// List the ways to drives and volumes, open and end some
     Export(Export),
+    /// Replace the running node's program while I/O runs; it needs keeper = true in [node]
+    Upgrade(Upgrade),
     /// Let the running node finish what is in flight and end
     Shutdown,
     /// Check a configuration file, or print it with every default
@@ -107,6 +110,25 @@ pub struct Up {
 pub struct Device {
     #[command(subcommand)]
     pub command: DeviceCommand,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  weir upgrade                               the file that the node was started from has been replaced
+  weir upgrade --binary /opt/weir-2/weir     another one
+  weir upgrade --probation 1min --json       more time to fail in")]
+pub struct Upgrade {
+    /// The new program [default: what is now at the path of the one that was started]
+    #[arg(long, value_name = "PATH")]
+    pub binary: Option<PathBuf>,
+    /// How long it may take to prepare, and to be ready [default: 10s]
+    #[arg(long, value_name = "TIME")]
+    pub within: Option<String>,
+    /// If it dies within this time after it took over, the program before it serves again; the command waits as long
+    /// [default: 10s]
+    #[arg(long, value_name = "TIME")]
+    pub probation: Option<String>,
 }
 
 #[derive(Debug, Subcommand)]

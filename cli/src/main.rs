@@ -29,6 +29,7 @@ mod sim;
 mod start;
 mod timing;
 mod up;
+mod upgrade;
 mod volume;
 
 #[cfg(test)]
@@ -76,6 +77,7 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Export(args) => ask::export(&client::Client::find(api.as_deref())?, &args, json),
         Command::Pool(args) => volume::pool(&client::Client::find(api.as_deref())?, &args, json),
         Command::Volume(args) => volume::volume(&client::Client::find(api.as_deref())?, &args, json),
+        Command::Upgrade(args) => upgrade::run(&client::Client::find(api.as_deref())?, &args, json),
         Command::Shutdown => ask::shutdown(&client::Client::find(api.as_deref())?, json),
     };
     done.map(|()| ExitCode::SUCCESS)

@@ -45,6 +45,8 @@ fn what_is_accepted() {
         "export vfio-user ssd0 x.sock --tenant t --class-from qprio --doorbells mmap --force",
         "export rm x.sock",
         "shutdown",
+        "upgrade",
+        "upgrade --binary ./weir --within 2s --probation 0s --json",
         "config --default",
         "completions zsh",
     ] {

@@ -20,8 +20,9 @@ use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
 use weir_node::api::Bound;
 use weir_node::config::{self, Admission, Config, NodeConfig};
-use weir_node::{CONFIG, keeper};
-use weir_sys::keep::Keep;
+use weir_node::{CONFIG, keeper, layouts};
+use weir_sys::keep::{Keep, ToKeeper};
+use weir_sys::systemd::Notifier;
 
 /// Why the node ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,7 +90,7 @@ pub fn worker(args: &args::Up, api: Option<&str>, json: bool) -> Result<ExitCode
     // A standby has the time to see beforehand what the worker before it most likely leaves.
     let known = [config.to_toml(), left.to_toml()];
     let channel = rustix::io::fcntl_dupfd_cloexec(std::io::stdin(), 3).map_err(|e| wrong(e.into()))?;
-    let keep = Keep::join(channel).map_err(wrong)?;
+    let keep = Keep::join(channel, &layouts().to_string()).map_err(wrong)?;
     if let Some(text) = keep.take_text(CONFIG).map_err(wrong)? {
         if !known.contains(&text) {
             left = Config::parse(&text, "the configuration as it was left", Path::new("/"))?;
@@ -137,21 +138,35 @@ fn serve(mut config: Config, args: &args::Up, keep: &Keep, mut steps: Steps, jso
         std::process::exit(1);
     };
     started.control.serve_keeper(hand_over, gone).map_err(|e| Failure::new(format_args!("keeper: {e}")))?;
+    let systemd = systemd(keep)?;
+    systemd.ready();
     if keep.generation() == 0 {
         announce(&config, &started.listening, keep, &steps, json)?;
     }
     match ended.recv() {
         Ok(End::HandOver) => {
+            // Who asks from now on is answered by the next one.
+            running.quiet();
             started.hand_over();
+            keep.say(&ToKeeper::Left, &[]).map_err(|e| Failure::new(format_args!("keeper: {e}")))?;
             running.leave();
             return Ok(());
         }
         Ok(End::Signal(name)) => eprintln!("weir: {name}: finishing what is in flight; once more ends at once"),
         Ok(End::Api) | Err(_) => eprintln!("weir: shutdown: finishing what is in flight"),
     }
+    systemd.stopping();
     started.stop();
     running.stop();
     Ok(())
+}
+
+/// Who is told that the node is up, where no keeper says so.
+fn systemd(keep: &Keep) -> Result<Notifier, Failure> {
+    if keep.is_kept() {
+        return Ok(Notifier::default());
+    }
+    Notifier::from_environment().map_err(|e| Failure::new(format_args!("NOTIFY_SOCKET: {e}")))
 }
 
 fn override_by(config: &mut Config, args: &args::Up, api: Option<&str>) -> Result<(), Failure> {

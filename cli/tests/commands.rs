@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use weir_node::api::{
     Bound, Control, Counters, DevicePatch, DeviceStats, DeviceStatus, ExportAdd, ExportStatus, PoolDriveAdd,
     PoolStatus, PowerCutStatus, Refusal, Running, SlaPatch, State, Status, TenantAdd, TenantPatch, TenantStatus,
-    VolumeAdd, VolumeExport, VolumePatch, VolumeStatus,
+    UpgradeStart, UpgradeState, UpgradeStatus, VolumeAdd, VolumeExport, VolumePatch, VolumeStatus,
 };
 use weir_node::config::{Address, Arbitration, ClassFrom, Cost};
 
@@ -19,6 +19,8 @@ struct Fake {
     added: Mutex<Vec<TenantAdd>>,
     shutdowns: AtomicU32,
     resets: AtomicU32,
+    /// Which upgrade, and how often its end was asked for.
+    upgrade: Mutex<(UpgradeStart, u32)>,
 }
 
 impl Fake {
@@ -216,6 +218,27 @@ impl Control for Fake {
 
     fn add_volume_export(&self, name: &str, _: &VolumeExport) -> Result<VolumeStatus, Refusal> {
         self.set_volume(name, &VolumePatch::default())
+    }
+
+    fn upgrade_status(&self) -> UpgradeStatus {
+        let mut upgrade = self.upgrade.lock().unwrap();
+        upgrade.1 += 1;
+        let (within, binary) = (upgrade.0.within_ns, upgrade.0.binary.clone().unwrap_or_default());
+        let state = match (upgrade.1, within) {
+            (1, _) => UpgradeState::TakingOver,
+            (2, _) => UpgradeState::Probation,
+            (_, None) => UpgradeState::Upgraded,
+            _ => UpgradeState::RolledBack,
+        };
+        let reason = within.map(|_| "it crashed".to_string());
+        let times = [Some(1_000_000), Some(2_000_000), Some(3_000_000)];
+        let [prepare_ns, hand_over_ns, take_over_ns] = times;
+        UpgradeStatus { number: 4, state, binary, reason, prepare_ns, hand_over_ns, take_over_ns }
+    }
+
+    fn upgrade(&self, start: &UpgradeStart) -> Result<UpgradeStatus, Refusal> {
+        *self.upgrade.lock().unwrap() = (start.clone(), 0);
+        Ok(UpgradeStatus { number: 4, state: UpgradeState::Preparing, ..UpgradeStatus::default() })
     }
 
     fn shutdown(&self) {
@@ -432,6 +455,23 @@ fn shutdown_waits_for_the_end() {
     assert_eq!(served.good(&["shutdown"]), "stopped\n");
     ender.join().unwrap();
     assert_eq!(served.fake.shutdowns.load(Ordering::SeqCst), 1);
+}
+
+#[test]
+fn upgrade_waits_for_its_end() {
+    let served = Served::new("upgrade");
+    let said = served.good(&["upgrade", "--binary", "/x/weir"]);
+    assert!(said.starts_with("upgraded: /x/weir serves; it prepared in 1.0 ms, "), "{said}");
+    assert_eq!(served.fake.upgrade.lock().unwrap().1, 3, "asked until it had ended");
+    let said: serde_json::Value = serde_json::from_str(&served.good(&["upgrade", "--json"])).unwrap();
+    assert_eq!((&said["state"], &said["take_over_ns"]), (&"upgraded".into(), &3_000_000.into()));
+    for json in [false, true] {
+        let out = served.run(&[&["upgrade", "--within", "2s"][..], if json { &["--json"] } else { &[] }].concat());
+        let (stdout, stderr) = texts(&out);
+        assert_eq!((out.status.code(), stdout.contains("rolled-back")), (Some(1), json));
+        let message = "weir: upgrade: rolled back, the program before it serves again: it crashed\n";
+        assert_eq!(stderr, message);
+    }
 }
 
 #[test]

@@ -4,15 +4,17 @@
 mod admit;
 mod exports;
 mod kept;
+mod upgrade;
 mod volumes;
 
 pub use kept::CONFIG;
+pub use upgrade::layouts;
 
 use crate::api::{
     AttainmentStatus, CeilingStatus, ClientStatus, CompletionError, Control, Counters, DevicePatch, DeviceStats,
     DeviceStatus, DoorStatus, ExportAdd, ExportStatus, FloorStatus, PoolDriveAdd, PoolStatus, PowerCutStatus, Promises,
-    Refusal, ShardStatus, SlaStatus, State, Status, TenantAdd, TenantPatch, TenantStatus, VolumeAdd, VolumeExport,
-    VolumePatch, VolumeStatus,
+    Refusal, ShardStatus, SlaStatus, State, Status, TenantAdd, TenantPatch, TenantStatus, UpgradeStart, UpgradeStatus,
+    VolumeAdd, VolumeExport, VolumePatch, VolumeStatus,
 };
 use crate::config::{Address, Arbitration, Config, DoorConfig, ExportConfig, TenantConfig};
 use crate::door::nvme_tcp;
@@ -44,6 +46,8 @@ pub struct NodeControl {
     /// What admission says of the tenants since the last change.
     said: Mutex<admit::Said>,
     keep: Keep,
+    /// As the keeper has said last.
+    upgrade: Mutex<UpgradeStatus>,
 }
 
 /// Tenants keep their places when they have gone.
@@ -89,7 +93,9 @@ impl NodeControl {
     pub fn new(node: &Node, on_shutdown: Box<dyn Fn() + Send + Sync>) -> Self {
         let (config, keep) = (node.config().clone(), node.keep().clone());
         let arbitration = Mutex::new(config.devices.iter().map(|d| d.arbitration).collect());
+        let upgrade = keep.upgrade().and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
         Self {
+            upgrade: Mutex::new(upgrade),
             shards: node.shards().to_vec(),
             listening: node.listening().to_vec(),
             started: Instant::now(),
@@ -636,6 +642,14 @@ impl Control for NodeControl {
 
     fn add_volume_export(&self, name: &str, export: &VolumeExport) -> Result<VolumeStatus, Refusal> {
         self.export_volume(name, export)
+    }
+
+    fn upgrade_status(&self) -> UpgradeStatus {
+        self.upgrade_now()
+    }
+
+    fn upgrade(&self, start: &UpgradeStart) -> Result<UpgradeStatus, Refusal> {
+        self.begin_upgrade(start)
     }
 
     fn shutdown(&self) {

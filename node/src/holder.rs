@@ -7,7 +7,7 @@
 //! A process that was killed can leave its sockets behind for some milliseconds, while the kernel takes its io_uring apart:
 //! what no living process is seen to have is asked for again for a while.
 
-use crate::keeper::SOCKETS;
+use crate::keeper::{API_SOCKETS, SOCKETS};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 use std::fmt;
 use std::io;
@@ -125,7 +125,16 @@ pub fn keep_tcp(keep: &Keep, name: &str, address: SocketAddr) -> Result<TcpListe
 
 /// As [`listen_unix`], or what the worker before held at that path; the keeper holds it from now on.
 pub fn keep_unix(keep: &Keep, path: &Path, mode: u32) -> Result<UnixListener, BindError> {
-    let name = format!("{SOCKETS}{}", path.display());
+    keep_unix_as(keep, SOCKETS, path, mode)
+}
+
+/// The same for a socket of the API, for its owner alone: whoever reaches it commands the node.
+pub fn keep_api(keep: &Keep, path: &Path) -> Result<UnixListener, BindError> {
+    keep_unix_as(keep, API_SOCKETS, path, 0o600)
+}
+
+fn keep_unix_as(keep: &Keep, kind: &str, path: &Path, mode: u32) -> Result<UnixListener, BindError> {
+    let name = format!("{kind}{}", path.display());
     if let Some(fd) = keep.take_one(&name) {
         return Ok(UnixListener::from(fd));
     }

@@ -27,6 +27,7 @@ pub mod keeper;
 mod lateness;
 pub mod local;
 mod node;
+pub mod owner;
 pub mod pool;
 mod remote;
 mod shard;
@@ -35,6 +36,6 @@ pub mod target;
 mod transfer;
 mod undo;
 
-pub use control::{CONFIG, NodeControl};
+pub use control::{CONFIG, NodeControl, layouts};
 pub use node::{Node, StartError, machine_config};
 pub use shard::{Call, Shard, ShardHandle};

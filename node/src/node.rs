@@ -8,6 +8,7 @@ use crate::config::{Admission, ClassFrom, Config, Cost, DeviceConfig, DoorConfig
 use crate::device::{Device, Drives, OpenError};
 use crate::door::{Directory, Doors, Place, nvme_tcp, vfio_user, vhost_user};
 use crate::holder;
+use crate::owner::Ownership;
 use crate::pool::volumes::Volumes;
 use crate::shard::{Call, Shard, ShardHandle};
 use std::fmt;
@@ -35,6 +36,8 @@ pub enum StartError {
     Pool(String, String),
     /// No event loop.
     Reactor(ReactorError),
+    /// What another worker has left cannot be taken over, or it takes over at this moment.
+    Owner(std::io::Error),
     /// A thread cannot be started or pinned.
     Thread(usize, std::io::Error),
 }
@@ -54,6 +57,7 @@ impl fmt::Display for StartError {
             StartError::Export(door, why) => write!(f, "export {door}: {why}"),
             StartError::Pool(section, why) => write!(f, "{section}: {why}"),
             StartError::Reactor(why) => write!(f, "{why}"),
+            StartError::Owner(why) => write!(f, "keeper: {why}"),
             StartError::Thread(core, why) => {
                 write!(f, "node.cores: no thread on CPU {core}: {why}; name CPUs that this process may use")
             }
@@ -95,11 +99,12 @@ impl Node {
     /// As [`start`](Self::start); what is held stays held.
     pub fn start_kept(config: Config, keep: &Keep) -> Result<Node, StartError> {
         admit(&config)?;
+        let owner = Ownership::claim(keep).map_err(StartError::Owner)?;
         let listeners = claim_addresses(&config, keep)?;
         let listening: Vec<SocketAddr> = listeners.iter().filter_map(|l| l.local_addr().ok()).collect();
         let cores = config.node.cores.clone();
         let directory = Arc::new(directory(&config, cores.len()));
-        let (mut shards, handles) = make_shards(&config, &directory, keep)?;
+        let (mut shards, handles) = make_shards(&config, &directory, keep, &owner)?;
         for (i, device) in config.devices.iter().enumerate() {
             let shard = &mut shards[i % cores.len()];
             let opened = Device::open_kept(device, subsystem_config(&config, device), shard.reactor.now(), keep)
@@ -110,6 +115,7 @@ impl Node {
             .map_err(|e| StartError::Device("discovery".into(), OpenError::Subsystem(e)))?;
         discovery.set_discovery(discovery_records(&config, &listening));
         shards[0].drives.push(Device::discovery(discovery));
+        let associations = resume_drives(&mut shards, keep).map_err(StartError::Owner)?;
         open_doors(&config, &mut shards, listeners)?;
         let threads = spawn(shards, &cores)?;
         let on_first = Place { shard: 0, drive: config.devices.len().div_ceil(cores.len()) as u32 };
@@ -120,6 +126,7 @@ impl Node {
                 return Err(StartError::Pool(section, why));
             }
         };
+        resume(&handles, &directory, keep, associations);
         Ok(Node {
             config: Arc::new(config),
             directory,
@@ -174,6 +181,31 @@ impl Node {
     /// Stops taking work, lets what is being executed complete and returns, with everything left open for who serves next.
     pub fn hand_over(self) {
         end(&self.shards, self.threads, Shard::hand_over);
+    }
+}
+
+/// Gives the drives the controllers of their hosts, before doors make others; those of volumes are left.
+fn resume_drives(shards: &mut [Shard], keep: &Keep) -> std::io::Result<nvme_tcp::Associations> {
+    let mut associations = nvme_tcp::Associations::take(keep)?;
+    for shard in shards {
+        let now = shard.reactor.now();
+        for drive in 0..shard.drives.count() {
+            associations.resume(shard.drives.get(drive), now);
+        }
+    }
+    Ok(associations)
+}
+
+/// Goes on with the connections of NVMe/TCP hosts that the worker before has left.
+fn resume(shards: &[ShardHandle], directory: &Directory, keep: &Keep, associations: nvme_tcp::Associations) {
+    let kept = match nvme_tcp::take(keep, associations, |nqn| directory.find(nqn)) {
+        Ok(kept) => kept,
+        Err(e) => return tracing::error!("connections of hosts cannot be taken over: {e}"),
+    };
+    for (shard, kept) in kept {
+        if let Some(shard) = shards.get(shard as usize) {
+            shard.call(move |s| s.with_doors(|doors, cx| doors.nvme_tcp.resume(kept, cx)));
+        }
     }
 }
 
@@ -237,6 +269,7 @@ fn make_shards(
     config: &Config,
     directory: &Arc<Directory>,
     keep: &Keep,
+    owner: &Ownership,
 ) -> Result<(Vec<Shard>, Vec<ShardHandle>), StartError> {
     let idle = || if config.node.poll { Idle::never() } else { Idle::default() };
     let mut shards = Vec::new();
@@ -256,6 +289,7 @@ fn make_shards(
     for shard in &mut shards {
         shard.peers = handles.clone();
         shard.keep = keep.clone();
+        shard.owner = owner.share().map_err(StartError::Owner)?;
     }
     Ok((shards, handles))
 }

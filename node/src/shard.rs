@@ -2,6 +2,7 @@
 
 use crate::device::{Drives, PowerReply};
 use crate::door::{Arrival, Cx, Directory, Doors, Kind, nvme_tcp};
+use crate::owner::{self, Ownership};
 use std::sync::Arc;
 use std::sync::mpsc;
 use weir_controller::Owner;
@@ -56,6 +57,8 @@ pub struct Shard {
     pub peers: Vec<ShardHandle>,
     /// Who holds what must outlive the process.
     pub keep: Keep,
+    /// Whether it may complete anything.
+    pub owner: Ownership,
     mailbox: mpsc::Receiver<Call>,
     idle: Idle,
     waits: Waits,
@@ -152,6 +155,7 @@ impl Shard {
             directory,
             peers: Vec::new(),
             keep: Keep::none(),
+            owner: Ownership::default(),
             mailbox,
             idle,
             // Another thread than the one that will run: see `run`.
@@ -323,6 +327,9 @@ impl Shard {
 
     /// Hands what the reactor found to whom it concerns.
     fn dispatch(&mut self, now: Nanos) -> bool {
+        if self.owner.is_lost() {
+            owner::give_up();
+        }
         let mut busy = false;
         let mut ready = std::mem::take(&mut self.ready);
         for event in ready.drain(..) {
@@ -369,7 +376,7 @@ impl Shard {
         if now >= stopping.deadline {
             return true;
         }
-        if !self.drives.is_quiet() {
+        if !self.drives.is_quiet() || !self.arrivals.is_empty() {
             return false;
         }
         let (id, neighbours) = (self.id, self.drives.neighbours());
@@ -388,6 +395,7 @@ impl Shard {
         self.doors.vhost_user.flush(cx);
         self.doors.vfio_user.flush(cx);
         if self.is_leaving() {
+            self.doors.nvme_tcp.leave(cx!(self, now));
             self.drives.close(now);
             if let Some(s) = self.stopping.take() {
                 let _ = s.done.send(());

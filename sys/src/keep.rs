@@ -2,13 +2,17 @@
 //!
 //! ```text
 //!   worker                                   keeper
-//!     │ ── Prepared ──────────────────────────►│      its configuration is read
+//!     │ ── Prepared(layouts) ─────────────────►│      its configuration is read; what it reads and writes of what is held
+//!     │ ◄─ Upgrade(state) ─────────────────────│      where there is or was one; again whenever it changes
 //!     │ ◄─ Held(name) + descriptors, … ────────│      what the worker before it left
 //!     │ ◄─ Go(generation) ─────────────────────│
 //!     │ ── Hold(name) + descriptors, … ───────►│      listeners, memory files, the configuration as it is now
 //!     │ ── Ready ─────────────────────────────►│
 //!     │ ◄─ Connection(socket) + a stream ──────│      a front end's messages, see weir_session::keeper
 //!     │ ── Close(socket) ─────────────────────►│      it is to be disconnected
+//!     │ ── Upgrade(what) ─────────────────────►│      serve with another program
+//!     │ ◄─ HandOver ───────────────────────────│      finish what is in flight
+//!     │ ── Left ──────────────────────────────►│      nothing is in flight, nothing will be touched: the next one may go
 //! ```
 //! One packet is one word (SOCK_SEQPACKET): a byte for its kind, then its text. The worker's end is its standard input.
 
@@ -24,14 +28,19 @@ use std::time::Duration;
 
 /// Longest word.
 const MOST: usize = 8192;
+/// The version of these words. Of another one nothing is understood but [`ToKeeper::Prepared`], which carries it.
+pub const VERSION: u32 = 1;
 /// How long a side that does not listen is waited for.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Begins the names of what goes from one worker to the next and is worth nothing to anybody later.
+pub const PASSING: &str = "passing:";
 
 /// What a worker tells its keeper.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ToKeeper {
-    /// It has read its configuration and waits.
-    Prepared,
+    /// It has read its configuration and waits; the layouts that it reads and writes, as `weir_session::keeper::Layouts`.
+    Prepared(String),
     /// It serves.
     Ready,
     /// Hold these under that name, in place of what was held under it.
@@ -40,8 +49,10 @@ pub enum ToKeeper {
     Release(String),
     /// The connection of that number is over.
     Close(u64),
-    /// Another program is to take over; its path.
+    /// Another program is to take over: which, and within what time, as JSON.
     Upgrade(String),
+    /// It was told to hand over, has nothing under way any more and will touch nothing.
+    Left,
 }
 
 /// What a keeper tells a worker.
@@ -55,6 +66,8 @@ pub enum ToWorker {
     Connection(Introduction),
     /// Finish what is in flight, leave everything open for the next worker, and end.
     HandOver,
+    /// How far an upgrade is, or how it ended, as JSON.
+    Upgrade(String),
 }
 
 /// A front end at a socket; the stream with its messages comes beside it.
@@ -71,23 +84,25 @@ pub struct Introduction {
 impl ToKeeper {
     fn parts(&self) -> (u8, String) {
         match self {
-            ToKeeper::Prepared => (0, String::new()),
+            ToKeeper::Prepared(layouts) => (0, layouts.clone()),
             ToKeeper::Ready => (1, String::new()),
             ToKeeper::Hold(name) => (2, name.clone()),
             ToKeeper::Release(name) => (3, name.clone()),
             ToKeeper::Close(number) => (4, number.to_string()),
-            ToKeeper::Upgrade(path) => (5, path.clone()),
+            ToKeeper::Upgrade(what) => (5, what.clone()),
+            ToKeeper::Left => (6, String::new()),
         }
     }
 
     fn read(kind: u8, text: String) -> Option<Self> {
         Some(match kind {
-            0 => ToKeeper::Prepared,
+            0 => ToKeeper::Prepared(text),
             1 => ToKeeper::Ready,
             2 => ToKeeper::Hold(text),
             3 => ToKeeper::Release(text),
             4 => ToKeeper::Close(text.parse().ok()?),
             5 => ToKeeper::Upgrade(text),
+            6 => ToKeeper::Left,
             _ => return None,
         })
     }
@@ -102,6 +117,7 @@ impl ToWorker {
                 (2, format!("{number} {} {path}", pid.unwrap_or(0)))
             }
             ToWorker::HandOver => (3, String::new()),
+            ToWorker::Upgrade(state) => (4, state.clone()),
         }
     }
 
@@ -117,6 +133,7 @@ impl ToWorker {
                 ToWorker::Connection(Introduction { number, pid, path })
             }
             3 => ToWorker::HandOver,
+            4 => ToWorker::Upgrade(text),
             _ => return None,
         })
     }
@@ -159,6 +176,28 @@ fn receive(socket: impl AsFd) -> io::Result<Option<(u8, String, Vec<OwnedFd>)>> 
 pub fn memory_file(name: &str) -> io::Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     Ok(rustix::fs::memfd_create(format!("weir-{name}"), flags)?)
+}
+
+/// A file in memory with these contents, which nobody changes any more.
+///
+/// # Errors
+/// No descriptor or no memory is left.
+pub fn sealed(name: &str, contents: &[u8]) -> io::Result<OwnedFd> {
+    let mut file = File::from(memory_file(name)?);
+    file.write_all(contents)?;
+    rustix::fs::fcntl_add_seals(&file, SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+    Ok(file.into())
+}
+
+/// All of a file, from its start.
+///
+/// # Errors
+/// It cannot be read.
+pub fn contents(fd: OwnedFd) -> io::Result<Vec<u8>> {
+    let (mut file, mut bytes) = (File::from(fd), Vec::new());
+    file.rewind()?;
+    file.read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 fn garbled() -> io::Error {
@@ -219,6 +258,8 @@ struct Shared {
     channel: OwnedFd,
     held: Mutex<BTreeMap<String, Vec<OwnedFd>>>,
     generation: u64,
+    /// How far an upgrade was when the worker went.
+    upgrade: Option<String>,
     /// The keeper's process.
     keeper: u32,
 }
@@ -233,23 +274,24 @@ impl Keep {
         Keep(None)
     }
 
-    /// Says that the worker is prepared, and waits until it may go: with all that the one before it left.
+    /// Says that the worker is prepared and which layouts it knows, and waits until it may go: with all that the one before it left.
     ///
     /// # Errors
     /// The keeper has gone, or says what makes no sense.
-    pub fn join(channel: OwnedFd) -> io::Result<Keep> {
-        let (kind, text) = ToKeeper::Prepared.parts();
+    pub fn join(channel: OwnedFd, layouts: &str) -> io::Result<Keep> {
+        let (kind, text) = ToKeeper::Prepared(layouts.to_owned()).parts();
         send(&channel, kind, &text, &[])?;
-        let mut held = BTreeMap::new();
+        let (mut held, mut upgrade) = (BTreeMap::new(), None);
         loop {
             let gone = || io::Error::new(io::ErrorKind::UnexpectedEof, "the keeper has gone");
             let (kind, text, fds) = receive(&channel)?.ok_or_else(gone)?;
             match ToWorker::read(kind, text).ok_or_else(garbled)? {
                 ToWorker::Held(name) => drop(held.insert(name, fds)),
+                ToWorker::Upgrade(state) => upgrade = Some(state),
                 ToWorker::Go(generation) => {
                     let keeper = rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get().unsigned_abs());
                     let held = Mutex::new(held);
-                    return Ok(Keep(Some(Arc::new(Shared { channel, held, generation, keeper }))));
+                    return Ok(Keep(Some(Arc::new(Shared { channel, held, generation, upgrade, keeper }))));
                 }
                 // It was proposed and is not wanted any more, or something that only those hear who serve.
                 _ => return Err(garbled()),
@@ -272,9 +314,24 @@ impl Keep {
         self.0.as_ref().map_or(0, |s| s.generation)
     }
 
+    /// How far an upgrade was when this worker went, where there had been one; later it is [heard](Self::hear).
+    pub fn upgrade(&self) -> Option<&str> {
+        self.0.as_ref()?.upgrade.as_deref()
+    }
+
     /// Takes what the worker before held under a name.
     pub fn take(&self, name: &str) -> Option<Vec<OwnedFd>> {
         self.0.as_ref()?.held.lock().unwrap_or_else(PoisonError::into_inner).remove(name)
+    }
+
+    /// Takes everything whose name begins so, by name.
+    pub fn take_all(&self, prefix: &str) -> Vec<(String, Vec<OwnedFd>)> {
+        let Some(shared) = &self.0 else { return Vec::new() };
+        let mut held = shared.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let (taken, rest) = std::mem::take(&mut *held).into_iter().partition(|(name, _)| name.starts_with(prefix));
+        *held = rest;
+        let taken: BTreeMap<String, Vec<OwnedFd>> = taken;
+        taken.into_iter().collect()
     }
 
     /// As [`take`](Self::take) where it is one descriptor.
@@ -306,10 +363,7 @@ impl Keep {
         if self.0.is_none() {
             return Ok(());
         }
-        let mut file = File::from(memory_file(name)?);
-        file.write_all(text.as_bytes())?;
-        rustix::fs::fcntl_add_seals(&file, SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
-        self.hold(name, &[file.as_fd()])
+        self.hold(name, &[sealed(name, text.as_bytes())?.as_fd()])
     }
 
     /// The text that was held under a name.
@@ -318,10 +372,7 @@ impl Keep {
     /// It cannot be read.
     pub fn take_text(&self, name: &str) -> io::Result<Option<String>> {
         let Some(fd) = self.take_one(name) else { return Ok(None) };
-        let (mut file, mut text) = (File::from(fd), String::new());
-        file.rewind()?;
-        file.read_to_string(&mut text)?;
-        Ok(Some(text))
+        String::from_utf8(contents(fd)?).map(Some).map_err(|_| garbled())
     }
 
     /// Tells the keeper something; without one nothing happens.
@@ -358,12 +409,13 @@ mod tests {
         let (channel, theirs) = Channel::pair().unwrap();
         let (kept, held) = (fds::eventfd().unwrap(), fds::eventfd().unwrap());
         let worker = std::thread::spawn(move || {
-            let keep = Keep::join(theirs).unwrap();
+            let keep = Keep::join(theirs, "a=1").unwrap();
+            assert_eq!(keep.upgrade(), Some("{}"));
             assert!(keep.is_kept() && keep.generation() == 3 && keep.take("nothing").is_none());
             assert_eq!((keep.take("two").unwrap().len(), keep.take_one("two").is_none()), (2, true));
             keep.hold("new", &[held.as_fd()]).unwrap();
             keep.hold_text("config", "a = 1\n").unwrap();
-            for word in [ToKeeper::Ready, ToKeeper::Close(5), ToKeeper::Upgrade("/x".into())] {
+            for word in [ToKeeper::Ready, ToKeeper::Close(5), ToKeeper::Upgrade("/x".into()), ToKeeper::Left] {
                 keep.say(&word, &[]).unwrap();
             }
             keep.release("new").unwrap();
@@ -371,6 +423,7 @@ mod tests {
             assert_eq!((word, fds.len()), (ToWorker::Connection(met(Some(7), "/run/a b.sock")), 1));
             assert_eq!(keep.hear().unwrap().unwrap().0, ToWorker::Connection(met(None, "x")));
             assert_eq!(keep.hear().unwrap().unwrap().0, ToWorker::HandOver);
+            assert_eq!(keep.hear().unwrap().unwrap().0, ToWorker::Upgrade("{1}".into()));
             assert!(keep.hear().unwrap().is_none());
         });
         let next = || loop {
@@ -379,7 +432,8 @@ mod tests {
             }
             std::thread::yield_now();
         };
-        assert_eq!(next().0, ToKeeper::Prepared);
+        assert_eq!(next().0, ToKeeper::Prepared("a=1".into()));
+        channel.tell(&ToWorker::Upgrade("{}".into()), &[]).unwrap();
         channel.tell(&ToWorker::Held("two".into()), &[kept.as_fd(), kept.as_fd()]).unwrap();
         channel.tell(&ToWorker::Go(3), &[]).unwrap();
         let (word, fds) = next();
@@ -389,19 +443,45 @@ mod tests {
         // Another worker reads it again, from the start.
         for _ in 0..2 {
             let held = BTreeMap::from([("config".to_owned(), vec![fds[0].try_clone().unwrap()])]);
-            let shared = Shared { channel: fds::eventfd().unwrap(), held: Mutex::new(held), generation: 0, keeper: 1 };
+            let shared = Shared {
+                channel: fds::eventfd().unwrap(),
+                held: Mutex::new(held),
+                generation: 0,
+                upgrade: None,
+                keeper: 1,
+            };
             assert_eq!(Keep(Some(Arc::new(shared))).take_text("config").unwrap().unwrap(), "a = 1\n");
         }
         fds.clear();
         assert_eq!(next().0, ToKeeper::Ready);
         assert_eq!(next().0, ToKeeper::Close(5));
         assert_eq!(next().0, ToKeeper::Upgrade("/x".into()));
+        assert_eq!(next().0, ToKeeper::Left);
         assert_eq!(next().0, ToKeeper::Release("new".into()));
         channel.tell(&ToWorker::Connection(met(Some(7), "/run/a b.sock")), &[kept.as_fd()]).unwrap();
         channel.tell(&ToWorker::Connection(met(None, "x")), &[]).unwrap();
         channel.tell(&ToWorker::HandOver, &[]).unwrap();
+        channel.tell(&ToWorker::Upgrade("{1}".into()), &[]).unwrap();
         drop(channel);
         worker.join().unwrap();
+    }
+
+    #[test]
+    fn what_begins_alike_is_taken_at_once() {
+        let (channel, theirs) = Channel::pair().unwrap();
+        let file = sealed("x", b"abc").unwrap();
+        for name in ["c:1", "c:2", "d"] {
+            channel.tell(&ToWorker::Held(name.into()), &[file.as_fd()]).unwrap();
+        }
+        channel.tell(&ToWorker::Go(0), &[]).unwrap();
+        let keep = Keep::join(theirs, "").unwrap();
+        let taken = keep.take_all("c:");
+        assert_eq!(taken.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["c:1", "c:2"]);
+        for (_, mut fds) in taken {
+            assert_eq!(contents(fds.remove(0)).unwrap(), b"abc");
+        }
+        assert!(keep.take("c:1").is_none() && keep.take("d").is_some());
+        assert!(Keep::none().take_all("").is_empty());
     }
 
     #[test]

@@ -30,4 +30,5 @@ pub mod near;
 pub mod reactor;
 pub mod sched;
 pub mod signals;
+pub mod systemd;
 pub mod transport;

@@ -47,6 +47,8 @@ pub struct Setup {
     pub cores: String,
     /// More arguments of `weir up`.
     pub args: Vec<String>,
+    /// Another program than the binary under test.
+    pub program: Option<PathBuf>,
     /// The whole configuration instead of all that, PORT for its port.
     pub whole: String,
 }
@@ -67,6 +69,7 @@ impl Default for Setup {
             node: String::new(),
             cores: "[0]".into(),
             args: Vec::new(),
+            program: None,
             whole: String::new(),
         }
     }
@@ -157,8 +160,9 @@ impl Node {
         std::fs::write(&file, setup.toml(port)).context(|| file.display().to_string())?;
         let mut args = vec!["up".to_owned(), "-c".into(), file.display().to_string()];
         args.extend(setup.args.iter().cloned());
-        let process = Process::start(&dir, "weir-up", &env.weir, &args)?;
-        let mut node = Self { process, dir, port, weir: env.weir.clone() };
+        let weir = setup.program.as_ref().unwrap_or(&env.weir).clone();
+        let process = Process::start(&dir, "weir-up", &weir, &args)?;
+        let mut node = Self { process, dir, port, weir };
         node.await_ready()?;
         Ok(node)
     }

@@ -92,6 +92,17 @@ impl Aer {
         self.waiting.remove(0)
     }
 
+    /// What is pending and what is masked, as bits.
+    pub fn reported(&self) -> (u32, u8) {
+        (self.pending, self.masked)
+    }
+
+    /// Gives it what another one had; `None` for events that there are not.
+    pub fn set_reported(&mut self, pending: u32, masked: u8) -> Option<()> {
+        (self.pending, self.masked) = (pending, masked);
+        (pending >> EVENTS.len() == 0).then_some(())
+    }
+
     /// The log page was read with RAE = 0: its events are cleared, reported or not.
     pub fn cleared(&mut self, lid: u8) {
         for (i, event) in EVENTS.iter().enumerate().filter(|(_, e)| e.lid == lid) {

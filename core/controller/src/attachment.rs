@@ -5,6 +5,7 @@
 //! see is the same).
 
 use crate::namespace::{Namespace, why};
+use crate::nonvolatile::{Damaged, Reader};
 use crate::subsystem::Subsystem;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -17,6 +18,19 @@ pub(crate) struct NamespaceSet([u64; 16]);
 impl NamespaceSet {
     /// Every namespace.
     pub const ALL: Self = Self([u64::MAX; 16]);
+
+    /// As words, for a saved state.
+    pub fn words(&self) -> [u32; 32] {
+        core::array::from_fn(|i| (self.0[i / 2] >> (i % 2 * 32)) as u32)
+    }
+
+    /// Takes what [`words`](Self::words) gave.
+    pub fn set_words(&mut self, from: &mut Reader<'_>) -> Result<(), Damaged> {
+        for word in &mut self.0 {
+            *word = from.u64()?;
+        }
+        Ok(())
+    }
 
     pub fn has(&self, nsid: u32) -> bool {
         let at = nsid.wrapping_sub(1) as usize;

@@ -68,6 +68,7 @@ mod abort;
 mod admin;
 mod aer;
 mod apart;
+mod association;
 mod attachment;
 mod attainment;
 mod background;
@@ -121,6 +122,7 @@ mod vendor;
 mod zoned;
 
 pub use admin::ana::AnaState;
+pub use association::{VERSION as ASSOCIATION_VERSION, WithDrive};
 pub use attainment::{Attainment, Judge, PERIOD, PeriodFigures, TOLERANCE};
 pub use config::{
     ClassFrom, Config, Cost, DiscoveryRecord, Kind, Management, NamespaceConfig, TenantConfig, ZonedNamespace,
@@ -131,7 +133,7 @@ pub use firmware::firmware_image;
 pub use host::{Data, DataPointer, Host, Owner, Tag};
 pub use memory_buffer::{CMB_BAR, MemoryBuffer};
 pub use metadata::{Format, METADATA_SHIFT, Metadata};
-pub use nonvolatile::RestoreError;
+pub use nonvolatile::{RestoreError, VERSION as NONVOLATILE_VERSION};
 pub use pointer::{DESCRIPTORS_MAX, Direction, Piece, Walk};
 pub use room::granule;
 pub use service::{Operation, Service};

@@ -16,7 +16,8 @@ use crate::subsystem::Subsystem;
 use alloc::vec::Vec;
 
 const MAGIC: [u8; 8] = *b"WEIRNVST";
-const VERSION: u32 = 1;
+/// The version of the whole; sections have their own.
+pub const VERSION: u32 = 1;
 /// Magic, version and length.
 const HEAD: usize = 16;
 /// The checksum.
@@ -89,6 +90,10 @@ impl core::error::Error for RestoreError {}
 pub(crate) struct Writer(Vec<u8>);
 
 impl Writer {
+    /// What was written.
+    pub fn done(self) -> Vec<u8> {
+        self.0
+    }
     pub fn u8(&mut self, value: u8) {
         self.0.push(value);
     }
@@ -120,6 +125,9 @@ impl Writer {
 pub(crate) struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
+    pub fn of(bytes: &'a [u8]) -> Self {
+        Self(bytes)
+    }
     fn take(&mut self, len: usize) -> Result<&'a [u8], Damaged> {
         let (taken, rest) = self.0.split_at_checked(len).ok_or(Damaged)?;
         self.0 = rest;

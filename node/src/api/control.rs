@@ -5,6 +5,7 @@ use super::timing::DeviceStats;
 use super::types::{
     DevicePatch, DeviceStatus, ExportAdd, ExportStatus, PowerCutStatus, Status, TenantAdd, TenantPatch, TenantStatus,
 };
+use super::upgrade::{UpgradeStart, UpgradeStatus};
 use std::fmt;
 
 /// Why a call did not do what it was asked; the text is what the user reads.
@@ -80,6 +81,10 @@ pub trait Control: Send + Sync + 'static {
     fn remove_volume(&self, name: &str) -> Result<VolumeStatus, Refusal>;
     /// A volume at one more door.
     fn add_volume_export(&self, name: &str, export: &VolumeExport) -> Result<VolumeStatus, Refusal>;
+    /// How far the last upgrade is.
+    fn upgrade_status(&self) -> UpgradeStatus;
+    /// Begins to replace the program that serves; returns at once.
+    fn upgrade(&self, start: &UpgradeStart) -> Result<UpgradeStatus, Refusal>;
     /// Begins to drain and then ends the process; returns at once, and may be called twice.
     fn shutdown(&self);
 }

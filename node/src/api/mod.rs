@@ -19,6 +19,7 @@ mod routes;
 mod server;
 mod timing;
 mod types;
+mod upgrade;
 
 #[cfg(test)]
 mod tests;
@@ -38,3 +39,4 @@ pub use types::{
     PowerCutStatus, RecoveredStatus, ShardStatus, SharesPatch, State, Status, StepsStatus, TenantAdd, TenantPatch,
     TenantStatus,
 };
+pub use upgrade::{UpgradeStart, UpgradeState, UpgradeStatus};

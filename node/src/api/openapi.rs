@@ -89,6 +89,10 @@ fn paths() -> Value {
             "parameters": [name_parameter()],
             "post": add_volume_export(),
         },
+        "/v1/upgrade": {
+            "get": operation("upgrade_status", "How far the last upgrade is, or how it ended.", "Upgrade"),
+            "post": upgrade(),
+        },
         "/v1/shutdown": { "post": {
             "operationId": "shutdown",
             "summary": "Finish what is in flight, then end the process.",
@@ -180,6 +184,56 @@ fn add_export() -> Value {
     operation["requestBody"] =
         json!({ "required": true, "content": { "application/json": { "schema": reference("ExportAdd") } } });
     operation
+}
+
+fn upgrade() -> Value {
+    let mut operation =
+        operation("upgrade", "Replace the program that serves while I/O runs; ask how far it is by GET.", "Upgrade");
+    let begun = operation["responses"]["200"].take();
+    operation["responses"] = json!({
+        "202": begun,
+        "400": error("There is no such program, or it cannot be executed, or a time is out of range."),
+        "409": error("The node has no keeper, or an upgrade is under way."),
+        "503": error("The node is not answering."),
+    });
+    operation["requestBody"] =
+        json!({ "required": true, "content": { "application/json": { "schema": reference("UpgradeStart") } } });
+    operation
+}
+
+fn upgrade_start() -> Value {
+    object(&[
+        ("binary?", text("The new program's path; what is now at the path of the one that was started if absent.")),
+        (
+            "within_ns?",
+            between(1_000_000, 3_600_000_000_000, "How long it may take to prepare, and to be ready; 10 s if absent."),
+        ),
+        (
+            "probation_ns?",
+            between(
+                0,
+                3_600_000_000_000,
+                "One that dies within this time is replaced by the one before it; 10 s if absent.",
+            ),
+        ),
+    ])
+}
+
+fn upgrade_status() -> Value {
+    let states =
+        ["none", "preparing", "handing-over", "taking-over", "probation", "upgraded", "refused", "rolled-back"];
+    object(&[
+        ("number", number("How many upgrades there were, this one included.")),
+        ("state", words(&states)),
+        ("binary", text("The new program.")),
+        ("reason?", text("Why it was given up.")),
+        ("prepare_ns?", number("From the start of the new program until it was prepared; the one before it serves.")),
+        (
+            "hand_over_ns?",
+            number("From then until the one before it had nothing in flight any more; nobody is served from here on."),
+        ),
+        ("take_over_ns?", number("From then until the new one served.")),
+    ])
 }
 
 fn add_volume() -> Value {
@@ -465,6 +519,8 @@ fn schemas() -> Value {
         "ExportAdd": export_add(),
         "Pool": pool(),
         "PoolDrive": pool_drive(),
+        "Upgrade": upgrade_status(),
+        "UpgradeStart": upgrade_start(),
         "Volume": volume(),
         "PoolDriveAdd": object(&[("device", text("The device; what is on it is gone."))]),
         "VolumeAdd": object(&[

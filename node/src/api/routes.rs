@@ -3,6 +3,7 @@
 use super::control::{Control, Refusal};
 use super::pooled::{PoolDriveAdd, VolumeAdd, VolumeExport, VolumePatch};
 use super::types::{DevicePatch, ErrorBody, ExportAdd, TenantAdd, TenantPatch};
+use super::upgrade::UpgradeStart;
 use super::{metrics, openapi};
 use axum::Json;
 use axum::Router;
@@ -36,7 +37,7 @@ pub fn router(control: Node, local_only: bool) -> Router {
 }
 
 /// Every path there is.
-pub(super) const PATHS: [&str; 19] = [
+pub(super) const PATHS: [&str; 20] = [
     "/v1/status",
     "/v1/devices",
     "/v1/devices/{name}",
@@ -53,6 +54,7 @@ pub(super) const PATHS: [&str; 19] = [
     "/v1/volumes",
     "/v1/volumes/{name}",
     "/v1/volumes/{name}/exports",
+    "/v1/upgrade",
     "/v1/shutdown",
     "/metrics",
     "/openapi.json",
@@ -76,6 +78,7 @@ fn methods(path: &str) -> MethodRouter<Node> {
         "/v1/volumes" => get(volumes).post(add_volume),
         "/v1/volumes/{name}" => get(volume).patch(set_volume).delete(remove_volume),
         "/v1/volumes/{name}/exports" => post(add_volume_export),
+        "/v1/upgrade" => get(upgrade_status).post(upgrade),
         "/v1/shutdown" => post(shutdown),
         "/metrics" => get(prometheus),
         "/openapi.json" => get(description),
@@ -257,6 +260,16 @@ async fn add_tenant(State(node): State<Node>, Body(tenant): Body<TenantAdd>) -> 
 
 async fn remove_tenant(State(node): State<Node>, Path(name): Path<String>) -> Answer<impl Serialize> {
     ask(node, move |c| c.remove_tenant(&name)).await.map(Json)
+}
+
+async fn upgrade_status(State(node): State<Node>) -> impl IntoResponse {
+    Json(node.upgrade_status())
+}
+
+async fn upgrade(State(node): State<Node>, Body(start): Body<UpgradeStart>) -> Result<impl IntoResponse, Failure> {
+    start.check().map_err(|e| Failure(StatusCode::BAD_REQUEST, e))?;
+    let begun = ask(node, move |c| c.upgrade(&start)).await?;
+    Ok((StatusCode::ACCEPTED, Json(begun)))
 }
 
 async fn shutdown(State(node): State<Node>) -> impl IntoResponse {

@@ -4,6 +4,7 @@ use super::control::Control;
 use super::routes::router;
 use crate::config::Address;
 use crate::holder;
+use crate::keeper::API_PORTS;
 use axum::Router;
 use axum::serve::Listener;
 use std::io;
@@ -31,10 +32,9 @@ impl Bound {
         let mut bound = Bound { unix: Vec::new(), tcp: Vec::new() };
         for address in addresses {
             match address {
-                // Whoever reaches the API commands the node: the owner alone.
-                Address::Unix(path) => bound.unix.push((path.clone(), holder::keep_unix(keep, path, 0o600)?)),
+                Address::Unix(path) => bound.unix.push((path.clone(), holder::keep_api(keep, path)?)),
                 Address::Tcp(address) => {
-                    bound.tcp.push(holder::keep_tcp(keep, &format!("api:{}", bound.tcp.len()), *address)?);
+                    bound.tcp.push(holder::keep_tcp(keep, &format!("{API_PORTS}{}", bound.tcp.len()), *address)?);
                 }
             }
         }
@@ -75,6 +75,11 @@ impl Running {
     /// Where it listens, with the ports really bound.
     pub fn addresses(&self) -> &[Address] {
         &self.addresses
+    }
+
+    /// Lets nobody in any more; what has been asked is answered.
+    pub fn quiet(&self) {
+        let _ = self.stop.send(true);
     }
 
     /// Ends as [`stop`](Self::stop), and leaves the UNIX sockets to who serves next.

@@ -305,6 +305,25 @@ impl Control for Fake {
         Ok(VolumeStatus { exports: vec![export.door.clone()], ..found })
     }
 
+    fn upgrade_status(&self) -> UpgradeStatus {
+        UpgradeStatus {
+            number: 2,
+            state: UpgradeState::RolledBack,
+            binary: "/new".into(),
+            reason: Some("it crashed".into()),
+            prepare_ns: Some(1),
+            hand_over_ns: Some(2),
+            take_over_ns: Some(3),
+        }
+    }
+
+    fn upgrade(&self, start: &UpgradeStart) -> Result<UpgradeStatus, Refusal> {
+        match &start.binary {
+            Some(binary) => Ok(UpgradeStatus { binary: binary.clone(), number: 3, ..UpgradeStatus::default() }),
+            None => Err(Refusal::Conflict("one is under way".into())),
+        }
+    }
+
     fn shutdown(&self) {
         self.shutdowns.fetch_add(1, Ordering::SeqCst);
     }
@@ -511,6 +530,29 @@ fn what_is_not_there() {
 }
 
 #[test]
+fn upgrades_are_passed_on() {
+    let served = Served::new("upgrade");
+    let ask = |body: &str| {
+        let (code, answer) = served.ask(&with_body("POST", "/v1/upgrade", "application/json", body));
+        (code, serde_json::from_str::<Value>(&answer).unwrap())
+    };
+    assert_eq!(
+        ask(r#"{"binary":"/x","probation_ns":0}"#),
+        (202, json!({ "number": 3, "state": "none", "binary": "/x" }))
+    );
+    assert_eq!(ask("{}"), (409, json!({ "error": "one is under way" })));
+    for (body, part) in [
+        (r#"{"within_ns":1}"#, "within_ns: 1 ms to 1 h"),
+        (r#"{"probation_ns":3600000000001}"#, "probation_ns: 0 to 1 h"),
+        (r#"{"program":"/x"}"#, "program"),
+    ] {
+        let (code, answer) = ask(body);
+        assert!(code == 400 && answer["error"].as_str().unwrap().contains(part), "{body}: {code} {answer}");
+    }
+    assert_eq!(served.get("/v1/upgrade")["state"], "rolled-back");
+}
+
+#[test]
 fn shutdown_is_passed_on() {
     let served = Served::new("shutdown");
     let post = "POST /v1/shutdown HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
@@ -614,6 +656,10 @@ fn answers_are_as_described() {
     check("VolumePatch", patch.clone());
     assert_eq!(serde_json::to_value(serde_json::from_value::<VolumePatch>(patch.clone()).unwrap()).unwrap(), patch);
     check("VolumeExport", serde_json::to_value(VolumeExport { door: "nvme-tcp".into() }).unwrap());
+    check("Upgrade", serde_json::to_value(fake.upgrade_status()).unwrap());
+    let start = json!({ "binary": "/x", "within_ns": 5000000, "probation_ns": 0 });
+    check("UpgradeStart", start.clone());
+    assert_eq!(serde_json::to_value(serde_json::from_value::<UpgradeStart>(start.clone()).unwrap()).unwrap(), start);
     check("DeviceStats", serde_json::to_value(fake.device_stats("ssd0", false).unwrap()).unwrap());
     check("Error", serde_json::to_value(ErrorBody { error: "x".into() }).unwrap());
     let floor = json!({ "iops": 5, "bandwidth_bytes_per_s": null, "catch_up_ns": 1000000 });

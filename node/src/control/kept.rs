@@ -42,6 +42,7 @@ impl NodeControl {
                 match control.keep.hear() {
                     Ok(Some((ToWorker::HandOver, _))) => hand_over(),
                     Ok(Some((ToWorker::Connection(met), fds))) => control.introduce(met, fds),
+                    Ok(Some((ToWorker::Upgrade(text), _))) => control.hear_upgrade(&text),
                     Ok(Some((word, _))) => tracing::warn!("the keeper says {word:?} to a worker that serves"),
                     Ok(None) => break,
                     Err(e) => {

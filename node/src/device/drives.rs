@@ -159,6 +159,11 @@ impl Drives {
         }
     }
 
+    /// How many drives there are; volumes are not counted.
+    pub fn count(&self) -> u32 {
+        self.list.len() as u32
+    }
+
     /// A drive's machine, for connecting, disconnecting and changes.
     pub fn get(&mut self, index: u32) -> &mut Subsystem {
         self.device_mut(index).machine_mut()

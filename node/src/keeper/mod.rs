@@ -8,8 +8,11 @@
 //! ```
 //! One thread, no allocation that grows with I/O: rings, doorbells and data never come here.
 
+mod failed;
 mod front;
+mod upgrade;
 
+use crate::api::UpgradeStart;
 use front::Front;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
@@ -17,12 +20,14 @@ use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::path::PathBuf;
+use std::process::{Child, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
-use weir_session::keeper::{Effect, End, Event, Keeper, Notice, Program, Refused, WorkerId};
-use weir_sys::keep::{Channel, ToKeeper, ToWorker};
+use upgrade::{Binary, Progress};
+use weir_session::keeper::{Effect, End, Event, Fit, Keeper, Layouts, Notice, Program, WorkerId};
+use weir_sys::keep::{Channel, PASSING, ToKeeper, ToWorker};
 use weir_sys::signals::Signals;
+use weir_sys::systemd::{self, Notifier};
 use weir_units::Nanos;
 
 /// Names of listeners at which the keeper accepts vhost-user front ends; their paths follow.
@@ -31,6 +36,11 @@ pub const FRONTS: &str = "vhost-user:";
 pub const PLAIN_FRONTS: &str = "vhost-user-plain:";
 /// Names of UNIX sockets whose paths disappear with the node; their paths follow.
 pub const SOCKETS: &str = "socket:";
+
+/// The same for those of the API.
+pub const API_SOCKETS: &str = "api-socket:";
+/// Names of the API's ports.
+pub const API_PORTS: &str = "api:";
 
 /// What a keeper is started with.
 #[derive(Clone, Debug)]
@@ -48,14 +58,22 @@ struct Running {
     child: Child,
     pidfd: OwnedFd,
     channel: Channel,
+    /// What it reads and writes, once it is prepared.
+    layouts: Layouts,
 }
 
 /// See the [module](self).
 struct Process {
     settings: Settings,
+    /// What a new worker runs.
+    program: Binary,
+    /// What an upgrade would have it run.
+    proposed: Option<Binary>,
+    progress: Progress,
     machine: Keeper,
     started: Instant,
     signals: Signals,
+    notifier: Notifier,
     workers: BTreeMap<WorkerId, Running>,
     held: BTreeMap<String, Vec<OwnedFd>>,
     fronts: Vec<Front>,
@@ -65,30 +83,36 @@ struct Process {
     generation: u64,
     /// Connections that workers were told of.
     connections: u64,
-    proposed: Option<PathBuf>,
+    /// Why none is started any more.
+    failed: Option<String>,
     exit: Option<u8>,
 }
 
 /// Keeps workers until the node ends; the exit status.
 ///
 /// # Errors
-/// No signals can be watched, or the system does not let anything be waited for.
+/// The program is not there, no signals can be watched, or the system does not let anything be waited for.
 pub fn run(settings: Settings) -> io::Result<u8> {
     let signals = Signals::block(&[Signal::TERM.as_raw(), Signal::INT.as_raw(), Signal::HUP.as_raw()])?;
     let mut process = Process {
         machine: Keeper::new(settings.standby),
+        program: Binary::open(&settings.program)?,
+        proposed: None,
+        progress: Progress::default(),
         settings,
         started: Instant::now(),
         signals,
+        notifier: Notifier::from_environment()?,
         workers: BTreeMap::new(),
         held: BTreeMap::new(),
         fronts: Vec::new(),
         ready: None,
         generation: 0,
         connections: 0,
-        proposed: None,
+        failed: None,
         exit: None,
     };
+    process.recover();
     process.apply(Event::Begin);
     while process.exit.is_none() {
         process.turn()?;
@@ -98,8 +122,10 @@ pub fn run(settings: Settings) -> io::Result<u8> {
 }
 
 /// What a poll found.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 enum Found {
+    /// Of the API, while nobody serves it.
+    Client(String),
     Signal,
     Channel(WorkerId),
     Death(WorkerId),
@@ -109,6 +135,27 @@ enum Found {
 impl Process {
     fn now(&self) -> Nanos {
         Nanos(u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    /// Takes what systemd has kept of a keeper that was killed.
+    fn recover(&mut self) {
+        for (name, fds) in systemd::stored() {
+            tracing::info!("{name}: taken over from the keeper before");
+            self.keep(name, fds);
+        }
+    }
+
+    /// Holds these under that name.
+    fn keep(&mut self, name: String, fds: Vec<OwnedFd>) {
+        match of_front(&name) {
+            Some((path, inflight)) => {
+                if let Some(listener) = fds.into_iter().next() {
+                    self.fronts.retain(|f| f.path() != path);
+                    self.fronts.push(Front::new(path.to_owned(), inflight, listener));
+                }
+            }
+            None => drop(self.held.insert(name, fds)),
+        }
     }
 
     /// Waits for something and deals with it.
@@ -121,6 +168,7 @@ impl Process {
                 Found::Signal => self.signalled(),
                 Found::Channel(id) => self.listen(id),
                 Found::Front(at, place) => self.front(at, place),
+                Found::Client(name) => self.refuse(&name),
                 Found::Death(_) => {}
             }
         }
@@ -147,6 +195,10 @@ impl Process {
                 names.push(Found::Front(at, place));
                 fds.push(PollFd::from_borrowed_fd(fd, flags));
             });
+        }
+        for (name, fd) in self.failed.iter().flat_map(|_| failed::listeners(&self.held)) {
+            names.push(Found::Client(name.to_owned()));
+            fds.push(PollFd::from_borrowed_fd(fd, PollFlags::IN));
         }
         let timeout = self.machine.deadline().map(|at| {
             let left = Duration::from_nanos(at.saturating_sub(self.now()).get());
@@ -182,6 +234,8 @@ impl Process {
                 }
             }
             Effect::HandOver(id) => {
+                self.progress.hands_over(self.now());
+                self.tell_progress();
                 if let Some(worker) = self.workers.get(&id) {
                     if worker.channel.tell(&ToWorker::HandOver, &[]).is_err() {
                         self.kill(id);
@@ -191,25 +245,56 @@ impl Process {
             Effect::Kill(id) => self.kill(id),
             Effect::Adopt => {
                 if let Some(program) = self.proposed.take() {
-                    self.settings.program = program;
+                    self.program = program;
                 }
             }
             Effect::Forget => self.proposed = None,
-            Effect::Say(notice) => eprintln!("weir: {}", text(notice)),
+            Effect::Say(notice) => self.say(notice),
             Effect::Exit(status) => self.exit = Some(status),
         }
     }
 
+    fn say(&mut self, notice: Notice) {
+        let text = self.text(notice);
+        eprintln!("weir: {text}");
+        if matches!(notice, Notice::Failed(_)) {
+            self.failed = Some(text);
+            // Nobody comes for it any more: hosts are to know.
+            self.held.retain(|name, _| !name.starts_with(PASSING));
+        }
+        if self.progress.noticed(notice, self.now()) {
+            self.tell_progress();
+        }
+    }
+
+    /// Tells who serves how far the upgrade is.
+    fn tell_progress(&self) {
+        let serving = self.machine.serving().and_then(|id| self.workers.get(&id));
+        if let (Some(worker), Some(text)) = (serving, self.progress.text()) {
+            // One that has gone needs to know nothing.
+            let _ = worker.channel.tell(&ToWorker::Upgrade(text), &[]);
+        }
+    }
+
     fn start(&mut self, id: WorkerId, program: Program) -> io::Result<()> {
-        let path: &Path = match (program, &self.proposed) {
-            (Program::Proposed, Some(path)) => path,
-            _ => &self.settings.program,
+        let now = self.now();
+        let binary = match (program, &self.proposed) {
+            (Program::Proposed, Some(binary)) => {
+                self.progress.started(id, now);
+                binary
+            }
+            _ => &self.program,
         };
+        self.failed = None;
         let (channel, theirs) = Channel::pair()?;
-        let mut command = Command::new(path);
+        let mut command = binary.command();
         // In a group of its own: ^C is the keeper's, who passes it on.
+        for name in systemd::VARIABLES {
+            command.env_remove(name);
+        }
         command.args(&self.settings.arguments).stdin(Stdio::from(theirs)).process_group(0);
-        let mut child = command.spawn().map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", path.display())))?;
+        let mut child =
+            command.spawn().map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", binary.path.display())))?;
         let pid = Pid::from_child(&child);
         let pidfd = match pidfd_open(pid, PidfdFlags::empty()) {
             Ok(pidfd) => pidfd,
@@ -220,11 +305,12 @@ impl Process {
             }
         };
         tracing::info!(worker = id.0, pid = child.id(), "started");
-        self.workers.insert(id, Running { child, pidfd, channel });
+        self.workers.insert(id, Running { child, pidfd, channel, layouts: Layouts::default() });
         Ok(())
     }
 
     fn go(&mut self, id: WorkerId) -> io::Result<()> {
+        let now = self.now();
         let Some(worker) = self.workers.get(&id) else { return Ok(()) };
         for (name, fds) in &self.held {
             let fds: Vec<BorrowedFd> = fds.iter().map(AsFd::as_fd).collect();
@@ -233,6 +319,10 @@ impl Process {
         // Its listeners are the keeper's as well; it is told their names.
         for front in &self.fronts {
             worker.channel.tell(&ToWorker::Held(front.name()), &[])?;
+        }
+        self.progress.goes(id, now);
+        if let Some(text) = self.progress.text() {
+            worker.channel.tell(&ToWorker::Upgrade(text), &[])?;
         }
         let before = self.generation;
         self.generation += 1;
@@ -256,6 +346,7 @@ impl Process {
             for worker in self.workers.values() {
                 let _ = rustix::process::pidfd_send_signal(&worker.pidfd, signal);
             }
+            self.notifier.stopping();
             self.apply(Event::Stop);
         }
     }
@@ -279,38 +370,103 @@ impl Process {
         // A worker that has not gone, or that another one has followed, has no say in what is held.
         let serves = self.machine.serving() == Some(id);
         match word {
-            ToKeeper::Prepared => self.apply(Event::Prepared(id)),
+            ToKeeper::Prepared(layouts) => self.prepared(id, &layouts),
             ToKeeper::Ready if serves => {
                 // Front ends first: they wait, and starting a standby takes a while.
                 self.ready = Some(id);
                 (0..self.fronts.len()).for_each(|at| self.introduce(at));
                 self.apply(Event::Ready(id));
+                self.notifier.ready();
             }
-            ToKeeper::Hold(name) if serves => match of_front(&name) {
-                Some((path, inflight)) => {
-                    if let Some(listener) = fds.into_iter().next() {
-                        self.fronts.retain(|f| f.path() != path);
-                        self.fronts.push(Front::new(path.to_owned(), inflight, listener));
-                    }
+            ToKeeper::Hold(name) if serves => {
+                if !name.starts_with(PASSING) {
+                    self.notifier.store(&name, &fds.iter().map(AsFd::as_fd).collect::<Vec<_>>());
                 }
-                None => drop(self.held.insert(name, fds)),
-            },
-            ToKeeper::Release(name) if serves => match of_front(&name) {
-                Some((path, _)) => self.fronts.retain(|f| f.path() != path),
-                None => drop(self.held.remove(&name)),
-            },
+                self.keep(name, fds);
+            }
+            ToKeeper::Release(name) if serves => {
+                let count = match of_front(&name) {
+                    Some((path, _)) => {
+                        self.fronts.retain(|f| f.path() != path);
+                        1
+                    }
+                    None => self.held.remove(&name).map_or(0, |fds| fds.len()),
+                };
+                if !name.starts_with(PASSING) {
+                    self.notifier.remove(&name, count);
+                }
+            }
             ToKeeper::Close(number) if serves => {
                 if let Some(front) = self.fronts.iter_mut().find(|f| f.is(number)) {
                     front.close();
                 }
             }
-            ToKeeper::Upgrade(path) if serves => {
-                if self.proposed.is_none() {
-                    self.proposed = Some(path.into());
-                }
-                self.apply(Event::Upgrade);
+            ToKeeper::Upgrade(what) if serves => self.upgrade(&what),
+            ToKeeper::Left if serves => {
+                self.lose(id);
+                self.apply(Event::Left(id));
             }
             word => tracing::warn!("worker {} does not serve and says {word:?}", id.0),
+        }
+    }
+
+    fn prepared(&mut self, id: WorkerId, layouts: &str) {
+        let read = Layouts::parse(layouts).map_err(|e| e.to_string());
+        let present = self.machine.serving().and_then(|id| self.workers.get(&id)).map(|w| &w.layouts);
+        let fits = read.and_then(|layouts| match present.map(|p| p.can_be_followed_by(&layouts)) {
+            Some(Err(why)) if self.progress.is_of(id) => Err(why.to_string()),
+            _ => Ok(layouts),
+        });
+        let fit = match fits {
+            Ok(layouts) => {
+                self.workers.entry(id).and_modify(|w| w.layouts = layouts);
+                Fit::Both
+            }
+            Err(why) => {
+                self.progress.misfit = Some(why);
+                Fit::Neither
+            }
+        };
+        self.apply(Event::Prepared(id, fit));
+    }
+
+    /// The worker that serves was asked for another program. That nothing is under way is its affair.
+    fn upgrade(&mut self, what: &str) {
+        let start: UpgradeStart = match serde_json::from_str(what) {
+            Ok(start) => start,
+            Err(e) => return tracing::error!("an upgrade that makes no sense: {e}"),
+        };
+        if self.progress.is_open() {
+            return tracing::error!("an upgrade is asked for while another one is under way");
+        }
+        let path = start.binary.as_ref().map_or(self.settings.program.clone(), PathBuf::from);
+        self.progress.begin(&path);
+        match Binary::open(&path) {
+            Ok(binary) => {
+                self.proposed = Some(binary);
+                self.apply(Event::Upgrade(upgrade::terms(&start)));
+            }
+            Err(e) => {
+                self.progress.refused(e.to_string());
+                self.tell_progress();
+            }
+        }
+    }
+
+    /// A worker does not serve any more.
+    fn lose(&mut self, id: WorkerId) {
+        if self.ready == Some(id) {
+            self.ready = None;
+            self.fronts.iter_mut().for_each(Front::orphan);
+        }
+    }
+
+    /// A client of the API while nobody serves it.
+    fn refuse(&mut self, name: &str) {
+        let Some(why) = &self.failed else { return };
+        let Some((_, listener)) = failed::listeners(&self.held).find(|(n, _)| *n == name) else { return };
+        if let Err(e) = failed::answer(name, listener, why) {
+            tracing::debug!("a client of {name} heard nothing: {e}");
         }
     }
 
@@ -341,10 +497,7 @@ impl Process {
         let Some(mut worker) = self.workers.remove(&id) else { return };
         let end = worker.child.wait().map_or(End::Crashed, end_of);
         tracing::info!(worker = id.0, ?end, "ended");
-        if self.ready == Some(id) {
-            self.ready = None;
-            self.fronts.iter_mut().for_each(Front::orphan);
-        }
+        self.lose(id);
         self.apply(Event::Died(id, end));
     }
 
@@ -354,9 +507,35 @@ impl Process {
             let _ = worker.child.kill();
             let _ = worker.child.wait();
         }
-        let sockets = self.held.keys().filter_map(|name| name.strip_prefix(SOCKETS).map(str::to_owned));
+        self.fronts.iter().for_each(|front| self.notifier.remove(&front.name(), 1));
+        self.held.iter().for_each(|(name, fds)| self.notifier.remove(name, fds.len()));
+        let path = |name: &String| name.strip_prefix(SOCKETS).or(name.strip_prefix(API_SOCKETS)).map(str::to_owned);
+        let sockets = self.held.keys().filter_map(path);
         for path in sockets.chain(self.fronts.iter().map(|f| f.path().to_owned())) {
             let _ = std::fs::remove_file(path);
+        }
+    }
+
+    fn text(&self, notice: Notice) -> String {
+        let keeper = std::process::id();
+        match notice {
+            Notice::Restarting(end) => format!("the worker {}; the next one takes over", how(end)),
+            Notice::Pausing { deaths, pause } => {
+                format!("the worker died {deaths} times in a row; the next one starts in {pause}")
+            }
+            Notice::Failed(end) => format!(
+                "the worker {} again and again: no more are started. What drives in memory hold is safe as long as process {keeper} \
+                 lives: look at its messages, remove the cause, and try again by kill -HUP {keeper}",
+                how(end),
+            ),
+            Notice::Probation => "the new program serves, on probation".into(),
+            Notice::Upgraded => "the new program serves".into(),
+            Notice::Kept(why) => {
+                format!("the upgrade is refused, the program before it serves: {}", self.progress.reason(why))
+            }
+            Notice::Back(why) => {
+                format!("the upgrade is taken back, the program before it serves again: {}", self.progress.reason(why))
+            }
         }
     }
 }
@@ -382,32 +561,5 @@ fn how(end: End) -> String {
         End::Status(status) => format!("ended with status {status}"),
         End::Killed => "was killed (SIGKILL: by somebody, or because memory is short)".into(),
         End::Crashed => "crashed".into(),
-    }
-}
-
-fn text(notice: Notice) -> String {
-    match notice {
-        Notice::Restarting(end) => format!("the worker {}; the next one takes over", how(end)),
-        Notice::Pausing { deaths, pause } => {
-            format!("the worker died {deaths} times in a row; the next one starts in {pause}")
-        }
-        Notice::Failed(end) => format!(
-            "the worker {} again and again: no more are started. What drives in memory hold is safe as long as process {} lives: \
-             look at the messages above, remove the cause, and try again by kill -HUP {}",
-            how(end),
-            std::process::id(),
-            std::process::id()
-        ),
-        Notice::Upgraded => "the new program serves".into(),
-        Notice::Kept(why) => format!("the upgrade is given up, the program before it serves: {}", refused(why)),
-    }
-}
-
-fn refused(why: Refused) -> String {
-    match why {
-        Refused::Busy => "no worker serves, an upgrade is under way, or the node ends".into(),
-        Refused::Ended(end) => format!("the new one {} before it took over", how(end)),
-        Refused::Hung => "the new one did not get ready in time".into(),
-        Refused::Died(end) => format!("the new one {} soon after it took over", how(end)),
     }
 }

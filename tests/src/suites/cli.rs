@@ -323,8 +323,9 @@ fn http_api(env: &Env) -> Outcome {
 
 /// In the middle of I/O: what is in flight is finished, the status is 0.
 fn sigterm_and_sigint(env: &Env) -> Outcome {
-    for signal in [Signal::TERM, Signal::INT] {
-        let mut node = Node::start(env, &Setup::default().socket("gold.sock"))?;
+    for (signal, keeper) in [(Signal::TERM, ""), (Signal::INT, ""), (Signal::TERM, "keeper = true")] {
+        let setup = Setup { node: keeper.into(), ..Setup::default() };
+        let mut node = Node::start(env, &setup.socket("gold.sock"))?;
         let args = ["--rw", "randrw", "--qd", "32", "--time", "20s"];
         let tcp = Bench::start(env, &node.tcp_target(), &args)?;
         let vhost = Bench::start(env, &node.socket_target("gold.sock"), &args)?;
@@ -336,7 +337,7 @@ fn sigterm_and_sigint(env: &Env) -> Outcome {
         let (api, socket) = (node.api(), node.socket("gold.sock"));
         let begin = std::time::Instant::now();
         node.finish()?;
-        println!("    {signal:?}: drained in {:.2} s", begin.elapsed().as_secs_f64());
+        println!("    {signal:?} {keeper}: drained in {:.2} s", begin.elapsed().as_secs_f64());
         ensure(!api.exists() && !socket.exists(), || "sockets are left behind".into())?;
         // The clients notice; how they end is theirs.
         drop((tcp, vhost));

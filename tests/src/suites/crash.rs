@@ -132,6 +132,11 @@ fn crash_loop(env: &Env) -> Outcome {
     let limit = Duration::from_secs(5);
     until(limit, "the keeper gives up", || Ok(node.process().stderr().contains("no more are started").then_some(())))?;
     ensure(node.process().running(), || "the keeper has ended".into())?;
+    // Nobody serves, and whoever asks hears why.
+    for command in ["status", "upgrade"] {
+        let said = node.cli(&[command])?;
+        ensure(said.status.code() == Some(1) && said.stderr.contains("no more are started"), || said.describe())?;
+    }
     node.process().signal(Signal::HUP)?;
     answers(&node)?;
     bench(env, &node.tcp_target(), &["--rw", "read", "--region", "4MiB", "--time", "200ms", "--verify", "crc32c"])?

@@ -34,6 +34,7 @@ mod reproduce;
 mod rogue;
 mod shares;
 mod spdk_preload;
+mod upgrade;
 mod vfio_client;
 mod vfio_messages;
 mod virtio_driver;
@@ -58,6 +59,7 @@ pub fn all() -> Vec<Test> {
         hostile_vfio::tests(),
         faults::tests(),
         crash::tests(),
+        upgrade::tests(),
         admission::tests(),
         plan::tests(),
         pool::tests(),

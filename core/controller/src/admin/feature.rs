@@ -529,7 +529,11 @@ fn take(to: &mut Features, from: &Features, fid: u8) {
 pub(crate) const SECTION: Section = Section { id: 1, version: 1, save, restore };
 
 fn save(drive: &Subsystem, to: &mut Writer) {
-    let f = &drive.saved;
+    write_saved(&drive.saved, to);
+}
+
+/// What can be saved of a controller's features.
+pub(crate) fn write_saved(f: &Features, to: &mut Writer) {
     to.u32(f.arbitration.0);
     to.u32(f.power.0);
     f.temperature_over.iter().chain(&f.temperature_under).for_each(|t| to.u16(*t));
@@ -543,7 +547,13 @@ fn save(drive: &Subsystem, to: &mut Writer) {
 }
 
 fn restore(drive: &mut Subsystem, from: &mut Reader<'_>, _: u16) -> Result<(), Damaged> {
-    let mut f = Features::new(drive.config.volatile_write_cache);
+    drive.saved = read_saved(drive.config.volatile_write_cache, from)?;
+    Ok(())
+}
+
+/// What [`write_saved`] has written; the rest as it is by default.
+pub(crate) fn read_saved(volatile_write_cache: bool, from: &mut Reader<'_>) -> Result<Features, Damaged> {
+    let mut f = Features::new(volatile_write_cache);
     f.arbitration = Arbitration(from.u32()?);
     f.power = Power(from.u32()?);
     if f.power.ps() as usize >= POWER_STATES.len() {
@@ -557,7 +567,7 @@ fn restore(drive: &mut Subsystem, from: &mut Reader<'_>, _: u16) -> Result<(), D
     const { assert!(SENSORS == 3, "version 1 has so many sensors") };
     f.error_recovery = from.u32()?;
     // The drive may have been given another medium since.
-    f.write_cache = from.u32()? & u32::from(drive.config.volatile_write_cache);
+    f.write_cache = from.u32()? & u32::from(volatile_write_cache);
     f.coalescing = from.u32()?;
     f.write_atomicity = from.u32()?;
     f.async_config = from.u32()?;
@@ -578,6 +588,5 @@ fn restore(drive: &mut Subsystem, from: &mut Reader<'_>, _: u16) -> Result<(), D
     if [f.quanta.high, f.quanta.medium, f.quanta.low].contains(&0) {
         return Err(Damaged);
     }
-    drive.saved = f;
-    Ok(())
+    Ok(f)
 }

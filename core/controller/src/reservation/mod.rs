@@ -39,7 +39,12 @@ pub(crate) const RESCAP: u8 = rescap::PERSIST | rescap::ALL_TYPES | rescap::IEKE
 pub(crate) const SECTION: Section = Section { id: 32, version: 1, save, restore };
 
 fn save(drive: &Subsystem, to: &mut Writer) {
-    for (nsid, r) in drive.ledger.reservations.iter().filter(|(_, r)| r.ptpl) {
+    write(drive, true, to);
+}
+
+/// Those that are to outlive a loss of power, or those that are not.
+pub(crate) fn write(drive: &Subsystem, ptpl: bool, to: &mut Writer) {
+    for (nsid, r) in drive.ledger.reservations.iter().filter(|(_, r)| r.ptpl == ptpl) {
         // A host without an identifier would not be known again.
         let mut r = r.clone();
         let nameless: Vec<Who> =
@@ -63,10 +68,15 @@ fn save(drive: &Subsystem, to: &mut Writer) {
 }
 
 fn restore(drive: &mut Subsystem, from: &mut Reader<'_>, _: u16) -> Result<(), Damaged> {
+    read(drive, true, from)
+}
+
+/// What [`write`] has written.
+pub(crate) fn read(drive: &mut Subsystem, ptpl: bool, from: &mut Reader<'_>) -> Result<(), Damaged> {
     while !from.is_empty() {
         let nsid = from.u32()?;
         crate::namespace::active(&drive.namespaces, nsid).map_err(|_| Damaged)?;
-        let mut r = Reservations { generation: from.u32()?, ptpl: true, ..Default::default() };
+        let mut r = Reservations { generation: from.u32()?, ptpl, ..Default::default() };
         for _ in 0..from.u16()? {
             let (who, key) = (Who::Host(from.array()?), from.u64()?);
             if key == 0 || r.registrants.len() >= state::REGISTRANTS || r.registrants.iter().any(|r| r.who == who) {

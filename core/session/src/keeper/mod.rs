@@ -7,20 +7,23 @@
 //! ```
 //! Workers do the I/O; the keeper holds what the kernel would destroy with them (memory files, sockets, eventfds), and does
 //! nothing else. A worker *prepares* (it reads its configuration), says so, is told to *go*, takes what is held, and is
-//! *ready*. There is one worker at most between `Go` and its death: the next one goes when the last one's process has ended,
-//! which is when the kernel has carried out or dropped whatever it had under way.
+//! *ready*. There is one worker at most between `Go` and its end: the next one goes when the last one's process has ended,
+//! which is when the kernel has carried out or dropped whatever it had under way, or when one that was told to hand over says
+//! that it has *left*: nothing of it is under way any more, and it will touch nothing.
 //!
 //! ```text
-//!   Starting ─Prepared─► Prepared ─(the one before is dead)─► Going ─Ready─► Ready ─Died─► the next one
+//!   Starting ─Prepared─► Prepared ─(the one before has left or is dead)─► Going ─Ready─► Ready ─Left, Died─► the next one
 //!                           └─ a standby and an upgrade wait here
 //! ```
 //! A worker that dies is replaced at once. Deaths that follow each other quickly are spaced out, and after
 //! [`MOST_DEATHS`] nothing is started any more: what is held stays held until somebody looks.
 
+mod layouts;
 mod replay;
 #[cfg(test)]
 mod tests;
 
+pub use layouts::{Layouts, LayoutsError, Unreadable};
 pub use replay::{Envelope, Passed, Replay, ReplayError};
 
 use alloc::vec::Vec;
@@ -58,9 +61,11 @@ pub enum Event {
     /// The first: start a worker.
     Begin,
     /// A worker has read its configuration and waits.
-    Prepared(WorkerId),
+    Prepared(WorkerId, Fit),
     /// A worker serves.
     Ready(WorkerId),
+    /// A worker that was told to hand over has nothing under way any more and will touch nothing.
+    Left(WorkerId),
     /// A worker's process is gone.
     Died(WorkerId, End),
     /// The node is to end: the worker has been asked to.
@@ -68,9 +73,33 @@ pub enum Event {
     /// Try again now, whatever happened before.
     Retry,
     /// Serve with another program from now on.
-    Upgrade,
+    Upgrade(Terms),
     /// Time has passed.
     Tick,
+}
+
+/// Whether a worker can take over what the one that serves has, and give it back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fit {
+    /// Both programs read what the other one writes.
+    Both,
+    /// They do not: see [`Layouts`].
+    Neither,
+}
+
+/// How long an upgrade may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Terms {
+    /// How long the new program may take to prepare, and to be ready.
+    pub patience: Nanos,
+    /// A new program that dies within this time after it was ready is replaced by the one before it.
+    pub probation: Nanos,
+}
+
+impl Default for Terms {
+    fn default() -> Self {
+        Self { patience: PATIENCE, probation: PROBATION }
+    }
 }
 
 /// What the keeper wants done.
@@ -108,10 +137,14 @@ pub enum Notice {
     },
     /// It died [`MOST_DEATHS`] times in a row; none is started any more.
     Failed(End),
-    /// A new program serves.
+    /// A new program serves, on probation.
+    Probation,
+    /// A new program serves, for good.
     Upgraded,
-    /// An upgrade was given up; the program before it serves.
+    /// An upgrade was given up before the program that serves knew of it.
     Kept(Refused),
+    /// The new program has taken over, or was to, and failed; the one before it takes over again.
+    Back(Refused),
 }
 
 /// Why an upgrade did not happen.
@@ -123,6 +156,8 @@ pub enum Refused {
     Ended(End),
     /// It was not prepared, or not ready, in time.
     Hung,
+    /// One of the two does not read what the other one writes.
+    Layout,
     /// It took over and died soon after.
     Died(End),
 }
@@ -133,7 +168,7 @@ pub const MOST_DEATHS: u32 = 8;
 pub const SETTLED: Nanos = Nanos::from_secs(10);
 /// A new program that dies within this time after it has taken over is replaced by the one before it.
 pub const PROBATION: Nanos = Nanos::from_secs(10);
-/// How long a program that is proposed may take to prepare, and to be ready.
+/// How long a program that is proposed may take to prepare, and to be ready, and the one before it to leave.
 pub const PATIENCE: Nanos = Nanos::from_secs(10);
 /// The pause before the third worker in a row; it doubles with every further death.
 pub const FIRST_PAUSE: Nanos = Nanos::from_millis(50);
@@ -177,8 +212,11 @@ pub struct Keeper {
     /// One that waits beside it.
     spare: Option<Worker>,
     upgrade: Option<Upgrade>,
-    /// Has been asked to hand over, and to end.
-    leaving: Option<WorkerId>,
+    terms: Terms,
+    /// The new program did not get ready and was killed for it.
+    hung: bool,
+    /// Has been asked to hand over, and to end; when.
+    leaving: Option<(WorkerId, Nanos)>,
     last: u64,
     deaths: u32,
     /// When the next worker is started.
@@ -196,6 +234,8 @@ impl Keeper {
             active: None,
             spare: None,
             upgrade: None,
+            terms: Terms::default(),
+            hung: false,
             leaving: None,
             last: 0,
             deaths: 0,
@@ -210,12 +250,13 @@ impl Keeper {
     pub fn apply(&mut self, now: Nanos, event: Event, out: &mut Vec<Effect>) {
         match event {
             Event::Begin => self.active = Some(self.start(now, Program::Present, out)),
-            Event::Prepared(id) => self.prepared(now, id, out),
+            Event::Prepared(id, fit) => self.prepared(now, id, fit, out),
             Event::Ready(id) => self.ready(now, id, out),
+            Event::Left(id) => self.left(now, id, out),
             Event::Died(id, end) => self.died(now, id, end, out),
             Event::Stop => self.stop(out),
             Event::Retry => self.retry(now, out),
-            Event::Upgrade => self.propose(now, out),
+            Event::Upgrade(terms) => self.propose(now, terms, out),
             Event::Tick => self.tick(now, out),
         }
     }
@@ -223,15 +264,16 @@ impl Keeper {
     /// When [`Event::Tick`] is due.
     pub fn deadline(&self) -> Option<Nanos> {
         let patience = match self.upgrade {
-            Some(Upgrade::Proposed(_)) => self.spare.map(|w| w.since.saturating_add(PATIENCE)),
+            Some(Upgrade::Proposed(_)) => self.spare.map(|w| w.since.saturating_add(self.terms.patience)),
             // Not before it goes: until then the one before it finishes what is in flight.
             Some(Upgrade::Committed(_)) => {
-                self.active.filter(|w| w.phase == Phase::Going).map(|w| w.since.saturating_add(PATIENCE))
+                self.active.filter(|w| w.phase == Phase::Going).map(|w| w.since.saturating_add(self.terms.patience))
             }
             Some(Upgrade::Probation(_, until)) => Some(until),
             None => None,
         };
-        [self.next, patience].into_iter().flatten().min()
+        let leaving = self.leaving.map(|(_, since)| since.saturating_add(PATIENCE));
+        [self.next, patience, leaving].into_iter().flatten().min()
     }
 
     /// The worker that holds the node's state: it has gone and has not died.
@@ -259,7 +301,7 @@ impl Keeper {
         }
     }
 
-    fn prepared(&mut self, now: Nanos, id: WorkerId, out: &mut Vec<Effect>) {
+    fn prepared(&mut self, now: Nanos, id: WorkerId, fit: Fit, out: &mut Vec<Effect>) {
         for w in [&mut self.active, &mut self.spare].into_iter().flatten() {
             if w.id == id && w.phase == Phase::Starting {
                 (w.phase, w.since) = (Phase::Prepared, now);
@@ -269,10 +311,28 @@ impl Keeper {
             return self.go(now, out);
         }
         if self.upgrade == Some(Upgrade::Proposed(id)) && self.spare.is_some_and(|w| w.id == id) {
+            if fit == Fit::Neither {
+                return self.refuse(now, id, Refused::Layout, out);
+            }
             self.upgrade = Some(Upgrade::Committed(id));
-            self.leaving = self.serving();
-            out.extend(self.leaving.map(Effect::HandOver));
+            self.leaving = self.serving().map(|id| (id, now));
+            out.extend(self.serving().map(Effect::HandOver));
         }
+    }
+
+    /// The one that serves has let go of everything; its process may take its time to end.
+    fn left(&mut self, now: Nanos, id: WorkerId, out: &mut Vec<Effect>) {
+        if !self.stopping && self.leaving.take_if(|(w, _)| *w == id).is_some() {
+            self.active = None;
+            self.succeed(now, out);
+        }
+    }
+
+    /// The one that waited for the end of another takes over.
+    fn succeed(&mut self, now: Nanos, out: &mut Vec<Effect>) {
+        let next = self.spare.take();
+        self.active = Some(next.unwrap_or_else(|| self.start(now, Program::Present, out)));
+        self.go(now, out);
     }
 
     fn ready(&mut self, now: Nanos, id: WorkerId, out: &mut Vec<Effect>) {
@@ -280,9 +340,20 @@ impl Keeper {
         (w.phase, w.since) = (Phase::Ready, now);
         self.began = true;
         if self.upgrade == Some(Upgrade::Committed(id)) {
-            self.upgrade = Some(Upgrade::Probation(id, now.saturating_add(PROBATION)));
+            if self.terms.probation == Nanos(0) {
+                self.accept(out);
+            } else {
+                self.upgrade = Some(Upgrade::Probation(id, now.saturating_add(self.terms.probation)));
+                out.push(Effect::Say(Notice::Probation));
+            }
         }
         self.spare_up(now, out);
+    }
+
+    /// There is no way back any more.
+    fn accept(&mut self, out: &mut Vec<Effect>) {
+        self.upgrade = None;
+        out.extend([Effect::Adopt, Effect::Say(Notice::Upgraded)]);
     }
 
     /// A standby, where there is to be one and no upgrade is under way.
@@ -302,18 +373,22 @@ impl Keeper {
             return self.exit(end, out);
         }
         // It was to end, and however it did: the one that waits for that goes.
-        if self.leaving.take_if(|w| *w == id).is_some() {
-            let next = self.spare.take();
-            self.active = Some(next.unwrap_or_else(|| self.start(now, Program::Present, out)));
-            return self.go(now, out);
+        if self.leaving.take_if(|(w, _)| *w == id).is_some() {
+            return self.succeed(now, out);
         }
-        let proposed = matches!(self.upgrade, Some(Upgrade::Committed(w) | Upgrade::Probation(w, _)) if w == id);
+        let proposed = match self.upgrade {
+            Some(Upgrade::Committed(w)) => w == id,
+            // One that serves is asked to end like any other.
+            Some(Upgrade::Probation(w, _)) => w == id && end != End::Clean,
+            _ => false,
+        };
         if !proposed && (!self.began || end == End::Clean) {
             // It never served and has said why, or somebody asked it to end.
             return self.exit(end, out);
         }
         if proposed {
-            self.drop_upgrade(Some(Refused::Died(end)), out);
+            let why = if core::mem::take(&mut self.hung) { Refused::Hung } else { Refused::Died(end) };
+            self.drop_upgrade(Notice::Back(why), out);
         }
         self.replace(now, dead, end, out);
     }
@@ -323,7 +398,7 @@ impl Keeper {
             Some(Upgrade::Proposed(w)) if w == id => self.keep_present(now, Refused::Ended(end), out),
             // The one before it is ending already: the old program begins anew.
             Some(Upgrade::Committed(w)) if w == id => {
-                self.drop_upgrade(Some(Refused::Ended(end)), out);
+                self.drop_upgrade(Notice::Back(Refused::Ended(end)), out);
                 self.spare = Some(self.start(now, Program::Present, out));
             }
             // A standby that cannot even prepare is not tried again before the next death.
@@ -332,14 +407,21 @@ impl Keeper {
     }
 
     fn keep_present(&mut self, now: Nanos, why: Refused, out: &mut Vec<Effect>) {
-        self.drop_upgrade(Some(why), out);
+        self.drop_upgrade(Notice::Kept(why), out);
         self.spare_up(now, out);
     }
 
-    fn drop_upgrade(&mut self, why: Option<Refused>, out: &mut Vec<Effect>) {
+    /// The program that is proposed has not taken over, and will not.
+    fn refuse(&mut self, now: Nanos, id: WorkerId, why: Refused, out: &mut Vec<Effect>) {
+        self.spare = None;
+        out.push(Effect::Kill(id));
+        self.keep_present(now, why, out);
+    }
+
+    fn drop_upgrade(&mut self, notice: Notice, out: &mut Vec<Effect>) {
         if self.upgrade.take().is_some() {
-            out.push(Effect::Forget);
-            out.extend(why.map(|why| Effect::Say(Notice::Kept(why))));
+            self.hung = false;
+            out.extend([Effect::Forget, Effect::Say(notice)]);
         }
     }
 
@@ -359,7 +441,7 @@ impl Keeper {
             if self.deaths >= MOST_DEATHS {
                 self.failed = true;
                 out.push(Effect::Say(Notice::Failed(end)));
-                self.drop_upgrade(Some(Refused::Busy), out);
+                self.drop_upgrade(Notice::Kept(Refused::Busy), out);
                 out.extend(self.spare.take().map(|w| Effect::Kill(w.id)));
                 return;
             }
@@ -386,26 +468,26 @@ impl Keeper {
             };
             self.go(now, out);
         }
+        if let Some((id, since)) = self.leaving.as_mut().filter(|(_, since)| since.saturating_add(PATIENCE) <= now) {
+            *since = now;
+            out.push(Effect::Kill(*id));
+        }
+        let late = |w: &Worker| w.since.saturating_add(self.terms.patience) <= now;
         match self.upgrade {
-            Some(Upgrade::Proposed(id))
-                if self.spare.is_some_and(|w| w.id == id && w.since.saturating_add(PATIENCE) <= now) =>
-            {
-                self.spare = None;
-                out.push(Effect::Kill(id));
-                self.keep_present(now, Refused::Hung, out);
+            Some(Upgrade::Proposed(id)) if self.spare.is_some_and(|w| w.id == id && late(&w)) => {
+                self.refuse(now, id, Refused::Hung, out);
             }
             // Its death brings the old program back.
             Some(Upgrade::Committed(id)) => {
-                let hung =
-                    |w: &Worker| w.id == id && w.phase == Phase::Going && w.since.saturating_add(PATIENCE) <= now;
-                if let Some(w) = self.active.as_mut().filter(|w| hung(w)) {
+                let hung = |w: &&mut Worker| w.id == id && w.phase == Phase::Going && late(w);
+                if let Some(w) = self.active.as_mut().filter(hung) {
                     w.since = now;
+                    self.hung = true;
                     out.push(Effect::Kill(id));
                 }
             }
             Some(Upgrade::Probation(_, until)) if until <= now => {
-                self.upgrade = None;
-                out.extend([Effect::Adopt, Effect::Say(Notice::Upgraded)]);
+                self.accept(out);
                 self.spare_up(now, out);
             }
             _ => {}
@@ -415,7 +497,7 @@ impl Keeper {
     fn stop(&mut self, out: &mut Vec<Effect>) {
         self.stopping = true;
         self.next = None;
-        self.drop_upgrade(Some(Refused::Busy), out);
+        self.drop_upgrade(Notice::Kept(Refused::Busy), out);
         out.extend(self.spare.take().map(|w| Effect::Kill(w.id)));
         if self.active.is_none() {
             // Nobody is there to end in good order.
@@ -424,7 +506,7 @@ impl Keeper {
     }
 
     fn exit(&mut self, end: End, out: &mut Vec<Effect>) {
-        self.drop_upgrade(Some(Refused::Busy), out);
+        self.drop_upgrade(Notice::Kept(Refused::Busy), out);
         out.extend(self.spare.take().map(|w| Effect::Kill(w.id)));
         out.push(Effect::Exit(match end {
             End::Clean => 0,
@@ -440,7 +522,7 @@ impl Keeper {
         }
     }
 
-    fn propose(&mut self, now: Nanos, out: &mut Vec<Effect>) {
+    fn propose(&mut self, now: Nanos, terms: Terms, out: &mut Vec<Effect>) {
         let serves = self.active.is_some_and(|w| w.phase == Phase::Ready);
         if !serves || self.upgrade.is_some() || self.stopping {
             out.push(Effect::Say(Notice::Kept(Refused::Busy)));
@@ -449,6 +531,7 @@ impl Keeper {
         // A standby of the old program makes room for the new one.
         out.extend(self.spare.take().map(|w| Effect::Kill(w.id)));
         let proposed = self.start(now, Program::Proposed, out);
+        (self.terms, self.hung) = (terms, false);
         self.upgrade = Some(Upgrade::Proposed(proposed.id));
         self.spare = Some(proposed);
     }

@@ -21,10 +21,13 @@ struct World {
     gone: Option<u64>,
     ready: bool,
     killed: BTreeSet<u64>,
+    /// Was told to hand over, and nobody has told the node to end.
+    leaving: Option<u64>,
     exited: Option<u8>,
     failed: bool,
     upgraded: u32,
     kept: u32,
+    back: u32,
 }
 
 /// A keeper cannot be cloned on purpose: it is replayed.
@@ -39,8 +42,13 @@ fn replay(standby: bool, events: &[(Nanos, Event)]) -> (Keeper, World) {
                     (world.gone, world.ready) = (None, false);
                 }
             }
-            Event::Prepared(id) => drop(world.prepared.insert(id.0)),
+            Event::Prepared(id, _) => drop(world.prepared.insert(id.0)),
             Event::Ready(_) => world.ready = true,
+            Event::Left(id) => {
+                assert_eq!((world.gone, world.leaving.take()), (Some(id.0), Some(id.0)));
+                (world.gone, world.ready) = (None, false);
+            }
+            Event::Stop => world.leaving = None,
             _ => {}
         }
         keeper.apply(*now, *event, &mut out);
@@ -64,7 +72,10 @@ impl World {
                 assert!(self.alive.contains(&id.0) && self.prepared.contains(&id.0), "it is there: {events:?}");
                 self.gone = Some(id.0);
             }
-            Effect::HandOver(id) => assert_eq!(self.gone, Some(id.0), "{events:?}"),
+            Effect::HandOver(id) => {
+                assert_eq!(self.gone, Some(id.0), "{events:?}");
+                self.leaving = self.gone;
+            }
             Effect::Kill(id) => drop(self.killed.insert(id.0)),
             Effect::Exit(status) => {
                 assert_eq!(self.exited.replace(status), None, "ends once: {events:?}");
@@ -73,6 +84,7 @@ impl World {
             Effect::Say(Notice::Failed(_)) => self.failed = true,
             Effect::Say(Notice::Upgraded) => self.upgraded += 1,
             Effect::Say(Notice::Kept(_)) => self.kept += 1,
+            Effect::Say(Notice::Back(_)) => self.back += 1,
             Effect::Say(_) | Effect::Adopt | Effect::Forget => {}
         }
     }
@@ -83,14 +95,17 @@ impl World {
         let mut events = vec![];
         for id in &self.alive {
             if !self.prepared.contains(id) {
-                events.push((later, Event::Prepared(WorkerId(*id))));
+                events.extend([Fit::Both, Fit::Neither].map(|fit| (later, Event::Prepared(WorkerId(*id), fit))));
             }
             if self.gone == Some(*id) && !self.ready {
                 events.push((later, Event::Ready(WorkerId(*id))));
             }
+            if self.gone == Some(*id) && self.leaving == Some(*id) {
+                events.push((later, Event::Left(WorkerId(*id))));
+            }
             events.extend(ENDS.map(|end| (later, Event::Died(WorkerId(*id), end))));
         }
-        events.extend([(later, Event::Upgrade), (later, Event::Stop)]);
+        events.extend([(later, Event::Upgrade(Terms::default())), (later, Event::Stop)]);
         events.extend(keeper.deadline().map(|at| (at.max(later), Event::Tick)));
         events
     }
@@ -129,9 +144,9 @@ fn there_is_one_worker_at_most_whatever_happens() {
 /// A node that serves, one event a millisecond.
 fn serving(standby: bool) -> Vec<(Nanos, Event)> {
     let id = WorkerId(1);
-    let mut events = vec![Event::Begin, Event::Prepared(id), Event::Ready(id)];
+    let mut events = vec![Event::Begin, Event::Prepared(id, Fit::Both), Event::Ready(id)];
     if standby {
-        events.push(Event::Prepared(WorkerId(2)));
+        events.push(Event::Prepared(WorkerId(2), Fit::Both));
     }
     events.into_iter().enumerate().map(|(i, e)| (Nanos::from_millis(i as u64), e)).collect()
 }
@@ -168,7 +183,7 @@ fn a_crash_loop_slows_down_and_ends_until_somebody_says_so() {
         if due > died {
             events.push((due, Event::Tick));
         }
-        events.push((after(&events, 1), Event::Prepared(WorkerId(worker + 1))));
+        events.push((after(&events, 1), Event::Prepared(WorkerId(worker + 1), Fit::Both)));
         events.push((after(&events, 1), Event::Ready(WorkerId(worker + 1))));
     }
     assert_eq!(pauses, [0, 0, 50, 100, 200, 400, 800]);
@@ -183,7 +198,7 @@ fn a_worker_killed_a_thousand_times_comes_back_a_thousand_times() {
     for worker in 1..=1000 {
         events.push((after(&events, worker % 7), Event::Died(WorkerId(worker), End::Killed)));
         events.push((after(&events, 5), Event::Tick));
-        events.push((after(&events, 1), Event::Prepared(WorkerId(worker + 1))));
+        events.push((after(&events, 1), Event::Prepared(WorkerId(worker + 1), Fit::Both)));
         events.push((after(&events, 1), Event::Ready(WorkerId(worker + 1))));
     }
     let (keeper, world) = replay(false, &events);
@@ -201,7 +216,7 @@ fn kills_before_a_worker_serves_add_up_only_while_none_serves() {
         let Some(due) = keeper.deadline().or((!world.failed).then(|| after(events, 0))) else { return false };
         events.push((due.max(after(events, 0)), Event::Tick));
         worker += 1;
-        events.push((after(events, 1), Event::Prepared(WorkerId(worker))));
+        events.push((after(events, 1), Event::Prepared(WorkerId(worker), Fit::Both)));
         if serves {
             events.push((after(events, 1), Event::Ready(WorkerId(worker))));
         }
@@ -229,8 +244,8 @@ fn a_worker_that_never_served_ends_the_node_with_its_status() {
 #[test]
 fn a_new_program_serves_after_the_old_one_has_handed_over() {
     let mut events = serving(false);
-    events.push((after(&events, 1), Event::Upgrade));
-    events.push((after(&events, 1), Event::Prepared(WorkerId(2))));
+    events.push((after(&events, 1), Event::Upgrade(Terms::default())));
+    events.push((after(&events, 1), Event::Prepared(WorkerId(2), Fit::Both)));
     assert_eq!(replay(false, &events).1.gone, Some(1), "the old one serves until it has ended");
     events.push((after(&events, 1), Event::Died(WorkerId(1), End::Clean)));
     events.push((after(&events, 1), Event::Ready(WorkerId(2))));
@@ -243,7 +258,7 @@ fn a_new_program_serves_after_the_old_one_has_handed_over() {
 #[test]
 fn a_new_program_that_fails_leaves_the_old_one_serving() {
     let mut proposed = serving(false);
-    proposed.push((after(&proposed, 1), Event::Upgrade));
+    proposed.push((after(&proposed, 1), Event::Upgrade(Terms::default())));
     // It ends, or it hangs, before anything has happened to the old one.
     let mut ends = proposed.clone();
     ends.push((after(&ends, 1), Event::Died(WorkerId(2), End::Status(1))));
@@ -254,7 +269,7 @@ fn a_new_program_that_fails_leaves_the_old_one_serving() {
         assert_eq!((world.gone, world.kept, world.exited), (Some(1), 1, None));
     }
     // It has taken over and dies, or hangs, or dies after a while: the old program begins anew.
-    proposed.push((after(&proposed, 1), Event::Prepared(WorkerId(2))));
+    proposed.push((after(&proposed, 1), Event::Prepared(WorkerId(2), Fit::Both)));
     proposed.push((after(&proposed, 1), Event::Died(WorkerId(1), End::Clean)));
     let mut dies = proposed.clone();
     dies.push((after(&dies, 1), Event::Died(WorkerId(2), End::Crashed)));
@@ -265,11 +280,57 @@ fn a_new_program_that_fails_leaves_the_old_one_serving() {
     let mut later = proposed.clone();
     later.push((after(&later, 1), Event::Ready(WorkerId(2))));
     later.push((after(&later, 9_000), Event::Died(WorkerId(2), End::Status(1))));
-    for events in [dies, hangs, later] {
+    for events in [dies, hangs, later.clone()] {
         let (_, world) = replay(false, &events);
-        assert_eq!((world.kept, world.upgraded, world.exited), (1, 0, None));
+        assert_eq!((world.back, world.kept, world.upgraded, world.exited), (1, 0, 0, None));
         assert_eq!(world.alive, BTreeSet::from([3]), "the old program");
     }
+    // Somebody asks it to end: that is no failure.
+    later.pop();
+    later.push((after(&later, 9_000), Event::Died(WorkerId(2), End::Clean)));
+    assert_eq!(replay(false, &later).1.exited, Some(0));
+}
+
+#[test]
+fn a_new_program_goes_as_soon_as_the_old_one_has_left() {
+    let mut events = serving(false);
+    let terms = Terms { patience: Nanos::from_secs(1), probation: Nanos(0) };
+    events.push((after(&events, 1), Event::Upgrade(terms)));
+    events.push((after(&events, 1), Event::Prepared(WorkerId(2), Fit::Both)));
+    events.push((after(&events, 1), Event::Left(WorkerId(1))));
+    let (keeper, world) = replay(false, &events);
+    assert_eq!((world.gone, world.alive.len()), (Some(2), 2), "both processes are there, one serves");
+    assert_eq!(keeper.deadline(), Some(after(&events, 1000)), "its own patience");
+    events.push((after(&events, 1), Event::Ready(WorkerId(2))));
+    let (keeper, world) = replay(false, &events);
+    assert_eq!((world.upgraded, keeper.deadline()), (1, None), "no probation was asked for");
+    // The end of the old process means nothing any more.
+    events.push((after(&events, 50), Event::Died(WorkerId(1), End::Crashed)));
+    let (_, world) = replay(false, &events);
+    assert_eq!((world.gone, world.alive, world.exited), (Some(2), BTreeSet::from([2]), None));
+}
+
+#[test]
+fn a_program_with_other_layouts_is_refused_before_anybody_hears_of_it() {
+    let mut events = serving(true);
+    events.push((after(&events, 1), Event::Upgrade(Terms::default())));
+    events.push((after(&events, 1), Event::Prepared(WorkerId(3), Fit::Neither)));
+    let (_, world) = replay(true, &events);
+    assert_eq!((world.gone, world.leaving, world.kept), (Some(1), None, 1));
+    assert!(world.killed.contains(&3) && world.alive.contains(&4), "and a standby comes back: {:?}", world.alive);
+}
+
+#[test]
+fn one_that_does_not_leave_is_killed_and_followed() {
+    let mut events = serving(false);
+    events.push((after(&events, 1), Event::Upgrade(Terms::default())));
+    events.push((after(&events, 1), Event::Prepared(WorkerId(2), Fit::Both)));
+    let (keeper, _) = replay(false, &events);
+    assert_eq!(keeper.deadline(), Some(after(&events, PATIENCE.get() / 1_000_000)));
+    events.push((keeper.deadline().unwrap(), Event::Tick));
+    assert_eq!(replay(false, &events).1.killed, BTreeSet::from([1]));
+    events.push((after(&events, 1), Event::Died(WorkerId(1), End::Killed)));
+    assert_eq!(replay(false, &events).1.gone, Some(2));
 }
 
 // --- Replay ---

@@ -23,15 +23,19 @@ mod budget;
 mod config;
 mod request;
 mod rx;
+mod saved;
 mod tx;
 
 #[cfg(test)]
 mod pair_tests;
 #[cfg(test)]
+mod saved_tests;
+#[cfg(test)]
 mod tests;
 
 pub use budget::Budget;
 pub use config::{DEPTH_MAX, IN_CAPSULE, Settings};
+pub use saved::{Head as SavedHead, RequestRecord, SavedError, VERSION as SAVED_VERSION};
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;

@@ -72,6 +72,8 @@ struct Pair {
     cuts: Vec<usize>,
     turn: usize,
     steps: usize,
+    /// Another process takes over after so many steps, again and again; 0: never.
+    moves: usize,
 }
 
 impl Pair {
@@ -104,7 +106,25 @@ impl Pair {
             cuts: case.cuts.clone(),
             turn: 0,
             steps: 0,
+            moves: 0,
         }
+    }
+
+    /// The target goes to another process, with commands that the drive has not begun (those of an odd place) handed back.
+    fn move_on(&mut self) {
+        let back: Vec<u16> = self.executing.iter().map(|c| c.tag).filter(|tag| tag % 2 == 1).collect();
+        self.executing.retain(|c| c.tag % 2 == 0);
+        self.target.hand_back(&back);
+        self.target.check();
+        let bytes = self.target.save(Nanos(0)).expect("it is in good order");
+        let mut budget = Budget::new(100_000);
+        let target = Connection::restore(Nanos(0), &bytes, &mut budget).unwrap();
+        target.check();
+        budget.check();
+        assert_eq!(budget.used(), self.budget.used());
+        assert_eq!(target.save(Nanos(0)).unwrap(), bytes, "it is the same");
+        assert_eq!(target.executing().collect::<Vec<_>>(), self.target.executing().collect::<Vec<_>>());
+        (self.target, self.budget) = (target, budget);
     }
 
     fn cut(&mut self) -> usize {
@@ -134,6 +154,9 @@ impl Pair {
             let which = self.cut() % self.executing.len();
             let command = self.executing.swap_remove(which);
             self.execute(&command);
+        }
+        if self.moves != 0 && self.steps % self.moves == 0 {
+            self.move_on();
         }
         self.target.grant(&mut self.budget);
         let ready = self.target.ready();
@@ -202,8 +225,9 @@ fn gather(host: &Host, memory: &mut Memory) -> Vec<u8> {
     out
 }
 
-fn run(case: &Case) {
+fn run(case: &Case, moves: usize) {
     let mut pair = Pair::new(case);
+    pair.moves = moves;
     pair.until(|p| p.host.is_running());
     assert_eq!(pair.host.digests(), (case.digests & 1 != 0, case.digests & 2 != 0));
     let mut model = pair.disk.clone();
@@ -246,8 +270,9 @@ fn run(case: &Case) {
 }
 
 /// Many commands at once, in any order.
-fn run_many(case: &Case) {
+fn run_many(case: &Case, moves: usize) {
     let mut pair = Pair::new(case);
+    pair.moves = moves;
     pair.until(|p| p.host.is_running());
     let part = DISK / usize::from(DEPTH);
     let mut model = pair.disk.clone();
@@ -283,12 +308,60 @@ proptest! {
 
     #[test]
     fn what_one_end_writes_the_other_reads(case in cases()) {
-        run(&case);
+        run(&case, 0);
     }
 
     #[test]
     fn many_commands_at_once_in_any_order(case in cases()) {
-        run_many(&case);
+        run_many(&case, 0);
+    }
+
+    #[test]
+    fn another_process_takes_over_at_any_moment(case in cases(), moves in 1usize..9) {
+        run_many(&case, moves);
+    }
+
+    /// Half a connection, or a damaged one, is none; and what is taken for one is in order.
+    #[test]
+    fn damaged_bytes_are_no_connection(case in cases(), steps in 0usize..40, at in any::<usize>(), flip in 1u8.., mend: bool) {
+        let mut pair = Pair::new(&case);
+        pair.until(|p| p.host.is_running());
+        for cid in 0..DEPTH {
+            let (kind, way) = if cid % 2 == 0 {
+                (IoKind::Write, Move::ToController(8192))
+            } else {
+                (IoKind::Read, Move::ToHost(8192))
+            };
+            pair.host.submit(cid, command::io(kind, 1, u64::from(cid) * 16, 16), way, &mut pair.memory).unwrap();
+        }
+        (0..steps).for_each(|_| pair.step());
+        let whole = pair.target.save(Nanos(0)).unwrap();
+        let mut budget = Budget::new(100_000);
+        let cut = &whole[..at % whole.len()];
+        prop_assert!(Connection::<TableDigest>::restore(Nanos(0), cut, &mut budget).is_err());
+        let mut bytes = whole.clone();
+        let last = bytes.len() - 4;
+        bytes[at % last] ^= flip;
+        if mend {
+            let crc = TableDigest::append(0, &bytes[..last]);
+            bytes[last..].copy_from_slice(&crc.to_le_bytes());
+        }
+        match Connection::<TableDigest>::restore(Nanos(0), &bytes, &mut budget) {
+            Ok(mut target) => {
+                prop_assert!(mend);
+                target.check();
+                // It may be another connection now, and is held to the same rules.
+                let wire = gather(&pair.host, &mut pair.memory);
+                target.receive(Nanos(0), &wire, &mut budget);
+                target.check();
+                while let Some(c) = target.next_command() {
+                    let _ = target.data(c.tag).map(<[u8]>::len);
+                    target.respond(c.tag, &Cqe::default(), &mut budget);
+                    target.check();
+                }
+            }
+            Err(e) => prop_assert!(mend || e == SavedError::Damaged || at % last < 12, "{e}"),
+        }
     }
 
     #[test]
@@ -343,7 +416,8 @@ fn every_combination_of_digests_alignment_and_flow_control() {
                 for in_capsule in [0, 8192] {
                     let ops = (0..6).map(|i| Op { write: i % 2 == 0, block: i * 3, blocks: 1 + i * 9 }).collect();
                     let cuts = vec![1, 71, 4096, 23, 9000];
-                    run(&Case { digests, hpda, cpda, flow_control, in_capsule, ops, cuts });
+                    let case = Case { digests, hpda, cpda, flow_control, in_capsule, ops, cuts };
+                    (0..4).for_each(|moves| run(&case, moves));
                 }
             }
         }

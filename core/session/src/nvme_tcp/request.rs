@@ -148,6 +148,17 @@ impl Table {
         }
     }
 
+    /// A place, taken or not; [`find_free`](Self::find_free) afterwards.
+    pub(super) fn place(&mut self, index: u16) -> Option<&mut Request> {
+        self.requests.get_mut(usize::from(index))
+    }
+
+    /// Makes the list of free places anew.
+    pub(super) fn find_free(&mut self) {
+        let free = |(_, r): &(usize, &Request)| r.stage == Stage::Free;
+        self.free = self.requests.iter().enumerate().rev().filter(free).map(|(i, _)| i as u16).collect();
+    }
+
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Request> {
         self.requests.iter_mut()
     }

@@ -12,7 +12,7 @@ use weir_units::Nanos;
 
 /// What the next byte belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+pub(super) enum Phase {
     Header,
     Padding,
     Data,
@@ -23,15 +23,15 @@ enum Phase {
 #[derive(Debug)]
 pub(super) struct Rx {
     pub(super) framing: Framing,
-    phase: Phase,
-    head: [u8; HEADER_MAX + DIGEST_LEN],
-    have: usize,
-    body: Body,
+    pub(super) phase: Phase,
+    pub(super) head: [u8; HEADER_MAX + DIGEST_LEN],
+    pub(super) have: usize,
+    pub(super) body: Body,
     /// The command that the PDU's data belongs to.
-    tag: u16,
+    pub(super) tag: u16,
     /// The PDU in work is H2CData.
-    h2c: bool,
-    crc: u32,
+    pub(super) h2c: bool,
+    pub(super) crc: u32,
 }
 
 /// What came of a step.

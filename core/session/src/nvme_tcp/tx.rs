@@ -181,6 +181,24 @@ impl<D: Digest> Tx<D> {
         }
     }
 
+    /// What has not been sent, and where in it responses end; `None` where a PDU is open.
+    pub(super) fn unsent(&self) -> Option<(&[u8], Vec<u64>)> {
+        let from = self.base + self.start as u64;
+        let ends = self.responses.iter().map(|end| end - from).collect();
+        self.open.is_none().then(|| (self.ready(), ends))
+    }
+
+    /// With bytes that were not sent, as [`unsent`](Self::unsent) had them; `None` where responses do not end among them, in order.
+    pub(super) fn of(framing: Framing, unsent: &[u8], ends: &[u64]) -> Option<Self> {
+        let ordered = ends.is_sorted() && ends.iter().all(|end| (1..=unsent.len() as u64).contains(end));
+        ordered.then(|| Self {
+            buf: unsent.to_vec(),
+            responses: ends.iter().copied().collect(),
+            framing,
+            ..Self::new()
+        })
+    }
+
     pub(super) fn check(&self) {
         assert!(self.start <= self.buf.len(), "only what was appended is sent");
         if let Some(open) = &self.open {

@@ -65,7 +65,10 @@ impl Door {
 
     /// The budget of the tenant that the host's NQN names, as the drives find it; the first where there is none.
     fn tenant_of(&self, data: &ConnectData) -> usize {
-        let host = data.hostnqn().unwrap_or_default();
+        self.tenant_named(data.hostnqn().unwrap_or_default())
+    }
+
+    pub(super) fn tenant_named(&self, host: &str) -> usize {
         let named = self.tenants.iter().position(|t| t.hosts.iter().any(|h| h == host));
         named.or_else(|| self.tenants.iter().position(|t| t.any_host)).map_or(NOBODY, |tenant| tenant + 1)
     }

@@ -9,10 +9,12 @@
 
 mod conn;
 mod connect;
+mod kept;
 #[cfg(test)]
 mod tests;
 
 pub use conn::Moving;
+pub use kept::{Associations, Kept, take};
 
 use super::{Arrival, Cx, Kind, index, owner, token};
 use crate::config::{NvmeTcpConfig, TenantConfig};

@@ -1,0 +1,117 @@
+//! The layout of a saved connection, byte by byte: `docs/formats.md`.
+
+use super::saved::{Head, RequestRecord, SavedError, VERSION};
+use super::*;
+use core::mem::offset_of;
+use std::format;
+use std::string::String;
+use std::vec::Vec;
+use weir_spec::nvme::tcp::{CapsuleCmd, TableDigest};
+
+type Target = Connection<TableDigest>;
+
+/// A queue of four with digests, whose host has sent a read and half of a write.
+fn half_way() -> (Target, Budget) {
+    let (mut target, mut budget) = (Target::new(Nanos(5), Settings::default()), Budget::new(1 << 20));
+    let both = dgst::HEADER | dgst::DATA;
+    let req = IcReq { ch: IcReq::CH, pfv: U16::new(0), hpda: 0, dgst: both, maxr2t: U32::new(0), reserved: [0; 112] };
+    target.receive(Nanos(5), req.as_bytes(), &mut budget);
+    target.sent(Nanos(5), target.ready().len(), &mut budget);
+    target.connected(4, true);
+    let mut send = |cid: u16, opcode: IoOpcode, kind: u8, length: u32, data: &[u8], cut: usize| {
+        let mut sqe = Sqe { opcode: opcode.0, ..Sqe::default() };
+        sqe.cid = U16::new(cid);
+        sqe.set_sgl(SglDescriptor::new(kind, 0, length));
+        let mut pdu = CapsuleCmd { ch: CapsuleCmd::CH, sqe };
+        let framing = Framing { header_digest: true, data_digest: true, pda: 0 };
+        framing.fill(&mut pdu.ch, data.len() as u32);
+        let mut bytes = pdu.as_bytes().to_vec();
+        bytes.extend(TableDigest::append(0, &bytes).to_le_bytes());
+        bytes.extend_from_slice(data);
+        target.receive(Nanos(5), &bytes[..bytes.len() - cut], &mut budget);
+    };
+    send(0x11, IoOpcode::READ, SglDescriptor::TRANSPORT_DATA_BLOCK, 512, &[], 0);
+    send(0x12, IoOpcode::WRITE, SglDescriptor::DATA_BLOCK_OFFSET, 512, &[7; 512], 508);
+    assert_eq!(target.next_command().map(|c| c.sqe.cid.get()), Some(0x11));
+    (target, budget)
+}
+
+/// Sixteen bytes a line, repeated lines as one.
+fn dump(bytes: &[u8]) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for (i, chunk) in bytes.chunks(16).enumerate() {
+        let text: String = chunk.iter().map(|b| format!("{b:02x}")).collect();
+        if chunk.iter().any(|b| *b != 0) {
+            lines.push(format!("{:03x} {text}", i * 16));
+        }
+    }
+    lines
+}
+
+#[test]
+fn golden_bytes_of_version_1() {
+    let (target, _) = half_way();
+    let bytes = target.save(Nanos(5)).unwrap();
+    assert_eq!((VERSION, bytes.len()), (1, 248 + 4 + 88 + 88 + 4 + 4));
+    let golden: Vec<&str> = include_str!("saved_1.txt").lines().collect();
+    assert_eq!(dump(&bytes), golden, "a change of the layout is another version");
+}
+
+#[test]
+fn the_golden_bytes_are_read() {
+    let (mut before, mut budget) = half_way();
+    let mut bytes: Vec<u8> = Vec::new();
+    for line in include_str!("saved_1.txt").lines() {
+        let (at, hex) = line.split_once(' ').unwrap();
+        bytes.resize(usize::from_str_radix(at, 16).unwrap(), 0);
+        bytes.extend((0..hex.len()).step_by(2).map(|i| u8::from_str_radix(&hex[i..i + 2], 16).unwrap()));
+    }
+    let mut new = Budget::new(1 << 20);
+    let mut after = Target::restore(Nanos(100), &bytes, &mut new).unwrap();
+    assert_eq!(after.executing().collect::<Vec<_>>(), [0]);
+    // The rest of the write comes, and its digest.
+    let mut rest = [7u8; 508].to_vec();
+    rest.extend(TableDigest::append(0, &[7; 512]).to_le_bytes());
+    for (target, budget) in [(&mut before, &mut budget), (&mut after, &mut new)] {
+        target.receive(Nanos(100), &rest, budget);
+        let command = target.next_command().unwrap();
+        assert_eq!((command.sqe.cid.get(), target.data(command.tag)), (0x12, Ok(&[7; 512][..])));
+        target.write_data(0, 0, &[9; 512]).unwrap();
+        target.respond(0, &Cqe::default(), budget);
+        target.respond(command.tag, &Cqe::default(), budget);
+        target.check();
+    }
+    assert_eq!(before.ready(), after.ready());
+}
+
+#[test]
+fn what_is_another_release_or_none_is_told() {
+    let (target, mut budget) = half_way();
+    let bytes = target.save(Nanos(5)).unwrap();
+    for (at, error) in [(0, SavedError::Foreign), (8, SavedError::Version(3)), (12, SavedError::Damaged)] {
+        let mut other = bytes.clone();
+        other[at] ^= 2;
+        assert_eq!(Target::restore(Nanos(5), &other, &mut budget).err(), Some(error));
+    }
+    let mut closing = target;
+    closing.close();
+    assert_eq!(closing.save(Nanos(5)), None);
+}
+
+#[test]
+fn the_tables_of_the_documentation_are_the_structures() {
+    let text = include_str!("../../../../docs/formats.md");
+    let section = text.split("## Connections of NVMe/TCP that go to another process").nth(1).unwrap();
+    let rows: Vec<Vec<&str>> =
+        section.lines().filter(|l| l.starts_with("| ")).map(|l| l.split('|').map(str::trim).collect()).collect();
+    let has = |offset: usize, name: &str| {
+        let name = format!("`{name}`");
+        assert!(rows.iter().any(|r| r[1] == format!("{offset}") && r[3] == name), "{offset} {name}");
+    };
+    macro_rules! check {
+        ($of:ident, $($name:ident)*) => { $(has(offset_of!($of, $name), stringify!($name));)* };
+    }
+    check!(Head, magic version length bits maxh2cdata in_capsule max_transfer c2h_data tx_limit time_left icreq_timeout close_timeout
+        depth requests responses stash unsent ready awaits_buffer awaits_tx first tag have padding data crc phase rx_pda tx_pda cpda head);
+    check!(RequestRecord, tag stage flags length received moved reserved error partner sqe);
+}

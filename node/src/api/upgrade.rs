@@ -1,0 +1,92 @@
+//! The JSON of upgrades. The keeper and its workers, which may be of different releases, tell each other the same.
+
+use serde::{Deserialize, Serialize};
+
+/// Which program is to serve from now on.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct UpgradeStart {
+    /// Its path, absolute; the one that serves if absent (for a file that has been replaced).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub binary: Option<String>,
+    /// How long it may take to prepare, and to be ready; 10 s if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub within_ns: Option<u64>,
+    /// One that dies within this time after it was ready is replaced by the one before it; 10 s if absent, 0: there is no way back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub probation_ns: Option<u64>,
+}
+
+const MILLISECOND: u64 = 1_000_000;
+const HOUR: u64 = 3_600_000_000_000;
+
+impl UpgradeStart {
+    /// Whether its times make sense.
+    ///
+    /// # Errors
+    /// What does not, and what would.
+    pub fn check(&self) -> Result<(), String> {
+        if self.within_ns.is_some_and(|t| !(MILLISECOND..=HOUR).contains(&t)) {
+            return Err("within_ns: 1 ms to 1 h is allowed".into());
+        }
+        if self.probation_ns.is_some_and(|t| t > HOUR) {
+            return Err("probation_ns: 0 to 1 h is allowed".into());
+        }
+        Ok(())
+    }
+}
+
+/// How far an upgrade is, or how it ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum UpgradeState {
+    /// There was none.
+    #[default]
+    None,
+    /// The new program reads its configuration.
+    Preparing,
+    /// The one before it finishes what is in flight.
+    HandingOver,
+    /// The new one takes what is held.
+    TakingOver,
+    /// It serves; if it dies within the time of its probation, the one before it serves again.
+    Probation,
+    /// It serves.
+    Upgraded,
+    /// It has not taken over; the one before it has served all the time.
+    Refused,
+    /// It has taken over, or was to, and failed; the one before it serves again.
+    RolledBack,
+}
+
+impl UpgradeState {
+    /// Whether it is under way.
+    pub fn is_open(self) -> bool {
+        use UpgradeState::*;
+        matches!(self, Preparing | HandingOver | TakingOver | Probation)
+    }
+}
+
+/// The last upgrade.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UpgradeStatus {
+    /// How many there were, this one included; 0: none.
+    pub number: u64,
+    /// How far it is.
+    pub state: UpgradeState,
+    /// The new program.
+    #[serde(default)]
+    pub binary: String,
+    /// Why it was given up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// From its start until it was prepared; the one before it serves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prepare_ns: Option<u64>,
+    /// From then until the one before it had nothing in flight any more. Nobody is served from here on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hand_over_ns: Option<u64>,
+    /// From then until the new one served.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub take_over_ns: Option<u64>,
+}

@@ -1,0 +1,350 @@
+//! `weir upgrade`: another program takes over while I/O runs; one that cannot leaves the one before it serving.
+
+use std::collections::BTreeMap;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use serde_json::Value;
+use weir_sys::arena::{Arena, Schema};
+use weir_sys::keep::{Channel, ToKeeper};
+
+use super::{long, test};
+use crate::bench::{Bench, bench};
+use crate::harness::{Context, Env, Outcome, Test, ensure};
+use crate::http;
+use crate::node::{Node, Setup, host_nqn, text, with_node};
+use crate::process::{Process, until};
+use crate::raw::nvme_tcp::{self, Data, Host};
+
+/// The tests of this suite.
+pub fn tests() -> Vec<Test> {
+    const S: &str = "upgrade";
+    vec![
+        test(S, "a_new_program_has_what_the_old_one_had", stays),
+        test(S, "what_cannot_serve_is_refused_and_nobody_notices", refused),
+        test(S, "what_fails_after_it_took_over_is_replaced", taken_back),
+        test(S, "a_node_on_probation_ends_as_any_other", ends),
+        test(S, "a_worker_that_is_not_the_owner_ends", disowned),
+        test(S, "systemd_keeps_what_a_killed_keeper_held", systemd),
+        test(S, "hosts_stay_connected", |env| upgrades(env, 5)),
+        long(S, "hosts_stay_connected_over_100_upgrades", |env| upgrades(env, 100)),
+    ]
+}
+
+fn kept(setup: Setup) -> Setup {
+    Setup { node: "keeper = true".into(), ..setup }
+}
+
+const REGION: [&str; 4] = ["--region", "4MiB", "--verify", "crc32c"];
+
+fn write(env: &Env, target: &str) -> Outcome {
+    let args = ["--rw", "write", "--bs", "64KiB", "--time", "200ms"];
+    bench(env, target, &[&args[..], &REGION[..]].concat())?.clean()
+}
+
+fn read(env: &Env, target: &str) -> Outcome {
+    let args = ["--rw", "read", "--bs", "64KiB", "--time", "200ms"];
+    bench(env, target, &[&args[..], &REGION[..]].concat())?.clean()
+}
+
+/// A program of the test's own.
+fn program(dir: &Path, name: &str, script: &str) -> Result<PathBuf, String> {
+    let path = dir.join(name);
+    std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).context(|| text(&path))?;
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).context(|| text(&path))?;
+    Ok(path)
+}
+
+/// What the binary says to a keeper once it is prepared: the layouts that it knows.
+fn layouts(env: &Env, node: &Node) -> Result<String, String> {
+    let (channel, theirs) = Channel::pair().context(|| "a channel".into())?;
+    let config = node.dir.join("weir.toml");
+    let mut worker = Command::new(&env.weir)
+        .args(["worker", "-c", &text(&config)])
+        .stdin(Stdio::from(theirs))
+        .stderr(Stdio::null())
+        .spawn()
+        .context(|| "weir worker".into())?;
+    let heard = until(Duration::from_secs(10), "a worker is prepared", || channel.hear().map_err(|e| e.to_string()));
+    let _ = (worker.kill(), worker.wait());
+    match heard? {
+        (ToKeeper::Prepared(layouts), _) => Ok(layouts),
+        (word, _) => Err(format!("a worker begins with {word:?}")),
+    }
+}
+
+/// `weir upgrade` with these arguments has to fail and to say that; the status as JSON.
+fn fails(node: &Node, args: &[&str], part: &str) -> Outcome {
+    let finished = node.cli(&[&["upgrade"], args].concat())?;
+    let said = || format!("{args:?}: {}\n{}", finished.describe(), node.log());
+    ensure(finished.status.code() == Some(1), said)?;
+    ensure(finished.stderr.contains(part), said)
+}
+
+/// Data, changes, listeners; the file that the node was started from is replaced by another one.
+fn stays(env: &Env) -> Outcome {
+    with_node(env, &kept(Setup::default().socket("gold.sock").vfio("pci.sock", "")), |node| {
+        let targets = [node.tcp_target(), node.socket_target("gold.sock"), node.vfio_target("pci.sock")];
+        write(env, &targets[0])?;
+        node.cli_ok(&["tenant", "add", "late", "--class", "low", "--host", &host_nqn("late")])?;
+        // A file of its own, which is gone afterwards: what runs is held open.
+        let copy = node.dir.join("weir-2");
+        for (i, args) in [vec![], vec!["--binary", "weir-2"], vec!["--probation", "300ms"]].into_iter().enumerate() {
+            std::fs::copy(&env.weir, &copy).context(|| text(&copy))?;
+            let before = node.worker()?;
+            let probation: &[&str] = if i == 2 { &[] } else { &["--probation", "0s"] };
+            let said = node.cli_ok(&[&["upgrade", "--json"], &args[..], probation].concat())?;
+            let said: Value = serde_json::from_str(&said).context(|| said.clone())?;
+            let of = |key: &str| said[key].as_u64().unwrap_or(0);
+            ensure(said["state"] == "upgraded" && of("number") == i as u64 + 1 && of("take_over_ns") > 0, || {
+                said.to_string()
+            })?;
+            ensure(said["binary"].as_str().is_some_and(|b| b.ends_with("weir-2")) == (i == 1), || said.to_string())?;
+            std::fs::remove_file(&copy).context(|| text(&copy))?;
+            until(Duration::from_secs(5), "the old worker ends", || Ok((node.worker()? != before).then_some(())))?;
+            for target in &targets {
+                read(env, target).map_err(|e| format!("{target} after upgrade {i}: {e}"))?;
+            }
+            ensure(node.cli_ok(&["tenant", "ls"])?.contains("late"), || "a tenant is lost".into())?;
+        }
+        Ok(())
+    })
+}
+
+/// Every program that cannot serve, while a host writes and verifies: it sees nothing.
+fn refused(env: &Env) -> Outcome {
+    let alone = Node::start(env, &Setup::default())?;
+    fails(&alone, &[], "the node has no keeper")?;
+    alone.stop()?;
+    with_node(env, &kept(Setup::default()), |node| {
+        let (dir, before) = (node.dir.clone(), node.worker()?);
+        let plain = dir.join("plain");
+        std::fs::write(&plain, "x").context(|| text(&plain))?;
+        let other = program(&dir, "other", "printf '\\000arena=7 keeper=1' >&0; exec sleep 20")?;
+        let hangs = program(&dir, "hangs", "exec sleep 20")?;
+        let babbles = program(&dir, "babbles", "printf '\\377x' >&0; exec sleep 20")?;
+        let args = ["--rw", "randrw", "--bs", "4KiB", "--qd", "8", "--time", "5s"];
+        let mut load = Bench::start(env, &node.tcp_target(), &[&args[..], &REGION[..]].concat())?;
+        for (binary, more, part) in [
+            ("nothing-there", vec![], "nothing-there: No such file"),
+            (".", vec![], "is no file"),
+            ("plain", vec![], "cannot be executed"),
+            ("/bin/false", vec![], "ended with status 1 before it took over"),
+            ("/bin/true", vec![], "ended before it took over"),
+            (&text(&other), vec![], "does not fit: what is there has layout 1 of arena, and it reads 7"),
+            (&text(&babbles), vec![], "before it took over"),
+            (&text(&hangs), vec!["--within", "300ms"], "did not get ready in time"),
+        ] {
+            fails(node, &[&["--binary", binary], &more[..]].concat(), part)?;
+            ensure(node.worker()? == before, || format!("{binary}: another worker serves"))?;
+        }
+        // A second one at once, and one that is no time.
+        let api = format!("unix:{}", node.api().display());
+        let first = ["upgrade", "--binary", &text(&hangs), "--within", "1s", "--api", &api].map(str::to_owned);
+        let first = Process::start(&dir, "first", &env.weir, first)?;
+        until(Duration::from_secs(5), "the first one is under way", || Ok(open(node).then_some(())))?;
+        fails(node, &[], "is under way; wait for its end")?;
+        let first = first.wait(Duration::from_secs(10))?;
+        ensure(first.stderr.contains("did not get ready in time"), || first.describe())?;
+        let wrong = node.cli(&["upgrade", "--within", "soon"])?;
+        ensure(wrong.status.code() == Some(2), || wrong.describe())?;
+        ensure(load.process().running(), || "the load has ended".into())?;
+        load.finish()?.clean()
+    })
+}
+
+/// Whether an upgrade is under way.
+fn open(node: &Node) -> bool {
+    http::get(&node.api(), "/v1/upgrade").is_ok_and(|now| now["state"] == "preparing")
+}
+
+/// It takes over and hangs, or dies while it takes over, or a moment after it serves: the old program serves, with its data.
+fn taken_back(env: &Env) -> Outcome {
+    with_node(env, &kept(Setup::default()), |node| {
+        let target = node.tcp_target();
+        write(env, &target)?;
+        let said = format!("printf '\\000{}' >&0", layouts(env, node)?);
+        let weir = text(&env.weir);
+        for (name, script, part) in [
+            ("hangs", format!("{said}; exec sleep 20"), "did not get ready in time"),
+            ("dies", format!("{said}; sleep 0.5; exit 7"), "ended with status 7 after it took over"),
+            // The real one, which somebody kills when it has served for a moment.
+            (
+                "late",
+                format!("exec 3<&0; '{weir}' \"$@\" <&3 & sleep 1; kill -9 $!; exit 9"),
+                "ended with status 9 after it took over",
+            ),
+        ] {
+            let path = program(&node.dir, name, &script)?;
+            fails(node, &["--binary", &text(&path), "--within", "700ms"], part)?;
+            read(env, &target).map_err(|e| format!("{name}: {e}"))?;
+        }
+        let said = http::get(&node.api(), "/v1/upgrade")?;
+        ensure(said["state"] == "rolled-back" && said["number"] == 3, || said.to_string())?;
+        node.cli_ok(&["upgrade", "--probation", "0s"])?;
+        read(env, &target)
+    })
+}
+
+/// Hosts write and verify over NVMe/TCP, with digests and without, and a front end over vhost-user, while one upgrade follows the other:
+/// none of them connects again, and the hosts' controllers stay what they are.
+fn upgrades(env: &Env, count: u64) -> Outcome {
+    with_node(env, &kept(Setup::default().socket("gold.sock")), |node| {
+        let (target, socket) = (node.tcp_target(), node.socket_target("gold.sock"));
+        let time = format!("{}ms", 1500 + count * 400);
+        let load = |target: &str, depth: &str, more: &[&str]| {
+            let args = ["--rw", "randrw", "--qd", depth, "--verify", "crc32c", "--time", &time];
+            Bench::start(env, target, &[&args[..], more].concat())
+        };
+        let mut loads = vec![
+            load(&target, "8", &["--bs", "4KiB:70/64KiB:30", "--region", "8MiB"])?,
+            load(&target, "4", &["--bs", "4KiB:50/128KiB:50", "--region", "8MiB+8MiB", "--digests", "hdr,data"])?,
+            load(&socket, "4", &["--bs", "4KiB", "--region", "16MiB+8MiB"])?,
+        ];
+        std::thread::sleep(Duration::from_millis(500));
+        // Identifiers are given out in turn: a host that had connected again would have another one.
+        let controllers = |node: &Node| -> Result<Vec<Value>, String> {
+            let status = http::get(&node.api(), "/v1/status")?;
+            let clients = status["devices"][0]["clients"].as_array().cloned().unwrap_or_default();
+            let hosts = clients.iter().filter(|c| c["host"].as_str().is_some_and(|host| host.starts_with("nqn.")));
+            Ok(hosts
+                .map(|c| Value::Array(vec![c["controller"].clone(), c["queues"].clone(), c["ready"].clone()]))
+                .collect())
+        };
+        let before = until(Duration::from_secs(10), "two hosts have their queues", || {
+            let now = controllers(node)?;
+            Ok((now.len() == 2 && now.iter().all(|host| host[1] == 1)).then_some(now))
+        })?;
+        let (mut out, mut over) = (Vec::new(), Vec::new());
+        for i in 0..count {
+            let said = node.cli_ok(&["upgrade", "--probation", "0s", "--json"])?;
+            let said: Value = serde_json::from_str(&said).context(|| said.clone())?;
+            out.push(said["hand_over_ns"].as_f64().unwrap_or(0.0) / 1e6);
+            over.push(said["take_over_ns"].as_f64().unwrap_or(0.0) / 1e6);
+            let after = controllers(node)?;
+            ensure(after == before, || format!("upgrade {i}: before {before:?}, after {after:?}"))?;
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        for list in [&mut out, &mut over] {
+            list.sort_by(f64::total_cmp);
+        }
+        let middle = out.len() / 2;
+        println!(
+            "    {count} upgrades: handed over in {:.1} ms, taken over in {:.1} ms (medians)",
+            out[middle], over[middle]
+        );
+        ensure(loads.iter_mut().all(|load| load.process().running()), || "a load has ended".into())?;
+        loads.into_iter().try_for_each(|load| load.finish()?.clean())
+    })
+}
+
+/// Somebody else becomes the owner while a host waits for its reads: they are never answered, and the worker ends.
+fn disowned(env: &Env) -> Outcome {
+    with_node(env, &kept(Setup::default().device("latency = \"400ms\"")), |node| {
+        let (mut admin, cntlid) = Host::admin(node.address(), &host_nqn("gold"), 0)?;
+        let mut queue = Host::io_queue(node.address(), &host_nqn("gold"), cntlid, 1)?;
+        queue.send(&nvme_tcp::io(2, 7, 0, 1, Data::Transport(512)))?;
+        std::thread::sleep(Duration::from_millis(100));
+        let worker = node.worker()?;
+        let folder = format!("/proc/{}/fd", worker.as_raw_nonzero());
+        let is_owner =
+            |file: &Path| std::fs::read_link(file).is_ok_and(|l| l.to_string_lossy().contains("memfd:weir-owner"));
+        let files = std::fs::read_dir(&folder).context(|| folder.clone())?;
+        let file = files.flatten().map(|f| f.path()).find(|f| is_owner(f)).ok_or("no word of the owner")?;
+        let file = std::fs::OpenOptions::new().read(true).write(true).open(&file).context(|| text(&file))?;
+        let word = Arena::open(file.into(), Schema { name: "owner", version: 1 }).context(|| "the word".into())?;
+        word.claim(word.epoch()).map_err(|e| format!("the epoch is {e}"))?;
+        until(Duration::from_secs(5), "the worker ends", || Ok((node.worker()? != worker).then_some(())))?;
+        let (answers, events) = (queue.until_closed()?, admin.until_closed()?);
+        ensure(answers.is_empty() && events.is_empty(), || "a worker without ownership has answered".into())?;
+        let said = node.process().stderr();
+        ensure(said.contains("another worker is the owner"), || said.clone())?;
+        bench(env, &node.tcp_target(), &["--time", "1s", "--qd", "1"])?.clean()
+    })
+}
+
+/// Something that listens where systemd would: the keeper gives it what it holds. Killed, and started again with that, the node has the data
+/// of its drive in memory and what was changed; an orderly end takes everything back.
+fn systemd(env: &Env) -> Outcome {
+    let dir = env.folder()?;
+    let (path, weir) = (dir.join("notify"), text(&env.weir));
+    let systemd = UnixDatagram::bind(&path).context(|| text(&path))?;
+    let (told, heard) = mpsc::channel();
+    std::thread::spawn(move || {
+        let mut bytes = [0; 1024];
+        loop {
+            let mut fds = Vec::new();
+            let Ok(n) = weir_sys::transport::fds::receive(&systemd, &mut bytes, &mut fds) else { return };
+            if told.send((String::from_utf8_lossy(&bytes[..n]).into_owned(), fds)).is_err() {
+                return;
+            }
+        }
+    });
+    let mut store: BTreeMap<String, OwnedFd> = BTreeMap::new();
+    let hear = |store: &mut BTreeMap<String, OwnedFd>| {
+        let mut said = Vec::new();
+        while let Ok((word, mut fds)) = heard.recv_timeout(Duration::from_millis(200)) {
+            match (word.split_once("\nFDNAME="), fds.pop()) {
+                (Some(("FDSTORE=1", name)), Some(fd)) => drop(store.insert(name.into(), fd)),
+                (Some(("FDSTOREREMOVE=1", name)), None) => drop(store.remove(name)),
+                (None, None) => said.push(word),
+                _ => said.push(format!("unexpected: {word:?}")),
+            }
+        }
+        said
+    };
+    let start = format!("export NOTIFY_SOCKET='{}'", text(&path));
+    let wrapper = program(&dir, "weir", &format!("{start}\nexec '{weir}' \"$@\""))?;
+    let mut node = Node::start(env, &Setup { program: Some(wrapper), ..kept(Setup::default()) })?;
+    let target = node.tcp_target();
+    write(env, &target)?;
+    node.cli_ok(&["tenant", "add", "late", "--class", "low", "--host", &host_nqn("late")])?;
+    let said = hear(&mut store);
+    ensure(said == ["READY=1"], || format!("{said:?}"))?;
+    ensure(store.len() >= 6, || format!("{:?}", store.keys()))?;
+    // A shell can give a program memory files, and no sockets: those are as if nobody had kept them.
+    store.retain(|name, _| ["ram%", "nvme%", "config#", "owner#"].iter().any(|kind| name.starts_with(kind)));
+    let memory: Vec<(&String, &OwnedFd)> = store.iter().collect();
+    ensure(memory.len() == 4, || format!("{memory:?}"))?;
+    let open = |(i, (_, fd)): (usize, &(&String, &OwnedFd))| {
+        format!("exec {}<>/proc/{}/fd/{}\n", i + 3, std::process::id(), fd.as_raw_fd())
+    };
+    let opens: String = memory.iter().enumerate().map(open).collect();
+    let names: Vec<&str> = memory.iter().map(|(name, _)| name.as_str()).collect();
+    let listen = format!("export LISTEN_PID=$$ LISTEN_FDS={} LISTEN_FDNAMES='{}'", names.len(), names.join(":"));
+    program(&dir, "weir", &format!("{start}\n{opens}{listen}\nexec '{weir}' \"$@\""))?;
+    node.kill_and_start()?;
+    read(env, &target)?;
+    ensure(node.cli_ok(&["tenant", "ls"])?.contains("late"), || "a tenant is lost".into())?;
+    hear(&mut store);
+    program(&dir, "weir", &format!("exec '{weir}' \"$@\""))?;
+    node.stop()?;
+    let said = hear(&mut store);
+    ensure(said == ["STOPPING=1"] && store.is_empty(), || format!("{said:?} {:?}", store.keys()))
+}
+
+/// SIGTERM and `weir shutdown` during the probation drain the new worker and end the node.
+fn ends(env: &Env) -> Outcome {
+    for how in ["term", "shutdown"] {
+        let node = Node::start(env, &kept(Setup::default()))?;
+        let api = format!("unix:{}", node.api().display());
+        let asked = Process::start(&node.dir, "upgrade", &env.weir, ["upgrade", "--probation", "1min", "--api", &api])?;
+        until(Duration::from_secs(10), "the new worker is on probation", || {
+            let now = http::get(&node.api(), "/v1/upgrade").unwrap_or_default();
+            Ok((now["state"] == "probation").then_some(()))
+        })?;
+        if how == "term" {
+            node.stop()?;
+        } else {
+            node.cli_ok(&["shutdown"])?;
+            node.finish()?;
+        }
+        drop(asked);
+    }
+    Ok(())
+}
