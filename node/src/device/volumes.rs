@@ -328,7 +328,8 @@ impl Drives {
     /// # Errors
     /// No whole blocks.
     pub fn resize_front(&mut self, place: u32, bytes: u64) -> Result<(), String> {
-        self.volumes.fronts[(place & !FRONT) as usize].resize(bytes).map_err(|e| e.to_string())
+        // Its hosts hear of it in its next run.
+        self.device_mut(place).resize(bytes).map_err(|e| e.to_string())
     }
 
     /// Whose volume a front is; `None` of a drive.
