@@ -1,4 +1,5 @@
 //! The command line.
+// tidy: long because every command and option is here, with its help.
 
 use clap::builder::PossibleValuesParser;
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
