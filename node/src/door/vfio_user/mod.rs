@@ -33,14 +33,16 @@
 mod conn;
 mod gate;
 mod reach;
+mod watched;
 
-use super::{Cx, Kind, token};
+use super::{Cx, Kind};
 use crate::config::Doorbells;
 use crate::holder::{self, BindError};
 use conn::Conn;
 use std::io::ErrorKind;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
+use watched::{Watched, decode, encode};
 use weir_controller::{Attach, ClassFrom, ControllerHandle, DataPointer, Model, Owner};
 use weir_session::vfio_user::Shape;
 use weir_spec::nvme::{Cqe, Status};
@@ -124,28 +126,6 @@ pub struct Door {
     peers_at: Option<Nanos>,
     /// When it is looked who is late.
     late_at: Nanos,
-}
-
-/// What a token of this door is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Watched {
-    Listener,
-    Input,
-    Output,
-}
-
-/// Export in bits 15:0, generation in 31:16, what in 33:32.
-fn encode(export: u16, generation: u16, what: Watched) -> u64 {
-    token(Kind::VfioUser, u64::from(export) | u64::from(generation) << 16 | (what as u64) << 32)
-}
-
-fn decode(rest: u64) -> (u16, u16, Watched) {
-    let what = match rest >> 32 & 3 {
-        0 => Watched::Listener,
-        1 => Watched::Input,
-        _ => Watched::Output,
-    };
-    (rest as u16, (rest >> 16) as u16, what)
 }
 
 fn owner(export: u16) -> Owner {
