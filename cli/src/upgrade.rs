@@ -140,7 +140,7 @@ mod tests {
         let here = std::env::current_dir().unwrap().join("bin/weir");
         assert_eq!(asked.binary.as_deref(), here.to_str());
         for (within, probation, part) in
-            [("soon", "", "--within: "), ("0s", "", "within: 1 ms to 1 h"), ("", "2h", "probation: 0 to 1 h")]
+            [("soon", "", "--within: "), ("0s", "", "within: 1 ms to 1 h"), ("", "7200s", "probation: 0 to 1 h")]
         {
             let e = start(&args(within, probation)).unwrap_err();
             assert!(e.text().contains(part), "{}", e.text());
