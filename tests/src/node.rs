@@ -278,7 +278,7 @@ impl Node {
 
     /// Waits for the end that was asked for: status 0 within some seconds, nothing panicked.
     pub fn finish(self) -> Outcome {
-        let finished = self.process.wait(Duration::from_secs(10))?;
+        let finished = self.process.wait(Duration::from_secs(30))?;
         let ended = || format!("the node ended with {}", finished.describe());
         ensure(finished.status.success(), ended)?;
         ensure(!finished.stderr.contains("panicked"), || format!("something panicked: {}", finished.stderr))
