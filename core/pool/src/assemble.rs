@@ -62,8 +62,11 @@ pub(crate) fn assemble(pool: &str, looks: &[Look]) -> Result<Assembled, Fault> {
     // What was not named is of no account unless it is the same pool's as what was.
     let named = all().rev().filter(|(l, h)| l.named && h.opens > 0).max_by_key(|(_, h)| h.opens);
     let Some((_, first)) = named else {
-        // It was never made whole, perhaps more than once.
-        return Ok(Assembled::Fresh);
+        // It was never made whole, perhaps more than once; or whatever is named has left it.
+        return match all().find(|(l, h)| !l.named && h.opens > 0 && h.name == pool) {
+            Some((look, h)) => Err(Fault::Elsewhere(look.name.clone(), h.name.clone(), h.pool)),
+            None => Ok(Assembled::Fresh),
+        };
     };
     if let Some((look, other)) = all().find(|(l, h)| l.named && h.pool != first.pool && h.opens > 0) {
         return stranger(look, other);

@@ -25,6 +25,8 @@ pub enum Fault {
     Version(String, u32),
     /// A drive of another pool: that pool's name and UUID.
     Stranger(String, String, Uuid),
+    /// None of the drives that were named is the pool's, and this one is, which was not: its name, and the pool's name and UUID.
+    Elsewhere(String, String, Uuid),
     /// The same drive twice, or a copy of it.
     Duplicate(String, String),
     /// Drives that are not there: how many, the first one's number in the pool, its UUID, its size in bytes; and, if there is
@@ -62,6 +64,11 @@ impl fmt::Display for Fault {
             Fault::Stranger(drive, pool, uuid) => {
                 write!(f, "drive {drive} belongs to pool {pool} ({uuid}); take it out of this pool's drives")
             }
+            Fault::Elsewhere(drive, pool, uuid) => write!(
+                f,
+                "none of the drives that are named is pool {pool}'s, and drive {drive} is, which is not named; nothing was written: name \
+                 {drive} in the pool's drives; if another pool is to be made, give it another name (there is {pool} with {uuid})"
+            ),
             Fault::Duplicate(one, other) => {
                 write!(
                     f,
@@ -101,6 +108,8 @@ pub enum Error {
     Fault(Fault),
     /// An effect failed, now or before; nothing is changed any more until the pool was opened again.
     Broken(String),
+    /// A drive that was to join and could not be written, and why.
+    NotWritten(String, String),
     /// Its name, and why it cannot be one.
     Name(String, &'static str),
     /// There is one of that name.
@@ -131,6 +140,9 @@ impl fmt::Display for Error {
                 f,
                 "the pool's metadata could not be written ({why}); volumes go on, and nothing is changed until the pool was opened again"
             ),
+            Error::NotWritten(drive, why) => {
+                write!(f, "drive {drive} cannot be written ({why}); it has not joined the pool")
+            }
             Error::Name(name, why) => write!(f, "\"{name}\": {why}"),
             Error::Exists(name) => write!(f, "there is a volume \"{name}\" already; choose another name"),
             Error::Unknown(name) => write!(f, "there is no volume \"{name}\""),

@@ -5,10 +5,11 @@ use crate::drive::Drive;
 use crate::error::{Error, Fault};
 use crate::extent::Run;
 use crate::opening::{Next, Reading};
-use crate::pool::{Answer, Books, DRIVES_MAX, Effect, LEAST, Pool, SetupDrive, State};
+use crate::pool::{Answer, Books, DRIVES_MAX, Effect, LEAST, Pool, Retreat, SetupDrive, State};
 use crate::record::Member;
 use crate::steps::{Plan, Step};
 use crate::volume::Uuid;
+use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 
@@ -96,6 +97,9 @@ impl Pool {
         let dirty: Vec<(u16, Run)> = dirty.into_iter().map(|run| (index, run)).collect();
         plan.unmap(&dirty);
         let (steps, full) = (plan.steps, plan.full);
+        if full.is_none() {
+            self.retreat = Retreat::Back(index, Box::new(before.clone()));
+        }
         self.decide(before, steps, full, opens, position)
     }
 

@@ -8,6 +8,7 @@ use crate::extent::{CHUNK, Run, Segment};
 use crate::opening::{Next, Reading};
 use crate::steps::{Plan, Step};
 use crate::volume::{Uuid, Volume, VolumeId, check_name};
+use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -181,6 +182,19 @@ pub struct Pool {
     pub(crate) work: VecDeque<Step>,
     /// Of the request that is worked on.
     pub(crate) answer: Option<Answer>,
+    pub(crate) retreat: Retreat,
+}
+
+/// What there is to do if the step that is carried out fails.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum Retreat {
+    /// Nobody knows what the drives say: nothing is changed any more.
+    #[default]
+    None,
+    /// A drive of that number is about to join, and no other has heard of it: all is as it was.
+    Back(u16, Box<Books>),
+    /// All drives have heard that this one has left, which is all that it takes.
+    On,
 }
 
 /// Least size of a drive: metadata, and a chunk.
@@ -191,7 +205,7 @@ impl Pool {
     /// A pool that was not opened yet.
     pub fn new(setup: Setup) -> Self {
         let books = Books { name: setup.name.clone(), ..Books::default() };
-        Self { setup, state: State::New, books, work: VecDeque::new(), answer: None }
+        Self { setup, state: State::New, books, work: VecDeque::new(), answer: None, retreat: Retreat::None }
     }
 
     /// Its name.
@@ -283,10 +297,27 @@ impl Pool {
                 }
                 State::Up => match result {
                     Ok(_) => self.go_on(),
-                    Err(why) => self.fail(Error::Broken(why.0)),
+                    Err(why) => self.fall_back(why.0),
                 },
                 State::New | State::Broken(_) => Effect::Finished(Err(Error::Busy)),
             },
+        }
+    }
+
+    fn fall_back(&mut self, why: String) -> Effect {
+        match core::mem::take(&mut self.retreat) {
+            Retreat::None => self.fail(Error::Broken(why)),
+            Retreat::Back(index, before) => {
+                let position = self.books.drives[usize::from(index)].position;
+                self.books = *before;
+                self.work.clear();
+                self.answer = None;
+                Effect::Finished(Err(Error::NotWritten(self.setup.drives[position].name.clone(), why)))
+            }
+            Retreat::On => {
+                self.work.clear();
+                self.go_on()
+            }
         }
     }
 
@@ -399,6 +430,12 @@ impl Pool {
     /// The next effect of the work.
     pub(crate) fn go_on(&mut self) -> Effect {
         while let Some(step) = self.work.pop_front() {
+            match (&step, &self.retreat) {
+                // Of a drive that joins these come first, of one that leaves last.
+                (Step::Dismiss(..) | Step::Settle(_), Retreat::None) => self.retreat = Retreat::On,
+                (Step::Write { drive, .. }, Retreat::Back(joins, _)) if drive != joins => self.retreat = Retreat::None,
+                _ => {}
+            }
             if let Some(effect) = step.effect(&self.books.drives) {
                 return effect;
             }
@@ -408,6 +445,7 @@ impl Pool {
                 Step::Write { .. } | Step::Flush(_) | Step::Unmap(..) | Step::Dismiss(..) | Step::Settle(_) => {}
             }
         }
+        self.retreat = Retreat::None;
         match self.answer.take() {
             Some(answer) => Effect::Finished(Ok(answer)),
             None => Effect::Finished(Err(Error::Busy)),

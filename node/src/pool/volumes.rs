@@ -4,6 +4,8 @@
 mod exports;
 mod members;
 mod places;
+#[cfg(test)]
+mod tests;
 
 pub use exports::door;
 
@@ -104,7 +106,7 @@ fn refusal(error: Error) -> Refusal {
             Refusal::Conflict(text)
         }
         Error::Unknown(_) | Error::NoMember(_) => Refusal::NotFound(text),
-        Error::Broken(_) | Error::Busy => Refusal::Unavailable(text),
+        Error::Broken(_) | Error::NotWritten(..) | Error::Busy => Refusal::Unavailable(text),
     }
 }
 
@@ -409,7 +411,7 @@ impl Volumes {
         if let Some(front) = front {
             match &asked {
                 Ok(_) => {
-                    self.lay_out(found.pool, found.id, front)?;
+                    self.lay_out(found.pool, found.id, front).map_err(|why| self.shrink_back(&found, why))?;
                     self.show(front, size(after))?;
                 }
                 Err(_) => self.show(front, size(before))?,
@@ -417,6 +419,21 @@ impl Volumes {
         }
         asked?;
         Ok(self.status(config, &self.find(name)?, &exports))
+    }
+
+    /// A volume has grown to where its front does not come: it is what it was, nobody has seen more of it.
+    #[cold]
+    fn shrink_back(&self, found: &Found, why: Refusal) -> Refusal {
+        let request = Request::Resize { name: found.name.clone(), chunks: found.chunks };
+        match self.ask(&self.pools[found.pool], Ask::Request(request)) {
+            Ok(_) => why,
+            Err(other) => Refusal::Unavailable(format!(
+                "the volume has grown, its hosts were not told ({}), and it could not be made smaller again ({}): end its exports and \
+                 export it again",
+                why.text(),
+                other.text()
+            )),
+        }
     }
 
     /// A front's hosts see this size from now on.

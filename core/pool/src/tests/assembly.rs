@@ -1,7 +1,7 @@
 //! Drives that come in any order, and drives that must not.
 
-use crate::model::{Drive, World, create, delete, join, setup};
-use crate::{Effect, Error, Event, Fault, Pool, STRIPE};
+use crate::model::{Drive, World, create, delete, failure, join, setup};
+use crate::{Effect, Error, Event, Fault, Pool, Request, STRIPE};
 use alloc::string::ToString;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -216,4 +216,97 @@ fn drives_that_have_joined_need_not_be_named() {
     again.finish().unwrap();
     assert_eq!((again.seen(), again.pool.spares()), (world.seen(), vec![]));
     assert!(again.drives[3..].iter().map(|d| d.now.clone()).eq(before), "nothing was written to them");
+}
+
+/// The only drive that is named has left: the pool is where it was, and none is made on that drive.
+#[test]
+fn no_second_pool_is_made_beside_the_first() {
+    let mut world = World::open(vec![Drive::new(8)], 1).unwrap();
+    world.drives.push(Drive::new(6));
+    let joins = join(&world, 1, 60);
+    world.request(&joins).unwrap();
+    world.request(&Request::Leave { drive: 0 }).unwrap();
+    world.request(&create("a", 2)).unwrap();
+    world.scribble("a");
+    let before: Vec<_> = world.drives.iter().map(|d| d.now.clone()).collect();
+    let open = |drives: &[Drive], name: &str, named: [bool; 2]| {
+        let mut setup = setup(drives, 5);
+        setup.name = name.into();
+        setup.drives.iter_mut().zip(named).for_each(|(d, named)| d.named = named);
+        let mut pool = Pool::new(setup);
+        let next = Some(pool.apply(Event::Open));
+        let mut world = World { pool, drives: drives.to_vec(), next };
+        world.finish().map(|_| world)
+    };
+    // A drive that has left, and one that is empty.
+    for first in [world.drives[0].clone(), Drive::new(8)] {
+        let drives = [first, world.drives[1].clone()];
+        match open(&drives, "p", [true, false]) {
+            Err(Error::Fault(why @ Fault::Elsewhere(..))) => {
+                assert!(why.to_string().contains("name d1 in the pool's drives"), "{why}");
+            }
+            other => panic!("{:?}", other.map(|w| w.seen())),
+        }
+    }
+    assert!(world.drives.iter().map(|d| d.now.clone()).eq(before), "nothing was written");
+    let again = open(&world.drives, "p", [true, true]).unwrap();
+    assert_eq!((again.seen(), again.pool.spares()), (world.seen(), vec![0]));
+    // A pool of another name is another pool.
+    let other = open(&[Drive::new(8), world.drives[1].clone()], "q", [true, false]).unwrap();
+    assert_eq!((other.seen().len(), other.pool.name()), (0, "q"));
+}
+
+/// Carries out a request whose write, flush or unmapping of that number fails; `None`: it has not so many.
+fn failing(world: &World, request: &Request, at: usize) -> Option<(World, Result<crate::Answer, Error>)> {
+    let (mut world, mut left) = (world.clone(), at);
+    world.begin(request);
+    loop {
+        match (&world.next, left) {
+            (Some(Effect::Finished(_)), _) => return None,
+            (Some(Effect::Read { .. }), _) => {}
+            (_, 0) => break,
+            _ => left -= 1,
+        }
+        assert_eq!(world.step(), None);
+    }
+    world.next = Some(world.pool.apply(failure()));
+    let result = world.step().expect("it is over");
+    Some((world, result))
+}
+
+/// A drive that cannot be written does not take the pool along: one that joins stays outside, one that leaves has left.
+#[test]
+fn a_drive_that_fails_as_it_comes_or_goes() {
+    let mut world = pool_of(&[8, 6], 1);
+    world.drives.push(Drive::new(7));
+    let joins = join(&world, 2, 60);
+    let mut joined = world.clone();
+    joined.request(&joins).unwrap();
+    let leaves = Request::Leave { drive: 2 };
+    // Back again: what is left on it says that it was the pool's.
+    let mut back = joined.clone();
+    back.request(&leaves).unwrap();
+    for (world, request) in [(&world, &joins), (&back, &joins), (&joined, &leaves)] {
+        let (mut outside, mut left, mut broken) = (0, 0, 0);
+        for at in 0.. {
+            let Some((mut after, result)) = failing(world, request, at) else { break };
+            match (result, after.pool.fault()) {
+                (Ok(_), None) => left += 1,
+                (Err(Error::NotWritten(drive, _)), None) if drive == "d2" => outside += 1,
+                (Err(Error::Broken(_)), Some(_)) => broken += 1,
+                other => panic!("{at}: {other:?}"),
+            }
+            if after.pool.fault().is_none() {
+                assert!(after.pool.drive(2).is_none(), "{at}");
+                after.pool.check();
+                after.request(&create("c", 1)).unwrap();
+                after.request(&join(&after, 2, 70)).unwrap();
+                assert!(after.pool.drive(2).is_some(), "{at}");
+            }
+            let again = World::open(after.drives.clone(), 7).unwrap();
+            let seen = if after.pool.fault().is_none() { after.seen() } else { world.seen() };
+            assert_eq!(again.seen(), seen, "{at}");
+        }
+        assert!(broken > 0 && (left > 0) == (request == &leaves) && (outside > 0) == (request == &joins));
+    }
 }
