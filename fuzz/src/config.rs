@@ -64,7 +64,8 @@ fn file(text: &str) {
 
 /// What the node relies on without asking again.
 fn consistent(config: &Config) {
-    assert!(!config.devices.is_empty() && !config.tenants.is_empty() && !config.exports.is_empty());
+    assert!(!config.devices.is_empty() && !config.tenants.is_empty());
+    assert!(!config.exports.is_empty() || !config.pools.is_empty() || !config.node.default_exports);
     assert!(!config.node.cores.is_empty() && !config.node.api.is_empty() && !config.nvme_tcp.listen.is_empty());
     config.devices.iter().for_each(device_limits);
     for export in &config.exports {

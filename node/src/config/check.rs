@@ -28,7 +28,7 @@ pub(super) struct Parts {
 }
 
 /// Puts the sections together, notes what does not fit, and fills what is missing: a RAM drive, one tenant for every
-/// host, an NVMe/TCP export of every drive.
+/// host, and, where there is no pool, an NVMe/TCP export of every drive.
 pub(super) fn assemble(sink: &Sink, parts: Parts) -> Config {
     let Parts { node, devices, tenants, exports, nvme_tcp, pools, volumes } = parts;
     unique_devices(sink, &devices);
@@ -56,10 +56,9 @@ pub(super) fn assemble(sink: &Sink, parts: Parts) -> Config {
         }
     }
     let (pools, volumes) = pool::check(sink, (pools, volumes), &devices, &tenants, &by_line);
-    if none {
-        // A drive of a pool holds volumes.
-        let alone = |i: &usize| pools.iter().all(|p| !p.devices.contains(i));
-        exports = (0..devices.len()).filter(alone).map(|i| by_tcp(i, &devices[i])).collect();
+    // Beside pools a device is one of theirs, or may become one.
+    if none && node.default_exports && pools.is_empty() {
+        exports = devices.iter().enumerate().map(|(i, device)| by_tcp(i, device)).collect();
     }
     let config = Config { node, devices, tenants, exports, nvme_tcp, pools, volumes };
     pool::check_doors(sink, &lines, &config);

@@ -14,7 +14,8 @@ pub(super) fn read(root: &Section<'_>, base: &Path) -> NodeConfig {
     let admission = Admission::Enforce;
     let Some((line, entries)) = root.table("node") else {
         let (name, api, cores, poll, journal) = ("n1".into(), default_api(base), vec![0], false, true);
-        return NodeConfig { name, api, cores, poll, admission, journal, keeper: false, standby: false };
+        let (keeper, standby, default_exports) = (false, false, true);
+        return NodeConfig { name, api, cores, poll, admission, journal, keeper, standby, default_exports };
     };
     let node = root.inner("node", line, entries);
     let name = node.or("name", "n1".to_string(), name);
@@ -25,11 +26,12 @@ pub(super) fn read(root: &Section<'_>, base: &Path) -> NodeConfig {
     let journal = node.or("journal", true, flag);
     let keeper = node.or("keeper", false, flag);
     let standby = node.or("standby", false, flag);
+    let default_exports = node.or("default_exports", true, flag);
     if standby && !keeper {
         node.fault("standby", "nobody would start it again; write keeper = true as well");
     }
     node.finish();
-    NodeConfig { name, api, cores, poll, admission, journal, keeper, standby }
+    NodeConfig { name, api, cores, poll, admission, journal, keeper, standby, default_exports }
 }
 
 fn default_api(base: &Path) -> Vec<Address> {

@@ -43,6 +43,9 @@ impl Config {
         writeln!(out, "cores = {:?}\npoll = {}\nadmission = {}", node.cores, node.poll, string(node.admission))?;
         writeln!(out, "journal = {}", node.journal)?;
         writeln!(out, "keeper = {}\nstandby = {}", node.keeper, node.standby)?;
+        // Where all exports were ended none comes back.
+        let ended = self.exports.is_empty() && self.pools.is_empty();
+        writeln!(out, "default_exports = {}", node.default_exports && !ended)?;
         for device in &self.devices {
             write_device(out, device)?;
         }

@@ -183,7 +183,7 @@ fn unknown_keys_name_the_nearest() {
         ("[nod]\nname = \"x\"", "weir.toml:1: nod: unknown key; did you mean node?"),
         (
             "[node]\nnmae = \"x\"",
-            "weir.toml:2: node.nmae: unknown key; there is admission, api, cores, journal, keeper, name, poll, standby",
+            "weir.toml:2: node.nmae: unknown key; there is admission, api, cores, default_exports, journal, keeper, name, poll, standby",
         ),
         ("[node]\ncoress = [0]", "weir.toml:2: node.coress: unknown key; did you mean cores?"),
         (
@@ -249,6 +249,28 @@ fn pools_and_volumes() {
             "weir.toml:1: volume.ssd0.name: a device has this name; choose another one",
         ),
     ]);
+}
+
+#[test]
+fn exports_that_nobody_wrote() {
+    let two = "[[device]]\nname = \"a\"\n[[device]]\nname = \"b\"\n";
+    let export = "[[export]]\ndevice = \"b\"\ndoor = \"nvme-tcp\"\n";
+    let pool = "[[pool]]\ndrives = [\"a\"]\n";
+    let none: [usize; 0] = [];
+    let exported = |text: &str| good(text).exports.iter().map(|e| e.device).collect::<Vec<_>>();
+    assert_eq!(exported(two), [0, 1]);
+    assert_eq!(exported(&format!("{two}{export}")), [1]);
+    assert_eq!(exported(&format!("{two}{pool}")), none, "what is not in the pool yet may join");
+    assert_eq!(exported(&format!("{two}{pool}{export}")), [1]);
+    let off = "[node]\ndefault_exports = false\n";
+    assert_eq!(exported(&format!("{off}{two}")), none);
+    assert_eq!(exported(&format!("{off}{two}{export}")), [1]);
+    // Exports that were all ended are not there in the next worker either.
+    for text in [two, &format!("{two}{pool}{export}"), &format!("{two}{export}")] {
+        let mut config = good(text);
+        config.exports.clear();
+        assert_eq!(good(&config.to_toml()).exports, [], "{text}");
+    }
 }
 
 #[test]
@@ -645,7 +667,7 @@ fn exports_that_do_not_fit() {
 fn all_faults_are_told_by_line() {
     refused(&[(
         "[node]\nzebra = 1\ncores = 9999\n[[device]]\nslots = 0\nlatency = \"x\"\n[[tenant]]\nname = \"\"",
-        "weir.toml:2: node.zebra: unknown key; there is admission, api, cores, journal, keeper, name, poll, standby\n\
+        "weir.toml:2: node.zebra: unknown key; there is admission, api, cores, default_exports, journal, keeper, name, poll, standby\n\
          weir.toml:3: node.cores: 9999 is out of range; 0 to 4095 is allowed\n\
          weir.toml:5: device.ssd0.slots: 0 is out of range; 1 to 4096 is allowed\n\
          weir.toml:6: device.ssd0.latency: \"x\" is not a time like 80us, 2ms, 10s\n\
@@ -855,6 +877,7 @@ prop_compose! {
                 journal: !poll,
                 keeper: poll || peer,
                 standby: peer,
+                default_exports: poll != peer,
             },
             devices: vec![devices.0, devices.1],
             tenants: vec![tenants.0, tenants.1],

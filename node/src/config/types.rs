@@ -19,7 +19,7 @@ pub struct Config {
     pub devices: Vec<DeviceConfig>,
     /// `[[tenant]]`, at least one.
     pub tenants: Vec<TenantConfig>,
-    /// `[[export]]`, at least one where there is no pool.
+    /// `[[export]]`; none beside a pool, where [default exports](NodeConfig::default_exports) are off, or where all were ended.
     pub exports: Vec<ExportConfig>,
     /// `[door.nvme-tcp]`.
     pub nvme_tcp: NvmeTcpConfig,
@@ -72,6 +72,8 @@ pub struct NodeConfig {
     pub keeper: bool,
     /// A second process waits to take over.
     pub standby: bool,
+    /// Without any export and any pool every drive is exported over NVMe/TCP.
+    pub default_exports: bool,
 }
 
 /// Where the API listens.
