@@ -97,7 +97,7 @@ impl Node {
     ///
     /// # Errors
     /// As [`start`](Self::start); what is held stays held.
-    pub fn start_kept(config: Config, keep: &Keep) -> Result<Node, StartError> {
+    pub fn start_kept(mut config: Config, keep: &Keep) -> Result<Node, StartError> {
         admit(&config)?;
         let owner = Ownership::claim(keep).map_err(StartError::Owner)?;
         let listeners = claim_addresses(&config, keep)?;
@@ -126,6 +126,7 @@ impl Node {
                 return Err(StartError::Pool(section, why));
             }
         };
+        volumes.name_members(&mut config);
         resume(&handles, &directory, keep, associations);
         Ok(Node {
             config: Arc::new(config),
@@ -143,7 +144,7 @@ impl Node {
         &self.volumes
     }
 
-    /// What it was started with.
+    /// What it was started with; pools have the drives that were found to be theirs.
     pub fn config(&self) -> &Arc<Config> {
         &self.config
     }

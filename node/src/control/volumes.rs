@@ -3,7 +3,7 @@
 
 use super::NodeControl;
 use crate::api::{PoolStatus, Refusal, VolumeAdd, VolumeExport, VolumePatch, VolumeStatus};
-use crate::config::{Config, DoorConfig, PoolConfig, VolumeConfig};
+use crate::config::{Config, DoorConfig, VolumeConfig};
 use crate::pool::volumes::door;
 use std::path::Path;
 use std::sync::PoisonError;
@@ -18,7 +18,7 @@ impl NodeControl {
         let _turn = self.arbitration.lock().unwrap_or_else(PoisonError::into_inner);
         let at = self.device_index(device)?;
         self.volumes.add_drive(&self.config(), pool, at)?;
-        self.change(|config| config.pools.iter_mut().filter(|p| p.name == pool).for_each(|p| p.devices.push(at)));
+        self.change(|config| self.volumes.name_members(config));
         self.pool_status(pool)
     }
 
@@ -26,8 +26,7 @@ impl NodeControl {
         let _turn = self.arbitration.lock().unwrap_or_else(PoisonError::into_inner);
         let at = self.device_index(device)?;
         self.volumes.remove_drive(&self.config(), pool, at)?;
-        let of = |p: &&mut PoolConfig| p.name == pool;
-        self.change(|config| config.pools.iter_mut().filter(of).for_each(|p| p.devices.retain(|d| *d != at)));
+        self.change(|config| self.volumes.name_members(config));
         self.pool_status(pool)
     }
 
@@ -137,4 +136,47 @@ fn as_configured(config: &Config, status: &VolumeStatus, door: DoorConfig) -> Op
         size: Bytes(status.size_bytes),
         exports: vec![door],
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::node::Node;
+
+    /// Devices that are in no `[[export]]`, as there is none; `a` is named, `b` joins and stays when `a` leaves.
+    #[test]
+    fn a_pool_goes_on_without_the_drive_that_is_named() {
+        let dir = std::env::temp_dir().join(format!("weir-members-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let text = "[[device]]\nname = \"a\"\nmedia = \"file:a.img\"\ncapacity = \"8MiB\"\n\
+                    [[device]]\nname = \"b\"\nmedia = \"file:b.img\"\ncapacity = \"8MiB\"\n\
+                    [[pool]]\nname = \"p\"\ndrives = [\"a\"]\n";
+        let held = |control: &NodeControl| {
+            let text = control.config().to_toml();
+            let config = Config::parse(&text, "held", Path::new("/")).unwrap_or_else(|e| panic!("{e}"));
+            assert_eq!(config.exports, [], "no drive is a raw one: {text}");
+            config.pools[0].devices.clone()
+        };
+        let start = |dir: &Path| Node::start(Config::parse(text, "test.toml", dir).unwrap());
+        let control = |node: &Node| NodeControl::new(node, Box::new(|| ()));
+        let node = start(&dir).unwrap();
+        let first = control(&node);
+        assert_eq!(held(&first), [0]);
+        first.join_pool("p", "b").unwrap();
+        assert_eq!(held(&first), [0, 1]);
+        node.stop();
+        let node = start(&dir).unwrap();
+        let second = control(&node);
+        assert_eq!(held(&second), [0, 1], "what was found counts, not what was named");
+        second.leave_pool("p", "a").unwrap();
+        assert_eq!(held(&second), [1]);
+        let left = Config::parse(&second.config().to_toml(), "held", Path::new("/")).unwrap();
+        node.stop();
+        let why = start(&dir).err().expect("no second pool is made").to_string();
+        assert!(why.contains("name b in the pool's drives"), "{why}");
+        let node = Node::start(left).unwrap();
+        assert_eq!(held(&control(&node)), [1]);
+        node.stop();
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
 }

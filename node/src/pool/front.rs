@@ -166,6 +166,11 @@ impl Front {
                 }
                 return over.then_some(status);
             }
+            if io.op == Op::Flush && !stretches.iter().any(|s| s.way == flight.begun) {
+                // Nothing of the volume lies there any more, and the drive may be none of the pool's.
+                flight.begun += 1;
+                continue;
+            }
             let window = if io.op == Op::Copy { 1 } else { WINDOW };
             if flight.out >= window {
                 return None;
@@ -243,4 +248,50 @@ fn piece(flight: &Flight, stretches: &[Stretch]) -> Option<Piece> {
     let (way, at, room) = find(offset)?;
     let len = room.min(u64::from(most)) as u32;
     Some(Piece { op, way, at, len, step: len })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_controller::{DataPointer, Owner};
+
+    fn way(guest: u32) -> Way {
+        let (place, seat) = (Place { shard: 1, drive: guest }, Seat::There { shard: 1, guest });
+        Way { place, seat, depth: 8, used: 0 }
+    }
+
+    fn flush() -> Io {
+        let (data, op) = (DataPointer::pattern(0), Op::Flush);
+        Io { slot: SlotId(0), owner: Owner(0), data, op, nsid: 1, offset: 0, len: 0, fua: false, skip: 0 }
+    }
+
+    /// The ways that a flush of a volume goes whose chunks lie at these ways, and how it ends when the last of them fails.
+    fn flushed(ways: usize, lies: &[u32]) -> (Vec<u32>, Option<Status>) {
+        let mut front = Front::new(0, (0, VolumeId(1)), 0);
+        front.ways = (0..ways as u32).map(way).collect();
+        let stretch = |(i, way): (usize, &u32)| Stretch { start: i as u64 * 4096, len: 4096, way: *way, at: 0 };
+        front.lay_out(lies.iter().enumerate().map(stretch).collect());
+        let (mut parts, mut send) = (Parts::default(), Vec::new());
+        let mut ended = front.begin(flush(), &mut parts, &mut send);
+        let mut gone = Vec::new();
+        while let Some(Sent::There { guest, .. }) = send.pop() {
+            assert_eq!(ended, None, "it ends with the last part");
+            gone.push(guest);
+            let status = if send.is_empty() { Status::INTERNAL_ERROR } else { Status::SUCCESS };
+            ended = front.over((SlotId(0), guest), (Bytes::Own(Vec::new()), status), &mut parts, &mut send);
+        }
+        assert!(front.is_quiet());
+        gone.sort_unstable();
+        (gone, ended)
+    }
+
+    #[test]
+    fn a_flush_goes_only_where_the_volume_lies() {
+        let failed = Some(Status::INTERNAL_ERROR);
+        assert_eq!(flushed(3, &[0, 1, 2]), (vec![0, 1, 2], failed));
+        assert_eq!(flushed(3, &[1, 1]), (vec![1], failed));
+        assert_eq!(flushed(3, &[2]), (vec![2], failed));
+        assert_eq!(flushed(6, &[0, 5, 0]), (vec![0, 5], failed));
+        assert_eq!(flushed(2, &[]), (vec![], Some(Status::SUCCESS)), "nothing to wait for");
+    }
 }

@@ -26,6 +26,13 @@ impl Volumes {
         !named && self.pool_of(device).is_none() && unfit(config, first, device).is_none()
     }
 
+    /// Has a configuration name the drives that the pools have now, whatever it named before.
+    pub fn name_members(&self, config: &mut Config) {
+        for (named, pool) in config.pools.iter_mut().zip(&self.pools) {
+            named.devices = pool.devices().into_iter().filter(|(_, is)| *is).map(|(device, _)| device).collect();
+        }
+    }
+
     /// A device joins a pool; what is on it is gone.
     ///
     /// # Errors
