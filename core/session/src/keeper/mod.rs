@@ -314,9 +314,11 @@ impl Keeper {
             if fit == Fit::Neither {
                 return self.refuse(now, id, Refused::Layout, out);
             }
+            // The one that served has died meanwhile: there is nobody to compare with, and nobody to hand over.
+            let Some(serving) = self.serving() else { return self.refuse(now, id, Refused::Busy, out) };
             self.upgrade = Some(Upgrade::Committed(id));
-            self.leaving = self.serving().map(|id| (id, now));
-            out.extend(self.serving().map(Effect::HandOver));
+            self.leaving = Some((serving, now));
+            out.push(Effect::HandOver(serving));
         }
     }
 

@@ -25,6 +25,8 @@ struct World {
     leaving: Option<u64>,
     exited: Option<u8>,
     failed: bool,
+    /// Upgrades that were asked for, and how they ended.
+    asked: u32,
     upgraded: u32,
     kept: u32,
     back: u32,
@@ -33,35 +35,69 @@ struct World {
 /// A keeper cannot be cloned on purpose: it is replayed.
 fn replay(standby: bool, events: &[(Nanos, Event)]) -> (Keeper, World) {
     let (mut keeper, mut world) = (Keeper::new(standby), World::default());
-    for (now, event) in events {
-        let mut out = Vec::new();
-        match event {
-            Event::Died(id, _) => {
-                assert!(world.alive.remove(&id.0), "only the living die");
-                if world.gone == Some(id.0) {
-                    (world.gone, world.ready) = (None, false);
-                }
-            }
-            Event::Prepared(id, _) => drop(world.prepared.insert(id.0)),
-            Event::Ready(_) => world.ready = true,
-            Event::Left(id) => {
-                assert_eq!((world.gone, world.leaving.take()), (Some(id.0), Some(id.0)));
-                (world.gone, world.ready) = (None, false);
-            }
-            Event::Stop => world.leaving = None,
-            _ => {}
-        }
-        keeper.apply(*now, *event, &mut out);
-        keeper.check();
-        for effect in out {
-            world.carry_out(effect, events);
-        }
-        assert_eq!(keeper.serving().map(|w| w.0), world.gone, "who serves, after {events:?}");
+    for event in events {
+        world.step(&mut keeper, *event, events);
     }
     (keeper, world)
 }
 
 impl World {
+    /// Has that happen, after `events` or as one of them.
+    fn step(&mut self, keeper: &mut Keeper, (now, event): (Nanos, Event), events: &[(Nanos, Event)]) {
+        match event {
+            Event::Died(id, _) => {
+                assert!(self.alive.remove(&id.0), "only the living die");
+                if self.gone == Some(id.0) {
+                    (self.gone, self.ready) = (None, false);
+                }
+            }
+            Event::Prepared(id, _) => drop(self.prepared.insert(id.0)),
+            Event::Ready(_) => self.ready = true,
+            Event::Left(id) => {
+                assert_eq!((self.gone, self.leaving.take()), (Some(id.0), Some(id.0)));
+                (self.gone, self.ready) = (None, false);
+            }
+            Event::Stop => self.leaving = None,
+            Event::Upgrade(_) => self.asked += 1,
+            _ => {}
+        }
+        let mut out = Vec::new();
+        keeper.apply(now, event, &mut out);
+        keeper.check();
+        for effect in out {
+            self.carry_out(effect, events);
+        }
+        assert_eq!(keeper.serving().map(|w| w.0), self.gone, "who serves, after {events:?}");
+    }
+
+    /// Everybody does what is expected of him until nobody has anything to do.
+    fn settle(&mut self, keeper: &mut Keeper, events: &[(Nanos, Event)]) {
+        let mut now = events.last().map_or(Nanos(0), |(now, _)| *now);
+        for _ in 0..64 {
+            now = now.saturating_add(Nanos(1));
+            let killed = self.alive.intersection(&self.killed).next();
+            let unprepared = self.alive.difference(&self.prepared).next();
+            let event = if self.exited.is_some() {
+                return;
+            } else if let Some(id) = killed {
+                Event::Died(WorkerId(*id), End::Killed)
+            } else if let Some(id) = unprepared {
+                Event::Prepared(WorkerId(*id), Fit::Both)
+            } else if let Some(id) = self.gone.filter(|_| !self.ready) {
+                Event::Ready(WorkerId(id))
+            } else if let Some(id) = self.leaving.filter(|id| self.gone == Some(*id)) {
+                Event::Left(WorkerId(id))
+            } else if let Some(at) = keeper.deadline() {
+                now = now.max(at);
+                Event::Tick
+            } else {
+                return;
+            };
+            self.step(keeper, (now, event), events);
+        }
+        panic!("it does not come to rest after {events:?}");
+    }
+
     fn carry_out(&mut self, effect: Effect, events: &[(Nanos, Event)]) {
         match effect {
             Effect::Start(id, _) => {
@@ -113,14 +149,17 @@ impl World {
 
 /// Every sequence of so many events; how many there were.
 fn explore(standby: bool, events: &mut Vec<(Nanos, Event)>, depth: u32) -> u64 {
-    let (keeper, world) = replay(standby, events);
+    let (mut keeper, mut world) = replay(standby, events);
     if world.exited.is_some() {
+        assert_eq!(world.upgraded + world.kept + world.back, world.asked, "upgrades without an end: {events:?}");
         return 1;
     }
     // Nobody forgets to go on: there is a worker, or a time at which there will be one, or the operator has been told.
     let comes = !world.alive.is_empty() || keeper.deadline().is_some() || world.failed;
     assert!(comes, "nothing will ever happen after {events:?}");
     if depth == 0 {
+        world.settle(&mut keeper, events);
+        assert_eq!(world.upgraded + world.kept + world.back, world.asked, "upgrades without an end: {events:?}");
         return 1;
     }
     let now = events.last().map_or(Nanos(0), |(now, _)| *now);
@@ -318,6 +357,27 @@ fn a_program_with_other_layouts_is_refused_before_anybody_hears_of_it() {
     let (_, world) = replay(true, &events);
     assert_eq!((world.gone, world.leaving, world.kept), (Some(1), None, 1));
     assert!(world.killed.contains(&3) && world.alive.contains(&4), "and a standby comes back: {:?}", world.alive);
+}
+
+/// The one that serves dies while the new program prepares, and the next one has not gone yet when that is done: nobody could hand over.
+#[test]
+fn a_new_program_that_is_prepared_while_nobody_serves_is_refused() {
+    let mut events = serving(false);
+    events.push((after(&events, 1), Event::Upgrade(Terms::default())));
+    events.push((after(&events, 1), Event::Died(WorkerId(1), End::Crashed)));
+    assert_eq!(replay(false, &events).1.alive, BTreeSet::from([2, 3]), "the next worker is of the old program");
+    events.push((after(&events, 1), Event::Prepared(WorkerId(2), Fit::Both)));
+    let (_, world) = replay(false, &events);
+    assert_eq!((world.gone, world.kept, world.leaving), (None, 1, None));
+    assert_eq!(world.killed, BTreeSet::from([2]));
+    events.push((after(&events, 1), Event::Prepared(WorkerId(3), Fit::Both)));
+    events.push((after(&events, 1), Event::Died(WorkerId(2), End::Killed)));
+    events.push((after(&events, 1), Event::Ready(WorkerId(3))));
+    // And the next upgrade is as if there had been none.
+    events.push((after(&events, 1), Event::Upgrade(Terms::default())));
+    events.push((after(&events, 1), Event::Prepared(WorkerId(4), Fit::Both)));
+    let (_, world) = replay(false, &events);
+    assert_eq!((world.gone, world.leaving, world.kept), (Some(3), Some(3), 1));
 }
 
 #[test]

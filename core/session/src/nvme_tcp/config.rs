@@ -6,6 +6,9 @@ use weir_units::Nanos;
 /// In-capsule data of an I/O queue by default; identify's IOCCSZ must say the same: (64 + this) / 16.
 pub const IN_CAPSULE: u32 = ADMIN_IN_CAPSULE;
 
+/// The longest transfer of a command that any connection takes, in bytes; identify's MDTS must say no more. In-capsule data is no longer.
+pub const MAX_TRANSFER: u32 = 1 << 20;
+
 /// The largest queue: TTAG keeps the place in twelve bits and a generation in four.
 pub const DEPTH_MAX: u32 = 4096;
 
@@ -45,7 +48,7 @@ impl Default for Settings {
             cpda: 0,
             maxh2cdata: 1 << 17,
             in_capsule: IN_CAPSULE,
-            max_transfer: 1 << 20,
+            max_transfer: MAX_TRANSFER,
             c2h_data: 1 << 17,
             tx_limit: 8 << 20,
             icreq_timeout: Nanos::from_secs(10),

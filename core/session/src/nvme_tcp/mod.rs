@@ -34,7 +34,7 @@ mod saved_tests;
 mod tests;
 
 pub use budget::Budget;
-pub use config::{DEPTH_MAX, IN_CAPSULE, Settings};
+pub use config::{DEPTH_MAX, IN_CAPSULE, MAX_TRANSFER, Settings};
 pub use saved::{Head as SavedHead, RequestRecord, SavedError, VERSION as SAVED_VERSION};
 
 use alloc::collections::VecDeque;

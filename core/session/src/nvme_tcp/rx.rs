@@ -258,7 +258,7 @@ impl<D: Digest> Connection<D> {
     }
 
     /// How long the header is, digest included; or why this PDU cannot be.
-    fn expect(&self, ch: &CommonHeader) -> Result<usize, Fatal> {
+    pub(super) fn expect(&self, ch: &CommonHeader) -> Result<usize, Fatal> {
         let kind = ch.pdu_type();
         let Some(expected) = hlen(kind) else { return Err(Fatal::field(offset::TYPE)) };
         let lawful = match self.state {

@@ -11,12 +11,12 @@
 use super::request::{Stage, Table};
 use super::rx::Phase;
 use super::tx::Tx;
-use super::{Budget, Connection, DEPTH_MAX, Settings, State, direction};
+use super::{Budget, Connection, DEPTH_MAX, MAX_TRANSFER, Settings, State, direction};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::fmt;
 use weir_spec::nvme::opcode::Transfer;
-use weir_spec::nvme::tcp::{Body, DIGEST_LEN, Digest, Framing, HEADER_MAX, PDA_MAX};
+use weir_spec::nvme::tcp::{Body, CommonHeader, DIGEST_LEN, Digest, Framing, HEADER_MAX, PDA_MAX};
 use weir_spec::nvme::{Sqe, Status};
 use weir_units::Nanos;
 use zerocopy::little_endian::{U16, U32, U64};
@@ -416,6 +416,8 @@ impl<D: Digest> Connection<D> {
         let depth = head.depth.get();
         let sane = bits & !bit::ALL == 0
             && settings.lawful() == settings
+            && settings.max_transfer <= MAX_TRANSFER
+            && settings.in_capsule <= MAX_TRANSFER
             && (1..=DEPTH_MAX).contains(&depth)
             && head.rx_pda <= PDA_MAX
             && head.tx_pda <= PDA_MAX
@@ -505,6 +507,11 @@ impl<D: Digest> Connection<D> {
                 let end = u64::from(r.received) + u64::from(self.rx.body.data);
                 r.stage == expected && end <= u64::from(r.length)
             });
+        // A header that has arrived whole is acted on at once.
+        let gathering = self.rx.phase != Phase::Header
+            || self.rx.have < size_of::<CommonHeader>()
+            || CommonHeader::peek(&self.rx.head)
+                .is_some_and(|ch| self.expect(&ch).map_or(true, |whole| self.rx.have < whole));
         let capsules = count(Stage::InCapsule) == usize::from(self.rx.phase != Phase::Header && !self.rx.h2c);
         let most = self.settings.tx_limit as usize + self.settings.max_transfer as usize;
         let held_by =
@@ -516,6 +523,7 @@ impl<D: Digest> Connection<D> {
             && paired
             && self.first.is_none_or(|tag| self.table.get(tag).is_some())
             && filling
+            && gathering
             && capsules
             && self.promised <= most
             && !self.table.iter().any(held_by)

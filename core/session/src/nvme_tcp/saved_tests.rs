@@ -98,6 +98,55 @@ fn what_is_another_release_or_none_is_told() {
     assert_eq!(closing.save(Nanos(5)), None);
 }
 
+/// Changed where a checksum does not help: whoever wrote it made it right.
+fn forged(bytes: &[u8], at: usize, with: &[u8]) -> Vec<u8> {
+    let mut other = bytes.to_vec();
+    other[at..at + with.len()].copy_from_slice(with);
+    let body = other.len() - DIGEST_LEN;
+    let crc = TableDigest::append(0, &other[..body]);
+    other[body..].copy_from_slice(&crc.to_le_bytes());
+    other
+}
+
+#[test]
+fn a_header_is_never_longer_than_it_says() {
+    let (mut target, mut budget) = half_way();
+    // The rest of the write, and the beginning of a header.
+    let mut rest = [7u8; 508].to_vec();
+    rest.extend(TableDigest::append(0, &[7; 512]).to_le_bytes());
+    let mut ch = CapsuleCmd::CH;
+    Framing { header_digest: true, data_digest: true, pda: 0 }.fill(&mut ch, 0);
+    rest.extend_from_slice(ch.as_bytes());
+    rest.extend_from_slice(&[0; 40]);
+    target.receive(Nanos(5), &rest, &mut budget);
+    let bytes = target.save(Nanos(5)).unwrap();
+    let (at, whole) = (offset_of!(Head, have), size_of::<CapsuleCmd>() + DIGEST_LEN);
+    assert_eq!(bytes[at..at + 2], 48u16.to_le_bytes());
+    for have in 0..=(HEADER_MAX + DIGEST_LEN) as u16 + 1 {
+        let forged = forged(&bytes, at, &have.to_le_bytes());
+        match Target::restore(Nanos(5), &forged, &mut Budget::new(1 << 20)) {
+            Ok(mut restored) => {
+                assert!(usize::from(have) < whole, "{have}");
+                restored.receive(Nanos(5), &[0; 200], &mut Budget::new(1 << 20));
+            }
+            Err(e) => assert!(usize::from(have) >= whole && e == SavedError::Damaged, "{have}: {e}"),
+        }
+    }
+}
+
+#[test]
+fn no_transfer_is_longer_than_any_host_was_told() {
+    let (target, _) = half_way();
+    let bytes = target.save(Nanos(5)).unwrap();
+    for at in [offset_of!(Head, max_transfer), offset_of!(Head, in_capsule)] {
+        for (most, read) in [(MAX_TRANSFER, true), (MAX_TRANSFER + 16, false), (u32::MAX & !15, false)] {
+            let forged = forged(&bytes, at, &most.to_le_bytes());
+            let restored = Target::restore(Nanos(5), &forged, &mut Budget::new(1 << 20));
+            assert_eq!(restored.is_ok(), read, "{at}: {most}");
+        }
+    }
+}
+
 #[test]
 fn the_tables_of_the_documentation_are_the_structures() {
     let text = include_str!("../../../../docs/formats.md");
