@@ -22,10 +22,14 @@ impl Started {
         self.node.stop();
     }
 
-    /// Drains the node and ends it, with everything left open for the next worker.
-    pub fn hand_over(self) {
+    /// Drains the node and ends it, with everything left open for the next worker. False where something is still under way:
+    /// the next worker has to wait for the end of this process.
+    #[must_use]
+    pub fn hand_over(self) -> bool {
         self.control.drain();
-        self.node.hand_over();
+        let quiet = self.node.hand_over();
+        self.control.settle();
+        quiet
     }
 }
 

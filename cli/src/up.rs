@@ -147,8 +147,14 @@ fn serve(mut config: Config, args: &args::Up, keep: &Keep, mut steps: Steps, jso
         Ok(End::HandOver) => {
             // Who asks from now on is answered by the next one.
             running.quiet();
-            started.hand_over();
-            keep.say(&ToKeeper::Left, &[]).map_err(|e| Failure::new(format_args!("keeper: {e}")))?;
+            if started.hand_over() {
+                keep.say(&ToKeeper::Left, &[]).map_err(|e| Failure::new(format_args!("keeper: {e}")))?;
+            } else {
+                // A late write must not land over one of the next worker's: the keeper waits for the end of this process.
+                eprintln!(
+                    "weir: drives have not finished what is in flight; the next worker waits for the end of this one"
+                );
+            }
             running.leave();
             return Ok(());
         }

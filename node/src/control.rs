@@ -125,6 +125,11 @@ impl NodeControl {
         self.draining.store(true, Ordering::Relaxed);
     }
 
+    /// Waits for a change that is being made: what was acknowledged is held for the next worker then. Later ones find no shards.
+    pub fn settle(&self) {
+        drop(self.arbitration.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
     fn device_index(&self, name: &str) -> Result<usize, Refusal> {
         let found = self.config().devices.iter().position(|d| d.name == name);
         let names = || self.config().devices.iter().map(|d| d.name.as_str()).collect::<Vec<_>>().join(", ");

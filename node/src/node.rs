@@ -116,7 +116,7 @@ impl Node {
         discovery.set_discovery(discovery_records(&config, &listening));
         shards[0].drives.push(Device::discovery(discovery));
         let associations = resume_drives(&mut shards, keep).map_err(StartError::Owner)?;
-        open_doors(&config, &mut shards, listeners)?;
+        open_doors(&config, &mut shards)?;
         let threads = spawn(shards, &cores)?;
         let on_first = Place { shard: 0, drive: config.devices.len().div_ceil(cores.len()) as u32 };
         let volumes = match Volumes::bring_up(&config, &handles, &directory, on_first, &listening) {
@@ -128,6 +128,11 @@ impl Node {
         };
         volumes.name_members(&mut config);
         resume(&handles, &directory, keep, associations);
+        // Last: a new host must not have what one of those has that were there before.
+        if let Err(e) = listen(&handles, listeners) {
+            end(&handles, threads, Shard::stop);
+            return Err(e);
+        }
         Ok(Node {
             config: Arc::new(config),
             directory,
@@ -180,8 +185,11 @@ impl Node {
     }
 
     /// Stops taking work, lets what is being executed complete and returns, with everything left open for who serves next.
-    pub fn hand_over(self) {
-        end(&self.shards, self.threads, Shard::hand_over);
+    /// False where something is still under way after all the time that it was given: it may touch a drive until this process
+    /// has ended.
+    #[must_use]
+    pub fn hand_over(self) -> bool {
+        end(&self.shards, self.threads, Shard::hand_over)
     }
 }
 
@@ -210,17 +218,19 @@ fn resume(shards: &[ShardHandle], directory: &Directory, keep: &Keep, associatio
     }
 }
 
-fn end(shards: &[ShardHandle], threads: Vec<JoinHandle<()>>, how: fn(&mut Shard, mpsc::Sender<()>)) {
+/// Ends them; whether every one of them says that nothing is under way any more.
+fn end(shards: &[ShardHandle], threads: Vec<JoinHandle<()>>, how: fn(&mut Shard, mpsc::Sender<bool>)) -> bool {
     let (done, finished) = mpsc::channel();
     for shard in shards {
         let done = done.clone();
         shard.post(move |s| how(s, done));
     }
     drop(done);
-    while finished.recv().is_ok() {}
+    let answers: Vec<bool> = finished.iter().collect();
     for thread in threads {
         let _ = thread.join();
     }
+    answers.len() == shards.len() && answers.into_iter().all(|quiet| quiet)
 }
 
 /// Refuses promises that cannot be kept, or says so.
@@ -386,12 +396,21 @@ fn discovery_records(config: &Config, listening: &[SocketAddr]) -> Vec<Discovery
     records
 }
 
-fn open_doors(config: &Config, shards: &mut [Shard], listeners: Vec<TcpListener>) -> Result<(), StartError> {
+/// Lets NVMe/TCP hosts in; the first shard does.
+fn listen(shards: &[ShardHandle], listeners: Vec<TcpListener>) -> Result<(), StartError> {
     for listener in listeners {
-        shards[0]
-            .with_doors(|doors, cx| doors.nvme_tcp.listen(listener, cx))
-            .map_err(|e| StartError::Export("nvme-tcp".into(), e.to_string()))?;
+        let listened = shards[0].call(|s| s.with_doors(|doors, cx| doors.nvme_tcp.listen(listener, cx)));
+        let why = match listened {
+            Some(Ok(())) => continue,
+            Some(Err(e)) => e.to_string(),
+            None => "the shard has ended".into(),
+        };
+        return Err(StartError::Export("nvme-tcp".into(), why));
     }
+    Ok(())
+}
+
+fn open_doors(config: &Config, shards: &mut [Shard]) -> Result<(), StartError> {
     let count = shards.len();
     for export in &config.exports {
         let place = place(export.device, count);

@@ -117,7 +117,9 @@ struct Stopping {
     leaving: bool,
     /// The other shards have heard that no more commands come from here.
     said: bool,
-    done: mpsc::Sender<()>,
+    /// Nothing is under way any more: it does not end because its time is over.
+    quiet: bool,
+    done: mpsc::Sender<bool>,
 }
 
 /// The door context of this turn; a macro because it borrows single fields.
@@ -182,20 +184,25 @@ impl Shard {
         self.drives.power_cut(drive, now, reply, &mut self.doors, &mut self.reactor);
     }
 
-    /// Begins to stop: what is being executed completes, then the loop ends and `done` hears of it.
-    pub fn stop(&mut self, done: mpsc::Sender<()>) {
+    /// Begins to stop: what is being executed completes, then the loop ends and `done` hears whether all of it has.
+    pub fn stop(&mut self, done: mpsc::Sender<bool>) {
         let now = self.reactor.now();
         self.doors.nvme_tcp.close_listeners(cx!(self, now));
         self.doors.vhost_user.close_listeners(cx!(self, now));
         self.doors.vfio_user.close_listeners(cx!(self, now));
-        self.stopping = Some(Stopping { deadline: now.saturating_add(DRAIN), leaving: false, said: false, done });
+        self.begin_to_stop(now, false, done);
     }
 
     /// Begins to make room for another process: no command is taken any more, what is being executed completes, sockets and
-    /// front ends stay for who serves next; then the loop ends and `done` hears of it.
-    pub fn hand_over(&mut self, done: mpsc::Sender<()>) {
+    /// front ends stay for who serves next; then the loop ends and `done` hears whether all of it has.
+    pub fn hand_over(&mut self, done: mpsc::Sender<bool>) {
         let now = self.reactor.now();
-        self.stopping = Some(Stopping { deadline: now.saturating_add(DRAIN), leaving: true, said: false, done });
+        self.begin_to_stop(now, true, done);
+    }
+
+    fn begin_to_stop(&mut self, now: Nanos, leaving: bool, done: mpsc::Sender<bool>) {
+        let deadline = now.saturating_add(DRAIN);
+        self.stopping = Some(Stopping { deadline, leaving, said: false, quiet: false, done });
     }
 
     #[inline]
@@ -370,12 +377,21 @@ impl Shard {
         self.drives.next_deadline().min(doors).min(stop)
     }
 
-    /// Whether it may end: nothing is being executed, neither for itself nor, from now on, for volumes of other shards.
+    /// Whether it may end, or has to: its time is over.
     fn finished(&mut self, now: Nanos) -> bool {
-        let Some(stopping) = &mut self.stopping else { return false };
-        if now >= stopping.deadline {
-            return true;
+        if self.stopping.is_none() {
+            return false;
         }
+        let quiet = self.is_finished();
+        self.stopping.as_mut().is_some_and(|s| {
+            s.quiet = quiet;
+            quiet || now >= s.deadline
+        })
+    }
+
+    /// Nothing is being executed, neither for itself nor, from now on, for volumes of other shards.
+    fn is_finished(&mut self) -> bool {
+        let Some(stopping) = &mut self.stopping else { return false };
         if !self.drives.is_quiet() || !self.arrivals.is_empty() {
             return false;
         }
@@ -398,7 +414,7 @@ impl Shard {
             self.doors.nvme_tcp.leave(cx!(self, now));
             self.drives.close(now);
             if let Some(s) = self.stopping.take() {
-                let _ = s.done.send(());
+                let _ = s.done.send(s.quiet);
             }
             // The process ends with what it has open: nobody is told that it goes.
             std::mem::forget(self.doors);
@@ -415,7 +431,7 @@ impl Shard {
             self.reactor.turn(&mut self.ready);
         }
         if let Some(s) = self.stopping.take() {
-            let _ = s.done.send(());
+            let _ = s.done.send(s.quiet);
         }
     }
 }
