@@ -193,6 +193,7 @@ fn upgrade() -> Value {
     operation["responses"] = json!({
         "202": begun,
         "400": error("There is no such program, or it cannot be executed, or a time is out of range."),
+        "403": error("A program is named, and not over the UNIX socket."),
         "409": error("The node has no keeper, or an upgrade is under way."),
         "503": error("The node is not answering."),
     });
@@ -203,7 +204,12 @@ fn upgrade() -> Value {
 
 fn upgrade_start() -> Value {
     object(&[
-        ("binary?", text("The new program's path; what is now at the path of the one that was started if absent.")),
+        (
+            "binary?",
+            text(
+                "The new program's path, over the UNIX socket only; what is now at the path of the one that was started if absent.",
+            ),
+        ),
         (
             "within_ns?",
             between(1_000_000, 3_600_000_000_000, "How long it may take to prepare, and to be ready; 10 s if absent."),

@@ -5,14 +5,13 @@ use super::pooled::{PoolDriveAdd, VolumeAdd, VolumeExport, VolumePatch};
 use super::types::{DevicePatch, ErrorBody, ExportAdd, TenantAdd, TenantPatch};
 use super::upgrade::UpgradeStart;
 use super::{metrics, openapi};
-use axum::Json;
-use axum::Router;
 use axum::extract::rejection::JsonRejection;
 use axum::extract::{DefaultBodyLimit, FromRequest, Path, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, delete, get, post};
+use axum::{Extension, Json, Router};
 use serde::Serialize;
 use std::sync::Arc;
 
@@ -21,9 +20,18 @@ const MAX_BODY: usize = 64 << 10;
 
 type Node = Arc<dyn Control>;
 
-/// The API without its sockets. `local_only`: requests that a web page of another origin may have caused are refused
-/// (for a port; a UNIX socket is out of a browser's reach).
-pub fn router(control: Node, local_only: bool) -> Router {
+/// By what a request has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// A UNIX socket: whoever can open it commands the node.
+    Socket,
+    /// A loopback port: any user of the machine, and any browser.
+    Port,
+}
+
+/// The API without its sockets. By a port, requests that a web page of another origin may have caused are refused (a UNIX
+/// socket is out of a browser's reach), and so is what only the node's owner may do.
+pub fn router(control: Node, way: Way) -> Router {
     let mut routes = Router::new();
     for path in PATHS {
         routes = routes.route(path, methods(path));
@@ -32,8 +40,9 @@ pub fn router(control: Node, local_only: bool) -> Router {
         .fallback(no_route)
         .method_not_allowed_fallback(no_method)
         .layer(DefaultBodyLimit::max(MAX_BODY))
+        .layer(Extension(way))
         .with_state(control);
-    if local_only { routes.layer(middleware::from_fn(refuse_foreign)) } else { routes }
+    if way == Way::Port { routes.layer(middleware::from_fn(refuse_foreign)) } else { routes }
 }
 
 /// Every path there is.
@@ -266,7 +275,16 @@ async fn upgrade_status(State(node): State<Node>) -> impl IntoResponse {
     Json(node.upgrade_status())
 }
 
-async fn upgrade(State(node): State<Node>, Body(start): Body<UpgradeStart>) -> Result<impl IntoResponse, Failure> {
+async fn upgrade(
+    State(node): State<Node>,
+    Extension(way): Extension<Way>,
+    Body(start): Body<UpgradeStart>,
+) -> Result<impl IntoResponse, Failure> {
+    if way == Way::Port && start.binary.is_some() {
+        // The node would execute with its own rights whatever any user of the machine names.
+        let what = "binary: a program may be named over the node's UNIX socket only; use that (--api unix:PATH), or leave binary out";
+        return Err(Failure(StatusCode::FORBIDDEN, what.into()));
+    }
     start.check().map_err(|e| Failure(StatusCode::BAD_REQUEST, e))?;
     let begun = ask(node, move |c| c.upgrade(&start)).await?;
     Ok((StatusCode::ACCEPTED, Json(begun)))

@@ -1,7 +1,7 @@
 //! The API's sockets and the thread behind them.
 
 use super::control::Control;
-use super::routes::router;
+use super::routes::{Way, router};
 use crate::config::Address;
 use crate::holder;
 use crate::keeper::API_PORTS;
@@ -117,7 +117,9 @@ async fn serve(bound: Bound, control: Arc<dyn Control>, stopped: watch::Receiver
     let mut tasks = Vec::new();
     for (path, listener) in bound.unix {
         match nonblocking_unix(listener) {
-            Ok(listener) => tasks.push(tokio::spawn(one(listener, router(control.clone(), false), stopped.clone()))),
+            Ok(listener) => {
+                tasks.push(tokio::spawn(one(listener, router(control.clone(), Way::Socket), stopped.clone())))
+            }
             Err(e) => tracing::error!("the API cannot listen on {}: {e}", path.display()),
         }
     }
@@ -125,7 +127,7 @@ async fn serve(bound: Bound, control: Arc<dyn Control>, stopped: watch::Receiver
         match nonblocking_tcp(listener) {
             Ok((address, listener)) => {
                 tracing::debug!("the API listens on {address}");
-                tasks.push(tokio::spawn(one(listener, router(control.clone(), true), stopped.clone())));
+                tasks.push(tokio::spawn(one(listener, router(control.clone(), Way::Port), stopped.clone())));
             }
             Err(e) => tracing::error!("the API cannot listen: {e}"),
         }

@@ -582,6 +582,18 @@ fn a_web_page_reaches_nothing() {
     assert_eq!(served.fake.shutdowns.load(Ordering::SeqCst), 0);
 }
 
+/// Whoever can open the socket commands the node; the port is anybody's.
+#[test]
+fn a_program_is_named_over_the_socket_only() {
+    let served = Served::new("program");
+    let ask = |body: &str| with_body("POST", "/v1/upgrade", "application/json", body);
+    let (code, said) = served.ask_port(&ask(r#"{"binary":"/bin/sh"}"#));
+    assert!(code == 403 && said.contains("UNIX socket"), "{code} {said}");
+    assert_eq!(served.ask_port(&ask("{}")).0, served.ask(&ask("{}")).0);
+    assert_ne!(served.ask_port(&ask("{}")).0, 403);
+    assert_ne!(served.ask(&ask(r#"{"binary":"/bin/sh"}"#)).0, 403);
+}
+
 #[test]
 fn metrics_are_prometheus_text() {
     let served = Served::new("metrics");

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct UpgradeStart {
-    /// Its path, absolute; the one that serves if absent (for a file that has been replaced).
+    /// Its path, absolute, and only over the UNIX socket; what is now at the path of the program that the node was started with if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub binary: Option<String>,
     /// How long it may take to prepare, and to be ready; 10 s if absent.
