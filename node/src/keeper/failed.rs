@@ -3,12 +3,12 @@
 use super::{API_PORTS, API_SOCKETS};
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::net::UnixListener;
-use std::time::Duration;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::time::{Duration, Instant};
 
-/// A client that has not asked by then hears nothing.
+/// How long a client may take for all it says and hears: the keeper has nobody else for its signals.
 const PATIENCE: Duration = Duration::from_millis(200);
 
 /// The listeners of the API among what is held.
@@ -26,24 +26,53 @@ pub(super) fn listeners(held: &BTreeMap<String, Vec<OwnedFd>>) -> impl Iterator<
 pub(super) fn answer(name: &str, listener: BorrowedFd, why: &str) -> io::Result<()> {
     let listener = listener.try_clone_to_owned()?;
     if name.starts_with(API_SOCKETS) {
-        let (mut client, _) = UnixListener::from(listener).accept()?;
+        let (mut client, _) = accepted(UnixListener::from(listener).accept())?;
         client.set_nonblocking(false)?;
-        client.set_read_timeout(Some(PATIENCE))?;
-        client.set_write_timeout(Some(PATIENCE))?;
         refuse(&mut client, why)
     } else {
-        let (mut client, _) = TcpListener::from(listener).accept()?;
+        let (mut client, _) = accepted(TcpListener::from(listener).accept())?;
         client.set_nonblocking(false)?;
-        client.set_read_timeout(Some(PATIENCE))?;
-        client.set_write_timeout(Some(PATIENCE))?;
         refuse(&mut client, why)
     }
 }
 
-/// Hears the request's head, and says no.
-fn refuse(client: &mut (impl Read + Write), why: &str) -> io::Result<()> {
+/// Descriptors may be short: the client stays in the queue, and would be asked for again at once.
+fn accepted<T>(result: io::Result<T>) -> io::Result<T> {
+    if result.as_ref().is_err_and(|e| e.kind() != io::ErrorKind::WouldBlock) {
+        std::thread::sleep(PATIENCE);
+    }
+    result
+}
+
+/// Whose reads and writes may be bounded in time, each.
+trait Client: Read + Write {
+    fn within(&self, left: Duration) -> io::Result<()>;
+}
+
+impl Client for UnixStream {
+    fn within(&self, left: Duration) -> io::Result<()> {
+        self.set_read_timeout(Some(left))?;
+        self.set_write_timeout(Some(left))
+    }
+}
+
+impl Client for TcpStream {
+    fn within(&self, left: Duration) -> io::Result<()> {
+        self.set_read_timeout(Some(left))?;
+        self.set_write_timeout(Some(left))
+    }
+}
+
+/// Hears the request's head, and says no; all of it within [`PATIENCE`].
+fn refuse(client: &mut impl Client, why: &str) -> io::Result<()> {
+    let end = Instant::now() + PATIENCE;
+    let left = || match end.saturating_duration_since(Instant::now()) {
+        Duration::ZERO => Err(io::Error::from(io::ErrorKind::TimedOut)),
+        left => Ok(left),
+    };
     let (mut head, mut piece) = (Vec::new(), [0; 4096]);
     while head.len() < 64 << 10 && !head.windows(4).any(|w| w == b"\r\n\r\n") {
+        client.within(left()?)?;
         match client.read(&mut piece)? {
             0 => break,
             n => head.extend_from_slice(&piece[..n]),
@@ -51,6 +80,7 @@ fn refuse(client: &mut (impl Read + Write), why: &str) -> io::Result<()> {
     }
     let body = serde_json::json!({ "error": why }).to_string();
     let head = "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nConnection: close\r\n";
+    client.within(left()?)?;
     client.write_all(format!("{head}Content-Length: {}\r\n\r\n{body}", body.len()).as_bytes())
 }
 
@@ -59,13 +89,18 @@ mod tests {
     use super::*;
     use std::io::Cursor;
 
-    struct Client(Cursor<Vec<u8>>, Vec<u8>);
-    impl Read for Client {
+    struct Script(Cursor<Vec<u8>>, Vec<u8>);
+    impl Client for Script {
+        fn within(&self, _: Duration) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    impl Read for Script {
         fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
             self.0.read(into)
         }
     }
-    impl Write for Client {
+    impl Write for Script {
         fn write(&mut self, from: &[u8]) -> io::Result<usize> {
             self.1.write(from)
         }
@@ -78,7 +113,7 @@ mod tests {
     fn whoever_asks_hears_why() {
         for asked in ["GET /v1/status HTTP/1.1\r\n\r\n", "POST /v1/upgrade HTTP/1.1\r\nContent-Length: 2\r\n\r\n{}", ""]
         {
-            let mut client = Client(Cursor::new(asked.into()), Vec::new());
+            let mut client = Script(Cursor::new(asked.into()), Vec::new());
             refuse(&mut client, "it \"crashed\"").unwrap();
             let said = String::from_utf8(client.1).unwrap();
             assert!(
@@ -86,5 +121,33 @@ mod tests {
                 "{said}"
             );
         }
+    }
+
+    /// One that never pauses for long, and never comes to an end.
+    #[test]
+    fn whoever_trickles_is_given_up() {
+        struct Trickle;
+        impl Client for Trickle {
+            fn within(&self, left: Duration) -> io::Result<()> {
+                assert!(!left.is_zero() && left <= PATIENCE, "{left:?}");
+                Ok(())
+            }
+        }
+        impl Read for Trickle {
+            fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+                std::thread::sleep(PATIENCE / 20);
+                into[0] = b'x';
+                Ok(1)
+            }
+        }
+        impl Write for Trickle {
+            fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+                panic!("it has not asked")
+            }
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        assert_eq!(refuse(&mut Trickle, "why").unwrap_err().kind(), io::ErrorKind::TimedOut);
     }
 }

@@ -15,7 +15,7 @@ mod upgrade;
 use crate::api::UpgradeStart;
 use front::Front;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, Signal, getrlimit, pidfd_open, setrlimit};
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -85,6 +85,8 @@ struct Process {
     connections: u64,
     /// Why none is started any more.
     failed: Option<String>,
+    /// Somebody has asked the node to end.
+    stopping: bool,
     exit: Option<u8>,
 }
 
@@ -93,6 +95,7 @@ struct Process {
 /// # Errors
 /// The program is not there, no signals can be watched, or the system does not let anything be waited for.
 pub fn run(settings: Settings) -> io::Result<u8> {
+    raise_descriptors();
     let signals = Signals::block(&[Signal::TERM.as_raw(), Signal::INT.as_raw(), Signal::HUP.as_raw()])?;
     let mut process = Process {
         machine: Keeper::new(settings.standby),
@@ -110,6 +113,7 @@ pub fn run(settings: Settings) -> io::Result<u8> {
         generation: 0,
         connections: 0,
         failed: None,
+        stopping: false,
         exit: None,
     };
     process.recover();
@@ -119,6 +123,14 @@ pub fn run(settings: Settings) -> io::Result<u8> {
     }
     process.end();
     Ok(process.exit.unwrap_or(1))
+}
+
+/// As many descriptors as may be: every drive, socket and front end of the node is held here as well.
+fn raise_descriptors() {
+    let limit = getrlimit(Resource::Nofile);
+    if let Err(e) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {
+        tracing::warn!("the limit of open files stays at {:?}: {e}", limit.current);
+    }
 }
 
 /// What a poll found.
@@ -346,6 +358,7 @@ impl Process {
             for worker in self.workers.values() {
                 let _ = rustix::process::pidfd_send_signal(&worker.pidfd, signal);
             }
+            self.stopping = true;
             self.notifier.stopping();
             self.apply(Event::Stop);
         }
@@ -506,6 +519,10 @@ impl Process {
         for worker in self.workers.values_mut() {
             let _ = worker.child.kill();
             let _ = worker.child.wait();
+        }
+        if self.notifier.is_there() && self.exit != Some(0) && !self.stopping {
+            // It failed. systemd starts the next keeper, now or once the cause is removed: with what it has kept.
+            return;
         }
         self.fronts.iter().for_each(|front| self.notifier.remove(&front.name(), 1));
         self.held.iter().for_each(|(name, fds)| self.notifier.remove(name, fds.len()));
