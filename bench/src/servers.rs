@@ -168,17 +168,23 @@ impl Node {
             setup.server_core,
             socket.display(),
         );
-        let file = scratch.path("weir.toml");
-        std::fs::write(&file, config).map_err(|e| failed(file.display(), e))?;
-        let mut command = Command::new(setup.weir()?);
-        command.args(["up", "--poll", "-c"]).arg(&file);
-        let mut server = Server::start(&mut command, setup.server_core)?;
-        server.wait_for("weir up", || UnixStream::connect(&api).is_ok() && socket.exists())?;
+        let server = up(setup, scratch, &config, || UnixStream::connect(&api).is_ok() && socket.exists())?;
         if kind == "ram" {
             write_full(setup, &format!("vhost-user:{}", socket.display()))?;
         }
         Ok(Node { server, socket })
     }
+}
+
+/// `weir up --poll` with that configuration, as soon as it is there.
+fn up(setup: &Setup, scratch: &Scratch, config: &str, is_there: impl Fn() -> bool) -> Result<Server, BenchError> {
+    let file = scratch.path("weir.toml");
+    std::fs::write(&file, config).map_err(|e| failed(file.display(), e))?;
+    let mut command = Command::new(setup.weir()?);
+    command.args(["up", "--poll", "-c"]).arg(&file);
+    let mut server = Server::start(&mut command, setup.server_core)?;
+    server.wait_for("weir up", is_there)?;
+    Ok(server)
 }
 
 impl Weir {
@@ -209,12 +215,7 @@ impl Weir {
             setup.capacity,
             socket.display(),
         );
-        let file = scratch.path("weir.toml");
-        std::fs::write(&file, config).map_err(|e| failed(file.display(), e))?;
-        let mut command = Command::new(setup.weir()?);
-        command.args(["up", "--poll", "-c"]).arg(&file);
-        let mut server = Server::start(&mut command, setup.server_core)?;
-        server.wait_for("weir up", || UnixStream::connect(&api).is_ok() && socket.exists())?;
+        let server = up(setup, scratch, &config, || UnixStream::connect(&api).is_ok() && socket.exists())?;
         let weir = Weir {
             server,
             tcp: format!("nvme-tcp://127.0.0.1:{port}/{NQN}?ns=1"),
