@@ -528,7 +528,11 @@ impl Actors {
             };
             let ctrl = drive.ctrl(sq.controller).expect("it has a controller");
             let kept = ctrl.aer.waiting.iter().any(|w| w.tag == *tag) && sq.qid == 0;
-            assert!(kept || sq.paused || sq.state != SqState::Open, "a command was lost: {owner} {tag} {sq:?}");
+            // The first of a pair, whose second its host never sent.
+            let alone = sq.awaits && sq.waiting == 1 && sq.pending[sq.head as usize].is_fused();
+            let alone = alone && sq.pending[sq.head as usize].tag == *tag;
+            let served = !sq.paused && sq.state == SqState::Open;
+            assert!(kept || alone || !served, "a command was lost: {owner} {tag} {sq:?}");
         }
         if let Some(ring) = &self.honest {
             let ctrl = drive.resolve(ring.controller).and_then(|c| drive.ctrl(c)).expect("it is attached");
@@ -590,4 +594,18 @@ fn manage(world: &mut World, input: &mut Input<'_>) {
         }
     }
     world.drive.check();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::drive;
+    use alloc::vec::Vec;
+
+    /// Found by fuzzing: a host that sends the first command of a fused pair to a message queue and never its second is owed nothing.
+    #[test]
+    fn first_of_a_pair_alone() {
+        let found = "00000000ff000000000000005d00430061000000c500cf75000000e500ed";
+        let byte = |i| u8::from_str_radix(&found[2 * i..2 * i + 2], 16).unwrap();
+        drive(&(0..found.len() / 2).map(byte).collect::<Vec<_>>());
+    }
 }
