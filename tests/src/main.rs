@@ -20,6 +20,7 @@ mod node;
 mod process;
 mod raw;
 mod suites;
+mod systemd;
 mod vfio;
 
 use std::process::ExitCode;

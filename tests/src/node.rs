@@ -1,6 +1,7 @@
 //! A node under test: its configuration, its life from start to SIGTERM.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -102,7 +103,7 @@ impl Setup {
     }
 
     /// The configuration file. The first tenant is also the guest's and everybody else's.
-    fn toml(&self, port: u16) -> String {
+    pub fn toml(&self, port: u16) -> String {
         if !self.whole.is_empty() {
             return self.whole.replace("PORT", &port.to_string());
         }
@@ -295,4 +296,12 @@ pub fn with_node(env: &Env, setup: &Setup, test: impl FnOnce(&mut Node) -> Outco
 /// The path as text; the paths of these tests are ASCII.
 pub fn text(path: &Path) -> String {
     path.display().to_string()
+}
+
+/// A program of a test's own.
+pub fn program(dir: &Path, name: &str, script: &str) -> Result<PathBuf, String> {
+    let path = dir.join(name);
+    std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).context(|| text(&path))?;
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).context(|| text(&path))?;
+    Ok(path)
 }

@@ -38,6 +38,11 @@ impl Pdu {
         u32::from(self.u16(at)) | u32::from(self.u16(at + 2)) << 16
     }
 
+    /// Identifier of a response capsule's command.
+    pub fn cid(&self) -> u16 {
+        self.u16(20)
+    }
+
     /// Status of a response capsule, without phase.
     pub fn status(&self) -> u16 {
         self.u16(22) >> 1

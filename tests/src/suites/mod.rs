@@ -22,6 +22,7 @@ mod hostile_tcp;
 mod hostile_vfio;
 mod hostile_vhost;
 mod journal;
+mod layouts;
 mod libblkio;
 mod libweir;
 mod limits;
@@ -60,6 +61,7 @@ pub fn all() -> Vec<Test> {
         faults::tests(),
         crash::tests(),
         upgrade::tests(),
+        layouts::tests(),
         admission::tests(),
         plan::tests(),
         pool::tests(),

@@ -58,7 +58,7 @@ fn setup(whole: String) -> Setup {
 }
 
 /// Two RAM drives and three volumes, one of them on both.
-fn three_volumes() -> Setup {
+pub(super) fn three_volumes() -> Setup {
     setup(
         head()
             + &device("d0", "capacity = \"64MiB\"")
@@ -69,7 +69,7 @@ fn three_volumes() -> Setup {
     )
 }
 
-fn nqn(volume: &str) -> String {
+pub(super) fn nqn(volume: &str) -> String {
     format!("nqn.2026-11.io.weir:e2e:{volume}")
 }
 

@@ -1,25 +1,21 @@
 //! `weir upgrade`: another program takes over while I/O runs; one that cannot leaves the one before it serving.
 
-use std::collections::BTreeMap;
-use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::UnixDatagram;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::mpsc;
 use std::time::Duration;
 
 use serde_json::Value;
 use weir_sys::arena::{Arena, Schema};
 use weir_sys::keep::{Channel, ToKeeper};
 
-use super::{long, test};
+use super::{long, pool, test};
 use crate::bench::{Bench, bench};
 use crate::harness::{Context, Env, Outcome, Test, ensure};
 use crate::http;
-use crate::node::{Node, Setup, host_nqn, text, with_node};
+use crate::node::{Node, Setup, host_nqn, program, text, with_node};
 use crate::process::{Process, until};
 use crate::raw::nvme_tcp::{self, Data, Host};
+use crate::systemd::Store;
 
 /// The tests of this suite.
 pub fn tests() -> Vec<Test> {
@@ -32,6 +28,8 @@ pub fn tests() -> Vec<Test> {
         test(S, "a_worker_that_is_not_the_owner_ends", disowned),
         test(S, "systemd_keeps_what_a_killed_keeper_held", systemd),
         test(S, "hosts_stay_connected", |env| upgrades(env, 5)),
+        test(S, "volumes_on_two_cores_serve_on", volumes),
+        test(S, "what_a_host_waits_for_goes_on", waits),
         long(S, "hosts_stay_connected_over_100_upgrades", |env| upgrades(env, 100)),
     ]
 }
@@ -52,20 +50,11 @@ fn read(env: &Env, target: &str) -> Outcome {
     bench(env, target, &[&args[..], &REGION[..]].concat())?.clean()
 }
 
-/// A program of the test's own.
-fn program(dir: &Path, name: &str, script: &str) -> Result<PathBuf, String> {
-    let path = dir.join(name);
-    std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).context(|| text(&path))?;
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).context(|| text(&path))?;
-    Ok(path)
-}
-
 /// What the binary says to a keeper once it is prepared: the layouts that it knows.
-fn layouts(env: &Env, node: &Node) -> Result<String, String> {
+pub(super) fn layouts(env: &Env, config: &Path) -> Result<String, String> {
     let (channel, theirs) = Channel::pair().context(|| "a channel".into())?;
-    let config = node.dir.join("weir.toml");
     let mut worker = Command::new(&env.weir)
-        .args(["worker", "-c", &text(&config)])
+        .args(["worker", "-c", &text(config)])
         .stdin(Stdio::from(theirs))
         .stderr(Stdio::null())
         .spawn()
@@ -168,7 +157,7 @@ fn taken_back(env: &Env) -> Outcome {
     with_node(env, &kept(Setup::default()), |node| {
         let target = node.tcp_target();
         write(env, &target)?;
-        let said = format!("printf '\\000{}' >&0", layouts(env, node)?);
+        let said = format!("printf '\\000{}' >&0", layouts(env, &node.dir.join("weir.toml"))?);
         let weir = text(&env.weir);
         for (name, within, script, part) in [
             ("hangs", "700ms", format!("{said}; exec sleep 20"), "did not get ready in time"),
@@ -250,6 +239,75 @@ fn upgrades(env: &Env, count: u64) -> Outcome {
     })
 }
 
+/// Volumes on drives of two cores, at a front end and over NVMe/TCP; afterwards they are still the pool's.
+fn volumes(env: &Env) -> Outcome {
+    let Setup { whole, .. } = pool::three_volumes();
+    let whole = whole.replace("cores = [0]", "cores = [0, 1]\nkeeper = true");
+    with_node(env, &Setup { whole, ..Setup::default() }, |node| {
+        let tcp = format!("nvme-tcp://127.0.0.1:{}/{}?ns=1", node.port, pool::nqn("wide"));
+        let load = |target: &str, job: &str| {
+            let job = format!("name=j,rw=randrw,qd=8{job}");
+            Bench::start(
+                env,
+                target,
+                &["--job", &job, "--bs", "4KiB:50/64KiB:50", "--verify", "crc32c", "--time", "9s"],
+            )
+        };
+        let mut loads =
+            vec![load(&node.socket_target("v0.sock"), "")?, load(&tcp, &format!(",host={}", host_nqn("silver")))?];
+        std::thread::sleep(Duration::from_millis(500));
+        for i in 0..3 {
+            node.cli_ok(&["upgrade", "--probation", "0s"])?;
+            node.cli_ok(&["volume", "resize", "v1", &format!("{}MiB", 11 + i)])?;
+            ensure(loads.iter_mut().all(|load| load.process().running()) || i == 2, || "a load has ended".into())?;
+        }
+        loads.into_iter().try_for_each(|load| load.finish()?.clean())?;
+        let status = node.cli_ok(&["pool", "status"])?;
+        ensure(status.contains("3 volumes"), || status.clone())
+    })
+}
+
+/// An Asynchronous Event Request, a capsule of which half was sent, and the keep-alive timer of a host go to the next program with its
+/// connections: the event is told, the command is answered, and who says nothing any more is found out.
+fn waits(env: &Env) -> Outcome {
+    const SET_FEATURES: u8 = 0x09;
+    const ASYNC_EVENT: u8 = 0x0c;
+    const KEEP_ALIVE: u8 = 0x18;
+    let Setup { whole, .. } = pool::three_volumes();
+    let whole = whole.replace("cores = [0]", "cores = [0]\nkeeper = true");
+    with_node(env, &Setup { whole, ..Setup::default() }, |node| {
+        let (nqn, host) = (pool::nqn("v0"), host_nqn("gold"));
+        let (mut admin, cntlid) = Host::admin_of(&nqn, node.address(), &host, 4_000)?;
+        admin.stream().set_read_timeout(Some(Duration::from_secs(15))).context(|| "a limit".into())?;
+        let mut queue = Host::io_queue_of(&nqn, node.address(), &host, cntlid, 1)?;
+        let command =
+            |opcode, cid, dwords| nvme_tcp::capsule(&nvme_tcp::sqe(opcode, cid, 0, dwords, Data::None), Data::None);
+        // Notices of namespaces that change are wanted.
+        admin.send(&command(SET_FEATURES, 76, [0x0b, 0x100, 0, 0, 0, 0]))?;
+        admin.success()?;
+        admin.send(&command(ASYNC_EVENT, 77, [0; 6]))?;
+        for i in 0..4u16 {
+            let read = nvme_tcp::io(2, 40 + i, 0, 1, Data::Transport(512));
+            let (first, rest) = read.split_at([1, 8, 40, 71][usize::from(i)]);
+            queue.send(first)?;
+            node.cli_ok(&["upgrade", "--probation", "0s"])?;
+            admin.send(&command(KEEP_ALIVE, i, [0; 6]))?;
+            ensure(admin.success()?.cid() == i, || format!("keep alive {i}"))?;
+            queue.send(rest)?;
+            queue.expect(nvme_tcp::kind::C2H_DATA)?;
+            ensure(queue.success()?.cid() == 40 + i, || format!("read {i}"))?;
+        }
+        node.cli_ok(&["volume", "resize", "v0", "13MiB"])?;
+        let event = admin.success()?;
+        ensure(event.cid() == 77 && event.u32(8) == 0x0004_0002, || format!("{event:02x?}"))?;
+        // The host says nothing any more.
+        let (after, io) = (admin.until_closed()?, queue.until_closed()?);
+        ensure(after.iter().all(|pdu| pdu.kind == nvme_tcp::kind::C2H_TERM) && io.is_empty(), || {
+            format!("{after:02x?}")
+        })
+    })
+}
+
 /// Somebody else becomes the owner while a host waits for its reads: they are never answered, and the worker ends.
 fn disowned(env: &Env) -> Outcome {
     with_node(env, &kept(Setup::default().device("latency = \"400ms\"")), |node| {
@@ -275,64 +333,30 @@ fn disowned(env: &Env) -> Outcome {
     })
 }
 
-/// Something that listens where systemd would: the keeper gives it what it holds. Killed, and started again with that, the node has the data
-/// of its drive in memory and what was changed; an orderly end takes everything back.
+/// The keeper gives systemd what it holds. Killed, and started again with that, the node has the data of its drive in memory and what was
+/// changed; an orderly end takes everything back.
 fn systemd(env: &Env) -> Outcome {
     let dir = env.folder()?;
-    let (path, weir) = (dir.join("notify"), text(&env.weir));
-    let systemd = UnixDatagram::bind(&path).context(|| text(&path))?;
-    let (told, heard) = mpsc::channel();
-    std::thread::spawn(move || {
-        let mut bytes = [0; 1024];
-        loop {
-            let mut fds = Vec::new();
-            let Ok(n) = weir_sys::transport::fds::receive(&systemd, &mut bytes, &mut fds) else { return };
-            if told.send((String::from_utf8_lossy(&bytes[..n]).into_owned(), fds)).is_err() {
-                return;
-            }
-        }
-    });
-    let mut store: BTreeMap<String, OwnedFd> = BTreeMap::new();
-    let hear = |store: &mut BTreeMap<String, OwnedFd>| {
-        let mut said = Vec::new();
-        while let Ok((word, mut fds)) = heard.recv_timeout(Duration::from_millis(200)) {
-            match (word.split_once("\nFDNAME="), fds.pop()) {
-                (Some(("FDSTORE=1", name)), Some(fd)) => drop(store.insert(name.into(), fd)),
-                (Some(("FDSTOREREMOVE=1", name)), None) => drop(store.remove(name)),
-                (None, None) => said.push(word),
-                _ => said.push(format!("unexpected: {word:?}")),
-            }
-        }
-        said
-    };
-    let start = format!("export NOTIFY_SOCKET='{}'", text(&path));
-    let wrapper = program(&dir, "weir", &format!("{start}\nexec '{weir}' \"$@\""))?;
-    let mut node = Node::start(env, &Setup { program: Some(wrapper), ..kept(Setup::default()) })?;
+    let mut store = Store::listen(&dir)?;
+    let weir = store.program(env, &dir)?;
+    let mut node = Node::start(env, &Setup { program: Some(weir), ..kept(Setup::default()) })?;
     let target = node.tcp_target();
     write(env, &target)?;
     node.cli_ok(&["tenant", "add", "late", "--class", "low", "--host", &host_nqn("late")])?;
-    let said = hear(&mut store);
+    let said = store.hear();
     ensure(said == ["READY=1"], || format!("{said:?}"))?;
-    ensure(store.len() >= 6, || format!("{:?}", store.keys()))?;
-    // A shell can give a program memory files, and no sockets: those are as if nobody had kept them.
-    store.retain(|name, _| ["ram%", "nvme%", "config#", "owner#"].iter().any(|kind| name.starts_with(kind)));
-    let memory: Vec<(&String, &OwnedFd)> = store.iter().collect();
-    ensure(memory.len() == 4, || format!("{memory:?}"))?;
-    let open = |(i, (_, fd)): (usize, &(&String, &OwnedFd))| {
-        format!("exec {}<>/proc/{}/fd/{}\n", i + 3, std::process::id(), fd.as_raw_fd())
-    };
-    let opens: String = memory.iter().enumerate().map(open).collect();
-    let names: Vec<&str> = memory.iter().map(|(name, _)| name.as_str()).collect();
-    let listen = format!("export LISTEN_PID=$$ LISTEN_FDS={} LISTEN_FDNAMES='{}'", names.len(), names.join(":"));
-    program(&dir, "weir", &format!("{start}\n{opens}{listen}\nexec '{weir}' \"$@\""))?;
+    ensure(store.kept.len() >= 6, || format!("{:?}", store.kept.keys()))?;
+    store.forget_sockets();
+    ensure(store.kept.len() == 4, || format!("{:?}", store.kept.keys()))?;
+    store.program(env, &dir)?;
     node.kill_and_start()?;
     read(env, &target)?;
     ensure(node.cli_ok(&["tenant", "ls"])?.contains("late"), || "a tenant is lost".into())?;
-    hear(&mut store);
-    program(&dir, "weir", &format!("exec '{weir}' \"$@\""))?;
+    store.hear();
+    Store::leave(env, &dir)?;
     node.stop()?;
-    let said = hear(&mut store);
-    ensure(said == ["STOPPING=1"] && store.is_empty(), || format!("{said:?} {:?}", store.keys()))
+    let said = store.hear();
+    ensure(said == ["STOPPING=1"] && store.kept.is_empty(), || format!("{said:?} {:?}", store.kept.keys()))
 }
 
 /// SIGTERM and `weir shutdown` during the probation drain the new worker and end the node.
