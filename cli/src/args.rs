@@ -45,6 +45,9 @@ pub enum Command {
     /// Serve under a keeper; `weir up` starts it
     #[command(hide = true)]
     Worker(Up),
+    /// Say whether this program can take over the keeper that starts it, whose state is the standard input
+    #[command(hide = true)]
+    Keeper,
     /// Show what the running node serves, and to whom
     Status,
     /// List drives and profiles, change arbitration, or see how well drives keep their modelled times

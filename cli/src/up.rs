@@ -4,7 +4,8 @@
 //! "serving". Then it waits for a signal or for `shutdown` of the API, drains, and ends.
 //!
 //! With `keeper = true` these are the steps of `weir worker`, which the keeper's process starts, and starts again when it dies:
-//! it takes what the worker before it left, and the configuration as that one had changed it.
+//! it takes what the worker before it left, and the configuration as that one had changed it. After an upgrade the keeper's process executes
+//! the new program's `weir up`, which goes on from what it inherits.
 
 use crate::args;
 use crate::config::load;
@@ -22,6 +23,7 @@ use weir_node::api::Bound;
 use weir_node::config::{self, Admission, Config, NodeConfig};
 use weir_node::{CONFIG, keeper, layouts};
 use weir_sys::keep::{Keep, ToKeeper};
+use weir_sys::renew::Inherited;
 use weir_sys::systemd::Notifier;
 
 /// Why the node ends.
@@ -52,6 +54,9 @@ impl Steps {
 }
 
 pub fn run(args: &args::Up, api: Option<&str>, json: bool) -> Result<ExitCode, Failure> {
+    if let Some(inherited) = Inherited::find().map_err(|e| of_keeper(&e))? {
+        return keeper::resume(inherited).map(ExitCode::from).map_err(|e| of_keeper(&e));
+    }
     let mut steps = Steps::begin();
     let mut config = load(args.config.as_deref())?;
     override_by(&mut config, args, api)?;
@@ -65,13 +70,25 @@ pub fn run(args: &args::Up, api: Option<&str>, json: bool) -> Result<ExitCode, F
 
 /// The keeper: this very program once more, as a worker with the same arguments.
 fn keep(config: &Config) -> Result<ExitCode, Failure> {
-    let wrong = |e: std::io::Error| Failure::new(format_args!("keeper: {e}"));
     let mut arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
     let up = arguments.iter().position(|a| a == "up").ok_or_else(|| Failure::new("keeper: there is no \"up\""))?;
     arguments[up] = "worker".into();
-    let program = std::env::current_exe().map_err(wrong)?;
+    let program = std::env::current_exe().map_err(|e| of_keeper(&e))?;
     let settings = keeper::Settings { program, arguments, standby: config.node.standby };
-    keeper::run(settings).map(ExitCode::from).map_err(wrong)
+    keeper::run(settings).map(ExitCode::from).map_err(|e| of_keeper(&e))
+}
+
+fn of_keeper(e: &std::io::Error) -> Failure {
+    Failure::new(format_args!("keeper: {e}"))
+}
+
+/// A keeper asks whether this program could go on in its place.
+pub fn could_resume() -> Result<(), Failure> {
+    let wrong = |e: std::io::Error| {
+        Failure::new(format_args!("keeper: this program cannot take it over: {e}; weir up starts a node"))
+    };
+    let state = rustix::io::fcntl_dupfd_cloexec(std::io::stdin(), 3).map_err(|e| wrong(e.into()))?;
+    keeper::could_resume(state).map_err(wrong)
 }
 
 /// The process that serves under a keeper: its end of their conversation is the standard input.
@@ -137,7 +154,7 @@ fn serve(mut config: Config, args: &args::Up, keep: &Keep, mut steps: Steps, jso
         eprintln!("weir: the keeper has gone, and what it held with it");
         std::process::exit(1);
     };
-    started.control.serve_keeper(hand_over, gone).map_err(|e| Failure::new(format_args!("keeper: {e}")))?;
+    started.control.serve_keeper(hand_over, gone).map_err(|e| of_keeper(&e))?;
     let systemd = systemd(keep)?;
     systemd.ready();
     if keep.generation() == 0 {
@@ -148,7 +165,7 @@ fn serve(mut config: Config, args: &args::Up, keep: &Keep, mut steps: Steps, jso
             // Who asks from now on is answered by the next one.
             running.quiet();
             if started.hand_over() {
-                keep.say(&ToKeeper::Left, &[]).map_err(|e| Failure::new(format_args!("keeper: {e}")))?;
+                keep.say(&ToKeeper::Left, &[]).map_err(|e| of_keeper(&e))?;
             } else {
                 // A late write must not land over one of the next worker's: the keeper waits for the end of this process.
                 eprintln!(

@@ -99,6 +99,7 @@ fn word(state: UpgradeState) -> &'static str {
         UpgradeState::HandingOver => "the program before it finishes what is in flight",
         UpgradeState::TakingOver => "the new program takes over",
         UpgradeState::Probation => "the new program serves, on probation",
+        UpgradeState::Renewing => "the new program serves, and the keeper follows",
         UpgradeState::Upgraded => "upgraded",
         UpgradeState::Refused => "refused",
         UpgradeState::RolledBack => "rolled back",
@@ -107,8 +108,12 @@ fn word(state: UpgradeState) -> &'static str {
 
 fn describe(status: &UpgradeStatus) -> String {
     let took = |ns: Option<u64>| format!("{:.1} ms", ns.unwrap_or(0) as f64 / 1e6);
+    let keeper = match &status.keeper {
+        Some(why) => format!("the keeper stays with the program before: {why}"),
+        None => format!("the keeper went on as the new program in {}", took(status.renew_ns)),
+    };
     format!(
-        "upgraded: {} serves; it prepared in {}, the one before it let go in {}, and it took over in {}\n",
+        "upgraded: {} serves; it prepared in {}, the one before it let go in {}, and it took over in {}; {keeper}\n",
         status.binary,
         took(status.prepare_ns),
         took(status.hand_over_ns),
@@ -151,6 +156,10 @@ mod tests {
     fn how_it_ended() {
         let mut status = UpgradeStatus { binary: "/x".into(), prepare_ns: Some(2_000_000), ..Default::default() };
         assert!(describe(&status).contains("/x serves; it prepared in 2.0 ms, "), "{}", describe(&status));
+        status.renew_ns = Some(3_000_000);
+        assert!(describe(&status).contains("the keeper went on as the new program in 3.0 ms"), "{}", describe(&status));
+        status.keeper = Some("it cannot".into());
+        assert!(describe(&status).contains("the keeper stays with the program before: it cannot"));
         status.reason = Some("why".into());
         for (state, part) in [(UpgradeState::RolledBack, "rolled back, "), (UpgradeState::Refused, "refused, ")] {
             status.state = state;

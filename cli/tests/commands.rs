@@ -233,7 +233,17 @@ impl Control for Fake {
         let reason = within.map(|_| "it crashed".to_string());
         let times = [Some(1_000_000), Some(2_000_000), Some(3_000_000)];
         let [prepare_ns, hand_over_ns, take_over_ns] = times;
-        UpgradeStatus { number: 4, state, binary, reason, prepare_ns, hand_over_ns, take_over_ns }
+        UpgradeStatus {
+            number: 4,
+            state,
+            binary,
+            reason,
+            prepare_ns,
+            hand_over_ns,
+            take_over_ns,
+            renew_ns: None,
+            keeper: None,
+        }
     }
 
     fn upgrade(&self, start: &UpgradeStart) -> Result<UpgradeStatus, Refusal> {

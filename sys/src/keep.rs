@@ -222,6 +222,11 @@ impl Channel {
         Ok((Channel(ours), theirs))
     }
 
+    /// The keeper's end, as the program before this one left it.
+    pub fn of(end: OwnedFd) -> Channel {
+        Channel(end)
+    }
+
     /// Tells the worker something.
     ///
     /// # Errors

@@ -9,6 +9,7 @@
 //!   memory   GuestMemory                  a front end's memory, mapped; the Memory port of weir-session
 //!   sched    cores, run-queue wait and when it was, who is at the other end of a socket and how the kernel ranks it
 //!   keep     named descriptors that outlive a worker, and its words with the keeper
+//!   renew    a process that goes on as another program, with its descriptors
 //!   signals  to be waited for beside descriptors
 //!   near     hints for a model's large arrays: prefetch, huge pages
 //!   crc      CRC32C for NVMe/TCP digests
@@ -28,6 +29,7 @@ pub mod media;
 pub mod memory;
 pub mod near;
 pub mod reactor;
+pub mod renew;
 pub mod sched;
 pub mod signals;
 pub mod systemd;

@@ -176,9 +176,19 @@ impl Node {
 
     /// Kills it without warning, and starts it again with the same configuration as soon as its process has ended.
     pub fn kill_and_start(&mut self) -> Outcome {
+        self.kill()?;
+        self.start_again()
+    }
+
+    /// Kills it without warning, and waits until its process has ended.
+    pub fn kill(&mut self) -> Outcome {
         self.process.signal(Signal::KILL)?;
         let ends = |process: &mut Process| Ok((!process.running()).then_some(()));
-        process::until(Duration::from_secs(10), "a killed node ends", || ends(&mut self.process))?;
+        process::until(Duration::from_secs(10), "a killed node ends", || ends(&mut self.process))
+    }
+
+    /// Starts it with the same configuration once it has ended.
+    pub fn start_again(&mut self) -> Outcome {
         let file = self.dir.join("weir.toml").display().to_string();
         self.process = Process::start(&self.dir, "weir-up", &self.weir, ["up", "-c", &file])?;
         self.await_ready()
@@ -205,6 +215,18 @@ impl Node {
             let children = std::fs::read_to_string(&path).context(|| path.clone())?;
             Ok(children.split_whitespace().next().and_then(|p| p.parse().ok()).and_then(Pid::from_raw))
         })
+    }
+
+    /// The program that its first process runs.
+    pub fn program(&self) -> Result<PathBuf, String> {
+        let link = format!("/proc/{}/exe", self.process.pid());
+        std::fs::read_link(&link).context(|| link.clone())
+    }
+
+    /// Descriptors that its first process has open.
+    pub fn descriptors(&self) -> Result<usize, String> {
+        let folder = format!("/proc/{}/fd", self.process.pid());
+        Ok(std::fs::read_dir(&folder).context(|| folder.clone())?.count())
     }
 
     /// Kills the process that serves under its keeper, without warning.

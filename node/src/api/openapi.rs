@@ -226,8 +226,17 @@ fn upgrade_start() -> Value {
 }
 
 fn upgrade_status() -> Value {
-    let states =
-        ["none", "preparing", "handing-over", "taking-over", "probation", "upgraded", "refused", "rolled-back"];
+    let states = [
+        "none",
+        "preparing",
+        "handing-over",
+        "taking-over",
+        "probation",
+        "renewing",
+        "upgraded",
+        "refused",
+        "rolled-back",
+    ];
     object(&[
         ("number", number("How many upgrades there were, this one included.")),
         ("state", words(&states)),
@@ -239,6 +248,11 @@ fn upgrade_status() -> Value {
             number("From then until the one before it had nothing in flight any more; nobody is served from here on."),
         ),
         ("take_over_ns?", number("From then until the new one served.")),
+        (
+            "renew_ns?",
+            number("How long the keeper's process took to go on as the new program; everybody is served meanwhile."),
+        ),
+        ("keeper?", text("Why the keeper's process goes on as the program before, where it does.")),
     ])
 }
 

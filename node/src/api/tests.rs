@@ -314,6 +314,8 @@ impl Control for Fake {
             prepare_ns: Some(1),
             hand_over_ns: Some(2),
             take_over_ns: Some(3),
+            renew_ns: None,
+            keeper: None,
         }
     }
 

@@ -51,6 +51,8 @@ pub enum UpgradeState {
     TakingOver,
     /// It serves; if it dies within the time of its probation, the one before it serves again.
     Probation,
+    /// It serves, and the keeper is about to go on as the new program as well.
+    Renewing,
     /// It serves.
     Upgraded,
     /// It has not taken over; the one before it has served all the time.
@@ -63,7 +65,7 @@ impl UpgradeState {
     /// Whether it is under way.
     pub fn is_open(self) -> bool {
         use UpgradeState::*;
-        matches!(self, Preparing | HandingOver | TakingOver | Probation)
+        matches!(self, Preparing | HandingOver | TakingOver | Probation | Renewing)
     }
 }
 
@@ -89,4 +91,10 @@ pub struct UpgradeStatus {
     /// From then until the new one served.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub take_over_ns: Option<u64>,
+    /// How long the keeper's process took to go on as the new program. Everybody is served meanwhile; what front ends say on their sockets waits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub renew_ns: Option<u64>,
+    /// Why the keeper's process goes on as the program before, where it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keeper: Option<String>,
 }

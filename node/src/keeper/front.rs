@@ -1,5 +1,6 @@
 //! A vhost-user socket at the keeper: its listener, and one front end at a time with what it has said.
 
+use super::renew::{Collected, Taken};
 use super::{FRONTS, PLAIN_FRONTS};
 use rustix::event::PollFlags;
 use std::collections::VecDeque;
@@ -7,6 +8,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::rc::Rc;
+use weir_session::keeper::saved::{SavedConn, SavedFront, SavedLine, SavedOut};
 use weir_session::keeper::{Envelope, Passed, Replay};
 use weir_session::vhost_user::{Inbox, Message};
 use weir_sys::keep::{Channel, Introduction, ToWorker};
@@ -88,11 +90,88 @@ pub(super) struct Front {
     conn: Option<Conn>,
 }
 
+impl Outgoing {
+    fn save<'a>(&'a self, fds: &Collected<'a>) -> SavedOut {
+        SavedOut { queue: self.queue.iter().map(|envelope| fds.envelope(envelope)).collect(), sent: self.sent as u32 }
+    }
+
+    fn restore(saved: SavedOut, fds: &mut Taken) -> io::Result<Self> {
+        let queue = saved.queue.into_iter().map(|envelope| fds.envelope(envelope)).collect::<io::Result<_>>()?;
+        Ok(Self { queue, sent: saved.sent as usize })
+    }
+}
+
+impl Line {
+    fn save<'a>(&'a self, fds: &Collected<'a>) -> io::Result<SavedLine> {
+        Ok(SavedLine {
+            stream: fds.number(&self.stream),
+            inbox: self.inbox.try_map(|fd| io::Result::Ok(fds.number(fd)))?,
+            out: self.out.save(fds),
+            over: self.over,
+        })
+    }
+
+    fn restore(saved: SavedLine, fds: &mut Taken) -> io::Result<Self> {
+        Ok(Self {
+            stream: fds.take(saved.stream)?.into(),
+            inbox: saved.inbox.try_map(|number| fds.take(*number))?,
+            out: Outgoing::restore(saved.out, fds)?,
+            over: saved.over,
+        })
+    }
+}
+
+impl Conn {
+    fn save<'a>(&'a self, fds: &Collected<'a>) -> io::Result<SavedConn> {
+        Ok(SavedConn {
+            number: self.number,
+            socket: fds.number(&self.socket),
+            pid: self.pid.and_then(|pid| u32::try_from(pid).ok()),
+            inbox: self.inbox.try_map(|fd| io::Result::Ok(fds.number(fd)))?,
+            out: self.out.save(fds),
+            replay: self.replay.try_map(|fd| io::Result::Ok(fds.number(&**fd)))?,
+            line: self.line.as_ref().map(|line| line.save(fds)).transpose()?,
+        })
+    }
+
+    fn restore(saved: SavedConn, fds: &mut Taken) -> io::Result<Self> {
+        Ok(Self {
+            number: saved.number,
+            socket: fds.take(saved.socket)?.into(),
+            pid: saved.pid.and_then(|pid| i32::try_from(pid).ok()),
+            inbox: saved.inbox.try_map(|number| fds.take(*number))?,
+            out: Outgoing::restore(saved.out, fds)?,
+            replay: saved.replay.try_map(|number| fds.share(*number))?,
+            line: saved.line.map(|line| Line::restore(line, fds)).transpose()?,
+        })
+    }
+}
+
 impl Front {
     pub(super) fn new(path: String, inflight: bool, listener: OwnedFd) -> Self {
         let listener = UnixListener::from(listener);
         let _ = listener.set_nonblocking(true);
         Self { path, inflight, listener, conn: None }
+    }
+
+    /// All that is known of it, for the program that the keeper runs next.
+    pub(super) fn save<'a>(&'a self, fds: &Collected<'a>) -> io::Result<SavedFront> {
+        Ok(SavedFront {
+            path: self.path.clone(),
+            inflight: self.inflight,
+            listener: fds.number(&self.listener),
+            conn: self.conn.as_ref().map(|conn| conn.save(fds)).transpose()?,
+        })
+    }
+
+    /// What [`save`](Self::save) gave.
+    pub(super) fn restore(saved: SavedFront, fds: &mut Taken) -> io::Result<Self> {
+        Ok(Self {
+            path: saved.path,
+            inflight: saved.inflight,
+            listener: fds.take(saved.listener)?.into(),
+            conn: saved.conn.map(|conn| Conn::restore(conn, fds)).transpose()?,
+        })
     }
 
     /// What workers call it.

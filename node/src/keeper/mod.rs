@@ -6,28 +6,35 @@
 //!   pidfds ──┼─ poll ─► Process ─────┼─► Keeper ─► start, Go, hand over, kill, exit
 //!   channels ┘            │          └─► fronts: listener, connection ─ Replay ─ the worker's end
 //! ```
+//! After an upgrade it goes on as the new program itself ([`renew`]).
+//!
 //! One thread, no allocation that grows with I/O: rings, doorbells and data never come here.
 
 mod failed;
 mod front;
+mod renew;
+mod running;
 mod upgrade;
 
 use crate::api::UpgradeStart;
 use front::Front;
+use renew::Renewal;
+use running::{Running, how};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, Signal, getrlimit, pidfd_open, setrlimit};
+use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, Signal, getrlimit, pidfd_open, pidfd_send_signal, setrlimit};
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Child, ExitStatus, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Stdio;
+use std::time::Duration;
 use upgrade::{Binary, Progress};
 use weir_session::keeper::{Effect, End, Event, Fit, Keeper, Layouts, Notice, Program, WorkerId};
 use weir_sys::keep::{Channel, PASSING, ToKeeper, ToWorker};
 use weir_sys::signals::Signals;
 use weir_sys::systemd::{self, Notifier};
+use weir_sys::{reactor, renew as sys_renew};
 use weir_units::Nanos;
 
 /// Names of listeners at which the keeper accepts vhost-user front ends; their paths follow.
@@ -42,6 +49,9 @@ pub const API_SOCKETS: &str = "api-socket:";
 /// Names of the API's ports.
 pub const API_PORTS: &str = "api:";
 
+/// What the keeper takes as something to wait for.
+const SIGNALS: [Signal; 3] = [Signal::TERM, Signal::INT, Signal::HUP];
+
 /// What a keeper is started with.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -53,15 +63,6 @@ pub struct Settings {
     pub standby: bool,
 }
 
-/// A worker's process.
-struct Running {
-    child: Child,
-    pidfd: OwnedFd,
-    channel: Channel,
-    /// What it reads and writes, once it is prepared.
-    layouts: Layouts,
-}
-
 /// See the [module](self).
 struct Process {
     settings: Settings,
@@ -70,8 +71,8 @@ struct Process {
     /// What an upgrade would have it run.
     proposed: Option<Binary>,
     progress: Progress,
+    renewal: Renewal,
     machine: Keeper,
-    started: Instant,
     signals: Signals,
     notifier: Notifier,
     workers: BTreeMap<WorkerId, Running>,
@@ -96,14 +97,14 @@ struct Process {
 /// The program is not there, no signals can be watched, or the system does not let anything be waited for.
 pub fn run(settings: Settings) -> io::Result<u8> {
     raise_descriptors();
-    let signals = Signals::block(&[Signal::TERM.as_raw(), Signal::INT.as_raw(), Signal::HUP.as_raw()])?;
+    let signals = Signals::block(&SIGNALS.map(Signal::as_raw))?;
     let mut process = Process {
         machine: Keeper::new(settings.standby),
         program: Binary::open(&settings.program)?,
         proposed: None,
         progress: Progress::default(),
+        renewal: Renewal::Idle,
         settings,
-        started: Instant::now(),
         signals,
         notifier: Notifier::from_environment()?,
         workers: BTreeMap::new(),
@@ -118,11 +119,25 @@ pub fn run(settings: Settings) -> io::Result<u8> {
     };
     process.recover();
     process.apply(Event::Begin);
-    while process.exit.is_none() {
-        process.turn()?;
-    }
-    process.end();
-    Ok(process.exit.unwrap_or(1))
+    process.until_the_end()
+}
+
+/// Goes on where the program before this one left off, in the same process; the exit status.
+///
+/// # Errors
+/// What it left makes no sense, or the system does not let anything be waited for.
+pub fn resume(inherited: sys_renew::Inherited) -> io::Result<u8> {
+    let mut process = renew::take_over(inherited)?;
+    process.renewed();
+    process.until_the_end()
+}
+
+/// Whether this program could take over from the process that has started it, whose state lies in the file.
+///
+/// # Errors
+/// Why it could not.
+pub fn could_resume(state: OwnedFd) -> io::Result<()> {
+    renew::could_take_over(state)
 }
 
 /// As many descriptors as may be: every drive, socket and front end of the node is held here as well.
@@ -142,11 +157,21 @@ enum Found {
     Channel(WorkerId),
     Death(WorkerId),
     Front(usize, front::Place),
+    /// The new program has said whether it takes the keeper over.
+    Answer,
 }
 
 impl Process {
+    fn until_the_end(&mut self) -> io::Result<u8> {
+        while self.exit.is_none() {
+            self.turn()?;
+        }
+        self.end();
+        Ok(self.exit.unwrap_or(1))
+    }
+
     fn now(&self) -> Nanos {
-        Nanos(u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX))
+        reactor::now()
     }
 
     /// Takes what systemd has kept of a keeper that was killed.
@@ -181,6 +206,7 @@ impl Process {
                 Found::Channel(id) => self.listen(id),
                 Found::Front(at, place) => self.front(at, place),
                 Found::Client(name) => self.refuse(&name),
+                Found::Answer => self.answered(),
                 Found::Death(_) => {}
             }
         }
@@ -192,6 +218,7 @@ impl Process {
         if self.machine.deadline().is_some_and(|at| at <= self.now()) {
             self.apply(Event::Tick);
         }
+        self.renew();
         Ok(())
     }
 
@@ -212,7 +239,12 @@ impl Process {
             names.push(Found::Client(name.to_owned()));
             fds.push(PollFd::from_borrowed_fd(fd, PollFlags::IN));
         }
-        let timeout = self.machine.deadline().map(|at| {
+        if let Some(pidfd) = self.renewal.asked() {
+            names.push(Found::Answer);
+            fds.push(PollFd::new(pidfd, PollFlags::IN));
+        }
+        let deadline = [self.machine.deadline(), self.renewal.deadline()].into_iter().flatten().min();
+        let timeout = deadline.map(|at| {
             let left = Duration::from_nanos(at.saturating_sub(self.now()).get());
             Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) }
         });
@@ -275,6 +307,9 @@ impl Process {
             self.held.retain(|name, _| !name.starts_with(PASSING));
         }
         if self.progress.noticed(notice, self.now()) {
+            if notice == Notice::Upgraded {
+                self.renewal = Renewal::wanted(self.now());
+            }
             self.tell_progress();
         }
     }
@@ -301,7 +336,7 @@ impl Process {
         let (channel, theirs) = Channel::pair()?;
         let mut command = binary.command();
         // In a group of its own: ^C is the keeper's, who passes it on.
-        for name in systemd::VARIABLES {
+        for name in systemd::VARIABLES.into_iter().chain([sys_renew::VARIABLE]) {
             command.env_remove(name);
         }
         command.args(&self.settings.arguments).stdin(Stdio::from(theirs)).process_group(0);
@@ -317,7 +352,7 @@ impl Process {
             }
         };
         tracing::info!(worker = id.0, pid = child.id(), "started");
-        self.workers.insert(id, Running { child, pidfd, channel, layouts: Layouts::default() });
+        self.workers.insert(id, Running { pid, pidfd, channel, layouts: Layouts::default() });
         Ok(())
     }
 
@@ -342,8 +377,8 @@ impl Process {
     }
 
     fn kill(&mut self, id: WorkerId) {
-        if let Some(worker) = self.workers.get_mut(&id) {
-            let _ = worker.child.kill();
+        if let Some(worker) = self.workers.get(&id) {
+            worker.kill();
         }
     }
 
@@ -356,7 +391,7 @@ impl Process {
             let signal = if number == Signal::INT.as_raw() { Signal::INT } else { Signal::TERM };
             // The worker says what it does, and does it; the second one ends it at once.
             for worker in self.workers.values() {
-                let _ = rustix::process::pidfd_send_signal(&worker.pidfd, signal);
+                let _ = pidfd_send_signal(&worker.pidfd, signal);
             }
             self.stopping = true;
             self.notifier.stopping();
@@ -507,8 +542,8 @@ impl Process {
     /// A worker's process has ended.
     fn bury(&mut self, id: WorkerId) {
         self.listen(id);
-        let Some(mut worker) = self.workers.remove(&id) else { return };
-        let end = worker.child.wait().map_or(End::Crashed, end_of);
+        let Some(worker) = self.workers.remove(&id) else { return };
+        let end = worker.wait();
         tracing::info!(worker = id.0, ?end, "ended");
         self.lose(id);
         self.apply(Event::Died(id, end));
@@ -516,9 +551,9 @@ impl Process {
 
     /// Nobody is left behind, and no socket.
     fn end(&mut self) {
-        for worker in self.workers.values_mut() {
-            let _ = worker.child.kill();
-            let _ = worker.child.wait();
+        for worker in self.workers.values() {
+            worker.kill();
+            worker.wait();
         }
         if self.notifier.is_there() && self.exit != Some(0) && !self.stopping {
             // It failed. systemd starts the next keeper, now or once the cause is removed: with what it has kept.
@@ -561,22 +596,4 @@ impl Process {
 fn of_front(name: &str) -> Option<(&str, bool)> {
     let plain = || name.strip_prefix(PLAIN_FRONTS).map(|path| (path, false));
     name.strip_prefix(FRONTS).map(|path| (path, true)).or_else(plain)
-}
-
-fn end_of(status: ExitStatus) -> End {
-    match (status.code(), status.signal()) {
-        (Some(0), _) => End::Clean,
-        (Some(code), _) => End::Status(u8::try_from(code).unwrap_or(1)),
-        (None, Some(signal)) if signal == Signal::KILL.as_raw() => End::Killed,
-        _ => End::Crashed,
-    }
-}
-
-fn how(end: End) -> String {
-    match end {
-        End::Clean => "ended".into(),
-        End::Status(status) => format!("ended with status {status}"),
-        End::Killed => "was killed (SIGKILL: by somebody, or because memory is short)".into(),
-        End::Crashed => "crashed".into(),
-    }
 }

@@ -1,10 +1,10 @@
 //! The programs that workers run, and how far an upgrade from one to another is.
 
-use super::how;
+use super::running::how;
 use crate::api::{UpgradeStart, UpgradeState, UpgradeStatus};
 use rustix::fs::{Mode, OFlags};
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -25,11 +25,22 @@ impl Binary {
         Ok(Self { path: path.to_owned(), file })
     }
 
+    /// The same, opened by a program before this one.
+    pub(super) fn of(path: PathBuf, file: OwnedFd) -> Self {
+        Self { path, file }
+    }
+
     /// A command that runs it, under the name of its path. By way of this process, so that an interpreter finds it as well.
     pub(super) fn command(&self) -> Command {
         let mut command = Command::new(format!("/proc/{}/fd/{}", std::process::id(), self.file.as_raw_fd()));
         command.arg0(&self.path);
         command
+    }
+}
+
+impl AsFd for Binary {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
     }
 }
 
@@ -97,7 +108,7 @@ impl Progress {
         }
         let state = match notice {
             Notice::Probation => UpgradeState::Probation,
-            Notice::Upgraded => UpgradeState::Upgraded,
+            Notice::Upgraded => UpgradeState::Renewing,
             Notice::Kept(_) => UpgradeState::Refused,
             Notice::Back(_) => UpgradeState::RolledBack,
             Notice::Restarting(_) | Notice::Pausing { .. } | Notice::Failed(_) => return false,
@@ -110,6 +121,33 @@ impl Progress {
             self.status.reason = Some(self.reason(why));
         }
         true
+    }
+
+    /// The keeper is about to go on as the new program.
+    pub(super) fn renews(&mut self, now: Nanos) {
+        self.since = now;
+    }
+
+    /// It has, or it has not, and why.
+    pub(super) fn renewed(&mut self, kept: Option<String>, now: Nanos) {
+        if self.status.state == UpgradeState::Renewing {
+            match kept {
+                None => self.status.renew_ns = self.phase(now),
+                Some(_) => self.status.keeper = kept,
+            }
+            self.status.state = UpgradeState::Upgraded;
+        }
+    }
+
+    /// All that is known, for the next program.
+    pub(super) fn save(&self) -> (String, Nanos) {
+        (self.text().unwrap_or_default(), self.since)
+    }
+
+    /// What [`save`](Self::save) gave; nothing where it makes no sense.
+    pub(super) fn restore(text: &str, since: Nanos) -> Self {
+        let status = serde_json::from_str(text).unwrap_or_default();
+        Progress { status, since, ..Progress::default() }
     }
 
     /// It cannot even be begun.

@@ -270,6 +270,14 @@ impl Front {
 
     /// A read of 512 bytes from sector 0, as it should be; the status byte.
     pub fn read_sector(&mut self) -> Result<u8, String> {
+        self.begin_read()?;
+        let used = self.completion(Duration::from_secs(5))?.ok_or("a good request does not complete")?;
+        ensure(used == (0, 513), || format!("used element {used:?} of a read of 512 bytes"))?;
+        Ok(self.get::<1>(STATUS)?[0])
+    }
+
+    /// The same, not waited for.
+    pub fn begin_read(&mut self) -> Result<(), String> {
         self.header(0, 0)?;
         self.table(
             DESC,
@@ -279,10 +287,7 @@ impl Front {
                 desc(GUEST + STATUS, 1, WRITE, 0),
             ],
         )?;
-        self.offer(0)?;
-        let used = self.completion(Duration::from_secs(5))?.ok_or("a good request does not complete")?;
-        ensure(used == (0, 513), || format!("used element {used:?} of a read of 512 bytes"))?;
-        Ok(self.get::<1>(STATUS)?[0])
+        self.offer(0)
     }
 
     /// Whether the server closes the connection within `limit`.

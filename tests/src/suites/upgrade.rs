@@ -15,6 +15,7 @@ use crate::http;
 use crate::node::{Node, Setup, host_nqn, program, text, with_node};
 use crate::process::{Process, until};
 use crate::raw::nvme_tcp::{self, Data, Host};
+use crate::raw::vhost_user::{Front, STATUS, message, pair, request};
 use crate::systemd::Store;
 
 /// The tests of this suite.
@@ -27,10 +28,14 @@ pub fn tests() -> Vec<Test> {
         test(S, "a_node_on_probation_ends_as_any_other", ends),
         test(S, "a_worker_that_is_not_the_owner_ends", disowned),
         test(S, "systemd_keeps_what_a_killed_keeper_held", systemd),
-        test(S, "hosts_stay_connected", |env| upgrades(env, 5)),
+        test(S, "hosts_stay_connected", |env| upgrades(env, "ram", 5)),
+        test(S, "hosts_of_a_file_stay_connected", |env| upgrades(env, "file", 3)),
+        test(S, "the_keeper_goes_on_in_the_middle_of_a_message", renews),
+        test(S, "a_keeper_that_cannot_be_taken_over_stays", not_renewed),
+        test(S, "what_does_not_end_is_not_handed_over", not_quiet),
         test(S, "volumes_on_two_cores_serve_on", volumes),
         test(S, "what_a_host_waits_for_goes_on", waits),
-        long(S, "hosts_stay_connected_over_100_upgrades", |env| upgrades(env, 100)),
+        long(S, "hosts_stay_connected_over_100_upgrades", |env| upgrades(env, "ram", 100)),
     ]
 }
 
@@ -182,60 +187,172 @@ fn taken_back(env: &Env) -> Outcome {
 }
 
 /// Hosts write and verify over NVMe/TCP, with digests and without, and a front end over vhost-user, while one upgrade follows the other:
-/// none of them connects again, and the hosts' controllers stay what they are.
-fn upgrades(env: &Env, count: u64) -> Outcome {
-    with_node(env, &kept(Setup::default().socket("gold.sock")), |node| {
-        let (target, socket) = (node.tcp_target(), node.socket_target("gold.sock"));
-        // Longer than the upgrades take on a machine that is busy with something else.
-        let time = format!("{}s", 10 + count);
-        let load = |target: &str, depth: &str, more: &[&str]| {
-            let args = ["--rw", "randrw", "--qd", depth, "--verify", "crc32c", "--time", &time];
-            Bench::start(env, target, &[&args[..], more].concat())
-        };
-        let mut loads = vec![
-            load(&target, "8", &["--bs", "4KiB:70/64KiB:30", "--region", "8MiB"])?,
-            load(&target, "4", &["--bs", "4KiB:50/128KiB:50", "--region", "8MiB+8MiB", "--digests", "hdr,data"])?,
-            load(&socket, "4", &["--bs", "4KiB", "--region", "16MiB+8MiB"])?,
-        ];
-        std::thread::sleep(Duration::from_millis(500));
-        // Identifiers are given out in turn: a host that had connected again would have another one.
-        let controllers = |node: &Node| -> Result<Vec<Value>, String> {
-            let status = http::get(&node.api(), "/v1/status")?;
-            let clients = status["devices"][0]["clients"].as_array().cloned().unwrap_or_default();
-            let hosts = clients.iter().filter(|c| c["host"].as_str().is_some_and(|host| host.starts_with("nqn.")));
-            Ok(hosts
-                .map(|c| Value::Array(vec![c["controller"].clone(), c["queues"].clone(), c["ready"].clone()]))
-                .collect())
-        };
-        let before = until(Duration::from_secs(10), "two hosts have their queues", || {
-            let now = controllers(node)?;
-            Ok((now.len() == 2 && now.iter().all(|host| host[1] == 1)).then_some(now))
-        })?;
-        let (mut out, mut over) = (Vec::new(), Vec::new());
-        for i in 0..count {
-            let said = node.cli_ok(&["upgrade", "--probation", "0s", "--json"])?;
+/// none of them connects again, and the hosts' controllers stay what they are. The keeper goes on as the new program each time.
+fn upgrades(env: &Env, media: &str, count: u64) -> Outcome {
+    let file = env.weir.parent().ok_or("no folder")?.join(format!("e2e-upgrade-{}.img", std::process::id()));
+    let media = if media == "file" { format!("file:{}", file.display()) } else { media.into() };
+    let setup = Setup { media, capacity: "64MiB".into(), ..kept(Setup::default().socket("gold.sock")) };
+    let result = with_node(env, &setup, |node| under_load(env, node, count));
+    for suffix in ["", ".nvme"] {
+        let _ = std::fs::remove_file(format!("{}{suffix}", file.display()));
+    }
+    result
+}
+
+fn under_load(env: &Env, node: &mut Node, count: u64) -> Outcome {
+    let (target, socket) = (node.tcp_target(), node.socket_target("gold.sock"));
+    // Longer than the upgrades take on a machine that is busy with something else.
+    let time = format!("{}s", 10 + count);
+    let load = |target: &str, depth: &str, more: &[&str]| {
+        let args = ["--rw", "randrw", "--qd", depth, "--verify", "crc32c", "--time", &time];
+        Bench::start(env, target, &[&args[..], more].concat())
+    };
+    let mut loads = vec![
+        load(&target, "8", &["--bs", "4KiB:70/64KiB:30", "--region", "8MiB"])?,
+        load(&target, "4", &["--bs", "4KiB:50/128KiB:50", "--region", "8MiB+8MiB", "--digests", "hdr,data"])?,
+        load(&socket, "4", &["--bs", "4KiB", "--region", "16MiB+8MiB"])?,
+    ];
+    std::thread::sleep(Duration::from_millis(500));
+    // Identifiers are given out in turn: a host that had connected again would have another one.
+    let controllers = |node: &Node| -> Result<Vec<Value>, String> {
+        let status = http::get(&node.api(), "/v1/status")?;
+        let clients = status["devices"][0]["clients"].as_array().cloned().unwrap_or_default();
+        let hosts = clients.iter().filter(|c| c["host"].as_str().is_some_and(|host| host.starts_with("nqn.")));
+        Ok(hosts
+            .map(|c| Value::Array(vec![c["controller"].clone(), c["queues"].clone(), c["ready"].clone()]))
+            .collect())
+    };
+    let before = until(Duration::from_secs(10), "two hosts have their queues", || {
+        let now = controllers(node)?;
+        Ok((now.len() == 2 && now.iter().all(|host| host[1] == 1)).then_some(now))
+    })?;
+    let (mut out, mut over, mut renewed) = (Vec::new(), Vec::new(), Vec::new());
+    let (pid, mut descriptors) = (node.process().pid(), 0);
+    for i in 0..count {
+        // A file of its own each time.
+        let copy = node.dir.join(format!("weir-{}", i % 2));
+        let _ = std::fs::remove_file(&copy);
+        std::fs::hard_link(&env.weir, &copy)
+            .or_else(|_| std::fs::copy(&env.weir, &copy).map(|_| ()))
+            .context(|| text(&copy))?;
+        let said = node.cli_ok(&["upgrade", "--binary", &text(&copy), "--probation", "0s", "--json"])?;
+        let said: Value = serde_json::from_str(&said).context(|| said.clone())?;
+        ensure(said["renew_ns"].as_f64().is_some_and(|n| n > 0.0), || format!("{said}\n{}", node.log()))?;
+        ensure(node.process().pid() == pid && node.program()? == copy, || text(&copy))?;
+        renewed.push(said["renew_ns"].as_f64().unwrap_or(0.0) / 1e6);
+        if i == 0 {
+            descriptors = settled(node)?;
+        }
+        out.push(said["hand_over_ns"].as_f64().unwrap_or(0.0) / 1e6);
+        over.push(said["take_over_ns"].as_f64().unwrap_or(0.0) / 1e6);
+        let after = controllers(node)?;
+        // On a busy machine the loads' time may be over before all is done; most has to be.
+        if !loads.iter_mut().all(|load| load.process().running()) && i >= count / 2 {
+            break;
+        }
+        ensure(after == before, || format!("upgrade {i}: before {before:?}, after {after:?}"))?;
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let after = settled(node)?;
+    ensure(after <= descriptors, || format!("{descriptors} descriptors after one upgrade, {after} after all"))?;
+    for list in [&mut out, &mut over, &mut renewed] {
+        list.sort_by(f64::total_cmp);
+    }
+    let middle = out.len() / 2;
+    println!(
+        "    {} upgrades: handed over in {:.1} ms, taken over in {:.1} ms, keeper renewed in {:.1} ms (medians)",
+        out.len(),
+        out[middle],
+        over[middle],
+        renewed[middle]
+    );
+    loads.into_iter().try_for_each(|load| load.finish()?.clean())
+}
+
+/// Descriptors of the keeper, once the worker before has ended.
+fn settled(node: &Node) -> Result<usize, String> {
+    std::thread::sleep(Duration::from_millis(300));
+    node.descriptors()
+}
+
+/// A front end that is in the middle of a message while the keeper goes on as another program, with a ring that runs: it is answered, and a
+/// worker that dies afterwards is followed by one that knows all that it has said.
+fn renews(env: &Env) -> Outcome {
+    let setup = Setup { node: "keeper = true\nstandby = true".into(), ..Setup::default().socket("gold.sock") };
+    with_node(env, &setup, |node| {
+        let target = node.tcp_target();
+        write(env, &target)?;
+        let mut front = Front::ready(&node.socket("gold.sock"))?;
+        ensure(front.read_sector()? == 0, || "a read".into())?;
+        let asked = message(request::GET_CONFIG, 0, &[&pair(0, 8)[..], &[0; 4], &[0; 8]].concat());
+        for cut in [1, 11, 12, 13, asked.len() - 1] {
+            front.send(&asked[..cut], &[])?;
+            std::thread::sleep(Duration::from_millis(20));
+            let copy = node.dir.join(format!("weir-{cut}"));
+            std::fs::copy(&env.weir, &copy).context(|| text(&copy))?;
+            node.cli_ok(&["upgrade", "--binary", &text(&copy), "--probation", "0s"])?;
+            ensure(node.program()? == copy, || format!("{:?}", node.program()))?;
+            front.send(&asked[cut..], &[])?;
+            let config = front.reply(request::GET_CONFIG).map_err(|e| format!("cut at {cut}: {e}"))?;
+            ensure(config[12..] == (256u64 << 11).to_le_bytes(), || format!("cut at {cut}: {config:?}"))?;
+            ensure(front.read_sector()? == 0, || "a read after an upgrade".into())?;
+            let before = node.worker()?;
+            node.kill_worker()?;
+            ensure(front.read_sector()? == 0, || "a read after a death".into())?;
+            ensure(node.worker()? != before, || "the same worker".into())?;
+        }
+        read(env, &target)
+    })
+}
+
+/// A program that serves and cannot take the keeper over: it says so, stands between, or is an older one that knows no such thing. The keeper
+/// stays what it is and does what it did.
+fn not_renewed(env: &Env) -> Outcome {
+    with_node(env, &kept(Setup::default()), |node| {
+        let (target, weir, before) = (node.tcp_target(), text(&env.weir), node.program()?);
+        write(env, &target)?;
+        for (name, script) in [
+            ("refuses", format!("[ \"$1\" = keeper ] && exit 1\nexec '{weir}' \"$@\"")),
+            ("between", format!("if [ \"$1\" = keeper ]; then '{weir}' \"$@\"; exit $?; fi\nexec '{weir}' \"$@\"")),
+            ("crashes", format!("[ \"$1\" = keeper ] && kill -SEGV $$\nexec '{weir}' \"$@\"")),
+        ] {
+            let path = program(&node.dir, name, &script)?;
+            let said = node.cli_ok(&["upgrade", "--binary", &text(&path), "--probation", "0s", "--json"])?;
             let said: Value = serde_json::from_str(&said).context(|| said.clone())?;
-            out.push(said["hand_over_ns"].as_f64().unwrap_or(0.0) / 1e6);
-            over.push(said["take_over_ns"].as_f64().unwrap_or(0.0) / 1e6);
-            let after = controllers(node)?;
-            // On a busy machine the loads' time may be over before all is done; most has to be.
-            if !loads.iter_mut().all(|load| load.process().running()) && i >= count / 2 {
-                break;
-            }
-            ensure(after == before, || format!("upgrade {i}: before {before:?}, after {after:?}"))?;
-            std::thread::sleep(Duration::from_millis(100));
+            let reason = said["keeper"].as_str().is_some_and(|why| why.contains("cannot take over the keeper"));
+            ensure(said["state"] == "upgraded" && reason && said["renew_ns"].is_null(), || said.to_string())?;
+            ensure(node.program()? == before, || format!("{name}: {:?}", node.program()))?;
+            node.kill_worker()?;
+            read(env, &target).map_err(|e| format!("{name}: {e}"))?;
         }
-        for list in [&mut out, &mut over] {
-            list.sort_by(f64::total_cmp);
-        }
-        let middle = out.len() / 2;
-        println!(
-            "    {} upgrades: handed over in {:.1} ms, taken over in {:.1} ms (medians)",
-            out.len(),
-            out[middle],
-            over[middle]
-        );
-        loads.into_iter().try_for_each(|load| load.finish()?.clean())
+        // By hand it is no program for anybody.
+        let said = node.cli(&["keeper"])?;
+        ensure(said.status.code() == Some(1) && said.stderr.contains("not the state of a keeper"), || said.describe())?;
+        let said = node.cli_ok(&["upgrade", "--probation", "0s"])?;
+        ensure(said.contains("the keeper went on as the new program"), || said.clone())?;
+        read(env, &target)
+    })
+}
+
+/// A command that takes longer than a hand-over may: the worker has not left, the next one waits for the end of its process, and its host
+/// connects again. What was written is there, and a front end's request is submitted again.
+fn not_quiet(env: &Env) -> Outcome {
+    with_node(env, &kept(Setup::default().socket("gold.sock").device("latency = \"6s\"")), |node| {
+        let (_admin, cntlid) = Host::admin(node.address(), &host_nqn("gold"), 0)?;
+        let mut queue = Host::io_queue(node.address(), &host_nqn("gold"), cntlid, 1)?;
+        let mut front = Front::ready(&node.socket("gold.sock"))?;
+        front.begin_read()?;
+        queue.send(&nvme_tcp::io(2, 7, 0, 1, Data::Transport(512)))?;
+        std::thread::sleep(Duration::from_millis(100));
+        node.cli_ok(&["upgrade", "--probation", "0s"])?;
+        let said = node.process().stderr();
+        ensure(said.contains("have not finished what is in flight"), || said.clone())?;
+        ensure(!said.contains("is the owner"), || said.clone())?;
+        let answers = queue.until_closed()?;
+        ensure(answers.is_empty(), || "a worker that was not quiet has answered".into())?;
+        let used = front.completion(Duration::from_secs(10))?.ok_or("the front end's request is lost")?;
+        ensure(used == (0, 513) && front.get::<1>(STATUS)?[0] == 0, || format!("{used:?}"))?;
+        ensure(front.completion(Duration::from_millis(100))?.is_none(), || "completed twice".into())
     })
 }
 
@@ -349,7 +466,19 @@ fn systemd(env: &Env) -> Outcome {
     store.forget_sockets();
     ensure(store.kept.len() == 4, || format!("{:?}", store.kept.keys()))?;
     store.program(env, &dir)?;
-    node.kill_and_start()?;
+    // Neither another program nor a start that fails changes what is kept.
+    node.cli_ok(&["upgrade", "--probation", "0s"])?;
+    node.kill()?;
+    let bind = || Ok(std::net::TcpListener::bind(node.address()).ok());
+    let busy = until(Duration::from_secs(5), "the port is free", bind)?;
+    let said = node.start_again().err().unwrap_or_default();
+    ensure(said.contains("in use by"), || format!("started on a busy port: {said}"))?;
+    drop(busy);
+    store.hear();
+    store.forget_sockets();
+    ensure(store.kept.len() == 4, || format!("{:?}", store.kept.keys()))?;
+    store.program(env, &dir)?;
+    node.start_again()?;
     read(env, &target)?;
     ensure(node.cli_ok(&["tenant", "ls"])?.contains("late"), || "a tenant is lost".into())?;
     store.hear();

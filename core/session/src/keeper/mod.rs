@@ -15,11 +15,16 @@
 //!   Starting ─Prepared─► Prepared ─(the one before has left or is dead)─► Going ─Ready─► Ready ─Left, Died─► the next one
 //!                           └─ a standby and an upgrade wait here
 //! ```
+//! A keeper [at rest](Keeper::is_at_rest) can go on as another program: all that it knows is [`saved`].
+//!
 //! A worker that dies is replaced at once. Deaths that follow each other quickly are spaced out, and after
 //! [`MOST_DEATHS`] nothing is started any more: what is held stays held until somebody looks.
 
 mod layouts;
 mod replay;
+pub mod saved;
+#[cfg(test)]
+mod saved_tests;
 #[cfg(test)]
 mod tests;
 
@@ -204,7 +209,7 @@ enum Upgrade {
 }
 
 /// See the [module](self).
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Keeper {
     standby: bool,
     /// The worker that has gone or is to go as soon as it is prepared.
@@ -279,6 +284,20 @@ impl Keeper {
     /// The worker that holds the node's state: it has gone and has not died.
     pub fn serving(&self) -> Option<WorkerId> {
         self.active.filter(|w| matches!(w.phase, Phase::Going | Phase::Ready)).map(|w| w.id)
+    }
+
+    /// Whether a second worker waits beside the first.
+    pub fn has_standby(&self) -> bool {
+        self.standby
+    }
+
+    /// Whether one worker serves and nothing is under way besides: no upgrade, no end, no death that is not dealt with.
+    pub fn is_at_rest(&self) -> bool {
+        self.active.is_some_and(|w| w.phase == Phase::Ready)
+            && self.spare.is_none_or(|w| matches!(w.phase, Phase::Starting | Phase::Prepared))
+            && (self.upgrade, self.leaving, self.next) == (None, None, None)
+            && !self.stopping
+            && !self.failed
     }
 
     /// Whether nothing is started any more until somebody says so.

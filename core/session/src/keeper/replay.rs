@@ -18,6 +18,7 @@
 //! Where the front end keeps no in-flight region (it did not take INFLIGHT_SHMFD), one is asked for in its place before the
 //! first ring starts, so that a crash loses none of its requests either.
 
+use super::saved::{Code, Rest, coded};
 use crate::vhost_user::{Message, has_reply};
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
@@ -497,6 +498,82 @@ impl<F: Clone> Replay<F> {
             Request::SET_VRING_ERR => vring.err = what,
             _ => vring.kick = what,
         }
+    }
+}
+
+impl<F> Replay<F> {
+    /// The same, with other descriptors.
+    ///
+    /// # Errors
+    /// The first that `f` has.
+    pub fn try_map<'a, G, E>(&'a self, mut f: impl FnMut(&'a F) -> Result<G, E>) -> Result<Replay<G>, E> {
+        let all = &mut |fds: &'a Vec<F>| fds.iter().map(&mut f).collect::<Result<Vec<G>, E>>();
+        let single = self.single.iter().map(|(request, said)| Ok((*request, said.try_map(all)?)));
+        let single = single.collect::<Result<_, E>>()?;
+        let vrings = self.vrings.iter().map(|(index, vring)| Ok((*index, vring.try_map(all)?)));
+        let vrings = vrings.collect::<Result<_, E>>()?;
+        let pending =
+            |p: &'a Pending<F>| Ok(Pending { said: p.said.try_map(all)?, answered: p.answered, asker: p.asker });
+        let tail = self.tail.iter().map(pending).collect::<Result<_, E>>()?;
+        let message = |m: &'a Message<F>| {
+            let (payload, fds) = (m.payload.clone(), all(&m.fds)?);
+            Ok(Message { request: m.request, needs_reply: m.needs_reply, again: m.again, payload, fds })
+        };
+        let held = self.held.iter().map(message).collect::<Result<_, E>>()?;
+        let regions = self.regions.iter().map(|(region, fd)| Ok((*region, f(fd)?))).collect::<Result<_, E>>()?;
+        Ok(Replay {
+            owned: self.owned,
+            features: self.features.clone(),
+            protocol: self.protocol.clone(),
+            single,
+            regions,
+            vrings,
+            tail,
+            held,
+            inflight: self.inflight,
+            region: self.region,
+            queues: self.queues,
+        })
+    }
+}
+
+impl<F> Said<F> {
+    fn try_map<'a, G, E>(&'a self, all: &mut impl FnMut(&'a Vec<F>) -> Result<Vec<G>, E>) -> Result<Said<G>, E> {
+        let (payload, fds) = (self.payload.clone(), all(&self.fds)?);
+        Ok(Said { request: self.request, need_reply: self.need_reply, payload, fds })
+    }
+}
+
+impl<F> Vring<F> {
+    fn try_map<'a, G, E>(&'a self, all: &mut impl FnMut(&'a Vec<F>) -> Result<Vec<G>, E>) -> Result<Vring<G>, E> {
+        let mut of = |said: &'a Option<(Vec<u8>, Vec<F>)>| {
+            let one = |(payload, fds): &'a (Vec<u8>, Vec<F>)| Ok((payload.clone(), all(fds)?));
+            said.as_ref().map(one).transpose()
+        };
+        let (call, err, kick) = (of(&self.call)?, of(&self.err)?, of(&self.kick)?);
+        Ok(Vring { num: self.num, base: self.base, address: self.address, enable: self.enable, call, err, kick })
+    }
+}
+
+coded! {
+    Replay<u32> { owned, features, protocol, single, regions, vrings, tail, held, inflight, region, queues }
+    Said<u32> { request, need_reply, payload, fds }
+    Vring<u32> { num, base, address, enable, call, err, kick }
+    Pending<u32> { said, answered, asker }
+    Message<u32> { request, needs_reply, again, payload, fds }
+}
+
+impl Code for Asker {
+    fn put(&self, out: &mut Vec<u8>) {
+        let code: u8 = match self {
+            Asker::Front => 0,
+            Asker::Turn => 1,
+            Asker::Region => 2,
+        };
+        code.put(out);
+    }
+    fn get(from: &mut Rest) -> Option<Self> {
+        [Asker::Front, Asker::Turn, Asker::Region].get(usize::from(u8::get(from)?)).copied()
     }
 }
 

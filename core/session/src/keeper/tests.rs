@@ -32,7 +32,7 @@ struct World {
     back: u32,
 }
 
-/// A keeper cannot be cloned on purpose: it is replayed.
+/// What a keeper and its world are after these.
 fn replay(standby: bool, events: &[(Nanos, Event)]) -> (Keeper, World) {
     let (mut keeper, mut world) = (Keeper::new(standby), World::default());
     for event in events {
@@ -64,6 +64,10 @@ impl World {
         let mut out = Vec::new();
         keeper.apply(now, event, &mut out);
         keeper.check();
+        if keeper.is_at_rest() {
+            let before = Keeper { terms: Terms::default(), hung: false, ..keeper.clone() };
+            assert_eq!(format!("{:?}", saved::again(&before)), format!("{before:?}"), "after {events:?}");
+        }
         for effect in out {
             self.carry_out(effect, events);
         }
@@ -397,6 +401,12 @@ fn one_that_does_not_leave_is_killed_and_followed() {
 
 type Fd = Rc<u32>;
 
+/// As the program that the keeper runs next finds it.
+fn renewed(replay: &Replay<Fd>) -> Replay<Fd> {
+    let saved = replay.try_map(|fd| Ok::<u32, ()>(**fd)).unwrap();
+    saved::again(&saved).try_map(|number| Ok::<Fd, ()>(Rc::new(*number))).unwrap()
+}
+
 fn message(request: Request, needs_reply: bool, payload: &[u8], fds: &[u32]) -> Message<Fd> {
     let fds = fds.iter().map(|fd| Rc::new(*fd)).collect();
     Message { request, needs_reply, again: false, payload: payload.to_vec(), fds }
@@ -527,12 +537,12 @@ impl Worker {
 }
 
 /// The front end says `messages`; the worker dies after it has taken `cut` of all that goes to workers, with its answer to the
-/// last of them delivered or not. What the front end hears, what the last worker knows, how much went to workers.
+/// last of them delivered or not; the keeper renews itself after every message, or never. What the front end hears, what the last worker
+/// knows, how much went to workers.
 fn converse(
     messages: Vec<Message<Fd>>,
     cut: Option<usize>,
-    delivered: bool,
-    inflight: bool,
+    (delivered, inflight, renews): (bool, bool, bool),
 ) -> (Vec<Vec<u8>>, Worker, usize) {
     let (mut replay, mut worker) = (Replay::new(inflight), Worker::default());
     let (mut heard, mut taken) = (vec![], 0);
@@ -549,6 +559,9 @@ fn converse(
                 Passed::Worker(envelope) => envelope,
             };
             taken += 1;
+            if renews {
+                replay = renewed(&replay);
+            }
             let answer = worker.take(&envelope.bytes, &envelope.fds);
             let dies = cut == Some(taken);
             let mut out = vec![];
@@ -572,13 +585,16 @@ fn converse(
 #[test]
 fn a_worker_that_dies_after_any_message_loses_nothing() {
     for inflight in [false, true] {
-        let (heard, knows, taken) = converse(conversation(), None, true, inflight);
+        let (heard, knows, taken) = converse(conversation(), None, (true, inflight, false));
         assert_eq!(heard.len(), 10, "answers");
         assert_eq!(knows.values.contains_key(&(Request::SET_INFLIGHT_FD.0, 0)), inflight);
         assert_eq!(knows.regions, BTreeMap::from([(0x10000, 2), (0x20000, 3)]));
-        for (cut, delivered) in (1..=taken).flat_map(|cut| [(cut, false), (cut, true)]) {
-            let what = format!("cut after {cut} of {taken}, answer delivered: {delivered}, region: {inflight}");
-            let (same, after, _) = converse(conversation(), Some(cut), delivered, inflight);
+        let ways = [(false, false), (true, false), (false, true), (true, true)];
+        for (cut, (delivered, renews)) in (0..=taken).flat_map(|cut| ways.map(|way| (cut, way))) {
+            let what = format!(
+                "cut after {cut} of {taken}, answer delivered: {delivered}, region: {inflight}, renewed: {renews}"
+            );
+            let (same, after, _) = converse(conversation(), Some(cut), (delivered, inflight, renews));
             assert_eq!(heard, same, "{what}");
             assert_eq!(knows.values, after.values, "{what}");
             assert_eq!(knows.regions, after.regions, "{what}");

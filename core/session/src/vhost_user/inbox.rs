@@ -118,6 +118,43 @@ impl<F> Inbox<F> {
         }))
     }
 
+    /// Whether answers are due, not requests.
+    pub fn has_answers(&self) -> bool {
+        self.answers
+    }
+
+    /// What of a message is here: bytes, and the descriptors beside them.
+    pub fn part(&self) -> (&[u8], &[F]) {
+        (&self.bytes[..self.have], &self.fds)
+    }
+
+    /// The same, with other descriptors.
+    ///
+    /// # Errors
+    /// The first that `f` has.
+    pub fn try_map<'a, G, E>(&'a self, f: impl FnMut(&'a F) -> Result<G, E>) -> Result<Inbox<G>, E> {
+        let fds = self.fds.iter().map(f).collect::<Result<_, E>>()?;
+        Ok(Inbox { bytes: self.bytes, have: self.have, want: self.want, fds, answers: self.answers })
+    }
+
+    /// Puts what was [here](Self::part) into one that is empty; false where it is no part of a message.
+    pub fn refill(&mut self, mut bytes: &[u8], fds: Vec<F>) -> bool {
+        if fds.len() > MAX_TABLE_REGIONS || self.have > 0 {
+            return false;
+        }
+        self.fds = fds;
+        while !bytes.is_empty() {
+            let space = self.space();
+            let (now, later) = bytes.split_at(bytes.len().min(space.len()));
+            space[..now.len()].copy_from_slice(now);
+            if !matches!(self.advance(now.len(), []), Ok(None)) {
+                return false;
+            }
+            bytes = later;
+        }
+        true
+    }
+
     fn header(&self) -> Header {
         Header::read_from_prefix(&self.bytes).map(|(h, _)| h).unwrap_or_default()
     }

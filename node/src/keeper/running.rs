@@ -1,0 +1,57 @@
+//! A worker's process, as its keeper has it: a child that is watched, killed and waited for by its descriptor.
+
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitIdStatus, pidfd_send_signal, waitid};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use weir_session::keeper::{End, Layouts};
+use weir_sys::keep::Channel;
+
+/// A worker's process.
+pub(super) struct Running {
+    pub(super) pid: Pid,
+    pub(super) pidfd: OwnedFd,
+    pub(super) channel: Channel,
+    /// What it reads and writes, once it is prepared.
+    pub(super) layouts: Layouts,
+}
+
+impl Running {
+    pub(super) fn kill(&self) {
+        // One that has ended is not there to be killed.
+        let _ = pidfd_send_signal(&self.pidfd, Signal::KILL);
+    }
+
+    /// Waits for its end.
+    pub(super) fn wait(&self) -> End {
+        ended(&self.pidfd).map_or(End::Crashed, |status| end_of(&status))
+    }
+}
+
+/// Waits for the end of that child.
+pub(super) fn ended(pidfd: &OwnedFd) -> io::Result<WaitIdStatus> {
+    loop {
+        match waitid(WaitId::PidFd(pidfd.as_fd()), WaitIdOptions::EXITED) {
+            Ok(Some(status)) => return Ok(status),
+            Ok(None) | Err(rustix::io::Errno::INTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+}
+
+fn end_of(status: &WaitIdStatus) -> End {
+    match (status.exit_status(), status.terminating_signal()) {
+        (Some(0), _) => End::Clean,
+        (Some(code), _) => End::Status(u8::try_from(code).unwrap_or(1)),
+        (None, Some(signal)) if signal == Signal::KILL.as_raw() => End::Killed,
+        _ => End::Crashed,
+    }
+}
+
+pub(super) fn how(end: End) -> String {
+    match end {
+        End::Clean => "ended".into(),
+        End::Status(status) => format!("ended with status {status}"),
+        End::Killed => "was killed (SIGKILL: by somebody, or because memory is short)".into(),
+        End::Crashed => "crashed".into(),
+    }
+}
