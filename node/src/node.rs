@@ -200,6 +200,7 @@ fn resume_drives(shards: &mut [Shard], keep: &Keep) -> std::io::Result<nvme_tcp:
         let now = shard.reactor.now();
         for drive in 0..shard.drives.count() {
             associations.resume(shard.drives.get(drive), now);
+            vfio_user::resume_functions(shard.drives.get(drive), now, keep);
         }
     }
     Ok(associations)
@@ -215,6 +216,9 @@ fn resume(shards: &[ShardHandle], directory: &Directory, keep: &Keep, associatio
         if let Some(shard) = shards.get(shard as usize) {
             shard.call(move |s| s.with_doors(|doors, cx| doors.nvme_tcp.resume(kept, cx)));
         }
+    }
+    for shard in shards {
+        shard.post(|s| (0..s.drives.count()).for_each(|drive| s.drives.get(drive).drop_unclaimed_functions()));
     }
 }
 

@@ -348,6 +348,8 @@ impl Shard {
                 k if k == Kind::VhostUser as u64 => {
                     self.doors.vhost_user.ready(event.token() & (u64::MAX >> 4), &event, cx!(self, now));
                 }
+                // Its messages are commands, whoever they go to from here on.
+                k if k == Kind::VfioUser as u64 && self.is_closed() => {}
                 k if k == Kind::VfioUser as u64 => {
                     self.doors.vfio_user.ready(event.token() & (u64::MAX >> 4), &event, cx!(self, now));
                 }
@@ -411,7 +413,9 @@ impl Shard {
         self.doors.vhost_user.flush(cx);
         self.doors.vfio_user.flush(cx);
         if self.is_leaving() {
-            self.doors.nvme_tcp.leave(cx!(self, now));
+            let cx = cx!(self, now);
+            let others = self.doors.vfio_user.leave(cx);
+            self.doors.nvme_tcp.leave(others, cx);
             self.drives.close(now);
             if let Some(s) = self.stopping.take() {
                 let _ = s.done.send(s.quiet);

@@ -35,7 +35,7 @@ pub const VERSION: u32 = 1;
 const HEAD: usize = 16;
 const TAIL: usize = 4;
 /// Nobody's connection yet.
-const UNCLAIMED: Owner = Owner(u32::MAX);
+pub(crate) const UNCLAIMED: Owner = Owner(u32::MAX);
 
 /// What the drive has of a connection's commands.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -46,16 +46,16 @@ pub struct WithDrive {
     pub events: Vec<Tag>,
 }
 
-fn number<T: Copy + PartialEq, const N: usize>(all: [T; N], one: T) -> u8 {
+pub(crate) fn number<T: Copy + PartialEq, const N: usize>(all: [T; N], one: T) -> u8 {
     all.iter().position(|x| *x == one).map_or(0, |at| at as u8)
 }
 
-const CLASSES: [Option<Class>; 5] =
+pub(crate) const CLASSES: [Option<Class>; 5] =
     [None, Some(Class::Urgent), Some(Class::High), Some(Class::Medium), Some(Class::Low)];
 const SOURCES: [Option<ClassFrom>; 5] =
     [None, Some(ClassFrom::Tenant), Some(ClassFrom::Qprio), Some(ClassFrom::Cattr), Some(ClassFrom::Peer)];
 
-fn pick<T: Copy>(all: &[T], number: u8) -> Result<T, Damaged> {
+pub(crate) fn pick<T: Copy>(all: &[T], number: u8) -> Result<T, Damaged> {
     all.get(usize::from(number)).copied().ok_or(Damaged)
 }
 
@@ -66,6 +66,55 @@ fn left(until: Nanos, now: Nanos) -> u64 {
 
 fn until(left: u64, now: Nanos) -> Nanos {
     if left == u64::MAX { Nanos::NEVER } else { now.saturating_add(Nanos(left)) }
+}
+
+/// What every controller that outlives its drive is written as, but for its queues.
+pub(crate) fn write_state(now: Nanos, ctrl: &Controller, to: &mut Writer) {
+    to.u16(ctrl.id);
+    to.u16(ctrl.tenant);
+    to.bytes(ctrl.host.as_bytes());
+    to.array(&ctrl.hostid);
+    to.u8(ctrl.wide_id.into());
+    to.u8(number(SOURCES, ctrl.class_from));
+    to.u8(number(CLASSES, ctrl.wish));
+    to.bytes(ctrl.local.map(|a| a.to_string()).unwrap_or_default().as_bytes());
+    to.words([ctrl.cc.0, ctrl.csts.0, ctrl.kato]);
+    to.u64(left(ctrl.expires, now));
+    to.u8((ctrl.shutdown == Shutdown::Complete).into());
+    feature::write_saved(&ctrl.features, to);
+    to.array(&ctrl.features.behavior);
+    to.u8(ctrl.features.endurance_events);
+    let (sqs, cqs) = ctrl.features.queues.unwrap_or((0, 0));
+    to.u16(sqs);
+    to.u16(cqs);
+    let (set, since) = ctrl.timestamp.map_or((0, 0), |(ms, at)| (ms, now.saturating_sub(at).get()));
+    to.u8(ctrl.timestamp.is_some().into());
+    to.u64(set);
+    to.u64(since);
+    to.u64(now.saturating_sub(ctrl.power_since).get());
+    to.u8(ctrl.power_before);
+    to.u8(ctrl.too_hot.into());
+    to.u8(ctrl.ana as u8);
+    to.u64(ctrl.ana_changes);
+    to.u8(ctrl.endurance_event.into());
+    to.bytes(ctrl.event_context.as_deref().unwrap_or_default());
+    to.u8(ctrl.event_context.is_some().into());
+    let (pending, masked) = ctrl.aer.reported();
+    to.u32(pending);
+    to.u8(masked);
+    to.u8(ctrl.aer.waiting.len() as u8);
+    for w in &ctrl.aer.waiting {
+        to.u16(w.cid);
+        to.u32(w.tag);
+    }
+    to.words(ctrl.namespaces.words());
+    to.u16(ctrl.changed.len() as u16);
+    ctrl.changed.iter().for_each(|nsid| to.u32(*nsid));
+    to.u16(ctrl.changed_zones.len() as u16);
+    for (nsid, zone) in &ctrl.changed_zones {
+        to.u32(*nsid);
+        to.u64(*zone);
+    }
 }
 
 impl Subsystem {
@@ -121,51 +170,7 @@ impl Subsystem {
     }
 
     fn write_controller(&self, now: Nanos, ctrl: &Controller, to: &mut Writer) {
-        to.u16(ctrl.id);
-        to.u16(ctrl.tenant);
-        to.bytes(ctrl.host.as_bytes());
-        to.array(&ctrl.hostid);
-        to.u8(ctrl.wide_id.into());
-        to.u8(number(SOURCES, ctrl.class_from));
-        to.u8(number(CLASSES, ctrl.wish));
-        to.bytes(ctrl.local.map(|a| a.to_string()).unwrap_or_default().as_bytes());
-        to.words([ctrl.cc.0, ctrl.csts.0, ctrl.kato]);
-        to.u64(left(ctrl.expires, now));
-        to.u8((ctrl.shutdown == Shutdown::Complete).into());
-        feature::write_saved(&ctrl.features, to);
-        to.array(&ctrl.features.behavior);
-        to.u8(ctrl.features.endurance_events);
-        let (sqs, cqs) = ctrl.features.queues.unwrap_or((0, 0));
-        to.u16(sqs);
-        to.u16(cqs);
-        let (set, since) = ctrl.timestamp.map_or((0, 0), |(ms, at)| (ms, now.saturating_sub(at).get()));
-        to.u8(ctrl.timestamp.is_some().into());
-        to.u64(set);
-        to.u64(since);
-        to.u64(now.saturating_sub(ctrl.power_since).get());
-        to.u8(ctrl.power_before);
-        to.u8(ctrl.too_hot.into());
-        to.u8(ctrl.ana as u8);
-        to.u64(ctrl.ana_changes);
-        to.u8(ctrl.endurance_event.into());
-        to.bytes(ctrl.event_context.as_deref().unwrap_or_default());
-        to.u8(ctrl.event_context.is_some().into());
-        let (pending, masked) = ctrl.aer.reported();
-        to.u32(pending);
-        to.u8(masked);
-        to.u8(ctrl.aer.waiting.len() as u8);
-        for w in &ctrl.aer.waiting {
-            to.u16(w.cid);
-            to.u32(w.tag);
-        }
-        to.words(ctrl.namespaces.words());
-        to.u16(ctrl.changed.len() as u16);
-        ctrl.changed.iter().for_each(|nsid| to.u32(*nsid));
-        to.u16(ctrl.changed_zones.len() as u16);
-        for (nsid, zone) in &ctrl.changed_zones {
-            to.u32(*nsid);
-            to.u64(*zone);
-        }
+        write_state(now, ctrl, to);
         let queues: Vec<u32> = ctrl.sqs.iter().copied().filter(|q| *q != NONE).collect();
         to.u16(queues.len() as u16);
         for q in queues {
@@ -211,74 +216,87 @@ impl Subsystem {
         reservation::read(self, false, &mut Reader::of(from.bytes()?))
     }
 
-    // tidy: long because every field of a controller that is carried is named once.
     fn read_controller(&mut self, now: Nanos, from: &mut Reader<'_>) -> Result<(), Damaged> {
-        let (id, tenant) = (from.u16()?, from.u16()?);
-        let host = core::str::from_utf8(from.bytes()?).map_err(|_| Damaged)?;
-        let c = self.make_controller_at(id, tenant, host.into())?;
-        let mut f = |drive: &mut Self| -> Result<(), Damaged> {
-            let write_cache = drive.config.volatile_write_cache;
-            let before = drive.access.of(host);
-            let ctrl = drive.ctrl_mut(c).ok_or(Damaged)?;
-            ctrl.hostid = from.array()?;
-            ctrl.wide_id = from.u8()? == 1;
-            ctrl.class_from = pick(&SOURCES, from.u8()?)?;
-            ctrl.wish = pick(&CLASSES, from.u8()?)?;
-            let local = core::str::from_utf8(from.bytes()?).map_err(|_| Damaged)?;
-            ctrl.local = if local.is_empty() { None } else { Some(local.parse().map_err(|_| Damaged)?) };
-            (ctrl.cc, ctrl.csts, ctrl.kato) = (Cc(from.u32()?), Csts(from.u32()?), from.u32()?);
-            ctrl.expires = until(from.u64()?, now);
-            ctrl.shutdown = if from.u8()? == 1 { Shutdown::Complete } else { Shutdown::None };
-            ctrl.features = feature::read_saved(write_cache, from)?;
-            ctrl.features.behavior = from.array()?;
-            ctrl.features.endurance_events = from.u8()?;
-            let granted = (from.u16()?, from.u16()?);
-            ctrl.features.queues = Some(granted).filter(|granted| *granted != (0, 0));
-            let (is_set, ms, ago) = (from.u8()? == 1, from.u64()?, from.u64()?);
-            ctrl.timestamp = is_set.then(|| (ms, now.saturating_sub(Nanos(ago))));
-            ctrl.power_since = now.saturating_sub(Nanos(from.u64()?));
-            (ctrl.power_before, ctrl.too_hot) = (from.u8()?, from.u8()? == 1);
-            // The operator may have said something else since.
-            let changed = from.u8()? != before as u8;
-            ctrl.ana_changes = from.u64()? + u64::from(changed);
-            ctrl.endurance_event = from.u8()? == 1;
-            let context = from.bytes()?.to_vec();
-            ctrl.event_context = (from.u8()? == 1).then_some(context);
-            let (pending, masked) = (from.u32()?, from.u8()?);
-            ctrl.aer.set_reported(pending, masked).ok_or(Damaged)?;
-            if changed {
-                ctrl.aer.raise(AsyncEvent::ANA_CHANGE, ctrl.features.async_config);
-            }
-            let waiting = from.u8()?;
-            if usize::from(waiting) > LIMIT {
-                return Err(Damaged);
-            }
-            for _ in 0..waiting {
-                ctrl.aer.waiting.push(Waiting { cid: from.u16()?, tag: from.u32()? });
-            }
-            ctrl.namespaces.set_words(from)?;
-            for _ in 0..from.u16()? {
-                ctrl.changed.push(from.u32()?);
-            }
-            for _ in 0..from.u16()? {
-                ctrl.changed_zones.push((from.u32()?, from.u64()?));
-            }
-            for _ in 0..from.u16()? {
-                drive.read_queue(c, from)?;
-            }
-            Ok(())
-        };
-        f(self)?;
-        let ctrl = self.ctrl(c).filter(|ctrl| ctrl.sq(0) != NONE).ok_or(Damaged)?;
+        let c = self.read_state(now, Transport::Fabrics, from)?;
+        for _ in 0..from.u16()? {
+            self.read_queue(c, from)?;
+        }
+        self.ctrl(c).filter(|ctrl| ctrl.sq(0) != NONE).ok_or(Damaged)?;
+        self.goes_on(c);
+        Ok(())
+    }
+
+    /// A controller has all that it had: its timer runs, its queues are weighed.
+    pub(crate) fn goes_on(&mut self, c: u32) {
+        let Some(ctrl) = self.ctrl(c) else { return };
         let (group, settings) = (ctrl.group, ctrl.arbitration());
         self.arbiter.set_group(group, settings);
         self.arm_expiry(c);
         self.refresh_guards();
-        Ok(())
     }
 
-    /// A fabrics controller of that identifier.
-    fn make_controller_at(&mut self, id: u16, tenant: u16, host: String) -> Result<u32, Damaged> {
+    /// The controller that [`write_state`] has written, without queues, of nobody yet. What fails leaves it half made.
+    // tidy: long because every field of a controller that is carried is named once.
+    pub(crate) fn read_state(
+        &mut self,
+        now: Nanos,
+        transport: Transport,
+        from: &mut Reader<'_>,
+    ) -> Result<u32, Damaged> {
+        let (id, tenant) = (from.u16()?, from.u16()?);
+        let host = core::str::from_utf8(from.bytes()?).map_err(|_| Damaged)?;
+        let c = self.make_controller_at(id, transport, tenant, host.into())?;
+        let write_cache = self.config.volatile_write_cache;
+        let before = self.access.of(host);
+        let ctrl = self.ctrl_mut(c).ok_or(Damaged)?;
+        ctrl.hostid = from.array()?;
+        ctrl.wide_id = from.u8()? == 1;
+        ctrl.class_from = pick(&SOURCES, from.u8()?)?;
+        ctrl.wish = pick(&CLASSES, from.u8()?)?;
+        let local = core::str::from_utf8(from.bytes()?).map_err(|_| Damaged)?;
+        ctrl.local = if local.is_empty() { None } else { Some(local.parse().map_err(|_| Damaged)?) };
+        (ctrl.cc, ctrl.csts, ctrl.kato) = (Cc(from.u32()?), Csts(from.u32()?), from.u32()?);
+        ctrl.expires = until(from.u64()?, now);
+        ctrl.shutdown = if from.u8()? == 1 { Shutdown::Complete } else { Shutdown::None };
+        ctrl.features = feature::read_saved(write_cache, from)?;
+        ctrl.features.behavior = from.array()?;
+        ctrl.features.endurance_events = from.u8()?;
+        let granted = (from.u16()?, from.u16()?);
+        ctrl.features.queues = Some(granted).filter(|granted| *granted != (0, 0));
+        let (is_set, ms, ago) = (from.u8()? == 1, from.u64()?, from.u64()?);
+        ctrl.timestamp = is_set.then(|| (ms, now.saturating_sub(Nanos(ago))));
+        ctrl.power_since = now.saturating_sub(Nanos(from.u64()?));
+        (ctrl.power_before, ctrl.too_hot) = (from.u8()?, from.u8()? == 1);
+        // The operator may have said something else since.
+        let changed = from.u8()? != before as u8;
+        ctrl.ana_changes = from.u64()? + u64::from(changed);
+        ctrl.endurance_event = from.u8()? == 1;
+        let context = from.bytes()?.to_vec();
+        ctrl.event_context = (from.u8()? == 1).then_some(context);
+        let (pending, masked) = (from.u32()?, from.u8()?);
+        ctrl.aer.set_reported(pending, masked).ok_or(Damaged)?;
+        if changed {
+            ctrl.aer.raise(AsyncEvent::ANA_CHANGE, ctrl.features.async_config);
+        }
+        let waiting = from.u8()?;
+        if usize::from(waiting) > LIMIT {
+            return Err(Damaged);
+        }
+        for _ in 0..waiting {
+            ctrl.aer.waiting.push(Waiting { cid: from.u16()?, tag: from.u32()? });
+        }
+        ctrl.namespaces.set_words(from)?;
+        for _ in 0..from.u16()? {
+            ctrl.changed.push(from.u32()?);
+        }
+        for _ in 0..from.u16()? {
+            ctrl.changed_zones.push((from.u32()?, from.u64()?));
+        }
+        Ok(c)
+    }
+
+    /// A controller of that identifier.
+    fn make_controller_at(&mut self, id: u16, transport: Transport, tenant: u16, host: String) -> Result<u32, Damaged> {
         let at = usize::from(id.checked_sub(1).ok_or(Damaged)?);
         let fits = id <= self.config.max_controllers.min(0xffef) && usize::from(tenant) < self.tenants.len();
         if !fits || self.controllers.get(at).is_some_and(Option::is_some) {
@@ -288,7 +306,7 @@ impl Subsystem {
             self.controllers.resize_with(at + 1, || None);
         }
         self.next_controller = at;
-        let made = self.make_controller(Transport::Fabrics, tenant, UNCLAIMED, host).ok_or(Damaged)?;
+        let made = self.make_controller(transport, tenant, UNCLAIMED, host).ok_or(Damaged)?;
         // It begins its search there.
         if made as usize == at { Ok(made) } else { Err(Damaged) }
     }

@@ -28,7 +28,7 @@ pub(crate) struct Held {
 /// INTMS and INTMC have a bit for each of so many vectors.
 const MASKABLE: u16 = 32;
 
-const fn masks(mask: u32, vector: u16) -> bool {
+pub(crate) const fn masks(mask: u32, vector: u16) -> bool {
     vector < MASKABLE && mask >> vector & 1 == 1
 }
 

@@ -84,6 +84,7 @@ mod crc;
 mod event;
 mod fabrics;
 mod firmware;
+mod function;
 mod fused;
 mod guard;
 mod host;
@@ -130,6 +131,7 @@ pub use config::{
 pub use event::{ControllerHandle, Effect, Effects, Event, Io, Op, Request, SlotId, SqHandle};
 pub use fabrics::{ConnectError, ConnectRequest, Connected};
 pub use firmware::firmware_image;
+pub use function::VERSION as FUNCTION_VERSION;
 pub use host::{Data, DataPointer, Host, Owner, Tag};
 pub use memory_buffer::{CMB_BAR, MemoryBuffer};
 pub use metadata::{Format, METADATA_SHIFT, Metadata};

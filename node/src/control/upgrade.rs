@@ -19,6 +19,8 @@ pub fn layouts() -> Layouts {
         .with("journal", weir_journal::VERSION, weir_journal::VERSION)
         .with("nvme-tcp-connection", weir_session::nvme_tcp::SAVED_VERSION, weir_session::nvme_tcp::SAVED_VERSION)
         .with("association", weir_controller::ASSOCIATION_VERSION, weir_controller::ASSOCIATION_VERSION)
+        .with("vfio-user-client", weir_session::vfio_user::SAVED_VERSION, weir_session::vfio_user::SAVED_VERSION)
+        .with("function", weir_controller::FUNCTION_VERSION, weir_controller::FUNCTION_VERSION)
         .with("drive-state", weir_controller::NONVOLATILE_VERSION, weir_controller::NONVOLATILE_VERSION);
     arenas.into_iter().fold(list, |list, s| list.with(s.name, s.version, s.version))
 }

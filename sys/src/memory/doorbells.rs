@@ -46,7 +46,17 @@ impl Doorbells {
     /// # Errors
     /// What the system said.
     pub fn new(start: usize, len: usize) -> io::Result<Self> {
-        let fd = super::sealed_file("weir-doorbells", len as u64)?;
+        Self::open(super::sealed_file("weir-doorbells", len as u64)?, start, len)
+    }
+
+    /// The file that another process has made by [`new`](Self::new), with what stands in it.
+    ///
+    /// # Errors
+    /// What the system said; a file of another length is none.
+    pub fn open(fd: OwnedFd, start: usize, len: usize) -> io::Result<Self> {
+        if rustix::fs::fstat(&fd)?.st_size as u64 != len as u64 {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "the file has another length than doorbells have"));
+        }
         // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
         let base = unsafe {
             rustix::mm::mmap(ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, &fd, 0)?

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::test;
+use super::{long, test};
 use crate::guest::{Guest, section};
 use crate::harness::{Context, Env, Outcome, Test, ensure};
 use crate::node::{Node, Setup, text, with_node};
@@ -21,6 +21,7 @@ pub fn tests() -> Vec<Test> {
         test(S, "four_cpus_poll_queues_and_trapped_doorbells", four_cpus),
         test(S, "subsystem_reset_and_memory_buffer", subsystem_reset),
         test(S, "plugged_while_running", plugged),
+        long(S, "upgrades_under_io", upgrades),
     ]
 }
 
@@ -238,5 +239,34 @@ verify /dev/nvme0n1 1 randwrite 4m
         let guest = Guest { cpus: 1, net: false, qemu: &qemu, limit: 120 };
         let out = guest.run_with(env, script, "waiting", || plug(&monitor, &node.socket("ssd0.sock")))?;
         ensure(out.contains(" verified"), || out.clone())
+    })
+}
+
+/// The program is replaced five times while the guest writes and verifies: its kernel has nothing to say.
+fn upgrades(env: &Env) -> Outcome {
+    let setup = Setup { node: "keeper = true".into(), ..Setup::default().vfio("ssd0.sock", "") };
+    with_node(env, &setup, |node| {
+        let script = SHELL.to_owned()
+            + r#"
+drive
+section io
+fio --name=u --filename=/dev/nvme0n1 --rw=randrw --bs=4k --size=8m --offset=64m --iodepth=16 --ioengine=libaio --direct=1 \
+  --verify=crc32c --verify_fatal=1 --time_based --runtime=12 --minimal >/tmp/under.out 2>&1 & F=$!
+sleep 1; echo under load
+wait $F || { cat /tmp/under.out; dmesg | tail; echo "fio failed"; exit 1; }
+live; echo "fio ended well"
+nvme reset /dev/nvme0; live
+verify /dev/nvme0n1 1 randwrite 2m
+section kernel
+complaints
+section end
+"#;
+        let qemu = ["-device".to_owned(), device(&text(&node.socket("ssd0.sock"))).to_string()];
+        let guest = Guest { cpus: 2, net: false, qemu: &qemu, limit: 120 };
+        let out = guest.run_with(env, &script, "under load", || {
+            (0..5).try_for_each(|_| node.cli_ok(&["upgrade", "--probation", "0s"]).map(|_| ()))
+        })?;
+        ensure(out.contains("fio ended well") && out.contains(" verified"), || out.clone())?;
+        ensure(section(&out, "kernel")?.trim().is_empty(), || format!("the kernel complains: {out}"))
     })
 }

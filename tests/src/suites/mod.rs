@@ -36,6 +36,7 @@ mod rogue;
 mod shares;
 mod spdk_preload;
 mod upgrade;
+mod upgrade_vfio;
 mod vfio_client;
 mod vfio_messages;
 mod virtio_driver;
@@ -61,6 +62,7 @@ pub fn all() -> Vec<Test> {
         faults::tests(),
         crash::tests(),
         upgrade::tests(),
+        upgrade_vfio::tests(),
         layouts::tests(),
         admission::tests(),
         plan::tests(),

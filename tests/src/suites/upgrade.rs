@@ -159,7 +159,7 @@ fn open(node: &Node) -> bool {
 
 /// It takes over and hangs, or dies while it takes over, or a moment after it serves: the old program serves, with its data.
 fn taken_back(env: &Env) -> Outcome {
-    with_node(env, &kept(Setup::default()), |node| {
+    with_node(env, &kept(Setup::default().vfio("pci.sock", "")), |node| {
         let target = node.tcp_target();
         write(env, &target)?;
         let said = format!("printf '\\000{}' >&0", layouts(env, &node.dir.join("weir.toml"))?);
@@ -176,7 +176,14 @@ fn taken_back(env: &Env) -> Outcome {
             ),
         ] {
             let path = program(&node.dir, name, &script)?;
+            // Clients that nobody has taken over are the old program's again.
+            let args =
+                ["--rw", "randrw", "--qd", "4", "--verify", "crc32c", "--region", "4MiB+4MiB", "--time", "2500ms"];
+            let load =
+                if name == "late" { None } else { Some(Bench::start(env, &node.vfio_target("pci.sock"), &args)?) };
+            std::thread::sleep(Duration::from_millis(300));
             fails(node, &["--binary", &text(&path), "--within", within], part)?;
+            load.map_or(Ok(()), |load| load.finish()?.clean().map_err(|e| format!("{name}: {e}")))?;
             read(env, &target).map_err(|e| format!("{name}: {e}"))?;
         }
         let said = http::get(&node.api(), "/v1/upgrade")?;
@@ -356,7 +363,7 @@ fn not_quiet(env: &Env) -> Outcome {
     })
 }
 
-/// Volumes on drives of two cores, at a front end and over NVMe/TCP; afterwards they are still the pool's.
+/// Volumes on drives of two cores, at a front end, over NVMe/TCP and as a PCIe drive; afterwards they are still the pool's.
 fn volumes(env: &Env) -> Outcome {
     let Setup { whole, .. } = pool::three_volumes();
     let whole = whole.replace("cores = [0]", "cores = [0, 1]\nkeeper = true");
@@ -370,8 +377,11 @@ fn volumes(env: &Env) -> Outcome {
                 &["--job", &job, "--bs", "4KiB:50/64KiB:50", "--verify", "crc32c", "--time", "9s"],
             )
         };
-        let mut loads =
-            vec![load(&node.socket_target("v0.sock"), "")?, load(&tcp, &format!(",host={}", host_nqn("silver")))?];
+        let mut loads = vec![
+            load(&node.socket_target("v0.sock"), "")?,
+            load(&tcp, &format!(",region=32MiB,host={}", host_nqn("silver")))?,
+        ];
+        loads.push(load(&node.vfio_target("wide-pci.sock"), ",region=32MiB+32MiB")?);
         std::thread::sleep(Duration::from_millis(500));
         for i in 0..3 {
             node.cli_ok(&["upgrade", "--probation", "0s"])?;

@@ -2,6 +2,7 @@
 //! order, with an error, or never.
 
 use std::collections::BTreeSet;
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use super::test;
@@ -9,7 +10,9 @@ use crate::bench::Bench;
 use crate::harness::{Env, Outcome, Test, ensure};
 use crate::node::{Node, Setup, with_node};
 use crate::raw::Rng;
-use crate::raw::vfio_user::{Client, DATA, DMA, Far, MEMORY, Manner, cmd, dma_map, dma_unmap, version, words};
+use crate::raw::vfio_user::{
+    Client, DATA, DMA, Far, HEADER, MEMORY, Manner, cmd, dma_map, dma_unmap, message, version, words,
+};
 use crate::vfio::in_turn;
 
 /// The tests of this suite.
@@ -22,6 +25,7 @@ pub fn tests() -> Vec<Test> {
         test(S, "errors_are_the_commands", errors_are_the_commands),
         test(S, "a_client_that_never_answers", a_client_that_never_answers),
         test(S, "a_client_that_dies_meanwhile", a_client_that_dies_meanwhile),
+        test(S, "upgrades_in_the_middle_of_messages", upgrades),
     ]
 }
 
@@ -318,5 +322,62 @@ fn a_client_that_dies_meanwhile(env: &Env) -> Outcome {
         ensure(MEMORY > NEAR, || "no room".into())?;
         let status = queue.io(&mut client, (0x01, 0), PAGE, [FAR, 0])?;
         ensure(status == 0, || format!("status {status:#x}"))
+    })
+}
+
+/// The next worker reads the rest of a message whose beginning, with its descriptor, the one before it has read; and it gets the answers
+/// to what that one has asked, or asks again.
+fn upgrades(env: &Env) -> Outcome {
+    with_node(env, &Setup { node: "keeper = true".into(), ..setup() }, |node| {
+        let upgrade = || node.cli_ok(&["upgrade", "--probation", "0s"]).map(|_| ());
+        let mut client = ready(node, "")?;
+        let more = client.memory.try_clone().map_err(|e| e.to_string())?;
+        for (cut, id) in [(1, 31), (HEADER, 32), (40, 33)] {
+            let (at, map) = (DMA + (2 << 30), 2);
+            let whole = message(id, map, &dma_map(0, at, MEMORY));
+            client.send(&whole[..cut], &[more.as_fd()])?;
+            std::thread::sleep(Duration::from_millis(50));
+            upgrade()?;
+            client.send(&whole[cut..], &[])?;
+            let (head, _) = client.receive()?;
+            ensure(head[0] == u32::from(id) | 2 << 16 && head[2] & 0x2f == 1, || format!("cut at {cut}: {head:x?}"))?;
+            client.ok(cmd::DMA_UNMAP, &dma_unmap(0, at, MEMORY), &[])?;
+        }
+        for mapped in [true, false] {
+            let mut queue = Queue::new(&mut client, mapped)?;
+            for (opcode, base) in [(0x01, 0x10_0000), (0x02, 0x20_0000)] {
+                client.far.as_mut().ok_or("no far memory")?.manner = Manner::Later;
+                for cid in 0..4u16 {
+                    let at = FAR + base + u64::from(cid) * PAGE;
+                    put(&mut client, at, &[if opcode == 1 { cid as u8 + 1 } else { 0 }; PAGE as usize])?;
+                    queue.submit(&mut client, cid, (opcode, u64::from(cid) * 8), PAGE, [at, 0])?;
+                }
+                ensure(queue.take(&mut client, Duration::from_millis(100))?.is_none(), || "it did not wait".into())?;
+                upgrade()?;
+                client.answer_held()?;
+                client.far.as_mut().ok_or("no far memory")?.manner = Manner::AtOnce;
+                let mut open: BTreeSet<u16> = (0..4).collect();
+                while !open.is_empty() {
+                    let done = queue.take(&mut client, Duration::from_secs(5))?;
+                    let (cid, status) = done.ok_or_else(|| format!("commands {open:?} do not complete"))?;
+                    ensure(status == 0 && open.remove(&cid), || format!("command {cid}: status {status:#x}"))?;
+                }
+                client.answer_held()?;
+            }
+            for cid in 0..4u64 {
+                let right =
+                    client.far_bytes(0x20_0000 + cid * PAGE, PAGE as usize)?.iter().all(|b| *b == cid as u8 + 1);
+                ensure(right, || format!("command {cid} read other bytes"))?;
+            }
+            // The queues go; an upgrade finds them gone.
+            for opcode in [0x00, 0x04] {
+                client.submit(opcode, [0, 0], [1, 0])?;
+                let status = client.completion(Duration::from_secs(5))?;
+                ensure(status == Some(0), || format!("command {opcode:#x}: {status:x?}"))?;
+            }
+            upgrade()?;
+            client.identify()?;
+        }
+        Ok(())
     })
 }

@@ -144,6 +144,18 @@ impl ConfigSpace {
         Written { reset, msix: touches(MSIX + msix::CONTROL, 2) }
     }
 
+    /// As it is read.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Takes over what another one had where it can be written.
+    pub fn read_saved(&mut self, bytes: &[u8]) {
+        for ((byte, saved), writable) in self.bytes.iter_mut().zip(bytes).zip(&self.writable) {
+            *byte = *byte & !writable | saved & writable;
+        }
+    }
+
     /// As at power-on.
     pub fn reset(&mut self) {
         self.bytes.copy_from_slice(&self.initial);

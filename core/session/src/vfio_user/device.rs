@@ -6,7 +6,7 @@ use super::dma::{Access, DmaRegion, MAX_REGIONS, PAGE, Regions};
 use super::inbox::{MAX_FDS, Message, ProtocolError};
 use super::msix::Msix;
 use super::requests::{Answered, Requests};
-use super::{BAR0, DOORBELLS, DOORBELLS_END, MAX_TRANSFER, MAX_VECTORS, Port, Shape, Shared, TABLE};
+use super::{BAR0, DOORBELLS, DOORBELLS_END, LEAST_TRANSFER, MAX_TRANSFER, MAX_VECTORS, Port, Shape, Shared, TABLE};
 use alloc::vec::Vec;
 use weir_spec::pci::CONFIG_SPACE;
 use weir_spec::vfio_user::{
@@ -64,15 +64,15 @@ type Errno = u32;
 /// One client's device.
 #[derive(Debug)]
 pub struct Device {
-    shape: Shape,
-    config: ConfigSpace,
-    msix: Msix,
-    regions: Regions,
+    pub(super) shape: Shape,
+    pub(super) config: ConfigSpace,
+    pub(super) msix: Msix,
+    pub(super) regions: Regions,
     /// Some of them are reached by messages only.
-    messaged: bool,
-    requests: Requests,
+    pub(super) messaged: bool,
+    pub(super) requests: Requests,
     /// What the client said of itself.
-    client: Option<Capabilities>,
+    pub(super) client: Option<Capabilities>,
 }
 
 fn read<T: FromBytes + KnownLayout + Immutable>(payload: &[u8]) -> Result<(T, &[u8]), Errno> {
@@ -212,6 +212,9 @@ impl Device {
             return Err(ProtocolError::Version(major, minor));
         }
         let client = Capabilities::parse(text).map_err(ProtocolError::Capabilities)?;
+        if client.max_data_xfer_size < LEAST_TRANSFER.into() {
+            return Err(ProtocolError::Transfer(client.max_data_xfer_size));
+        }
         self.requests.limit(client.max_data_xfer_size);
         self.client = Some(client);
         let ours = Capabilities {

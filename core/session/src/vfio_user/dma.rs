@@ -108,6 +108,11 @@ impl Regions {
         core::mem::take(&mut self.0).into_values()
     }
 
+    /// By address.
+    pub fn all(&self) -> impl Iterator<Item = &DmaRegion> {
+        self.0.values()
+    }
+
     pub fn len(&self) -> usize {
         self.0.len()
     }

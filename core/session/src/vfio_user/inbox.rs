@@ -1,10 +1,10 @@
 //! Bytes and descriptors of the socket become messages.
 
-use super::MAX_TRANSFER;
+use super::{LEAST_TRANSFER, MAX_TRANSFER};
 use alloc::vec::Vec;
 use core::fmt;
 use weir_spec::vfio_user::{Header, RegionAccess, VersionError};
-use zerocopy::FromBytes;
+use zerocopy::{FromBytes, IntoBytes};
 
 /// Longest message: a write as long as may be.
 const MAX_MESSAGE: usize = Header::LEN + size_of::<RegionAccess>() + MAX_TRANSFER as usize;
@@ -26,6 +26,8 @@ pub enum ProtocolError {
     Version(u16, u16),
     /// Capabilities that cannot be read.
     Capabilities(VersionError),
+    /// It takes fewer bytes in a message than the memory that only messages reach can be served by.
+    Transfer(u64),
     /// A reply to nothing.
     UnexpectedReply(u16),
 }
@@ -43,6 +45,12 @@ impl fmt::Display for ProtocolError {
                 write!(f, "the client speaks vfio-user {major}.{minor}; 0.1 and below are spoken here")
             }
             ProtocolError::Capabilities(e) => e.fmt(f),
+            ProtocolError::Transfer(n) => {
+                write!(
+                    f,
+                    "the client takes {n} bytes in a message (max_data_xfer_size); {LEAST_TRANSFER} at least are needed"
+                )
+            }
             ProtocolError::UnexpectedReply(id) => write!(f, "the client replied ({id}) where nothing was asked"),
         }
     }
@@ -61,6 +69,13 @@ pub struct Message<F> {
     pub fds: Vec<F>,
 }
 
+impl<F> Message<F> {
+    /// As it came.
+    pub(super) fn bytes(&self) -> Vec<u8> {
+        [self.header.as_bytes(), &self.payload].concat()
+    }
+}
+
 /// Collects one message at a time, so that no byte of the next one is read early: its descriptors come with its first byte.
 #[derive(Debug)]
 pub struct Inbox<F> {
@@ -76,6 +91,16 @@ impl<F> Default for Inbox<F> {
 }
 
 impl<F> Inbox<F> {
+    /// What has arrived of the message that is being received.
+    pub(super) fn partial(&self) -> (&[u8], &[F]) {
+        (&self.bytes[..self.have], &self.fds)
+    }
+
+    /// Its descriptors so far.
+    pub fn fds(&self) -> &[F] {
+        &self.fds
+    }
+
     /// Where the next bytes of the socket go: never empty, and never beyond the message.
     pub fn space(&mut self) -> &mut [u8] {
         &mut self.bytes[self.have..]

@@ -34,7 +34,10 @@ mod dma;
 mod inbox;
 mod msix;
 mod requests;
+mod saved;
 
+#[cfg(test)]
+mod saved_tests;
 #[cfg(test)]
 mod tests;
 
@@ -44,6 +47,7 @@ pub use dma::{Access, DmaRegion, MAX_REGIONS};
 pub use inbox::{Inbox, Message, ProtocolError};
 pub use msix::Msix;
 pub use requests::{Answered, Requests, Ticket};
+pub use saved::{Bell, Client, Late, SavedError, Unsent, VERSION as SAVED_VERSION};
 
 use crate::memory::MapError;
 
@@ -61,6 +65,9 @@ pub const PENDING: u64 = 0xc000;
 pub const MAX_VECTORS: u16 = ((PENDING - TABLE) / weir_spec::pci::msix::ENTRY as u64) as u16;
 /// Most bytes that a client may ask to read or write with one message.
 pub const MAX_TRANSFER: u32 = 64 << 10;
+/// Fewest bytes that a client may take with one message. There are as many requests under way as identifiers at the most, and the bytes
+/// of commands that are under way are bounded.
+pub const LEAST_TRANSFER: u32 = 512;
 
 const _: () = assert!(DOORBELLS + 8 * 1025 <= DOORBELLS_END);
 const _: () = assert!(MAX_VECTORS <= weir_spec::pci::msix::MAX_VECTORS && MAX_VECTORS >= 1025);

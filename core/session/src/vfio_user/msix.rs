@@ -35,6 +35,38 @@ impl Msix {
         msix
     }
 
+    /// The vectors that have an eventfd.
+    pub fn assigned(&self) -> impl Iterator<Item = u16> {
+        (0u16..).zip(&self.vectors).filter(|(_, v)| v.assigned).map(|(at, _)| at)
+    }
+
+    pub(super) fn function_mask(&self) -> bool {
+        self.function_mask
+    }
+
+    /// A byte of each vector, and the table.
+    pub(super) fn write_saved(&self, to: &mut Vec<u8>) {
+        let flags = |v: &Vector| [v.assigned, v.masked, v.owned, v.pending];
+        let bits = |v: &Vector| (0..).zip(flags(v)).fold(0, |all, (bit, is)| all | u8::from(is) << bit);
+        to.extend(self.vectors.iter().map(bits));
+        to.extend_from_slice(&self.table);
+    }
+
+    /// Takes over what another one of as many vectors has written; `None` where that makes no sense.
+    pub(super) fn read_saved(&mut self, flags: &[u8], table: &[u8], function_mask: bool) -> Option<()> {
+        if flags.len() != self.vectors.len() || table.len() != self.table.len() || flags.iter().any(|f| *f > 15) {
+            return None;
+        }
+        for (v, flags) in self.vectors.iter_mut().zip(flags) {
+            let is = |bit: u8| flags >> bit & 1 == 1;
+            *v = Vector { assigned: is(0), masked: is(1), owned: is(2), pending: is(3) };
+        }
+        self.table.copy_from_slice(table);
+        self.function_mask = function_mask;
+        let controls = self.table.chunks_exact(ENTRY).map(|entry| &entry[VECTOR_CONTROL..VECTOR_CONTROL + 4]);
+        controls.into_iter().all(|c| c[0] <= MASKED as u8 && c[1..] == [0; 3]).then_some(())
+    }
+
     /// How many vectors there are.
     pub fn vectors(&self) -> u16 {
         self.vectors.len() as u16

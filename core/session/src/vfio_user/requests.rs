@@ -1,8 +1,8 @@
 //! What the server asks of its client: memory that it cannot map is read and written by messages (DMA_READ, DMA_WRITE), several
 //! at a time, each of no more bytes than the client takes.
 
-use super::MAX_TRANSFER;
 use super::inbox::ProtocolError;
+use super::{LEAST_TRANSFER, MAX_TRANSFER};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use weir_spec::vfio_user::{Command, DmaAccess, Header, errno};
@@ -15,12 +15,12 @@ use zerocopy::{FromBytes, IntoBytes};
 pub struct Ticket(pub u64);
 
 #[derive(Clone, Copy, Debug)]
-struct Request {
-    ticket: Ticket,
-    command: Command,
-    address: u64,
-    len: u32,
-    since: Nanos,
+pub(super) struct Request {
+    pub ticket: Ticket,
+    pub command: Command,
+    pub address: u64,
+    pub len: u32,
+    pub since: Nanos,
 }
 
 /// The client's answer.
@@ -52,9 +52,32 @@ impl Default for Requests {
 }
 
 impl Requests {
+    /// The ticket of abandoned requests.
+    pub(super) const NOBODY: Ticket = NOBODY;
+
+    /// By message identifier.
+    pub(super) fn all(&self) -> impl Iterator<Item = (u16, &Request)> {
+        self.pending.iter().map(|(id, request)| (*id, request))
+    }
+
+    /// The identifier that is tried next.
+    pub(super) fn next_id(&self) -> u16 {
+        self.next
+    }
+
+    /// The identifier that is to be tried next.
+    pub(super) fn go_on_with(&mut self, next: u16) {
+        self.next = next;
+    }
+
+    /// One that was made before; `None` where there is one of that identifier.
+    pub(super) fn put_back(&mut self, id: u16, request: Request) -> Option<()> {
+        self.pending.insert(id, request).is_none().then_some(())
+    }
+
     /// No message asks for more bytes than this from now on.
     pub(super) fn limit(&mut self, most: u64) {
-        self.most = most.clamp(1, MAX_TRANSFER.into()) as u32;
+        self.most = most.clamp(LEAST_TRANSFER.into(), MAX_TRANSFER.into()) as u32;
     }
 
     /// How many there are.

@@ -12,11 +12,11 @@ use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, IntoBytes};
 
 /// A descriptor is a number.
-type Fd = u32;
+pub(super) type Fd = u32;
 
 /// What is behind the device: registers that read as their offset, a buffer, and the mapped regions.
 #[derive(Default)]
-struct Board {
+pub(super) struct Board {
     buffer: Vec<u8>,
     mapped: BTreeMap<u64, (DmaRegion, Option<Fd>)>,
     refuses: Option<MapError>,
@@ -49,15 +49,15 @@ impl Port<Fd> for Board {
 
 const SHAPE: Shape = Shape { vectors: 9, mapped_doorbells: true, buffer: 0, serial: 0x0102_0304_0506_0708 };
 
-struct Rig {
-    device: Device,
-    board: Board,
-    out: Vec<Action<Fd>>,
+pub(super) struct Rig {
+    pub(super) device: Device,
+    pub(super) board: Board,
+    pub(super) out: Vec<Action<Fd>>,
 }
 
 impl Rig {
     /// A device whose client has said its version.
-    fn new(shape: Shape) -> Self {
+    pub(super) fn new(shape: Shape) -> Self {
         let board = Board { buffer: vec![0; shape.buffer as usize], ..Board::default() };
         let mut rig = Rig { device: Device::new(shape), board, out: Vec::new() };
         let reply = rig.say(Command::VERSION, &[0, 0, 1, 0], vec![]).expect("a version is answered");
@@ -68,7 +68,7 @@ impl Rig {
     }
 
     /// Sends a command; the payload of its reply, or its error number. What else there is to do stays in `out`.
-    fn say(&mut self, command: Command, payload: &[u8], fds: Vec<Fd>) -> Result<Vec<u8>, u32> {
+    pub(super) fn say(&mut self, command: Command, payload: &[u8], fds: Vec<Fd>) -> Result<Vec<u8>, u32> {
         self.out.clear();
         let header = Header::command(7, command, payload.len());
         self.device.message(Message { header, payload: payload.to_vec(), fds }, &mut self.board, &mut self.out);
@@ -83,12 +83,12 @@ impl Rig {
         Ok(payload.to_vec())
     }
 
-    fn read(&mut self, index: u32, offset: u64, count: u32) -> Result<Vec<u8>, u32> {
+    pub(super) fn read(&mut self, index: u32, offset: u64, count: u32) -> Result<Vec<u8>, u32> {
         let access = RegionAccess { offset: U64::new(offset), region: U32::new(index), count: U32::new(count) };
         self.say(Command::REGION_READ, access.as_bytes(), vec![]).map(|reply| reply[16..].to_vec())
     }
 
-    fn write(&mut self, index: u32, offset: u64, data: &[u8]) -> Result<(), u32> {
+    pub(super) fn write(&mut self, index: u32, offset: u64, data: &[u8]) -> Result<(), u32> {
         let access =
             RegionAccess { offset: U64::new(offset), region: U32::new(index), count: U32::new(data.len() as u32) };
         self.say(Command::REGION_WRITE, &[access.as_bytes(), data].concat(), vec![]).map(|_| ())
@@ -99,7 +99,7 @@ impl Rig {
         u16::from_le_bytes([bytes[0], bytes[1]])
     }
 
-    fn map(&mut self, address: u64, size: u64, fds: Vec<Fd>) -> Result<Vec<u8>, u32> {
+    pub(super) fn map(&mut self, address: u64, size: u64, fds: Vec<Fd>) -> Result<Vec<u8>, u32> {
         self.map_as(DmaMap::READ | DmaMap::WRITE, address, size, fds)
     }
 
@@ -120,7 +120,15 @@ impl Rig {
         self.say(Command::DMA_UNMAP, unmap.as_bytes(), vec![])
     }
 
-    fn irqs(&mut self, flags: u32, index: u32, start: u32, count: u32, data: &[u8], fds: Vec<Fd>) -> Result<(), u32> {
+    pub(super) fn irqs(
+        &mut self,
+        flags: u32,
+        index: u32,
+        start: u32,
+        count: u32,
+        data: &[u8],
+        fds: Vec<Fd>,
+    ) -> Result<(), u32> {
         let set = IrqSet {
             argsz: U32::new(20 + data.len() as u32),
             flags: U32::new(flags),
@@ -131,8 +139,25 @@ impl Rig {
         self.say(Command::DEVICE_SET_IRQS, &[set.as_bytes(), data].concat(), fds).map(|_| ())
     }
 
-    fn signals(&self) -> Vec<u16> {
+    pub(super) fn signals(&self) -> Vec<u16> {
         self.out.iter().filter_map(|a| if let Action::Signal(v) = a { Some(*v) } else { None }).collect()
+    }
+}
+
+/// Else its requests could outnumber message identifiers.
+#[test]
+fn a_client_that_takes_next_to_nothing_in_a_message_is_refused() {
+    for (most, refused) in [(0u64, true), (511, true), (512, false), (1 << 40, false)] {
+        let text = std::format!("{{\"capabilities\":{{\"max_data_xfer_size\":{most}}}}}\0");
+        let payload = [&[0, 0, 1, 0], text.as_bytes()].concat();
+        let (mut device, mut out) = (Device::new(SHAPE), Vec::new());
+        let header = Header::command(7, Command::VERSION, payload.len());
+        device.message::<Fd, _>(Message { header, payload, fds: vec![] }, &mut Board::default(), &mut out);
+        match &out[..] {
+            [Action::Close(e)] => assert!(refused && *e == ProtocolError::Transfer(most)),
+            [Action::Reply { .. }] => assert!(!refused && device.requests().most() >= 512),
+            _ => panic!("{out:?}"),
+        }
     }
 }
 

@@ -111,13 +111,13 @@ pub fn take(
 }
 
 impl Door {
-    /// Has the keeper hold every connection that can be carried, and what their drives know of them. Nothing is done with
-    /// them any more.
-    pub fn leave(&mut self, cx: &mut Cx) {
+    /// Has the keeper hold every connection that can be carried, and what their drives know of them and those of `others`, whose hosts
+    /// go on by another door and may have reservations. Nothing is done with the connections any more.
+    pub fn leave(&mut self, others: Vec<u32>, cx: &mut Cx) {
         if !cx.keep.is_kept() {
             return;
         }
-        let mut drives = Vec::new();
+        let mut drives = others;
         for at in 0..self.conns.len() as u32 {
             let Some(conn) = &mut self.conns[at as usize] else { continue };
             match carry(at, conn, cx) {

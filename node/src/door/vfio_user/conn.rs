@@ -2,9 +2,12 @@
 
 mod data;
 mod gated;
+mod kept;
+
+pub(super) use kept::Found;
 
 use super::gate::Gate;
-use super::reach::{Buffer, Homes, Pages, Reach};
+use super::reach::{Buffer, Files, Homes, Pages, Reach};
 use super::{EVERY_TURN, PATIENCE};
 use crate::config::Doorbells as Way;
 use crate::door::{Arrival, Cx};
@@ -13,7 +16,8 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use weir_controller::{ControllerHandle, Event, Shadow, Subsystem};
-use weir_session::vfio_user::{Action, DOORBELLS, DOORBELLS_END, Device, Inbox, Message, Shape, Shared};
+use weir_session::vfio_user::{Action, DOORBELLS, DOORBELLS_END, Device, Inbox, Message, Shape, Shared, Unsent};
+
 use weir_spec::nvme::register;
 use weir_spec::nvme::register::Doorbell;
 use weir_sys::memory::GuestMemory;
@@ -31,14 +35,6 @@ const ANSWERS: usize = 1 << 20;
 
 /// What no doorbell of a queue is rung with.
 const UNRUNG: u32 = u32::MAX;
-
-/// A message on its way to the client.
-struct Answer {
-    bytes: Vec<u8>,
-    sent: usize,
-    /// The file that goes with its first byte.
-    with: Option<Shared>,
-}
 
 /// What [`Conn::listen`] leaves to the door.
 #[derive(Default)]
@@ -65,9 +61,11 @@ pub(super) struct Conn {
     wrote: bool,
     device: Device,
     memory: GuestMemory,
+    /// What was mapped and is signalled, for who goes on with this client; only where somebody could.
+    files: Option<Box<Files>>,
     buffer: Option<Box<Buffer>>,
     actions: Vec<Action<OwnedFd>>,
-    answers: VecDeque<Answer>,
+    answers: VecDeque<Unsent>,
     /// Since when the client has not taken its answers.
     stuck: Option<Nanos>,
 
@@ -97,13 +95,24 @@ pub(super) struct Conn {
 
 impl Conn {
     pub(super) fn new(socket: UnixStream, token: u64, shape: Shape, pid: Option<i32>, cx: &mut Cx) -> io::Result<Self> {
-        socket.set_nonblocking(true)?;
         let bells = match shape.mapped_doorbells {
             true => Some(Doorbells::new(DOORBELLS as usize, DOORBELLS_END as usize)?),
             false => None,
         };
         let buffer = (shape.buffer > 0).then(|| Buffer::new(shape.buffer).map(Box::new)).transpose()?;
-        let device = Device::new(shape);
+        Self::with((socket, token), Device::new(shape), bells, buffer, pid, cx)
+    }
+
+    /// A client whose doorbells and memory buffer are there.
+    fn with(
+        (socket, token): (UnixStream, u64),
+        device: Device,
+        bells: Option<Doorbells>,
+        buffer: Option<Box<Buffer>>,
+        pid: Option<i32>,
+        cx: &mut Cx,
+    ) -> io::Result<Self> {
+        socket.set_nonblocking(true)?;
         let vectors = usize::from(device.msix().vectors());
         Ok(Self {
             input: cx.reactor.watch(&socket, Interest::READ, Mode::Edge, token),
@@ -115,6 +124,7 @@ impl Conn {
             wrote: false,
             device,
             memory: GuestMemory::new(),
+            files: cx.keep.is_kept().then(Box::default),
             buffer,
             actions: Vec::new(),
             answers: VecDeque::new(),
@@ -250,7 +260,8 @@ impl Conn {
             let header = &message.header;
             tracing::trace!(command = header.command.get(), bytes = message.payload.len(), fds = message.fds.len());
             let (memory, buffer) = (&mut self.memory, self.buffer.as_deref());
-            let mut reach = Reach { memory, buffer, drive: cx.drives.machine(drive), controller };
+            let files = self.files.as_deref_mut();
+            let mut reach = Reach { memory, files, buffer, drive: cx.drives.machine(drive), controller };
             self.device.message(message, &mut reach, &mut self.actions);
             if let Err(why) = self.act(drive, controller, &mut heard, cx) {
                 heard.over = Some(Some(why));
@@ -296,7 +307,7 @@ impl Conn {
                     }
                     advance = true;
                 }
-                Action::Reply { bytes, with } => self.answers.push_back(Answer { bytes, sent: 0, with }),
+                Action::Reply { bytes, with } => self.answers.push_back(Unsent { bytes, sent: 0, with }),
                 Action::Register { offset, value, .. } if self.is_gated_tail(offset) => {
                     if let Some(Doorbell::SqTail(qid)) = register::doorbell_at(offset) {
                         self.gate.ring(qid, value as u32);
@@ -313,9 +324,17 @@ impl Conn {
                 // without waiting is taken.
                 Action::Vector { vector, fd } => {
                     let signal = &mut self.vectors[usize::from(vector)];
-                    signal.set(fd).map_err(|e| not_eventfd(&format!("of vector {vector}"), &e))?;
+                    signal.set(fd.as_ref()).map_err(|e| not_eventfd(&format!("of vector {vector}"), &e))?;
+                    if let Some(files) = &mut self.files {
+                        files.set_vector(vector, fd);
+                    }
                 }
-                Action::Request { fd } => self.request.set(fd).map_err(|e| not_eventfd("for requests", &e))?,
+                Action::Request { fd } => {
+                    self.request.set(fd.as_ref()).map_err(|e| not_eventfd("for requests", &e))?;
+                    if let Some(files) = &mut self.files {
+                        files.request = fd;
+                    }
+                }
                 Action::Signal(vector) => self.vectors[usize::from(vector)].signal(),
                 Action::Reset => heard.reset = true,
                 Action::Close(e) => return Err(e.to_string()),

@@ -15,9 +15,9 @@
 //! together move at most [`MOST`] bytes by messages; more wait in their queues.
 
 use super::reach::Homes;
-use weir_controller::{ControllerHandle, DataPointer, Direction, Piece, Subsystem, Walk};
+use weir_controller::{ControllerHandle, DataPointer, Direction, Piece, Subsystem, Tag, Walk};
 use weir_session::memory::Memory;
-use weir_session::vfio_user::{Answered, Device, Ticket};
+use weir_session::vfio_user::{Answered, Bell, Device, Late, Ticket};
 use weir_spec::nvme::{Cqe, Status};
 use weir_spec::vfio_user::Command;
 use weir_units::Nanos;
@@ -98,6 +98,45 @@ impl Gate {
     /// How far the drive may see a queue, if the client has rung it.
     pub(super) fn told(&self, qid: u16) -> Option<u32> {
         self.tails.get(usize::from(qid)).and_then(|t| t.told)
+    }
+
+    /// The completions that wait for answers.
+    pub(super) fn late(&self) -> Vec<Late> {
+        let late = |e: &Entry| {
+            let (address, vector, cqe) = e.held?;
+            Some(Late { ticket: e.ticket, address, vector, cqe, writes: e.writes, failed: e.failed })
+        };
+        self.entries.iter().filter_map(late).collect()
+    }
+
+    /// How many queues it knows something of.
+    pub(super) fn queues(&self) -> usize {
+        self.tails.len()
+    }
+
+    /// How far a queue was rung, and how far the drive was told.
+    pub(super) fn tail(&self, qid: usize) -> (Option<u32>, Option<u32>) {
+        self.tails.get(qid).map_or((None, None), |t| (t.rung, t.told))
+    }
+
+    /// A gate that knows of these tails, with the completions that another one held back. What commands that the drive has not
+    /// seen lack is asked for again.
+    pub(super) fn resume(bells: &[Bell], late: &[Late]) -> Self {
+        let entry = |late: &Late| Entry {
+            ticket: late.ticket,
+            qid: late.cqe.sqid.get(),
+            cid: late.cqe.cid.get(),
+            // Its data have been moved; no ring's command has such a pointer.
+            data: DataPointer::tag(Tag(u32::MAX)),
+            direction: Direction::ToHost,
+            parts: Vec::new(),
+            writes: late.writes,
+            failed: late.failed,
+            held: Some((late.address, late.vector, late.cqe)),
+        };
+        let tickets = late.iter().map(|late| late.ticket.0 + 1).max().unwrap_or(0);
+        let tails = bells.iter().map(|bell| Tail { rung: bell.rung, told: bell.told }).collect();
+        Self { tails, entries: late.iter().map(entry).collect(), tickets, out: Vec::new() }
     }
 
     /// The client has rung.

@@ -32,6 +32,7 @@
 
 mod conn;
 mod gate;
+mod kept;
 mod reach;
 mod watched;
 
@@ -39,6 +40,7 @@ use super::{Cx, Kind};
 use crate::config::Doorbells;
 use crate::holder::{self, BindError};
 use conn::Conn;
+pub use kept::resume_functions;
 use std::io::ErrorKind;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
@@ -161,7 +163,7 @@ impl Door {
         let at = at as u16;
         let listener = holder::keep_unix(cx.keep, &config.path, MODE)?;
         listener.set_nonblocking(true).map_err(fail)?;
-        let controller = attach(&config, at, cx).map_err(|e| {
+        let (controller, client) = Self::take_up(&config, at, cx).map_err(|e| {
             let _ = std::fs::remove_file(&config.path);
             fail(std::io::Error::other(e.to_string()))
         })?;
@@ -171,6 +173,9 @@ impl Door {
             self.exports.push(None);
         }
         self.exports[usize::from(at)] = Some(export);
+        if let Some(client) = client {
+            self.go_on(at, client, cx);
+        }
         Ok(())
     }
 
@@ -551,14 +556,12 @@ impl Door {
     }
 }
 
-/// The controller behind a socket.
+/// A new controller behind a socket.
 fn attach(config: &ExportConfig, at: u16, cx: &mut Cx) -> Result<ControllerHandle, weir_controller::Error> {
     let host = config.path.display().to_string();
     let drive = cx.drives.get(config.drive);
     let attach = Attach { tenant: config.tenant, owner: owner(at), model: Model::Rings, host };
-    let controller = drive.attach(cx.now, attach)?;
-    drive.set_controller_class_from(controller, Some(config.class_from))?;
-    Ok(controller)
+    drive.attach(cx.now, attach)
 }
 
 /// The controller is as after power-on, and nothing that was rung before counts.
@@ -575,17 +578,20 @@ fn connect(export: &Export, at: u16, socket: UnixStream, cx: &mut Cx) -> Result<
     let peer = sched::peer(&socket).map_err(|e| e.to_string())?;
     let pid = peer.pid.filter(|_| config.class_from == ClassFrom::Peer);
     tracing::info!(socket = %config.path.display(), pid = ?peer.pid, tenant = config.tenant_name, "client connected");
-    let drive = cx.drives.machine(config.drive).config();
-    let (queues, buffer) = (drive.max_io_queues, drive.cmb);
-    let shape = Shape {
-        // One for each queue and one for the admin queue.
-        vectors: queues.saturating_add(1),
-        mapped_doorbells: config.doorbells != Doorbells::Trap,
-        buffer,
-        serial: config.serial,
-    };
     let name = encode(at, export.generation, Watched::Input);
-    let mut conn = Conn::new(socket, name, shape, pid, cx).map_err(|e| e.to_string())?;
+    let mut conn = Conn::new(socket, name, shape(config, cx), pid, cx).map_err(|e| e.to_string())?;
     conn.follow_peer(config.drive, export.controller, cx);
     Ok(conn)
+}
+
+/// What an export's device shows.
+fn shape(config: &ExportConfig, cx: &Cx) -> Shape {
+    let drive = cx.drives.machine(config.drive).config();
+    Shape {
+        // One for each queue and one for the admin queue.
+        vectors: drive.max_io_queues.saturating_add(1),
+        mapped_doorbells: config.doorbells != Doorbells::Trap,
+        buffer: drive.cmb,
+        serial: config.serial,
+    }
 }

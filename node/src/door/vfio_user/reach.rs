@@ -1,6 +1,7 @@
 //! What commands and messages of one client reach: its memory, and the controller memory buffer.
 
 use super::gate::Gate;
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
@@ -22,11 +23,34 @@ pub(super) struct Buffer {
 
 impl Buffer {
     pub(super) fn new(len: u64) -> io::Result<Self> {
-        let file = sealed_file("weir-cmb", len)?;
+        Self::open(sealed_file("weir-cmb", len)?, len)
+    }
+
+    /// The file of such a buffer.
+    pub(super) fn open(file: OwnedFd, len: u64) -> io::Result<Self> {
         let mut memory = GuestMemory::new();
         let all = Region { guest: 0, len, user: 0, offset: 0 };
         memory.add_for(all, file.try_clone()?, Access::ReadWrite).map_err(io::Error::other)?;
         Ok(Self { file, memory, at: None })
+    }
+}
+
+/// The descriptors that a client has handed over.
+#[derive(Default)]
+pub(super) struct Files {
+    /// Of DMA regions, by address.
+    pub(super) regions: BTreeMap<u64, OwnedFd>,
+    /// Of vectors.
+    pub(super) vectors: BTreeMap<u16, OwnedFd>,
+    pub(super) request: Option<OwnedFd>,
+}
+
+impl Files {
+    pub(super) fn set_vector(&mut self, vector: u16, fd: Option<OwnedFd>) {
+        match fd {
+            Some(fd) => drop(self.vectors.insert(vector, fd)),
+            None => drop(self.vectors.remove(&vector)),
+        }
     }
 }
 
@@ -73,9 +97,26 @@ impl Homes<'_> {
     }
 }
 
+/// Maps a DMA region, and keeps its descriptor where somebody may want it.
+pub(super) fn map(
+    memory: &mut GuestMemory,
+    files: Option<&mut Files>,
+    region: &DmaRegion,
+    fd: OwnedFd,
+) -> Result<(), MapError> {
+    let DmaRegion { address, len, offset, access, .. } = *region;
+    let region = Region { guest: address, len, user: address, offset };
+    let Some(files) = files else { return memory.add_for(region, fd, access) };
+    let again = fd.try_clone().map_err(|e| MapError::System(e.raw_os_error().unwrap_or_default()))?;
+    memory.add_for(region, fd, access)?;
+    files.regions.insert(address, again);
+    Ok(())
+}
+
 /// What the device reaches while it handles a message.
 pub(super) struct Reach<'a> {
     pub(super) memory: &'a mut GuestMemory,
+    pub(super) files: Option<&'a mut Files>,
     pub(super) buffer: Option<&'a Buffer>,
     pub(super) drive: &'a Subsystem,
     pub(super) controller: ControllerHandle,
@@ -96,16 +137,15 @@ impl Port<OwnedFd> for Reach<'_> {
     }
 
     fn map(&mut self, region: &DmaRegion, fd: Option<OwnedFd>) -> Result<(), MapError> {
-        let DmaRegion { address, len, offset, access, .. } = *region;
-        match fd {
-            Some(fd) => self.memory.add_for(Region { guest: address, len, user: address, offset }, fd, access),
-            // It is reached by messages.
-            None => Ok(()),
-        }
+        // Without one it is reached by messages.
+        fd.map_or(Ok(()), |fd| map(self.memory, self.files.as_deref_mut(), region, fd))
     }
 
     fn unmap(&mut self, region: &DmaRegion) {
         self.memory.forget(region.address, region.len);
+        if let Some(files) = &mut self.files {
+            files.regions.remove(&region.address);
+        }
     }
 }
 

@@ -2,11 +2,12 @@
 //!
 //! [`Gate`]: super::super::gate::Gate
 
-use super::{Answer, Conn};
+use super::Conn;
 use crate::door::vfio_user::gate::Looks;
 use crate::door::vfio_user::reach::{Homes, Pages};
 use crate::door::{Arrival, Cx};
 use weir_controller::{ControllerHandle, Event, ShadowPages};
+use weir_session::vfio_user::Unsent;
 use weir_spec::nvme::register::{self, Doorbell};
 
 impl Conn {
@@ -65,7 +66,7 @@ impl Conn {
 
     /// What the gate wants to know of the client goes to it with the answers.
     pub(super) fn ask(&mut self) {
-        let messages = self.gate.out.drain(..).map(|bytes| Answer { bytes, sent: 0, with: None });
+        let messages = self.gate.out.drain(..).map(|bytes| Unsent { bytes, sent: 0, with: None });
         self.answers.extend(messages);
     }
 

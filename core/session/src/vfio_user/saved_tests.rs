@@ -1,0 +1,340 @@
+//! A client that goes to another process: what it can find out stays as it was, and the layout, byte by byte, is that of `docs/formats.md`.
+
+use super::saved::{BellRecord, Head, LateRecord, RegionRecord, RequestRecord, UnsentRecord, VERSION};
+use super::tests::{Fd, Rig};
+use super::*;
+use core::mem::offset_of;
+use proptest::prelude::*;
+use std::format;
+use std::string::{String, ToString};
+use std::vec;
+use std::vec::Vec;
+use weir_spec::nvme::Cqe;
+use weir_spec::nvme::tcp::{Digest, TableDigest};
+use weir_spec::pci::{header, msix};
+use weir_spec::vfio_user::{Command, DmaMap, Header, IrqSet, RegionAccess, irq, region};
+use weir_units::Nanos;
+use zerocopy::IntoBytes;
+use zerocopy::little_endian::{U32, U64};
+
+const SHAPE: Shape = Shape { vectors: 5, mapped_doorbells: true, buffer: 0x2000, serial: 0x0102_0304_0506_0708 };
+
+fn map_message(address: u64) -> Vec<u8> {
+    let map = DmaMap {
+        argsz: U32::new(32),
+        flags: U32::new(3),
+        offset: U64::new(0),
+        address: U64::new(address),
+        size: U64::new(0x1000),
+    };
+    [Header::command(9, Command::DMA_MAP, 32).as_bytes(), map.as_bytes()].concat()
+}
+
+/// A device with something of everything, its client, and the descriptors beside them.
+fn half_way() -> (Rig, Client<Fd>, Vec<Fd>) {
+    let mut rig = Rig::new(SHAPE);
+    rig.write(region::CONFIG, header::COMMAND as u64, &6u16.to_le_bytes()).unwrap();
+    rig.write(region::CONFIG, 0x92, &msix::Control(0).with_enable(1).0.to_le_bytes()).unwrap();
+    rig.map(0x10000, 0x3000, vec![50]).unwrap();
+    rig.map(0x40000, 0x1000, vec![]).unwrap();
+    rig.map(0x8000, 0x1000, vec![51]).unwrap();
+    rig.irqs(IrqSet::DATA_EVENTFD | IrqSet::ACTION_TRIGGER, irq::MSIX, 1, 3, &[], vec![61, 62, 63]).unwrap();
+    rig.irqs(IrqSet::DATA_EVENTFD | IrqSet::ACTION_TRIGGER, irq::REQ, 0, 1, &[], vec![70]).unwrap();
+    rig.irqs(IrqSet::DATA_NONE | IrqSet::ACTION_MASK, irq::MSIX, 2, 1, &[], vec![]).unwrap();
+    rig.write(region::BAR0, TABLE + 16, &0xfee0_0000u32.to_le_bytes()).unwrap();
+    rig.write(region::BAR0, TABLE + 16 + 12, &0u32.to_le_bytes()).unwrap();
+    assert!(rig.device.fire(1) && !rig.device.fire(2));
+    let requests = rig.device.requests();
+    requests.read(Nanos(3), Ticket(4), 0x40000, 64);
+    requests.write(Nanos(4), Ticket(5), 0x40100, &[7; 8]);
+    requests.write(Nanos(5), Ticket(5), 0x40200, &[7; 8]);
+    let mut inbox = Inbox::default();
+    let message = map_message(0x5000);
+    inbox.space()[..9].copy_from_slice(&message[..9]);
+    assert!(inbox.advance(9, [80]).unwrap().is_none());
+    let mut whole = Inbox::default();
+    let message = map_message(0x6000);
+    whole.space().copy_from_slice(&message[..16]);
+    assert!(whole.advance(16, [90]).unwrap().is_none());
+    whole.space().copy_from_slice(&message[16..]);
+    let parked = whole.advance(32, []).unwrap();
+    assert!(parked.is_some());
+    let mut cqe = Cqe::default();
+    (cqe.cid, cqe.sqid) = (9.into(), 1.into());
+    let late = Late { ticket: Ticket(5), address: 0x7010, vector: Some(3), cqe, writes: 2, failed: false };
+    let unsent = vec![
+        Unsent { bytes: vec![1; 20], sent: 3, with: None },
+        Unsent { bytes: vec![2; 16], sent: 0, with: Some(Shared::Doorbells) },
+        Unsent { bytes: vec![3; 16], sent: 0, with: Some(Shared::Buffer) },
+    ];
+    let bells = vec![
+        Bell { seen: (3, 2), there: (true, true), rung: None, told: None },
+        Bell { seen: (u32::MAX, 7), there: (true, true), rung: Some(5), told: Some(4) },
+        Bell { seen: (0, 0), there: (false, true), rung: Some(0), told: None },
+    ];
+    let client = Client { inbox, parked, request: true, unsent, bells, late: vec![late] };
+    (rig, client, vec![51, 50, 61, 62, 63, 70, 80, 90])
+}
+
+fn save(rig: &Rig, client: &Client<Fd>) -> Vec<u8> {
+    rig.device.save::<TableDigest, _>(Nanos(10), client)
+}
+
+fn restore(bytes: &[u8], fds: &[Fd]) -> Result<(Device, Client<Fd>, Vec<Fd>), SavedError> {
+    Device::restore::<TableDigest, _>(Nanos(10), bytes, SHAPE, fds.to_vec())
+}
+
+#[test]
+fn everything_is_as_it_was() {
+    let (mut rig, client, fds) = half_way();
+    assert_eq!(rig.device.mapped().map(|r| r.address).collect::<Vec<_>>(), [0x8000, 0x10000]);
+    let bytes = save(&rig, &client);
+    let (device, mut after, left) = restore(&bytes, &fds).unwrap();
+    assert_eq!(left, [51, 50, 61, 62, 63, 70], "what is not of a message");
+    assert_eq!(device.msix().assigned().collect::<Vec<_>>(), [1, 2, 3]);
+    assert_eq!((device.client(), device.owed(), device.regions()), (rig.device.client(), Some(Nanos(3)), 3));
+    assert_eq!(
+        (&after.unsent, &after.bells, &after.late, after.request),
+        (&client.unsent, &client.bells, &client.late, true)
+    );
+    // The rest of what was being received, and the one that waits.
+    let message = map_message(0x5000);
+    after.inbox.space().copy_from_slice(&message[9..16]);
+    assert!(after.inbox.advance(7, []).unwrap().is_none());
+    after.inbox.space().copy_from_slice(&message[16..]);
+    let whole = after.inbox.advance(32, []).unwrap().unwrap();
+    assert_eq!((whole.fds, &whole.payload[..]), (vec![80], &message[16..]));
+    let parked = after.parked.take().unwrap();
+    assert_eq!((parked.fds, &parked.payload[..]), (vec![90], &map_message(0x6000)[16..]));
+    // The answers to what nobody waits for any more, and to what somebody does.
+    let before = core::mem::replace(&mut rig.device, device);
+    let answer = |id: u16, command: Command, address: u64, data: &[u8], count: u64| {
+        let access = [address.to_le_bytes(), count.to_le_bytes()].concat();
+        let header = Header::reply(&Header::command(id, command, 0), 16 + data.len());
+        Message { header, payload: [&access, data].concat(), fds: vec![] }
+    };
+    rig.out.clear();
+    rig.device.message(answer(0, Command::DMA_READ, 0x40000, &[1; 64], 64), &mut rig.board, &mut rig.out);
+    assert!(rig.out.is_empty());
+    rig.device.message(answer(1, Command::DMA_WRITE, 0x40100, &[], 8), &mut rig.board, &mut rig.out);
+    assert!(matches!(&rig.out[..], [Action::Answered(a)] if a.ticket == Ticket(5)), "{:?}", rig.out);
+    // A masked vector that had fired.
+    rig.irqs(IrqSet::DATA_NONE | IrqSet::ACTION_UNMASK, irq::MSIX, 2, 1, &[], vec![]).unwrap();
+    assert_eq!(rig.signals(), [2]);
+    drop(before);
+}
+
+#[test]
+fn a_device_that_shows_something_else_is_refused() {
+    let (rig, client, fds) = half_way();
+    let bytes = save(&rig, &client);
+    let shapes = [
+        Shape { vectors: 6, ..SHAPE },
+        Shape { mapped_doorbells: false, ..SHAPE },
+        Shape { buffer: 0x1000, ..SHAPE },
+        Shape { serial: 1, ..SHAPE },
+    ];
+    for shape in shapes {
+        let restored = Device::restore::<TableDigest, Fd>(Nanos(10), &bytes, shape, fds.clone());
+        assert_eq!(restored.err(), Some(SavedError::Shape));
+    }
+    for (at, error) in [(0, SavedError::Foreign), (8, SavedError::Version(3)), (12, SavedError::Damaged)] {
+        let mut other = bytes.clone();
+        other[at] ^= 2;
+        assert_eq!(restore(&other, &fds).err(), Some(error));
+    }
+    for len in 0..bytes.len() {
+        assert!(restore(&bytes[..len], &fds).is_err());
+    }
+    for fds in [&fds[1..], &[&fds[..], &[1]].concat()] {
+        assert_eq!(restore(&bytes, fds).err(), Some(SavedError::Damaged), "too few descriptors, or too many");
+    }
+}
+
+/// Sixteen bytes a line; lines of zeroes are left out.
+fn dump(bytes: &[u8]) -> Vec<String> {
+    let lines = bytes.chunks(16).enumerate().filter(|(_, chunk)| chunk.iter().any(|b| *b != 0));
+    let text = |chunk: &[u8]| chunk.iter().map(|b| format!("{b:02x}")).collect::<String>();
+    lines.map(|(i, chunk)| format!("{:04x} {}", i * 16, text(chunk))).collect()
+}
+
+#[test]
+fn golden_bytes_of_version_1() {
+    let (rig, client, _) = half_way();
+    let bytes = save(&rig, &client);
+    let golden: Vec<String> = include_str!("saved_1.txt").lines().map(str::to_string).collect();
+    assert_eq!((VERSION, dump(&bytes)), (1, golden), "a change of the layout is another version");
+}
+
+#[test]
+fn the_golden_bytes_are_read() {
+    let mut bytes: Vec<u8> = Vec::new();
+    for line in include_str!("saved_1.txt").lines() {
+        let (at, hex) = line.split_once(' ').unwrap();
+        bytes.resize(usize::from_str_radix(at, 16).unwrap(), 0);
+        bytes.extend((0..hex.len()).step_by(2).map(|i| u8::from_str_radix(&hex[i..i + 2], 16).unwrap()));
+    }
+    let (_, client, fds) = half_way();
+    let (device, after, _) = restore(&bytes, &fds).unwrap();
+    assert_eq!((device.regions(), after.unsent, after.late), (3, client.unsent, client.late));
+}
+
+/// Changed where a checksum does not help: whoever wrote it made it right.
+fn mend(bytes: &mut [u8]) {
+    let last = bytes.len() - 4;
+    let crc = TableDigest::append(0, &bytes[..last]);
+    bytes[last..].copy_from_slice(&crc.to_le_bytes());
+}
+
+#[test]
+fn what_contradicts_itself_is_refused() {
+    let (rig, client, fds) = half_way();
+    let bytes = save(&rig, &client);
+    let regions = size_of::<Head>() + 4096 + 5 + 5 * 16;
+    let requests = regions + 3 * size_of::<RegionRecord>();
+    let late = requests + 3 * size_of::<RequestRecord>() + 3 * size_of::<BellRecord>();
+    let unsent = late + size_of::<LateRecord>();
+    let wrong: &[(usize, &[u8])] = &[
+        (offset_of!(Head, bits), &0xffu32.to_le_bytes()),
+        (offset_of!(Head, regions), &1025u32.to_le_bytes()),
+        (offset_of!(Head, requests), &u32::MAX.to_le_bytes()),
+        (offset_of!(Head, bells), &0x7fff_ffffu32.to_le_bytes()),
+        (offset_of!(Head, late), &4u32.to_le_bytes()),
+        (offset_of!(Head, unsent), &u32::MAX.to_le_bytes()),
+        (offset_of!(Head, inbox), &8u32.to_le_bytes()),
+        (offset_of!(Head, parked), &0u32.to_le_bytes()),
+        (offset_of!(Head, parked_fds), &17u16.to_le_bytes()),
+        // Too few bytes in a message.
+        (offset_of!(Head, client) + 8, &511u64.to_le_bytes()),
+        // A vector's flags, its vector control.
+        (size_of::<Head>() + 4096, &[16]),
+        (size_of::<Head>() + 4096 + 5 + 12, &[2]),
+        // A region that is no pages, grants nothing, overlaps the next one.
+        (regions + offset_of!(RegionRecord, address), &0x8001u64.to_le_bytes()),
+        (regions + offset_of!(RegionRecord, flags), &4u64.to_le_bytes()),
+        (regions + offset_of!(RegionRecord, len), &0x9000u64.to_le_bytes()),
+        (regions + offset_of!(RegionRecord, len), &0u64.to_le_bytes()),
+        (requests + offset_of!(RequestRecord, command), &4u16.to_le_bytes()),
+        (requests + offset_of!(RequestRecord, id), &1u16.to_le_bytes()),
+        (requests + offset_of!(RequestRecord, len), &u32::MAX.to_le_bytes()),
+        (late + offset_of!(LateRecord, ticket), &6u64.to_le_bytes()),
+        (late + offset_of!(LateRecord, ticket), &u64::MAX.to_le_bytes()),
+        (late + offset_of!(LateRecord, writes), &1u32.to_le_bytes()),
+        (late + offset_of!(LateRecord, vector), &5u16.to_le_bytes()),
+        (unsent + offset_of!(UnsentRecord, sent), &20u32.to_le_bytes()),
+        (unsent + offset_of!(UnsentRecord, with), &3u32.to_le_bytes()),
+        (unsent + offset_of!(UnsentRecord, len), &u32::MAX.to_le_bytes()),
+    ];
+    for (at, with) in wrong {
+        let mut other = bytes.clone();
+        other[*at..*at + with.len()].copy_from_slice(with);
+        mend(&mut other);
+        assert_eq!(restore(&other, &fds).err(), Some(SavedError::Damaged), "{at}: {with:x?}");
+    }
+}
+
+#[test]
+fn the_tables_of_the_documentation_are_the_structures() {
+    let text = include_str!("../../../../docs/formats.md");
+    let section = text.split("## Clients of vfio-user that go to another process").nth(1).unwrap();
+    let rows: Vec<Vec<&str>> =
+        section.lines().filter(|l| l.starts_with("| ")).map(|l| l.split('|').map(str::trim).collect()).collect();
+    let has = |offset: usize, name: &str| {
+        let name = format!("`{name}`");
+        assert!(rows.iter().any(|r| r[1] == format!("{offset}") && r[3] == name), "{offset} {name}");
+    };
+    macro_rules! check {
+        ($of:ident, $($name:ident)*) => { $(has(offset_of!($of, $name), stringify!($name));)* };
+    }
+    check!(Head, magic version length bits vectors next buffer serial client regions requests bells late unsent inbox parked inbox_fds parked_fds);
+    check!(RegionRecord, address len offset flags);
+    check!(RequestRecord, ticket address age len id command);
+    check!(BellRecord, seen rung told flags);
+    check!(LateRecord, ticket address cqe flags vector writes);
+    check!(UnsentRecord, len sent with);
+}
+
+/// A client's next message.
+fn message(kind: u8, a: u16, b: u32) -> (Command, Vec<u8>, Vec<Fd>) {
+    let access = |region: u32, offset: u64, data: &[u8], count: u32| {
+        let access = RegionAccess { offset: U64::new(offset), region: U32::new(region), count: U32::new(count) };
+        [access.as_bytes(), data].concat()
+    };
+    let irqs = |flags: u32, index: u32, start: u32, fds: Vec<Fd>| {
+        let set = [20, flags, index, start, 1].map(U32::new);
+        (Command::DEVICE_SET_IRQS, set.as_bytes().to_vec(), fds)
+    };
+    let at = u64::from(a);
+    match kind {
+        0 => (Command::REGION_READ, access(region::CONFIG, at % 4000, &[], 64), vec![]),
+        1 => (Command::REGION_WRITE, access(region::CONFIG, at % 0x100, &b.to_le_bytes(), 4), vec![]),
+        2 => (Command::REGION_WRITE, access(region::BAR0, TABLE + at % 20 * 4, &b.to_le_bytes(), 4), vec![]),
+        3 => (Command::REGION_READ, access(region::BAR0, PENDING, &[], 8), vec![]),
+        4 => irqs(
+            IrqSet::DATA_EVENTFD | IrqSet::ACTION_TRIGGER,
+            irq::MSIX,
+            b % 6,
+            if a % 3 > 0 { vec![b] } else { vec![] },
+        ),
+        5 => irqs(
+            IrqSet::DATA_NONE | [IrqSet::ACTION_MASK, IrqSet::ACTION_UNMASK][usize::from(a % 2)],
+            irq::MSIX,
+            b % 6,
+            vec![],
+        ),
+        6 => {
+            let message = map_message(u64::from(b % 8) * 0x1000);
+            (Command::DMA_MAP, message[16..].to_vec(), if a % 3 > 0 { vec![b] } else { vec![] })
+        }
+        7 => {
+            let address = u64::from(b % 8) * 0x1000;
+            let payload =
+                [&24u32.to_le_bytes()[..], &[0; 4], &address.to_le_bytes(), &0x1000u64.to_le_bytes()].concat();
+            (Command::DMA_UNMAP, payload, vec![])
+        }
+        8 => irqs(IrqSet::DATA_NONE | IrqSet::ACTION_TRIGGER, irq::MSIX, b % 6, vec![]),
+        _ => (Command::DEVICE_RESET, vec![], vec![]),
+    }
+}
+
+proptest! {
+    /// One device is moved before every message, the other never: nobody can tell them apart.
+    #[test]
+    fn who_moves_says_the_same(messages in prop::collection::vec((0u8..10, any::<u16>(), any::<u32>()), 1..60)) {
+        let (mut stays, mut moves) = (Rig::new(SHAPE), Rig::new(SHAPE));
+        for (kind, a, b) in messages {
+            let none = Client { inbox: Inbox::default(), parked: None, request: false, unsent: vec![], bells: vec![], late: vec![] };
+            let bytes = save(&moves, &none);
+            let fds = vec![0; moves.device.mapped().count() + moves.device.msix().assigned().count()];
+            let (device, client, _) = restore(&bytes, &fds).unwrap();
+            moves.device = device;
+            prop_assert_eq!(save(&moves, &client), bytes);
+            let (command, payload, fds) = message(kind, a, b);
+            let said = [&mut stays, &mut moves].map(|rig| {
+                let answer = rig.say(command, &payload, fds.clone());
+                let fired = rig.device.fire(a % 5);
+                format!("{answer:?} {:?} {fired}", rig.out)
+            });
+            prop_assert_eq!(&said[0], &said[1]);
+        }
+    }
+
+    #[test]
+    fn whatever_the_bytes_say_nothing_breaks(at in any::<usize>(), flip in 1u8.., also in any::<usize>(), other in any::<u8>()) {
+        let (mut rig, client, fds) = half_way();
+        let mut bytes = save(&rig, &client);
+        let last = bytes.len() - 4;
+        bytes[at % (last - 16) + 16] ^= flip;
+        bytes[also % (last - 16) + 16] ^= other;
+        mend(&mut bytes);
+        if let Ok((device, client, _)) = restore(&bytes, &fds) {
+            rig.device = device;
+            let again = save(&rig, &client);
+            prop_assert!(restore(&again, &fds).is_ok());
+            for vector in 0..5 {
+                rig.device.fire(vector);
+            }
+            let _ = (rig.read(region::BAR0, TABLE, 256), rig.read(region::CONFIG, 0, 256));
+        }
+    }
+}
