@@ -18,6 +18,7 @@ mod harness;
 mod http;
 mod node;
 mod process;
+mod qmp;
 mod raw;
 mod suites;
 mod systemd;

@@ -1,17 +1,15 @@
 //! A Linux guest with a PCIe drive over vfio-user: its own nvme driver, one and four CPUs, poll queues, resets with I/O in
 //! flight, unbind and bind, removal and rescan, hot plug. (QEMU 11.1 ends with an assertion of its own at `device_del` of any vfio-user device.)
 
-use std::io::{BufRead, BufReader, Write};
-use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use super::{long, test};
 use crate::guest::{Guest, section};
-use crate::harness::{Context, Env, Outcome, Test, ensure};
+use crate::harness::{Env, Outcome, Test, ensure};
 use crate::node::{Node, Setup, text, with_node};
+use crate::qmp::Monitor;
 
 /// The tests of this suite.
 pub fn tests() -> Vec<Test> {
@@ -191,34 +189,12 @@ section end
     })
 }
 
-/// Says something to QEMU's monitor; what it returns.
-fn qmp(monitor: &mut BufReader<UnixStream>, command: &Value) -> Result<Value, String> {
-    let failed = || format!("QMP: {command}");
-    writeln!(monitor.get_mut(), "{command}").context(failed)?;
-    loop {
-        let mut line = String::new();
-        if monitor.read_line(&mut line).context(failed)? == 0 {
-            return Err(format!("{}: the monitor closed", failed()));
-        }
-        let answer: Value = serde_json::from_str(&line).map_err(|e| format!("{}: {e}: {line}", failed()))?;
-        if let Some(error) = answer.get("error") {
-            return Err(format!("{}: {error}", failed()));
-        }
-        if let Some(value) = answer.get("return") {
-            return Ok(value.clone());
-        }
-    }
-}
-
 /// Plugs a drive in, while the guest waits for it.
 fn plug(monitor: &Path, socket: &Path) -> Outcome {
-    let stream = UnixStream::connect(monitor).context(|| monitor.display().to_string())?;
-    stream.set_read_timeout(Some(Duration::from_secs(20))).context(|| "QMP".into())?;
-    let mut stream = BufReader::new(stream);
-    qmp(&mut stream, &json!({ "execute": "qmp_capabilities" }))?;
+    let mut monitor = Monitor::connect(monitor)?;
     let mut arguments = device(&text(socket));
     arguments["bus"] = json!("slot0");
-    qmp(&mut stream, &json!({ "execute": "device_add", "arguments": arguments })).map(|_| ())
+    monitor.execute("device_add", arguments).map(drop)
 }
 
 fn plugged(env: &Env) -> Outcome {

@@ -1,9 +1,16 @@
 //! A Linux guest with a vhost-user-blk disk: split and packed rings, several queues, fio, ext4, discard.
 
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
 use super::{long, test};
 use crate::guest::{Guest, resize_script, section};
-use crate::harness::{Env, Outcome, Test, ensure};
-use crate::node::{Setup, text, with_node};
+use crate::harness::{Context, Env, Outcome, Test, ensure};
+use crate::node::{Setup, host_nqn, text, with_node};
+use crate::process::until;
+use crate::qmp::Monitor;
+use crate::raw::nvme_tcp::{Data, Host, io};
 
 /// The tests of this suite.
 pub fn tests() -> Vec<Test> {
@@ -13,6 +20,7 @@ pub fn tests() -> Vec<Test> {
         test(S, "fio_packed_rings", |env| fio(env, true, "32m")),
         test(S, "ext4_discard_and_second_boot", ext4),
         test(S, "resized_while_running", resized),
+        test(S, "migrates_while_it_writes", migrates),
         long(S, "fio_split_rings_long", |env| fio(env, false, "128m")),
         long(S, "fio_packed_rings_long", |env| fio(env, true, "128m")),
     ]
@@ -116,5 +124,94 @@ fn resized(env: &Env) -> Outcome {
         let resize = || node.cli_ok(&["device", "set", "ssd0", "--capacity", "128MiB"]).map(|_| ());
         let out = guest.run_with(env, &resize_script("/sys/block/vda/size", "/dev/vda"), "waiting", resize)?;
         ensure(out.contains("grown and verified"), || out.clone())
+    })
+}
+
+/// A guest goes from one QEMU to another while it reads, writes and verifies. What the drive writes into pages that QEMU has sent already has to be
+/// sent again, and QEMU learns of it from the dirty log alone.
+fn migrates(env: &Env) -> Outcome {
+    with_node(env, &Setup::default().socket("gold.sock").socket("other.sock"), |node| {
+        let dir = env.folder()?;
+        // What it reads comes into its page cache by the drive's hand, and is compared there in the end. Meanwhile its memory changes, so
+        // that it does not go before it may.
+        let script = r#"
+told() { # told MIB: until it begins with an x
+  while dd if=/dev/vda of=/tmp/word bs=1M skip=$1 count=1 iflag=direct 2>/dev/null; [ "$(head -c 1 /tmp/word)" != x ]; do sleep 0.1; done
+}
+reads() { set -- $(cat /sys/block/vda/stat); echo $1; }
+dd if=/dev/urandom of=/tmp/a bs=1M count=24 2>/dev/null
+dd if=/tmp/a of=/dev/vda bs=1M oflag=direct 2>/dev/null
+exec 5</dev/vda # or its pages go with the last one who closes it
+while :; do cat /tmp/a >/tmp/b; done & churn=$!
+echo begins
+told 100
+dd if=/dev/vda of=/dev/null bs=64k count=384 2>/dev/null
+echo "has read"
+told 101
+kill $churn
+before=$(reads)
+cmp -n 25165824 /dev/vda /tmp/a
+[ $(($(reads) - before)) -lt 20 ] || { echo "compared on the drive, with $(($(reads) - before)) reads"; exit 1; }
+verify /dev/vda 2 randrw 8m
+dmesg | grep -iE 'vda|virtio_blk' | grep -iE 'error|timeout|reset' && exit 1
+echo "all is there"
+"#;
+        let side = |name: &str, socket: &str, more: &[String]| {
+            let folder = dir.join(name);
+            std::fs::create_dir_all(&folder).context(|| text(&folder))?;
+            let monitor = folder.join("qmp");
+            let mut qemu = disk_at(&text(&node.socket(socket)), false, 2);
+            qemu.extend(["-qmp".to_owned(), format!("unix:{},server=on,wait=off", text(&monitor))]);
+            qemu.extend(more.iter().cloned());
+            let guest = Guest { cpus: 1, net: false, qemu: &qemu, limit: 150 };
+            // Pages that the guest zeroes before the drive reads into them QEMU would see itself.
+            let guest = guest.start_by(env, &folder, script, &["env", "GUEST_APPEND=init_on_alloc=0"])?;
+            Ok::<_, String>((guest, Monitor::connect(&monitor)?))
+        };
+        let (mut source, mut from) = side("source", "gold.sock", &[])?;
+        let way = format!("unix:{}", text(&dir.join("way")));
+        let (target, _to) = side("target", "other.sock", &["-incoming".to_owned(), way.clone()])?;
+        let (_admin, cntlid) = Host::admin(node.address(), &host_nqn("gold"), 0)?;
+        let mut queue = Host::io_queue(node.address(), &host_nqn("gold"), cntlid, 1)?;
+        let mut tell = |mib: u32| {
+            queue.send(&io(1, 1, mib << 11, 1, Data::InCapsule(&[b'x'; 512])))?;
+            queue.success().map(drop)
+        };
+        let mut prints = |what: &str| {
+            until(Duration::from_secs(100), what, || {
+                ensure(source.running(), || source.stdout() + &source.stderr())?;
+                Ok(source.stdout().lines().any(|line| line == what).then_some(()))
+            })
+        };
+        prints("begins")?;
+        let slow = json!({ "max-bandwidth": 60 << 20, "downtime-limit": 1 });
+        from.execute("migrate-set-parameters", slow)?;
+        from.execute("migrate", json!({ "uri": way }))?;
+        // All of its memory was sent once.
+        reaches(&mut from, "a second pass", &|now| now["ram"]["dirty-sync-count"].as_u64() >= Some(2))?;
+        tell(100)?;
+        prints("has read")?;
+        let early = reaches(&mut from, "an answer", &|_| true)?;
+        ensure(early["status"] == "active", || format!("it went before it was to: {early}"))?;
+        let fast = json!({ "max-bandwidth": 4_u64 << 30, "downtime-limit": 5_000 });
+        from.execute("migrate-set-parameters", fast)?;
+        let last = reaches(&mut from, "the guest has gone over", &|now| now["status"] == "completed")?;
+        let _ = from.execute("quit", json!({}));
+        tell(101)?;
+        let finished = target.wait(Duration::from_secs(150))?;
+        ensure(finished.stdout.contains("all is there"), || {
+            format!("{}\n{last}\n{}", finished.describe(), node.log())
+        })?;
+        println!("    {} passes over the memory", last["ram"]["dirty-sync-count"]);
+        Ok(())
+    })
+}
+
+/// What QEMU says of a migration as soon as that holds.
+fn reaches(monitor: &mut Monitor, what: &str, done: &dyn Fn(&Value) -> bool) -> Result<Value, String> {
+    until(Duration::from_secs(90), what, || {
+        let now = monitor.execute("query-migrate", json!({}))?;
+        ensure(!matches!(now["status"].as_str(), Some("failed" | "cancelled")), || now.to_string())?;
+        Ok(done(&now).then_some(now))
     })
 }
