@@ -419,15 +419,18 @@ fn inflight_seeds(ring: &[u8], packed: bool) -> Vec<Vec<u8>> {
             .map(|w| u64::from_le_bytes(w.try_into().expect("eight bytes")))
             .collect();
         let high = |w: u64, next: u64| w & 0xffff_ffff | (w >> 48) << 32 | next << 48;
+        let at = 3 * i as u64;
         put(8 + 4 * i, sequence | state);
-        put(8 + 4 * i + 1, 3 | (2 * i as u64) << 16);
+        // Three slots; of the second request the descriptors are kept, from place 3 on.
+        let kept = if i == 1 { 1 << 63 } else { 0 };
+        put(8 + 4 * i + 1, words[1] & 0xffff_ffff | at << 32 | 2 << 46 | kept);
         put(8 + 4 * i + 2, words[0]);
-        put(8 + 4 * i + 3, high(words[1], 0));
-        let more = 8 + 4 * usize::from(SIZE) + 4 * i;
-        put(more, words[2]);
-        put(more + 1, high(words[3], 2 * i as u64 + 1));
-        put(more + 2, words[4]);
-        put(more + 3, high(words[5], 0xffff));
+        for (n, d) in words.chunks_exact(2).enumerate().filter(|_| kept != 0) {
+            let place = 3 + n;
+            let more = 8 + 4 * usize::from(SIZE) + 2 * place;
+            put(more, d[0]);
+            put(more + 1, high(d[1], if n < 2 { place as u64 + 1 } else { 0xffff }));
+        }
     }
     vec![[&SCRIPT[..], &part, &ring[24..]].concat()]
 }

@@ -3,14 +3,14 @@
 use crate::Words;
 use crate::nvme::{self, NvmeFound};
 use crate::recover::{self, Found};
-use crate::ring::RingKind;
+use crate::ring::{RingKind, chain};
 use core::fmt;
 use core::sync::atomic::Ordering::{Acquire, Release};
 
 /// The first eight bytes of a region: `WEIRJRNL`.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"WEIRJRNL");
 /// Version of the layout.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Bytes before the queues.
 pub const HEADER_BYTES: u64 = 64;
 
@@ -99,7 +99,7 @@ impl Shape {
     pub(crate) const fn stride(&self) -> usize {
         let size = self.size as usize;
         let words = match self.kind {
-            // Packed rings need most: an entry of four words, and two for every further descriptor.
+            // Packed rings need most: an entry of four words, and two for every descriptor that is kept.
             Kind::Virtio => 6 * size,
             Kind::Nvme => nvme::ENTRY * size,
         };
@@ -306,6 +306,9 @@ impl<W: Words + Clone> Region<W> {
     /// The region has no room for it, or is damaged.
     pub fn ring(&self, index: u16, kind: RingKind, size: u16) -> Result<Found<W>, OpenError> {
         self.room(Kind::Virtio, index, size)?;
+        if kind == RingKind::Packed && size > chain::MOST {
+            return Err(OpenError::Queue { index, size });
+        }
         Ok(recover::find(self.words.clone(), self.shape.part(index), kind, size)?)
     }
 

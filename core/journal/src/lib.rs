@@ -37,6 +37,11 @@
 //! (`Acquire`) see all before it. Nothing is read back while a queue runs: what counts is in the process, so a front end that
 //! writes into its region harms nobody but itself, and that only at the next recovery, where every field is checked.
 //!
+//! **Packed rings.** What is in flight in a split ring still stands in the descriptor table. In a packed one used descriptors are written
+//! over the ring from slot to slot. The entry has the first one, so a chain of one slot (a table, which is what drivers make) has nothing to lose, nor
+//! one that is completed in the order of the ring. The descriptors of others are kept in the region before they are overwritten, and only then
+//! ([`RingJournal::endangered`]). So a request costs a packed ring two stores more than a split one.
+//!
 //! **The region is the front end's, its order ours.** It is handed out by vhost-user's GET_INFLIGHT_FD, whose users only
 //! keep it; the layout is private (`docs/formats.md`).
 //!
@@ -57,5 +62,5 @@ mod words;
 pub use layout::{Damage, HEADER_BYTES, Kind, MAGIC, OpenError, Region, Shape, VERSION};
 pub use nvme::{Left as NvmeLeft, NvmeFound, NvmeJournal, Owed, Recovered as NvmeRecovered};
 pub use recover::{Found, Fresh, Left, Recovered, Step};
-pub use ring::{Descriptor, RingJournal, RingKind};
+pub use ring::{Descriptor, InRing, RingJournal, RingKind};
 pub use words::Words;

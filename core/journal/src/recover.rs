@@ -2,7 +2,7 @@
 
 use crate::Words;
 use crate::layout::{CLOSED, Damage, FINISHED, LINE, SEQUENCE, STARTED, head, merge, state};
-use crate::ring::{Descriptor, END, RingJournal, RingKind, packed};
+use crate::ring::{Descriptor, END, InRing, Known, RingJournal, RingKind, chain};
 use alloc::vec;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering::{Acquire, Release};
@@ -152,9 +152,9 @@ impl<W: Words> Fresh<W> {
 
     fn journal(self, sequence: u64, used: u16) -> RingJournal<W> {
         let size = usize::from(self.size);
-        let (places, table) = match self.kind {
-            RingKind::Split => (0, 0),
-            RingKind::Packed => (self.size, size),
+        let slots = match self.kind {
+            RingKind::Split => 0,
+            RingKind::Packed => self.size,
         };
         RingJournal {
             words: self.words,
@@ -165,10 +165,12 @@ impl<W: Words> Fresh<W> {
             used,
             batch: Vec::with_capacity(size),
             began: used,
-            free: (0..places).rev().collect(),
-            seconds: vec![END; table],
-            nexts: vec![END; table],
-            sequences: vec![0; size],
+            known: vec![Known::NOTHING; size],
+            owners: vec![0; usize::from(slots)],
+            long: false,
+            kept: 0,
+            free: (0..slots).rev().collect(),
+            nexts: vec![END; usize::from(slots)],
         }
     }
 }
@@ -244,10 +246,22 @@ impl<W: Words> Left<W> {
         let sequence = in_flight.last().map_or(0, |r| (r.0 + 1) & SEQUENCE);
         let mut journal = fresh.journal(sequence, used);
         for &(sequence, head) in &in_flight {
-            journal.sequences[usize::from(head)] = sequence << state::BITS;
+            journal.known[usize::from(head)].entry = sequence << state::BITS;
         }
         if let Some(chains) = chains {
-            (journal.free, journal.seconds, journal.nexts) = (chains.free, chains.seconds, chains.nexts);
+            for (head, word) in chains.words {
+                journal.known[usize::from(head)].chain = word;
+                journal.long |= chain::slots(word) > 1;
+                if chain::slots(word) == 1 {
+                    continue;
+                }
+                if word & chain::KEPT == 0 {
+                    journal.owners[usize::from(chain::place(word))] = head;
+                } else {
+                    journal.kept += 1;
+                }
+            }
+            (journal.free, journal.nexts) = (chains.free, chains.nexts);
         }
         let heads = in_flight.iter().map(|r| r.1).collect();
         let redone = redo.is_some();
@@ -291,7 +305,8 @@ impl<W: Words> Left<W> {
         };
         let mut all = survey.in_flight.clone();
         all.extend(if published { &[][..] } else { &survey.done[..] });
-        survey.chains = chains(fresh, &all)?;
+        let used = if published { self.used } else { self.began };
+        survey.chains = chains(fresh, &all, used, self.distance(used, last_idx))?;
         Ok(survey)
     }
 
@@ -344,66 +359,98 @@ impl<W: Words> Left<W> {
     fn slots(&self, head: u16) -> u32 {
         match self.fresh.kind {
             RingKind::Split => 1,
-            RingKind::Packed => self.fresh.load(self.fresh.entry(head) + packed::SLOTS) as u32 & 0xffff,
+            RingKind::Packed => chain::slots(self.fresh.load(self.fresh.entry(head) + chain::AT)).into(),
         }
     }
 }
 
-/// In the process from here on: which places hold the further descriptors of what is in flight.
+/// In the process from here on: where the chains of what is in flight are.
 struct Chains {
+    /// By head, as the entries have it.
+    words: Vec<(u16, u64)>,
     free: Vec<u16>,
-    seconds: Vec<u16>,
     nexts: Vec<u16>,
 }
 
-/// Follows the chains of a packed ring's requests in flight: no place is used twice, and each is as long as it says.
-fn chains<W: Words>(fresh: &Fresh<W>, in_flight: &[(u64, u16)]) -> Result<Option<Chains>, Damage> {
+/// Checks the chains of a packed ring's requests in flight that have several slots: those in the ring lie among the `outstanding` slots from `used` on, of
+/// those that are kept each is as long as it says, and no slot and no place is used twice.
+fn chains<W: Words>(
+    fresh: &Fresh<W>,
+    in_flight: &[(u64, u16)],
+    used: u16,
+    outstanding: u32,
+) -> Result<Option<Chains>, Damage> {
     if fresh.kind == RingKind::Split {
         return Ok(None);
     }
     let size = usize::from(fresh.size);
-    let mut taken = vec![false; size];
-    let mut chains = Chains { free: Vec::new(), seconds: vec![END; size], nexts: vec![END; size] };
+    let (mut slots_taken, mut places_taken) = (vec![false; size], vec![false; size]);
+    let mut chains = Chains { words: Vec::with_capacity(in_flight.len()), free: Vec::new(), nexts: vec![END; size] };
+    let used = usize::from(PackedIndex::from_bits(used).offset);
     for &(_, head) in in_flight {
-        let word = fresh.load(fresh.entry(head) + packed::SLOTS);
-        let (slots, second) = (word as u16, (word >> 16) as u16);
-        chains.seconds[usize::from(head)] = second;
-        let mut place = second;
-        for _ in 1..slots {
-            let used = taken.get_mut(usize::from(place)).ok_or(Damage::Entry(head))?;
-            if core::mem::replace(used, true) {
-                return Err(Damage::Entry(head));
+        let damage = Damage::Entry(head);
+        let take = |taken: &mut [bool], at: usize| {
+            let one = taken.get_mut(at).ok_or(damage)?;
+            if core::mem::replace(one, true) { Err(damage) } else { Ok(()) }
+        };
+        let word = fresh.load(fresh.entry(head) + chain::AT);
+        let (slots, place) = (chain::slots(word), chain::place(word));
+        if !chain::is_sound(word) || slots > fresh.size || place >= fresh.size || slots == 1 && word & chain::KEPT != 0
+        {
+            return Err(damage);
+        }
+        chains.words.push((head, word));
+        if slots == 1 {
+            // The entry has all: others may long have been where it stood.
+            continue;
+        }
+        if word & chain::KEPT == 0 {
+            let at = usize::from(place);
+            let ahead = (at + size - used) % size;
+            if (ahead + usize::from(slots)) as u64 > u64::from(outstanding) {
+                return Err(damage);
             }
-            let at = fresh.part + RingJournal::<W>::more(fresh.size, place);
+            for i in 0..usize::from(slots) {
+                take(&mut slots_taken, (at + i) % size)?;
+            }
+            continue;
+        }
+        let mut place = place;
+        for _ in 0..slots {
+            take(&mut places_taken, usize::from(place))?;
+            let at = fresh.part + RingJournal::<W>::place(fresh.size, place);
             let next = (fresh.load(at + 1) >> 48) as u16;
             chains.nexts[usize::from(place)] = next;
             place = next;
         }
-        if slots == 0 || place != END {
-            return Err(Damage::Entry(head));
+        if place != END {
+            return Err(damage);
         }
     }
-    chains.free = (0..fresh.size).rev().filter(|p| !taken[usize::from(*p)]).collect();
+    chains.free = (0..fresh.size).rev().filter(|p| !places_taken[usize::from(*p)]).collect();
     Ok(Some(chains))
 }
 
 impl<W: Words> RingJournal<W> {
-    /// The kept descriptors of a request in flight, of a packed ring: into `out`, in order.
-    pub fn kept(&self, head: u16, out: &mut Vec<Descriptor>) {
+    /// Where the descriptors of a request in flight are, of a packed ring: the first here and the others in the ring, or all kept, and
+    /// then in `out`, in order.
+    pub fn chain(&self, head: u16, out: &mut Vec<Descriptor>) -> Option<InRing> {
         out.clear();
-        if self.kind == RingKind::Split || head >= self.size {
-            return;
+        let word = self.known.get(usize::from(head))?.chain;
+        if self.kind == RingKind::Split {
+            return None;
         }
         let load = |at: usize| self.words.load(self.part + at, Acquire);
-        let read = |at: usize| {
-            let word = load(at + 1);
-            Descriptor { address: load(at), len: word as u32, flags: (word >> 32) as u16 }
-        };
-        out.push(read(LINE + usize::from(head) * self.kind.entry() + packed::FIRST));
-        let mut place = self.seconds[usize::from(head)];
+        if word & chain::KEPT == 0 {
+            return Some(chain::in_ring(word, load(self.entry(head) + chain::ADDRESS)));
+        }
+        let mut place = chain::place(word);
         while place != END {
-            out.push(read(Self::more(self.size, place)));
+            let at = Self::place(self.size, place);
+            let word = load(at + 1);
+            out.push(Descriptor { address: load(at), len: word as u32, flags: (word >> 32) as u16 });
             place = self.nexts[usize::from(place)];
         }
+        None
     }
 }

@@ -3,7 +3,7 @@
 use crate::Words;
 use crate::layout::{CLOSED, FINISHED, LINE, SEQUENCE, STARTED, head, merge, state};
 use alloc::vec::Vec;
-use core::sync::atomic::Ordering::Release;
+use core::sync::atomic::Ordering::{Relaxed, Release};
 use weir_spec::virtqueue::PackedIndex;
 
 /// Which ring.
@@ -11,7 +11,8 @@ use weir_spec::virtqueue::PackedIndex;
 pub enum RingKind {
     /// Split: what is in flight still stands in the descriptor table.
     Split,
-    /// Packed: used descriptors overwrite those in flight, so these are kept.
+    /// Packed: used descriptors overwrite those of others in flight where requests are not completed in the ring's order, so
+    /// these are kept then.
     Packed,
 }
 
@@ -45,15 +46,98 @@ pub struct Descriptor {
     pub flags: u16,
 }
 
+/// A chain of a packed ring as it was taken: its descriptors stand in the ring, but for the second word of the first, which used
+/// descriptors overwrite.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InRing {
+    /// Slot of the first.
+    pub at: u16,
+    /// Slots, at least 1.
+    pub slots: u16,
+    /// The first descriptor's address.
+    pub address: u64,
+    /// Its length.
+    pub len: u32,
+    /// Its flags, AVAIL and USED apart.
+    pub flags: u16,
+}
+
 /// No further descriptor.
 pub(crate) const END: u16 = u16::MAX;
 
-/// Words of a packed entry after the first.
-pub(crate) mod packed {
-    /// Slots in bits 15:0, the place of the second descriptor in 31:16.
-    pub(crate) const SLOTS: usize = 1;
-    /// The first descriptor: its address, then length in 31:0 and flags in 47:32.
-    pub(crate) const FIRST: usize = 2;
+/// The second word of a packed ring's entry: where a chain's descriptors are.
+pub(crate) mod chain {
+    use super::InRing;
+    use weir_spec::virtqueue::flag;
+
+    /// Word of an entry.
+    pub(crate) const AT: usize = 1;
+    /// The next: the first descriptor's address.
+    pub(crate) const ADDRESS: usize = 2;
+    /// Most entries of a queue that the word has bits for.
+    pub(crate) const MOST: u16 = 1 << 14;
+    const LOW: u16 = MOST - 1;
+    /// Slot in the ring of the first descriptor or, with [`KEPT`], the place where it is kept.
+    const WHERE: u32 = 32;
+    /// Slots, less one.
+    const SLOTS: u32 = 46;
+    /// WRITE and INDIRECT of the first descriptor, as they stand beside each other in its flags.
+    const FLAGS: u32 = 60;
+    const FLAGS_FROM: u32 = flag::WRITE.trailing_zeros();
+    /// The descriptors are kept in the region.
+    pub(crate) const KEPT: u64 = 1 << 63;
+    const UNUSED: u64 = 1 << 62;
+
+    const _: () = assert!(flag::INDIRECT == flag::WRITE << 1 && flag::NEXT == 1);
+
+    pub(crate) const fn word(chain: InRing) -> u64 {
+        let (slots, flags) = (chain.slots.wrapping_sub(1) & LOW, chain.flags >> FLAGS_FROM & 3);
+        chain.len as u64 | ((chain.at & LOW) as u64) << WHERE | (slots as u64) << SLOTS | (flags as u64) << FLAGS
+    }
+
+    pub(crate) const fn kept(word: u64, place: u16) -> u64 {
+        word & !((LOW as u64) << WHERE) | (place as u64) << WHERE | KEPT
+    }
+
+    pub(crate) const fn is_sound(word: u64) -> bool {
+        word & UNUSED == 0
+    }
+
+    pub(crate) const fn place(word: u64) -> u16 {
+        (word >> WHERE) as u16 & LOW
+    }
+
+    pub(crate) const fn slots(word: u64) -> u16 {
+        ((word >> SLOTS) as u16 & LOW) + 1
+    }
+
+    /// Whether the chain stands in the ring from that slot on.
+    pub(crate) const fn begins_at(word: u64, slot: u16) -> bool {
+        (word >> WHERE) & (KEPT >> WHERE | LOW as u64) == slot as u64
+    }
+
+    pub(crate) const fn in_ring(word: u64, address: u64) -> InRing {
+        let (slots, flags) = (slots(word), ((word >> FLAGS) as u16 & 3) << FLAGS_FROM);
+        let next = if slots > 1 { flag::NEXT } else { 0 };
+        InRing { at: place(word), slots, address, len: word as u32, flags: flags | next }
+    }
+}
+
+/// What the process knows of the request of a head.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Known {
+    /// Its sequence number, for the entry's other states; DONE in the state's bits once it is that, or nothing yet.
+    pub(crate) entry: u64,
+    /// As the entry's second word, in a packed ring.
+    pub(crate) chain: u64,
+}
+
+impl Known {
+    pub(crate) const NOTHING: Self = Self { entry: state::DONE, chain: 0 };
+
+    const fn is_in_flight(self) -> bool {
+        self.entry & state::MASK == 0
+    }
 }
 
 /// See the [module](self).
@@ -71,14 +155,18 @@ pub struct RingJournal<W> {
     /// Heads that are DONE, and where their batch began.
     pub(crate) batch: Vec<u16>,
     pub(crate) began: u16,
-    /// Places for further descriptors, of packed rings.
+    /// By head.
+    pub(crate) known: Vec<Known>,
+    /// By slot of a packed ring: whose chain begins there, or has begun.
+    pub(crate) owners: Vec<u16>,
+    /// Chains of several slots have been seen.
+    pub(crate) long: bool,
+    /// How many chains are kept.
+    pub(crate) kept: u16,
+    /// Places for the descriptors of kept chains.
     pub(crate) free: Vec<u16>,
-    /// The place of each head's second descriptor, of packed rings.
-    pub(crate) seconds: Vec<u16>,
     /// By place: the next of its chain. The region's own links are for the successor only.
     pub(crate) nexts: Vec<u16>,
-    /// Sequence numbers of the heads in flight, which go into their entries' other states.
-    pub(crate) sequences: Vec<u64>,
 }
 
 impl<W: Words> RingJournal<W> {
@@ -88,12 +176,11 @@ impl<W: Words> RingJournal<W> {
     }
 
     #[inline]
-    const fn entry(&self, head: u16) -> usize {
+    pub(crate) const fn entry(&self, head: u16) -> usize {
         LINE + head as usize * self.kind.entry()
     }
 
-    #[inline]
-    pub(crate) fn more(size: u16, at: u16) -> usize {
+    pub(crate) fn place(size: u16, at: u16) -> usize {
         LINE + RingKind::Packed.entry() * usize::from(size) + 2 * usize::from(at)
     }
 
@@ -102,7 +189,7 @@ impl<W: Words> RingJournal<W> {
     #[inline]
     pub fn take(&mut self, head: u16, last_idx: u16) {
         let entry = self.next() << state::BITS;
-        self.sequences[usize::from(head)] = entry;
+        self.known[usize::from(head)].entry = entry;
         self.mark(LINE + usize::from(head), entry, head, last_idx);
     }
 
@@ -118,34 +205,81 @@ impl<W: Words> RingJournal<W> {
         self.put(head::MERGE, merge(FINISHED, head, last_idx));
     }
 
-    /// The same for a packed ring, whose descriptors are kept; there is one at least, and with those in flight they are no
-    /// more than the queue's size.
+    /// The same for a packed ring, of whose chain is noted where it stands.
     #[inline]
-    pub fn take_packed(&mut self, head: u16, last_idx: PackedIndex, descriptors: &[Descriptor]) {
-        let sequence = self.next();
-        let (at, entry) = (self.entry(head), sequence << state::BITS);
-        self.sequences[usize::from(head)] = entry;
-        let first = descriptors.first().copied().unwrap_or_default();
-        let second = if descriptors.len() > 1 { self.keep(&descriptors[1..]) } else { END };
-        self.seconds[usize::from(head)] = second;
-        self.put(at + packed::SLOTS, descriptors.len() as u64 | u64::from(second) << 16);
-        self.put(at + packed::FIRST, first.address);
-        self.put(at + packed::FIRST + 1, u64::from(first.len) | u64::from(first.flags) << 32);
+    pub fn take_packed(&mut self, head: u16, last_idx: PackedIndex, chain: InRing) {
+        let (entry, word) = (self.next() << state::BITS, chain::word(chain));
+        let at = self.entry(head);
+        self.known[usize::from(head)] = Known { entry, chain: word };
+        self.owners[usize::from(chain.at)] = head;
+        self.long |= chain.slots > 1;
+        // Before the merge word, from which on they count. The entry says NONE: of what it held nobody asks.
+        self.put(at + chain::AT, word);
+        self.put(at + chain::ADDRESS, chain.address);
         self.mark(at, entry, head, last_idx.bits());
     }
 
-    /// Keeps descriptors in the order of the chain; the place of the first.
-    fn keep(&mut self, descriptors: &[Descriptor]) -> u16 {
+    /// Whether a request's completion overwrites no descriptor but its own, and those that the entries have: [`RingJournal::done`] may
+    /// follow. Otherwise what [`RingJournal::endangered`] says is to be kept before.
+    #[inline]
+    pub fn is_in_order(&self, head: u16) -> bool {
+        match self.kind {
+            RingKind::Split => true,
+            RingKind::Packed => {
+                let word = self.known[usize::from(head)].chain;
+                !self.long || chain::begins_at(word, PackedIndex::from_bits(self.used).offset)
+            }
+        }
+    }
+
+    /// The chains whose descriptors are lost once `head` is put to the used ring, of whose slots it takes `slots`: into `out`.
+    ///
+    /// Used descriptors go over the ring from slot to slot, so what a chain has to fear begins when they reach its first one. Of one slot
+    /// the entry has all. One of several that is in flight then is kept. One that is done, but may be found not to have been published, loses the second word of its
+    /// first descriptor, which the entry has; unless it goes on behind these slots, where the next one of the batch is put.
+    pub fn endangered(&self, head: u16, slots: u16, out: &mut Vec<(u16, InRing)>) {
+        out.clear();
+        let from = PackedIndex::from_bits(self.used);
+        for i in 0..slots.min(self.size) {
+            let slot = from.advance(i, self.size).offset;
+            let owner = self.owners[usize::from(slot)];
+            let known = self.known[usize::from(owner)];
+            if !chain::begins_at(known.chain, slot) || chain::slots(known.chain) == 1 {
+                continue;
+            }
+            let goes_on = i + chain::slots(known.chain) > slots;
+            let in_doubt = || owner == head || self.batch.contains(&owner);
+            if known.is_in_flight() && owner != head || goes_on && in_doubt() {
+                let address = self.words.load(self.part + self.entry(owner) + chain::ADDRESS, Relaxed);
+                out.push((owner, chain::in_ring(known.chain, address)));
+            }
+        }
+    }
+
+    /// Keeps a chain's descriptors, as they were found in the ring; false if there is no room, which there is for a driver
+    /// that makes no identifier available twice.
+    pub fn keep(&mut self, head: u16, descriptors: &[Descriptor]) -> bool {
         let mut next = END;
         for d in descriptors.iter().rev() {
-            let Some(place) = self.free.pop() else { return next };
-            let at = Self::more(self.size, place);
+            let Some(place) = self.free.pop() else { return false };
+            let at = Self::place(self.size, place);
             self.put(at, d.address);
             self.put(at + 1, u64::from(d.len) | u64::from(d.flags) << 32 | u64::from(next) << 48);
             self.nexts[usize::from(place)] = next;
             next = place;
         }
-        next
+        // After the descriptors, and long before those in the ring are overwritten: one of the two is whole.
+        let word = chain::kept(self.known[usize::from(head)].chain, next);
+        self.known[usize::from(head)].chain = word;
+        self.kept += 1;
+        self.put(self.entry(head) + chain::AT, word);
+        true
+    }
+
+    /// Where the next used element goes (packed: with its wrap counter).
+    #[inline]
+    pub fn used(&self) -> u16 {
+        self.used
     }
 
     #[inline]
@@ -168,10 +302,14 @@ impl<W: Words> RingJournal<W> {
             RingKind::Split => (self.used.wrapping_add(1), LINE + usize::from(head)),
             RingKind::Packed => (PackedIndex::from_bits(self.used).advance(slots, self.size).bits(), self.entry(head)),
         };
+        let entry = self.known[usize::from(head)].entry | state::DONE;
+        if self.kind == RingKind::Packed {
+            self.known[usize::from(head)].entry = entry;
+        }
         // Not read back: as one wide load with its neighbour it would wait for the narrow store.
         self.used = used;
         self.put(head::USED, u64::from(used) | u64::from(self.began) << 16);
-        self.put(at, self.sequences[usize::from(head)] | state::DONE);
+        self.put(at, entry);
         self.batch.push(head);
     }
 
@@ -180,28 +318,30 @@ impl<W: Words> RingJournal<W> {
     pub fn published(&mut self) {
         // After the used index: a request that is NONE and that the driver has not got would be lost. Before the next
         // completion: what is DONE is of one batch. The sequence number means nothing any more.
-        match self.kind {
-            RingKind::Split => {
-                self.batch.iter().for_each(|head| self.put(LINE + usize::from(*head), state::NONE));
-            }
-            RingKind::Packed => {
-                for i in 0..self.batch.len() {
-                    let head = self.batch[i];
-                    self.put(self.entry(head), state::NONE);
-                    self.release(head);
-                }
-            }
+        let words = self.kind.entry();
+        for head in &self.batch {
+            self.put(LINE + usize::from(*head) * words, state::NONE);
+        }
+        if self.kept != 0 {
+            self.release();
         }
         self.batch.clear();
     }
 
-    /// Places that belonged to `head` may be used again: its entry says NONE.
-    #[inline]
-    fn release(&mut self, head: u16) {
-        let mut place = core::mem::replace(&mut self.seconds[usize::from(head)], END);
-        while place != END {
-            self.free.push(place);
-            place = self.nexts[usize::from(place)];
+    /// Places of the batch's chains may be used again: their entries say NONE.
+    fn release(&mut self) {
+        for head in &self.batch {
+            let known = &mut self.known[usize::from(*head)];
+            if known.chain & chain::KEPT == 0 {
+                continue;
+            }
+            let mut place = chain::place(known.chain);
+            known.chain = 0;
+            self.kept -= 1;
+            while place != END {
+                self.free.push(place);
+                place = self.nexts[usize::from(place)];
+            }
         }
     }
 

@@ -5,7 +5,8 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use weir_journal::{
-    Damage, Descriptor, Found, Kind, MAGIC, NvmeFound, OpenError, Owed, Region, RingKind, Shape, Step, VERSION, Words,
+    Damage, Descriptor, Found, InRing, Kind, MAGIC, NvmeFound, OpenError, Owed, Region, RingKind, Shape, Step, VERSION,
+    Words,
 };
 use weir_spec::virtqueue::PackedIndex;
 
@@ -42,8 +43,8 @@ fn golden_words_of_the_header_and_a_split_ring() {
     assert_eq!(RINGS.bytes(), 64 + 2 * (64 + 24 * 8));
     let region = Region::open(words.clone(), RINGS).unwrap();
     assert_eq!(MAGIC.to_le_bytes(), *b"WEIRJRNL");
-    assert_eq!(VERSION, 1);
-    assert_eq!(line(&words, 0), [MAGIC, 0x01_0000_0001, 576, 0x0004_0002, 0, 0, 0, 0]);
+    assert_eq!(VERSION, 2);
+    assert_eq!(line(&words, 0), [MAGIC, 0x01_0000_0002, 576, 0x0004_0002, 0, 0, 0, 0]);
     let Ok(Found::Fresh(fresh)) = region.ring(1, RingKind::Split, 4) else { panic!("it is new") };
     let mut journal = fresh.begin(0xffff, 0xffff);
     // Queue 1 begins behind queue 0: lines 1 to 4 and 5 to 8.
@@ -70,27 +71,79 @@ fn golden_words_of_a_packed_ring() {
     let region = Region::open(words.clone(), RINGS).unwrap();
     let Ok(Found::Fresh(fresh)) = region.ring(0, RingKind::Packed, 4) else { panic!("it is new") };
     let mut journal = fresh.begin(0x8000, 0x8000);
+    let first = InRing { at: 0, slots: 3, address: 0x1000, len: 16, flags: 1 };
+    journal.take_packed(2, PackedIndex { offset: 3, wrap: true }, first);
+    assert_eq!(line(&words, 1)[..3], [0x8003_0002_0000, 0x8000_8000, 0x0004_0002]);
+    // Entry 2: INFLIGHT; 3 slots from slot 0 on, and the first one's length; its address.
+    assert_eq!(line(&words, 3)[..4], [1, 2 << 46 | 16, 0x1000, 0]);
+    let table = InRing { at: 3, slots: 1, address: 0x4000, len: 48, flags: 4 };
+    journal.take_packed(1, PackedIndex { offset: 0, wrap: false }, table);
+    assert_eq!(line(&words, 2)[4..7], [1 << 2 | 1, 2 << 60 | 3 << 32 | 48, 0x4000], "a table");
+    // The second one is done first: what it is told by goes over slot 0.
+    assert!(!journal.is_in_order(1) && journal.is_in_order(2));
+    let mut endangered = Vec::new();
+    journal.endangered(1, 1, &mut endangered);
+    assert_eq!(endangered, [(2, first)]);
     let chain = [(0x1000, 16, 1), (0x2000, 512, 3), (0x3000, 1, 2)];
     let chain = chain.map(|(address, len, flags)| Descriptor { address, len, flags });
-    journal.take_packed(2, PackedIndex { offset: 3, wrap: true }, &chain);
-    assert_eq!(line(&words, 1)[..3], [0x8003_0002_0000, 0x8000_8000, 0x0004_0002]);
-    // Entry 2: INFLIGHT, 3 slots, the second descriptor at place 1, the first one.
-    assert_eq!(line(&words, 3)[..4], [1, 0x0001_0003, 0x1000, 0x01_0000_0010]);
-    // Places 0 and 1, behind four entries of four words.
+    assert!(journal.keep(2, &chain));
+    // Places 2, 1 and 0, behind four entries of four words; the entry says where the first one is.
     assert_eq!(line(&words, 4)[..4], [0x3000, 0xffff_0002_0000_0001, 0x2000, 0x0000_0003_0000_0200]);
-    let Ok(Found::Left(left)) = region.ring(0, RingKind::Packed, 4) else { panic!("it has begun") };
-    let (journal, found) = left.recover(false).unwrap();
-    assert_eq!((found.heads, found.step), (vec![2], Step::InFlight));
-    let mut kept = Vec::new();
-    journal.kept(2, &mut kept);
-    assert_eq!(kept, chain);
+    assert_eq!(line(&words, 4)[4..6], [0x1000, 0x0001_0001_0000_0010]);
+    assert_eq!(line(&words, 3)[..2], [1, 1 << 63 | 2 << 46 | 2 << 32 | 16]);
+    journal.done(1, 1);
+    assert_eq!((line(&words, 1)[1], line(&words, 2)[4]), (0x8000_8001, 1 << 2 | 2), "DONE");
+    for published in [true, false] {
+        let Ok(Found::Left(left)) = region.ring(0, RingKind::Packed, 4) else { panic!("it has begun") };
+        let before = words.0.borrow().clone();
+        let (journal, found) = left.recover(published).unwrap();
+        let heads = if published { vec![2] } else { vec![2, 1] };
+        assert_eq!((found.heads, found.step), (heads, if published { Step::Published } else { Step::Done }));
+        let mut kept = Vec::new();
+        assert_eq!((journal.chain(2, &mut kept), &kept[..]), (None, &chain[..]));
+        if !published {
+            assert_eq!(journal.chain(1, &mut kept), Some(table));
+        }
+        *words.0.borrow_mut() = before;
+    }
+}
+
+#[test]
+fn a_chain_that_goes_on_behind_what_is_used_is_kept_though_it_is_done() {
+    let words = zeroes(RINGS);
+    let region = Region::open(words.clone(), RINGS).unwrap();
+    let Ok(Found::Fresh(fresh)) = region.ring(0, RingKind::Packed, 4) else { panic!("it is new") };
+    let mut journal = fresh.begin(0x8000, 0x8000);
+    let chain = |at: u16, slots: u16| InRing { at, slots, address: 0x1000, len: 16, flags: u16::from(slots > 1) };
+    journal.take_packed(0, PackedIndex { offset: 1, wrap: true }, chain(0, 1));
+    assert!(journal.is_in_order(0));
+    journal.take_packed(1, PackedIndex { offset: 0, wrap: false }, chain(1, 3));
+    assert!(!journal.is_in_order(1));
+    let mut endangered = Vec::new();
+    journal.endangered(1, 3, &mut endangered);
+    assert_eq!(
+        endangered,
+        [(1, chain(1, 3))],
+        "its last slot is where the next one goes; of the other the entry has all"
+    );
+    let kept = [Descriptor::default(); 3];
+    assert!(journal.keep(1, &kept));
+    journal.done(1, 3);
+    journal.endangered(0, 1, &mut endangered);
+    assert_eq!(endangered, []);
+    journal.done(0, 1);
+    journal.published();
+    // All places are free again.
+    journal.take_packed(0, PackedIndex { offset: 3, wrap: false }, chain(0, 3));
+    journal.take_packed(1, PackedIndex { offset: 0, wrap: true }, chain(3, 1));
+    assert!(journal.keep(0, &kept) && journal.keep(1, &kept[..1]) && !journal.keep(1, &kept[..1]));
 }
 
 #[test]
 fn golden_words_of_an_nvme_queue() {
     let words = zeroes(NVME);
     let region = Region::open(words.clone(), NVME).unwrap();
-    assert_eq!(line(&words, 0)[..4], [MAGIC, 0x02_0000_0001, 64 + 64 + 2 * 128, 0x0002_0001]);
+    assert_eq!(line(&words, 0)[..4], [MAGIC, 0x02_0000_0002, 64 + 64 + 2 * 128, 0x0002_0001]);
     let Ok(NvmeFound::Fresh(fresh)) = region.nvme(0, 2) else { panic!("it is new") };
     let mut journal = fresh.begin(7, 9);
     assert_eq!(line(&words, 1)[..3], [0x0007_0000_0000, 9, 0x0002_0003]);
@@ -120,8 +173,9 @@ fn a_region_for_others_is_refused_and_left_alone() {
         result.unwrap_err()
     };
     assert_eq!(with(0, 1), OpenError::NotAJournal);
-    assert_eq!(with(1, 0x01_0000_0002), OpenError::Version { found: 2 });
-    assert_eq!(with(1, 0x02_0000_0001), OpenError::Kind);
+    assert_eq!(with(1, 0x01_0000_0001), OpenError::Version { found: 1 });
+    assert_eq!(with(1, 0x01_0000_0003), OpenError::Version { found: 3 });
+    assert_eq!(with(1, 0x02_0000_0002), OpenError::Kind);
     assert_eq!(with(2, 64), OpenError::Length { found: 64, needed: 576 });
     assert_eq!(with(3, 0x0008_0002), OpenError::Shape { found: (2, 8), wanted: (2, 4) });
     let short = Rc::new(Plain(RefCell::new(vec![0; 71])));
@@ -142,6 +196,7 @@ fn word() -> impl Strategy<Value = u64> {
         4 => 0u64..8,
         2 => (0u64..8).prop_map(|n| n << 2 | 1),
         2 => (0u64..10, 0u64..10).prop_map(|(a, b)| a | b << 16),
+        3 => (0u64..2, 0u64..4, 0u64..5).prop_map(|(kept, slots, at)| kept << 63 | slots << 46 | at << 32 | 16),
         2 => (0u64..3, 0u64..6, 0u64..10).prop_map(|(s, h, l)| s | h << 16 | l << 32),
         1 => any::<u64>(),
     ]
@@ -174,11 +229,19 @@ proptest! {
                 heads.sort_unstable();
                 heads.dedup();
                 prop_assert!(heads.len() == found.heads.len() && heads.iter().all(|h| *h < size));
-                let mut kept = Vec::new();
+                let (mut kept, mut endangered) = (Vec::new(), Vec::new());
                 for head in &found.heads {
-                    journal.kept(*head, &mut kept);
-                    let slots = if packed { kept.len() as u16 } else { 1 };
+                    let stands = journal.chain(*head, &mut kept);
+                    prop_assert!(packed || stands.is_none() && kept.is_empty());
+                    let slots = stands.map_or(kept.len() as u16, |c| c.slots).max(u16::from(!packed));
                     prop_assert!(slots >= 1 && slots <= size);
+                    prop_assert!(stands.is_none_or(|c| c.at < size));
+                    if !journal.is_in_order(*head) {
+                        journal.endangered(*head, slots, &mut endangered);
+                        for (endangered, chain) in &endangered {
+                            prop_assert!(journal.keep(*endangered, &vec![Descriptor::default(); chain.slots.into()]));
+                        }
+                    }
                     journal.done(*head, slots);
                 }
                 journal.published();

@@ -78,6 +78,12 @@ pub struct Chain {
     pub head: u16,
     /// Ring slots that it takes up in a packed ring.
     pub slots: u16,
+    /// In a packed ring: the first of them, and the descriptor there.
+    pub(super) at: u16,
+    pub(super) first: (u64, u64),
+    /// In a packed ring: where the next chain begins, as bits; whether only this one has shown where the ring begins.
+    pub(super) next: u16,
+    pub(super) is_proof: bool,
     pub(super) readable: usize,
     pub(super) total: usize,
     pub(super) segments: [Segment; MAX_CHAIN],
@@ -85,7 +91,17 @@ pub struct Chain {
 
 impl Default for Chain {
     fn default() -> Self {
-        Self { head: 0, slots: 0, readable: 0, total: 0, segments: [Segment { address: 0, len: 0 }; MAX_CHAIN] }
+        Self {
+            head: 0,
+            slots: 0,
+            at: 0,
+            first: (0, 0),
+            next: 0,
+            is_proof: false,
+            readable: 0,
+            total: 0,
+            segments: [Segment { address: 0, len: 0 }; MAX_CHAIN],
+        }
     }
 }
 

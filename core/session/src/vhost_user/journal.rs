@@ -1,12 +1,12 @@
 //! A virtqueue's journal beside its ring: what the ring has just read or is about to publish is noted; what was in flight
 //! when another process served the queue is found again.
 
-use super::chain::{Chain, Violation};
+use super::chain::{Chain, Violation, unpack};
 use super::ring::{Packed, Places, Ring, Split};
 use crate::memory::{Fault, Memory};
 use alloc::vec::Vec;
 use core::fmt;
-use weir_journal::{Descriptor, Found, OpenError, Recovered, Region, RingJournal, RingKind, Words};
+use weir_journal::{Descriptor, Found, InRing, OpenError, Recovered, Region, RingJournal, RingKind, Words};
 use weir_spec::virtqueue::PackedIndex;
 
 /// Why a queue cannot start.
@@ -47,16 +47,15 @@ pub(super) struct Track<M: Memory> {
     journal: Option<RingJournal<M::Words>>,
     /// Heads that were in flight before, to be submitted again, the first one last.
     replay: Vec<u16>,
-    kept: Vec<Descriptor>,
-    /// Where the chain at hand began, in a packed ring.
-    at: PackedIndex,
-    unsure: bool,
+    /// At hand: a packed ring's chains whose descriptors are about to be overwritten, and the descriptors of one.
+    endangered: Vec<(u16, InRing)>,
+    descriptors: Vec<Descriptor>,
 }
 
 impl<M: Memory> Track<M> {
     /// A track that keeps nothing.
     pub(super) fn none() -> Self {
-        Self { journal: None, replay: Vec::new(), kept: Vec::new(), at: PackedIndex::START, unsure: false }
+        Self { journal: None, replay: Vec::new(), endangered: Vec::new(), descriptors: Vec::new() }
     }
 
     /// Finds the queue's part of the region: one that begins now, or Algorithm 2 on what is left of an earlier life. In that case
@@ -130,51 +129,46 @@ impl<M: Memory> Track<M> {
         match (ring, &self.journal) {
             (Ring::Split(r), _) => r.again(memory, head, chain),
             (Ring::Packed(r), Some(journal)) => {
-                journal.kept(head, &mut self.kept);
-                r.again(memory, head, &self.kept, chain)
+                if let Some(chain) = journal.chain(head, &mut self.descriptors) {
+                    r.descriptors(memory, chain, &mut self.descriptors)?;
+                }
+                r.again(memory, head, &self.descriptors, chain)
             }
             (Ring::Packed(_), None) => Err(Violation::OutOfRange),
         }
     }
 
-    /// Before the ring reads a chain.
-    #[inline]
-    pub(super) fn before(&mut self, ring: &Ring<M>) {
-        if let Ring::Packed(r) = ring {
-            self.at = r.indices().0;
-            self.unsure = r.is_unsure();
-        }
-    }
-
     /// A chain has been read off the ring, whose head is not in flight.
     #[inline]
-    pub(super) fn take(&mut self, memory: &M, ring: &Ring<M>, chain: &Chain) -> Result<(), Fault> {
-        let Some(journal) = &mut self.journal else { return Ok(()) };
+    pub(super) fn take(&mut self, ring: &Ring<M>, chain: &Chain) {
+        let Some(journal) = &mut self.journal else { return };
         match ring {
             Ring::Split(r) => journal.take(chain.head, r.taken()),
             Ring::Packed(r) => {
-                let (next_avail, next_used) = r.indices();
-                if self.unsure && self.at != next_used {
-                    // Only now it is known where the ring begins. A ring that has gone round and stands at 0 does not begin: to
-                    // say that it has not, even for a moment, would leave its successor to what SET_VRING_BASE once said.
-                    self.at = next_used;
-                    journal.restart(next_used.bits(), next_used.bits());
+                if chain.is_proof {
+                    restart_where_it_begins(journal, r.next_used());
                 }
-                // Read a second time: what counts now is the chain as it was read first, and for a driver that changes its
-                // descriptors meanwhile nothing is promised.
-                r.descriptors(memory, self.at, chain.slots, &mut self.kept)?;
-                journal.take_packed(chain.head, next_avail, &self.kept);
+                let (address, len, _, flags) = unpack(chain.first.0, chain.first.1);
+                let at = InRing { at: chain.at, slots: chain.slots, address, len, flags };
+                journal.take_packed(chain.head, PackedIndex::from_bits(chain.next), at);
             }
         }
-        Ok(())
     }
 
     /// A request is about to be put to the used ring.
+    ///
+    /// # Errors
+    /// The ring is not where it was, or the driver has made a request available again while it was in flight.
     #[inline]
-    pub(super) fn done(&mut self, head: u16, slots: u16) {
+    pub(super) fn done(&mut self, memory: &M, ring: &Ring<M>, head: u16, slots: u16) -> Result<(), Violation> {
         if let Some(journal) = &mut self.journal {
+            if !journal.is_in_order(head) {
+                let Self { endangered, descriptors, .. } = self;
+                keep_others(memory, ring, journal, (head, slots), (endangered, descriptors))?;
+            }
             journal.done(head, slots);
         }
+        Ok(())
     }
 
     /// The ring has published what was done.
@@ -197,6 +191,35 @@ impl<M: Memory> Track<M> {
         if let Some(journal) = &self.journal {
             journal.close(base);
         }
+    }
+}
+
+/// Keeps the descriptors of the requests in flight that are overwritten once `head` is put to the used ring.
+#[inline(never)]
+fn keep_others<M: Memory>(
+    memory: &M,
+    ring: &Ring<M>,
+    journal: &mut RingJournal<M::Words>,
+    (head, slots): (u16, u16),
+    (endangered, descriptors): (&mut Vec<(u16, InRing)>, &mut Vec<Descriptor>),
+) -> Result<(), Violation> {
+    let Ring::Packed(ring) = ring else { return Ok(()) };
+    journal.endangered(head, slots, endangered);
+    for (endangered, chain) in endangered {
+        ring.descriptors(memory, *chain, descriptors)?;
+        if !journal.keep(*endangered, descriptors) {
+            return Err(Violation::InFlight);
+        }
+    }
+    Ok(())
+}
+
+/// Only now it is known where the ring begins. A ring that has gone round and stands at 0 does not begin: to say that it has not, even for a
+/// moment, would leave its successor to what SET_VRING_BASE once said.
+#[cold]
+fn restart_where_it_begins<W: Words>(journal: &mut RingJournal<W>, begins: PackedIndex) {
+    if journal.used() != begins.bits() {
+        journal.restart(begins.bits(), begins.bits());
     }
 }
 

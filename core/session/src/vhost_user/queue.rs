@@ -262,7 +262,6 @@ impl<M: Memory> Queue<M> {
     #[inline]
     fn take_one(&mut self, memory: &M, disk: &Disk, sink: &mut impl FnMut(Taken)) -> Result<bool, Violation> {
         let chain = &mut *self.chain;
-        self.track.before(&self.ring);
         let found = match &mut self.ring {
             Ring::Split(r) => next(r, memory, chain)?,
             Ring::Packed(r) => next(r, memory, chain)?,
@@ -273,7 +272,7 @@ impl<M: Memory> Queue<M> {
         if self.requests[usize::from(chain.head)].parts_left != 0 {
             return Err(Violation::InFlight);
         }
-        self.track.take(memory, &self.ring, chain)?;
+        self.track.take(&self.ring, chain);
         self.begin(memory, disk, sink)
     }
 
@@ -368,7 +367,7 @@ impl<M: Memory> Queue<M> {
     ) -> Result<(), Violation> {
         // A status byte that is nowhere: the driver gets its descriptors back with nothing written.
         let written = if self.write(memory, footer.status_at, &[status.0]).is_ok() { footer.written } else { 0 };
-        self.track.done(head, slots);
+        self.track.done(memory, &self.ring, head, slots)?;
         self.ring.push_used(memory, head, slots, written)?;
         self.dirty = true;
         if written == 0 { Err(Violation::Address) } else { Ok(()) }

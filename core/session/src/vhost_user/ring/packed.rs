@@ -5,7 +5,7 @@ use crate::memory::{Fault, Memory};
 use crate::vhost_user::chain::{Chain, Violation};
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
-use weir_journal::Descriptor;
+use weir_journal::{Descriptor, InRing};
 use weir_spec::virtqueue::{EventSuppression, PackedIndex, flag, packed_need_event};
 
 /// Offset of a descriptor's flags.
@@ -114,37 +114,35 @@ impl<M: Memory> Packed<M> {
         Ok(())
     }
 
-    /// Where the next chain is read, and where the next used descriptor goes.
-    #[inline]
-    pub(in crate::vhost_user) fn indices(&self) -> (PackedIndex, PackedIndex) {
-        (self.next_avail, self.next_used)
+    /// Where the next used descriptor goes.
+    pub(in crate::vhost_user) fn next_used(&self) -> PackedIndex {
+        self.next_used
     }
 
-    /// Whether it is still to be seen where the ring begins.
-    #[inline]
-    pub(in crate::vhost_user) fn is_unsure(&self) -> bool {
-        self.unsure
-    }
-
-    /// The descriptors of `slots` slots from `at` on.
+    /// The descriptors of a chain in flight that stands in the ring.
     pub(in crate::vhost_user) fn descriptors(
         &self,
         memory: &M,
-        at: PackedIndex,
-        slots: u16,
+        chain: InRing,
         out: &mut Vec<Descriptor>,
     ) -> Result<(), Fault> {
         out.clear();
-        for i in 0..slots {
-            let place = 16 * usize::from(at.advance(i, self.size).offset);
-            let high = memory.load64(&self.ring, place + 8, Relaxed)?;
-            let address = memory.load64(&self.ring, place, Relaxed)?;
-            out.push(Descriptor { address, len: high as u32, flags: (high >> 48) as u16 });
+        let mut at = PackedIndex { offset: chain.at, wrap: false };
+        for i in 0..chain.slots {
+            out.push(if i == 0 {
+                Descriptor { address: chain.address, len: chain.len, flags: chain.flags }
+            } else {
+                let place = 16 * usize::from(at.offset);
+                let address = memory.load64(&self.ring, place, Relaxed)?;
+                let high = memory.load64(&self.ring, place + 8, Relaxed)?;
+                Descriptor { address, len: high as u32, flags: (high >> 48) as u16 }
+            });
+            at = at.advance(1, self.size);
         }
         Ok(())
     }
 
-    /// Makes a chain of descriptors that were kept: what stood in the ring may be overwritten.
+    /// Makes a chain in flight anew from its descriptors.
     pub(in crate::vhost_user) fn again(
         &self,
         memory: &M,
@@ -207,6 +205,9 @@ impl<M: Memory> Packed<M> {
             let high = memory.load64(&self.ring, place + 8, Relaxed)?;
             let (len, id, flags) = (high as u32, (high >> 32) as u16, (high >> 48) as u16);
             self.append(memory, address, len, flags, slots == 1, chain)?;
+            if slots == 1 {
+                chain.first = (address, high);
+            }
             if flags & flag::NEXT == 0 {
                 // The identifier of the last descriptor is the buffer's.
                 chain.head = id;
@@ -243,9 +244,14 @@ impl<M: Memory> DeviceRing<M> for Packed<M> {
             return Err(Violation::OutOfRange);
         }
         chain.slots = slots;
+        chain.at = self.next_avail.offset;
+        chain.is_proof = self.unsure;
         self.unsure = false;
         self.outstanding += slots;
-        self.next_avail = self.next_avail.advance(slots, self.size);
+        let next = self.next_avail.advance(slots, self.size);
+        self.next_avail = next;
+        // For the journal, in the width in which it reads it.
+        chain.next = next.bits();
         Ok(true)
     }
 
