@@ -203,6 +203,11 @@ impl Control for Fake {
         Ok(vec![volume])
     }
 
+    fn volume(&self, name: &str) -> Result<VolumeStatus, Refusal> {
+        let found = self.volumes()?.into_iter().find(|v| v.name == name);
+        found.ok_or_else(|| Refusal::NotFound(format!("there is no volume \"{name}\"")))
+    }
+
     fn add_volume(&self, volume: &VolumeAdd) -> Result<VolumeStatus, Refusal> {
         let like = self.volumes()?.swap_remove(0);
         Ok(VolumeStatus { name: volume.name.clone(), size_bytes: volume.size_bytes, ..like })

@@ -633,6 +633,10 @@ impl Control for NodeControl {
         self.volume_statuses()
     }
 
+    fn volume(&self, name: &str) -> Result<VolumeStatus, Refusal> {
+        self.volumes.one(&self.config(), name)
+    }
+
     fn add_volume(&self, volume: &VolumeAdd) -> Result<VolumeStatus, Refusal> {
         self.create_volume(volume)
     }

@@ -73,6 +73,8 @@ pub trait Control: Send + Sync + 'static {
     fn remove_pool_drive(&self, pool: &str, device: &str) -> Result<PoolStatus, Refusal>;
     /// All volumes, pool by pool, in the order in which they were made.
     fn volumes(&self) -> Result<Vec<VolumeStatus>, Refusal>;
+    /// One volume.
+    fn volume(&self, name: &str) -> Result<VolumeStatus, Refusal>;
     /// A new volume, which reads as zeroes.
     fn add_volume(&self, volume: &VolumeAdd) -> Result<VolumeStatus, Refusal>;
     /// Another size for a volume, while its hosts use it, or another name for one that is not exported.

@@ -182,11 +182,7 @@ async fn volumes(State(node): State<Node>) -> Answer<impl Serialize> {
 }
 
 async fn volume(State(node): State<Node>, Path(name): Path<String>) -> Answer<impl Serialize> {
-    let found = ask(node, |c| c.volumes()).await?;
-    let found = found.into_iter().find(|v| v.name == name).map(Json);
-    // Ten thousand names are no help.
-    let missing = || format!("there is no volume \"{name}\"; weir volume ls lists them");
-    found.ok_or_else(|| Failure(StatusCode::NOT_FOUND, missing()))
+    ask(node, move |c| c.volume(&name)).await.map(Json)
 }
 
 async fn add_volume(State(node): State<Node>, Body(volume): Body<VolumeAdd>) -> Result<impl IntoResponse, Failure> {

@@ -286,13 +286,17 @@ impl Control for Fake {
         }])
     }
 
+    fn volume(&self, name: &str) -> Result<VolumeStatus, Refusal> {
+        let found = self.volumes()?.into_iter().find(|v| v.name == name);
+        found.ok_or_else(|| Refusal::NotFound(format!("there is no volume \"{name}\"")))
+    }
+
     fn add_volume(&self, volume: &VolumeAdd) -> Result<VolumeStatus, Refusal> {
         Ok(VolumeStatus { name: volume.name.clone(), ..self.volumes()?.swap_remove(0) })
     }
 
     fn set_volume(&self, name: &str, patch: &VolumePatch) -> Result<VolumeStatus, Refusal> {
-        let found = self.volumes()?.into_iter().find(|v| v.name == name);
-        let found = found.ok_or_else(|| Refusal::NotFound(format!("there is no volume \"{name}\"")))?;
+        let found = self.volume(name)?;
         Ok(VolumeStatus { size_bytes: patch.size_bytes.unwrap_or(found.size_bytes), ..found })
     }
 

@@ -40,6 +40,9 @@ pub(super) struct Volumes {
     rest: BTreeSet<(Nanos, u32)>,
     turns: u32,
     guests: Vec<Option<Guest>>,
+    /// Queues at drives that have dropped the one before and may have lost what they had acknowledged and not flushed, until a flush
+    /// has been told so.
+    torn: Vec<SqHandle>,
     /// Shards with which letters were ever exchanged.
     pub neighbours: BTreeSet<u32>,
     mail: Mail,
@@ -65,6 +68,19 @@ impl Volumes {
             self.rest.remove(&(until, number));
             self.awake.push(number);
         }
+    }
+
+    /// Whether it is the first flush in a queue whose writes may be lost: that one fails, and not to be tried again. On a drive of
+    /// its own a host would have lost its connection.
+    #[cold]
+    fn refuse_flush(&mut self, event: &Event) -> bool {
+        let Event::Submit { queue, request, tag } = event else { return false };
+        let Some(at) = self.torn.iter().position(|torn| torn == queue).filter(|_| request.op == Op::Flush) else {
+            return false;
+        };
+        self.torn.swap_remove(at);
+        self.parts.answer(*tag, Status::WRITE_FAULT.dnr());
+        true
     }
 
     /// When the first of the fronts that sleep must be run.
@@ -387,6 +403,9 @@ impl Drives {
         for sent in send.drain(..) {
             match sent {
                 Sent::Here(drive, event) => {
+                    if !self.volumes.torn.is_empty() && self.volumes.refuse_flush(&event) {
+                        continue;
+                    }
                     self.wake(drive);
                     let Volumes { parts, fronts, .. } = &mut self.volumes;
                     self.list[drive as usize].apply(now, event, &mut Via { doors, parts, fronts });
@@ -514,8 +533,7 @@ impl Drives {
         };
         let Seat::Here { controller: old, .. } = old else { return };
         self.get(drive).detach(now, old);
-        let seat = self.seat(drive, owner, tenant, "volumes", now);
-        let seat = seat.inspect_err(|why| tracing::error!("a volume has lost its drive: {why}")).ok();
+        let seat = self.seat_again(drive, owner, tenant, "volumes", now);
         let seat = Seat::Here {
             drive,
             controller: seat.map_or(old, |(controller, ..)| controller),
@@ -528,6 +546,23 @@ impl Drives {
         }
     }
 
+    /// A queue instead of one that the drive has dropped.
+    fn seat_again(
+        &mut self,
+        drive: u32,
+        owner: Owner,
+        tenant: u16,
+        host: &str,
+        now: Nanos,
+    ) -> Option<(ControllerHandle, SqHandle, u32)> {
+        let seat = self.seat(drive, owner, tenant, host, now);
+        let seat = seat.inspect_err(|why| tracing::error!("a volume has lost its drive: {why}")).ok()?;
+        if self.get(drive).config().volatile_write_cache {
+            self.volumes.torn.push(seat.1);
+        }
+        Some(seat)
+    }
+
     #[cold]
     fn renew_guest(&mut self, number: u32, now: Nanos) {
         let Some(Some(guest)) = self.volumes.guests.get(number as usize) else { return };
@@ -535,8 +570,7 @@ impl Drives {
         let is = |whose: &Whose| matches!(whose, Whose::Guest { guest, .. } if *guest == number);
         self.volumes.parts.fail(is, Status::INTERNAL_PATH_ERROR);
         self.get(drive).detach(now, controller);
-        let seat = self.seat(drive, guest_owner(number), tenant, &host, now);
-        let seat = seat.inspect_err(|why| tracing::error!("a volume has lost its drive: {why}")).ok();
+        let seat = self.seat_again(drive, guest_owner(number), tenant, &host, now);
         if let Some(Some(guest)) = self.volumes.guests.get_mut(number as usize) {
             guest.queue = seat.map(|(_, queue, _)| queue);
             guest.controller = seat.map_or(controller, |(controller, ..)| controller);

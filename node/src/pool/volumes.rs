@@ -82,6 +82,9 @@ pub struct Volumes {
     exports: Mutex<Vec<Export>>,
 }
 
+/// So many names are told to who asks for one that there is not.
+const NAMES: usize = 16;
+
 /// Which volumes of a pool.
 #[derive(Clone, Debug)]
 enum Wanted {
@@ -154,8 +157,8 @@ impl Volumes {
         for volume in &config.volumes {
             let at = |why: Refusal| (format!("volume.{}", volume.name), why.text().to_string());
             let tenant = &config.tenants[volume.tenant].name;
-            match volumes.find(&volume.name) {
-                Ok(found) => {
+            match volumes.look_for(&volume.name).map_err(at)? {
+                Some(found) => {
                     if found.tenant != *tenant {
                         let what =
                             format!("the volume of that name is tenant \"{}\"'s, not \"{tenant}\"'s", found.tenant);
@@ -170,11 +173,10 @@ impl Volumes {
                         );
                     }
                 }
-                Err(Refusal::NotFound(_)) => {
+                None => {
                     let pool = &config.pools[volume.pool].name;
                     volumes.create(config, &volume.name, tenant, volume.size.get(), Some(pool)).map_err(at)?;
                 }
-                Err(why) => return Err(at(why)),
             }
             for door in &volume.exports {
                 volumes.export(config, &volume.name, door.clone()).map_err(at)?;
@@ -242,14 +244,39 @@ impl Volumes {
         })
     }
 
-    /// The volume of that name.
-    fn find(&self, name: &str) -> Result<Found, Refusal> {
+    /// The volume of that name, if there is one.
+    fn look_for(&self, name: &str) -> Result<Option<Found>, Refusal> {
         for pool in 0..self.pools.len() {
             if let Some(found) = self.look(pool, Wanted::Named(name.into()))?.pop() {
-                return Ok(found);
+                return Ok(Some(found));
             }
         }
-        Err(Refusal::NotFound(format!("there is no volume \"{name}\"; weir volume ls lists them")))
+        Ok(None)
+    }
+
+    /// The volume of that name.
+    fn find(&self, name: &str) -> Result<Found, Refusal> {
+        match self.look_for(name)? {
+            Some(found) => Ok(found),
+            None => Err(Refusal::NotFound(self.no_volume(name)?)),
+        }
+    }
+
+    /// What is said of a name that no volume has, with those that there are, unless they are too many to help.
+    #[cold]
+    fn no_volume(&self, name: &str) -> Result<String, Refusal> {
+        let mut names = Vec::new();
+        for pool in 0..self.pools.len() {
+            let some = self.call(pool, |s, number| {
+                s.drives.pool(number).volumes().map(|v| v.name.clone()).take(NAMES + 1).collect::<Vec<_>>()
+            })?;
+            names.extend(some);
+        }
+        Ok(match names.len() {
+            0 => format!("there is no volume \"{name}\", nor any other"),
+            1..=NAMES => format!("there is no volume \"{name}\"; there is {}", names.join(", ")),
+            _ => format!("there is no volume \"{name}\"; weir volume ls lists them"),
+        })
     }
 
     fn status(&self, config: &Config, found: &Found, exports: &[Export]) -> VolumeStatus {
@@ -368,10 +395,8 @@ impl Volumes {
         let exports = self.turn();
         let pool = self.pool_named(pool)?;
         tenant_index(config, tenant)?;
-        match self.find(name) {
-            Err(Refusal::NotFound(_)) => {}
-            Ok(_) => return Err(refusal(Error::Exists(name.into()))),
-            Err(why) => return Err(why),
+        if self.look_for(name)?.is_some() {
+            return Err(refusal(Error::Exists(name.into())));
         }
         if config.devices.iter().any(|d| d.nqn == self.nqn(name)) {
             return Err(Refusal::Conflict(format!(
@@ -469,7 +494,7 @@ impl Volumes {
         let exports = self.turn();
         let found = self.find(name)?;
         not_exported(&found, &exports)?;
-        if self.find(to).is_ok() {
+        if self.look_for(to)?.is_some() {
             return Err(refusal(Error::Exists(to.into())));
         }
         let request = Request::Rename { name: name.into(), to: to.into() };

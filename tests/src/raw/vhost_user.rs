@@ -33,6 +33,7 @@ pub mod request {
     pub const SET_PROTOCOL_FEATURES: u32 = 16;
     pub const GET_QUEUE_NUM: u32 = 17;
     pub const SET_VRING_ENABLE: u32 = 18;
+    pub const SET_BACKEND_REQ_FD: u32 = 21;
     pub const GET_CONFIG: u32 = 24;
     pub const ADD_MEM_REG: u32 = 37;
 }
@@ -203,6 +204,26 @@ impl Front {
         let protocol = self.ask_u64(request::GET_PROTOCOL_FEATURES)?;
         self.tell(request::SET_PROTOCOL_FEATURES, &words(&[protocol & (1 << 9)]), &[])?;
         self.tell(request::SET_FEATURES, &words(&[wanted]), &[])
+    }
+
+    /// Also agrees to messages of the server's own and hands it the socket for them; the other end of it.
+    pub fn back_channel(&mut self) -> Result<UnixStream, String> {
+        let protocol = self.ask_u64(request::GET_PROTOCOL_FEATURES)?;
+        let wanted = 1 << 9 | 1 << 5;
+        ensure(protocol & wanted == wanted, || format!("protocol features {protocol:#x}"))?;
+        self.tell(request::SET_PROTOCOL_FEATURES, &words(&[wanted]), &[])?;
+        let (ours, theirs) = UnixStream::pair().context(|| "socket pair".into())?;
+        ours.set_read_timeout(Some(Duration::from_secs(5))).context(|| "timeout".into())?;
+        self.tell(request::SET_BACKEND_REQ_FD, &[], &[theirs.as_fd()])?;
+        Ok(ours)
+    }
+
+    /// The disk's capacity in sectors, as the configuration space has it.
+    pub fn capacity(&mut self) -> Result<u64, String> {
+        let space = [&0u32.to_le_bytes()[..], &8u32.to_le_bytes(), &[0; 4], &[0; 8]].concat();
+        let answer = self.ask(request::GET_CONFIG, &space)?;
+        let bytes = answer.get(12..20).and_then(|b| b.try_into().ok());
+        bytes.map(u64::from_le_bytes).ok_or_else(|| format!("configuration space: {answer:02x?}"))
     }
 
     /// Connects and sets one ring up.

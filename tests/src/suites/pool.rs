@@ -1,11 +1,13 @@
 //! Pools and volumes: served by every door, changed while they serve, found again from their drives alone.
 
+use std::io::Read;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use serde_json::json;
+use serde_json::{Value, json};
 
+use super::power::Client;
 use super::{long, test};
 use crate::bench::{Bench, bench, number};
 use crate::harness::{Context, Env, Outcome, Test, ensure};
@@ -13,6 +15,8 @@ use crate::http;
 use crate::node::{Node, Setup, host_nqn, with_node};
 use crate::process::{Process, run};
 use crate::raw::nvme_tcp::{Data, Host, capsule, io, kind, sqe};
+use crate::raw::vhost_user::Front;
+use crate::vfio::{Drive, EVENT, PAGE, ams, command};
 
 /// The tests of this suite.
 pub fn tests() -> Vec<Test> {
@@ -21,6 +25,8 @@ pub fn tests() -> Vec<Test> {
         test(S, "volumes_at_every_door", volumes_at_every_door),
         test(S, "a_volume_on_drives_of_two_cores", on_two_cores),
         test(S, "resized_while_running", resized_while_running),
+        test(S, "front_ends_and_pcie_hosts_hear_of_a_new_size", new_size_is_told),
+        test(S, "what_was_flushed_survives_the_power_of_a_drive", power_of_a_drive),
         test(S, "drives_come_and_go", come_and_go),
         test(S, "nobody_reads_what_was_another\'s", nobody_reads_anothers),
         test(S, "found_again_in_another_order", found_again),
@@ -131,12 +137,6 @@ fn on_two_cores(env: &Env) -> Outcome {
     let target = format!("nvme-tcp://127.0.0.1:{}/{}?ns=1", node.port, nqn("wide"));
     let job = format!("name=j,rw=randrw,bs=64KiB,qd=8,host={}", host_nqn("silver"));
     bench(env, &target, &["--job", &job, "--verify", "crc32c", "--time", "1s"])?.clean()?;
-    // A drive loses its power while the volume is used: what is in flight there may fail, and both go on.
-    for drive in ["d0", "d1"] {
-        let cut = node.cli(&["device", "power-cut", drive])?;
-        ensure(cut.status.success(), || cut.describe())?;
-    }
-    bench(env, &sockets[0], &args)?.clean()?;
     let idle = ["--bs", "4KiB", "--qd", "8", "--rw", "randread", "--time", "20s"];
     let _load = Bench::start(env, &sockets[0], &idle)?;
     std::thread::sleep(Duration::from_millis(300));
@@ -238,6 +238,134 @@ fn resized_while_running(env: &Env) -> Outcome {
         admin.send(&crate::raw::nvme_tcp::identify(9))?;
         admin.expect(kind::C2H_DATA)?;
         admin.success().map(|_| ())
+    })
+}
+
+/// The owner makes a volume larger and smaller while it is in use: a vhost-user front end is told to look at its configuration space again,
+/// a PCIe host that its namespace has changed.
+fn new_size_is_told(env: &Env) -> Outcome {
+    with_node(env, &three_volumes(), |node| {
+        let mut front = Front::open(&node.socket("v0.sock"))?;
+        front.negotiate()?;
+        let mut channel = front.back_channel()?;
+        ensure(front.capacity()? == 12 << 11, || "12 MiB in sectors".into())?;
+        for mib in [20u64, 8] {
+            node.cli_ok(&["volume", "resize", "v0", &format!("{mib}MiB")])?;
+            let mut told = [0; 12];
+            channel.read_exact(&mut told).context(|| format!("{mib} MiB: no message of the server"))?;
+            // VHOST_USER_BACKEND_CONFIG_CHANGE_MSG, version 1, nothing behind it.
+            ensure(told == [2, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0], || format!("{mib} MiB: {told:02x?}"))?;
+            let sectors = front.capacity()?;
+            ensure(sectors == mib << 11, || format!("{mib} MiB: {sectors} sectors"))?;
+        }
+        let mut drive = Drive::ready(&node.socket("wide-pci.sock"), ams::ROUND_ROBIN)?;
+        // Asynchronous Event Configuration: namespace attribute notices.
+        drive.set_feature(0x0b, [0x100, 0, 0])?;
+        let buffer = drive.allocate(PAGE);
+        let word = |drive: &mut Drive, command| -> Result<u64, String> {
+            drive.admin_ok(command)?;
+            let mut bytes = [0; 8];
+            drive.read(buffer, &mut bytes)?;
+            Ok(u64::from_le_bytes(bytes))
+        };
+        for mib in [66u64, 74] {
+            drive.submit_admin(EVENT, command(0x0c, (0, 0), &[(1, 0)]))?;
+            ensure(drive.admin_completion(Duration::from_millis(20))?.is_none(), || "an event of nothing".into())?;
+            node.cli_ok(&["volume", "resize", "wide", &format!("{mib}MiB")])?;
+            let event = drive.admin_completion(Duration::from_secs(5))?.ok_or("no event")?;
+            ensure(event.cid == EVENT && event.result == 0x0004_0002, || format!("a notice: {event:x?}"))?;
+            // Changed Namespace List: the first one; reading it makes room for the next event.
+            let changed = word(&mut drive, command(0x02, (buffer, 0), &[(1, u32::MAX), (10, 1023 << 16 | 4)]))?;
+            ensure(changed == 1, || format!("changed namespaces: {changed:#x}"))?;
+            let blocks = word(&mut drive, command(0x06, (buffer, 0), &[(10, 0)]))?;
+            ensure(blocks == mib << 11, || format!("{mib} MiB: NSZE {blocks}"))?;
+        }
+        Ok(())
+    })
+}
+
+/// Flash drives with a volatile buffer, on two cores, and a volume on both: the power of one goes, again and again, while a host writes and
+/// flushes and another one loads both. Of each block the host finds what a flush has confirmed, or something newer; a flush whose
+/// writes a drive has lost does not succeed.
+fn power_of_a_drive(env: &Env) -> Outcome {
+    let flash = "capacity = \"64MiB\"\n".to_owned() + super::power::FLASH;
+    let exports = "\"vhost-user:wide.sock\", \"nvme-tcp\"";
+    let whole = head().replace("cores = [0]", "cores = [0, 1]")
+        + &device("d0", &flash)
+        + &device("d1", &flash)
+        + &volume("wide", "gold", "100MiB", exports);
+    with_node(env, &setup(whole), |node| {
+        let volume = http::get(&node.api(), "/v1/volumes/wide")?;
+        ensure(volume["drives"].as_array().is_some_and(|d| d.len() == 2), || volume.to_string())?;
+        // Blocks all over the volume, but for its first MiB, which the load has.
+        const BLOCKS: u32 = 40;
+        let lba = |block: u32| 320 + 640 * block;
+        let connect = || Client::of(&nqn("wide"), node.address());
+        let mut client = connect()?;
+        // By block: what a flush has confirmed, and what was written since; of each whether the next flush confirms it.
+        let mut confirmed = vec![0; BLOCKS as usize];
+        let mut newer: Vec<Vec<(u32, bool)>> = vec![Vec::new(); BLOCKS as usize];
+        let load = ["--bs", "4KiB", "--qd", "16", "--rw", "randwrite", "--region", "1MiB", "--time", "4s"];
+        let running = Bench::start(env, &node.socket_target("wide.sock"), &load)?;
+        let api = node.api();
+        let (mut value, mut refused, mut lost) = (0u32, 0u32, 0u64);
+        for round in 0..6u64 {
+            let drive = if round % 2 == 0 { "d0" } else { "d1" };
+            let path = format!("/v1/devices/{drive}/power-cut");
+            let cut = std::thread::scope(|s| -> Result<Value, String> {
+                let cutter = s.spawn(|| {
+                    std::thread::sleep(Duration::from_millis(120 + 37 * round));
+                    http::request(&api, "POST", &path, None)
+                });
+                let (mut left, begun) = (0, Instant::now());
+                // Until it is cut, and then until a flush succeeds again.
+                while left < 2 {
+                    ensure(begun.elapsed() < Duration::from_secs(20), || format!("round {round}: it hangs"))?;
+                    for _ in 0..7 {
+                        value += 1;
+                        let block = value * 17 % BLOCKS;
+                        let written = client.write(lba(block), value).is_ok();
+                        newer[block as usize].push((value, written));
+                        if !written {
+                            // A connection may be gone; the volume is not.
+                            client = connect()?;
+                        }
+                    }
+                    match client.flush() {
+                        Ok(()) => {
+                            left += u32::from(cutter.is_finished());
+                            for (confirmed, newer) in confirmed.iter_mut().zip(&mut newer) {
+                                // The host writes one after the other: of a block there is what it wrote last.
+                                if let Some(at) = newer.iter().rposition(|(_, written)| *written) {
+                                    *confirmed = newer[at].0;
+                                    newer.drain(..=at);
+                                }
+                            }
+                        }
+                        Err(_) => {
+                            refused += 1;
+                            // What was written since the last flush may be gone, whatever the next one says.
+                            newer.iter_mut().flatten().for_each(|(_, written)| *written = false);
+                        }
+                    }
+                }
+                let (code, said) = cutter.join().map_err(|_| "a request panicked")??;
+                ensure(code == 200, || said.clone())?;
+                serde_json::from_str(&said).context(|| said)
+            })?;
+            lost += cut["lost_writes"].as_u64().ok_or("no count of writes")?;
+            client = connect()?;
+            for (block, (confirmed, newer)) in (0..).zip(confirmed.iter().zip(&newer)) {
+                let found = client.read(lba(block))?;
+                ensure(found == *confirmed || newer.iter().any(|(value, _)| *value == found), || {
+                    format!("round {round}: block {block} has {found}, flushed was {confirmed}, newer are {newer:?}")
+                })?;
+            }
+        }
+        // What was in flight may have failed there.
+        drop(running);
+        println!("    {value} writes; the cuts took {lost}, {refused} flushes were refused");
+        ensure(lost > 0 && refused > 0, || format!("the power went while nothing was in flight: {lost}, {refused}"))
     })
 }
 
@@ -472,7 +600,7 @@ fn refused(env: &Env) -> Outcome {
             (&["volume", "create", "x", "1MiB", "--tenant", "gold", "--pool", "q"], "there is no pool \"q\""),
             (&["volume", "create", "d0", "1MiB", "--tenant", "gold"], "a drive of this node is called"),
             (&["volume", "resize", "v0", "1TiB"], "are free"),
-            (&["volume", "resize", "none", "1MiB"], "there is no volume \"none\""),
+            (&["volume", "resize", "none", "1MiB"], "there is no volume \"none\"; there is wide, v0, v1"),
             (&["volume", "rename", "v0", "w"], "is exported by"),
             (&["volume", "delete", "v1"], "is exported by"),
             (&["export", "volume", "v0", "nvme-tcp"], "is an export already"),
@@ -490,6 +618,10 @@ fn refused(env: &Env) -> Outcome {
             let good = said.status.code() == Some(1) && said.stderr.contains(why);
             ensure(good, || format!("weir {}: expected {why:?}: {}", args.join(" "), said.describe()))?;
         }
+        let one = http::get(&node.api(), "/v1/volumes/v1")?;
+        ensure(one["name"] == "v1" && one["tenant"] == "bronze", || one.to_string())?;
+        let (code, said) = http::request(&node.api(), "GET", "/v1/volumes/none", None)?;
+        ensure(code == 404 && said.contains("there is wide, v0, v1"), || format!("{code} {said}"))?;
         let usage = node.cli(&["volume", "create", "x", "lots"])?;
         ensure(usage.status.code() == Some(2), || usage.describe())?;
         let after = http::get(&node.api(), "/v1/pools")?;

@@ -1,5 +1,6 @@
 //! Drives that outlive their process, and drives that lose their power.
 
+use std::net::SocketAddr;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -25,7 +26,7 @@ pub fn tests() -> Vec<Test> {
 }
 
 /// A flash drive with a volatile buffer, which keeps data as long as it may.
-const FLASH: &str = "profile = \"femu-bbssd\"\nblock_size = 4096\nbuffer = \"4MiB\"\nearly_completion = true\n\
+pub(super) const FLASH: &str = "profile = \"femu-bbssd\"\nblock_size = 4096\nbuffer = \"4MiB\"\nearly_completion = true\n\
                      flush = \"watermark\"\npower_cut = true";
 
 /// The drive's file, beside the binary: on a real file system, which direct I/O wants.
@@ -54,7 +55,7 @@ pub(super) fn with_file_of(
 }
 
 /// A host by hand: one admin and one I/O queue.
-struct Client {
+pub(super) struct Client {
     admin: Host,
     queue: Host,
 }
@@ -66,21 +67,29 @@ impl Client {
         Ok(Self { admin, queue: Host::io_queue(node.address(), &host, cntlid, 1)? })
     }
 
+    /// Of a volume of tenant gold's.
+    pub(super) fn of(nqn: &str, at: SocketAddr) -> Result<Self, String> {
+        let host = host_nqn("gold");
+        let (admin, cntlid) = Host::admin_of(nqn, at, &host, 0)?;
+        Ok(Self { admin, queue: Host::io_queue_of(nqn, at, &host, cntlid, 1)? })
+    }
+
     /// Writes a value to a whole block.
-    fn write(&mut self, lba: u32, value: u32) -> Outcome {
+    pub(super) fn write(&mut self, lba: u32, value: u32) -> Outcome {
         let block: Vec<u8> = value.to_le_bytes().repeat(1024);
         let data = Data::InCapsule(&block);
         self.queue.send(&io(0x01, 9, lba, 1, data))?;
         self.queue.success().map(|_| ())
     }
 
-    fn flush(&mut self) -> Outcome {
+    /// Makes sure of what was written.
+    pub(super) fn flush(&mut self) -> Outcome {
         self.queue.send(&capsule(&sqe(0x00, 9, 1, [0; 6], Data::None), Data::None))?;
         self.queue.success().map(|_| ())
     }
 
     /// The value that a whole block has.
-    fn read(&mut self, lba: u32) -> Result<u32, String> {
+    pub(super) fn read(&mut self, lba: u32) -> Result<u32, String> {
         self.queue.send(&io(0x02, 9, lba, 1, Data::Transport(4096)))?;
         let mut block = Vec::new();
         while block.len() < 4096 {
