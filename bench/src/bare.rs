@@ -174,6 +174,7 @@ mod tests {
             capacity: "1MiB".to_string(),
             server_core: 0,
             client_core: 0,
+            far_core: None,
             weir: None,
             qemu_storage_daemon: None,
         };

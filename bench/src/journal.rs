@@ -27,6 +27,9 @@ struct Rig {
     theirs: GuestMemory,
     ours: GuestMemory,
     front: FrontQueue<GuestMemory>,
+    /// Completed in any order.
+    shuffled: bool,
+    random: u64,
 }
 
 /// An answer's bytes, and the descriptor with it.
@@ -57,7 +60,7 @@ fn tell(
 }
 
 impl Rig {
-    fn new(packed: bool, indirect: bool, journal: bool) -> Result<Self, BenchError> {
+    fn new(packed: bool, indirect: bool, shuffled: bool, journal: bool) -> Result<Self, BenchError> {
         let mut device = Device::new(Disk::new(1 << 30, "bench"));
         let mut theirs = GuestMemory::new();
         let mut hello = Hello::new(Options { packed, indirect, inflight: journal, ..Options::default() });
@@ -94,10 +97,10 @@ impl Rig {
             tell(&mut device, &mut theirs, &message, fds)?;
         }
         device.quiet(&theirs, 0);
-        Ok(Self { device, theirs, ours, front })
+        Ok(Self { device, theirs, ours, front, shuffled, random: 0x9e37_79b9_7f4a_7c15 })
     }
 
-    /// Nanoseconds a request, [`DEPTH`] in flight, done in the order in which they were taken and no bytes moved.
+    /// Nanoseconds a request, [`DEPTH`] in flight, done in the order in which they were taken or in any, and no bytes moved.
     fn measure(&mut self, requests: u32) -> Result<f64, BenchError> {
         let mut taken: Vec<Taken> = Vec::with_capacity(DEPTH as usize);
         let mut done: Vec<Done> = Vec::with_capacity(DEPTH as usize);
@@ -111,6 +114,9 @@ impl Rig {
             }
             self.front.publish(&self.ours)?;
             self.device.take(&self.theirs, 0, DEPTH as usize, &mut |t| taken.push(t))?;
+            if self.shuffled {
+                self.shuffle(&mut taken);
+            }
             for t in taken.drain(..) {
                 self.device.complete(&self.theirs, t.tag, RequestStatus::OK);
             }
@@ -120,6 +126,16 @@ impl Rig {
             free.extend(done.drain(..).map(|d| d.slot));
         }
         Ok((cpu_time() - begun) / f64::from(count))
+    }
+
+    fn shuffle(&mut self, taken: &mut [Taken]) {
+        for i in (1..taken.len()).rev() {
+            // Marsaglia's xorshift: another order every time, or the processor would learn it.
+            self.random ^= self.random << 13;
+            self.random ^= self.random >> 7;
+            self.random ^= self.random << 17;
+            taken.swap(i, ((self.random >> 32) as usize * (i + 1)) >> 32);
+        }
     }
 }
 
@@ -137,19 +153,23 @@ pub fn measure(setup: &Setup) -> Result<Report, BenchError> {
     let core = setup.client_core;
     let method = vec![
         format!("front end's ring -> device, ring, journal -> used ring -> front end, in one thread on core {core}; {DEPTH} in flight,"),
-        "writes of 4 KiB whose bytes are not moved, completed in batches; with an in-flight region and without, in turn; the thread's own time".to_string(),
+        "writes of 4 KiB whose bytes are not moved, completed in batches, in the order in which they were taken or in any; with an in-flight region and without, in turn; the thread's own time".to_string(),
         format!("{} rounds of the best of {TURNS}; medians [lowest - highest]", setup.rounds),
     ];
     weir_sys::sched::pin(core)?;
     let mut report = Report::new("journal", method);
-    for (packed, indirect, name) in [
-        (false, false, "split, 3 descriptors"),
-        (false, true, "split, a table"),
-        (true, false, "packed, 3 descriptors"),
-        (true, true, "packed, a table"),
+    for (packed, indirect, shuffled, name) in [
+        (false, false, false, "split, 3 descriptors"),
+        (false, true, false, "split, a table"),
+        (true, false, false, "packed, 3 descriptors"),
+        (true, true, false, "packed, a table"),
+        (false, true, true, "split, a table, any order"),
+        (true, false, true, "packed, 3 descriptors, any order"),
+        (true, true, true, "packed, a table, any order"),
     ] {
         let (mut with, mut without) = (Series::default(), Series::default());
-        let mut rigs = [Rig::new(packed, indirect, true)?, Rig::new(packed, indirect, false)?];
+        let rig = |journal| Rig::new(packed, indirect, shuffled, journal);
+        let mut rigs = [rig(true)?, rig(false)?];
         for rig in &mut rigs {
             rig.measure(REQUESTS / 10)?;
         }

@@ -9,6 +9,7 @@
 //!   flash  core/flash, a closed loop in virtual time       ⇄  an event-queue simulator of the same drive (naive.rs)
 //!   realtime  weir up with a modelled service time  ⇄  a bare spinning loop with such deadlines  completion-time error
 //!   journal  the vhost-user device's rings with an in-flight region  ⇄  without        in one thread
+//!   pool   a volume  ⇄  a raw drive of the same node; a volume on drives of one core  ⇄  of two
 //!   crash  weir up with a keeper whose worker is killed: the longest time between completions, with a standby and without
 //!   decision  the flash model's decision for one command, in real time                     a part of realtime
 //! ```
@@ -28,6 +29,7 @@ mod flash;
 mod front;
 mod journal;
 mod naive;
+mod pool;
 mod probe;
 mod realtime;
 mod rig;
@@ -77,6 +79,8 @@ enum What {
     Decision,
     /// What the journal of requests in flight costs
     Journal,
+    /// What a volume costs over its drive, and over a drive of another core
+    Pool,
     /// The pause that a front end sees when the worker is killed
     Crash,
     /// All of them
@@ -101,6 +105,9 @@ pub struct Setup {
     /// The core that asks
     #[arg(long, global = true, default_value_t = 1)]
     client_core: usize,
+    /// A third core, of the second drive of a volume on two cores [default: 2, or the one that asks]
+    #[arg(long, global = true)]
+    far_core: Option<usize>,
     /// The binary weir [default: the one beside this program]
     #[arg(long, global = true, env = "WEIR")]
     weir: Option<PathBuf>,
@@ -149,6 +156,19 @@ impl Setup {
         self.time.as_secs_f64()
     }
 
+    /// How many cores there are.
+    fn cores(&self) -> usize {
+        std::thread::available_parallelism().map_or(1, |n| n.get())
+    }
+
+    /// The size of the drives in whole MiB.
+    ///
+    /// # Errors
+    /// Not a size.
+    fn mebibytes(&self) -> Result<u64, BenchError> {
+        Ok(self.bytes()? >> 20)
+    }
+
     /// Bytes of the drives.
     ///
     /// # Errors
@@ -177,7 +197,7 @@ fn run(cli: &Cli) -> Result<Vec<Report>, BenchError> {
     let mut reports = Vec::new();
     let wanted = |w| cli.what == w || cli.what == What::All && !matches!(w, What::Decision | What::VfioIdle);
     type Measure = fn(&Setup) -> Result<Report, BenchError>;
-    let all: [(What, Measure); 11] = [
+    let all: [(What, Measure); 12] = [
         (What::Core, core::measure),
         (What::Front, front::measure),
         (What::Tcp, tcp::measure),
@@ -188,6 +208,7 @@ fn run(cli: &Cli) -> Result<Vec<Report>, BenchError> {
         (What::Realtime, realtime::measure),
         (What::Decision, decision::alone),
         (What::Journal, journal::measure),
+        (What::Pool, pool::measure),
         (What::Crash, crash::measure),
     ];
     for (_, measure) in all.into_iter().filter(|(w, _)| wanted(*w)) {

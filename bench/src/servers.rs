@@ -20,7 +20,15 @@ impl Scratch {
     /// # Errors
     /// /dev/shm is not to be had.
     pub fn new() -> Result<Self, BenchError> {
-        let path = PathBuf::from(format!("/dev/shm/weir-bench-{}", std::process::id()));
+        Self::named("0")
+    }
+
+    /// One of several.
+    ///
+    /// # Errors
+    /// As [`Scratch::new`].
+    pub fn named(name: &str) -> Result<Self, BenchError> {
+        let path = PathBuf::from(format!("/dev/shm/weir-bench-{}-{name}", std::process::id()));
         std::fs::create_dir(&path).map_err(|e| failed(path.display(), e))?;
         Ok(Scratch(path))
     }
@@ -176,12 +184,87 @@ impl Node {
     }
 }
 
+/// `weir up` with RAM drives and volumes on them, at vhost-user sockets.
+pub struct Pooled {
+    /// The process.
+    pub server: Server,
+    /// Bench targets, all written full.
+    pub targets: Vec<String>,
+}
+
+impl Pooled {
+    /// A raw drive, and a volume of as much on another one, both of one core, polling.
+    ///
+    /// # Errors
+    /// It does not start.
+    pub fn beside_raw(setup: &Setup, scratch: &Scratch) -> Result<Self, BenchError> {
+        let mib = setup.mebibytes()?;
+        let socket = |name: &str| scratch.path(name).display().to_string();
+        let rest = drive("raw", mib)
+            + &format!("[[export]]\ndevice = \"raw\"\ntenant = \"all\"\ndoor = \"vhost-user:{}\"\n", socket("raw.sock"))
+            // What the pool keeps for itself is a 2048th of the drive, 2 MiB at least.
+            + &drive("d0", mib + mib / 1024 + 8)
+            + &volume(mib, &socket("v0.sock"));
+        Self::start(setup, scratch, (&[setup.server_core], true), &rest, &["raw.sock", "v0.sock"])
+    }
+
+    /// A volume half of which lies on a drive of the first core and half on one of the last.
+    ///
+    /// # Errors
+    /// It does not start.
+    pub fn wide(setup: &Setup, scratch: &Scratch, cores: &[usize]) -> Result<Self, BenchError> {
+        let half = setup.mebibytes()? / 2;
+        let each = half + half / 1024 + 8;
+        let socket = scratch.path("wide.sock").display().to_string();
+        let rest = drive("d0", each) + &drive("d1", each) + &volume(2 * half, &socket);
+        Self::start(setup, scratch, (cores, false), &rest, &["wide.sock"])
+    }
+
+    fn start(
+        setup: &Setup,
+        scratch: &Scratch,
+        (cores, poll): (&[usize], bool),
+        rest: &str,
+        names: &[&str],
+    ) -> Result<Self, BenchError> {
+        let api = scratch.path("api.sock");
+        let config = format!(
+            "[node]\nname = \"bench\"\napi = \"unix:{}\"\ncores = {cores:?}\n[[tenant]]\nname = \"all\"\nclass = \"high\"\n{rest}",
+            api.display()
+        );
+        let sockets: Vec<PathBuf> = names.iter().map(|name| scratch.path(name)).collect();
+        let is_there = || UnixStream::connect(&api).is_ok() && sockets.iter().all(|socket| socket.exists());
+        let server = start_node(setup, scratch, (&config, poll), is_there)?;
+        let targets: Vec<String> = sockets.iter().map(|socket| format!("vhost-user:{}", socket.display())).collect();
+        targets.iter().try_for_each(|target| write_full(setup, target))?;
+        Ok(Pooled { server, targets })
+    }
+}
+
+fn drive(name: &str, mib: u64) -> String {
+    format!("[[device]]\nname = \"{name}\"\nkind = \"ram\"\ncapacity = \"{mib}MiB\"\nblock_size = 4096\n")
+}
+
+fn volume(mib: u64, socket: &str) -> String {
+    format!("[[volume]]\nname = \"v0\"\ntenant = \"all\"\nsize = \"{mib}MiB\"\nexport = [\"vhost-user:{socket}\"]\n")
+}
+
 /// `weir up --poll` with that configuration, as soon as it is there.
 fn up(setup: &Setup, scratch: &Scratch, config: &str, is_there: impl Fn() -> bool) -> Result<Server, BenchError> {
+    start_node(setup, scratch, (config, true), is_there)
+}
+
+/// The same, polling or not.
+fn start_node(
+    setup: &Setup,
+    scratch: &Scratch,
+    (config, poll): (&str, bool),
+    is_there: impl Fn() -> bool,
+) -> Result<Server, BenchError> {
     let file = scratch.path("weir.toml");
     std::fs::write(&file, config).map_err(|e| failed(file.display(), e))?;
     let mut command = Command::new(setup.weir()?);
-    command.args(["up", "--poll", "-c"]).arg(&file);
+    command.arg("up").args(poll.then_some("--poll")).arg("-c").arg(&file);
     let mut server = Server::start(&mut command, setup.server_core)?;
     server.wait_for("weir up", is_there)?;
     Ok(server)
