@@ -177,7 +177,7 @@ impl Nodes for Processes {
     }
 
     fn gap(&mut self, number: u32, drive: Drive, blow: Blow) -> Result<Nanos, String> {
-        let node = self.one_of_several(number, drive, blow == Blow::KillWorker)?;
+        let node = self.one_of_several(number, drive, blow.is_kept())?;
         let gap = Gap::begin(&node.targets()[0])?;
         std::thread::sleep(LEAD);
         strike(node, blow)?;
@@ -187,7 +187,8 @@ impl Nodes for Processes {
 
     fn survive(&mut self, drive: Drive, timeline: &Timeline) -> Result<Survived, String> {
         let folder = self.folder()?;
-        let setting = Setting { drive, volumes: 1, journal: true, in_file: true, keeper: false };
+        let keeper = timeline.blows.iter().any(|(_, blow)| blow.is_kept());
+        let setting = Setting { drive, volumes: 1, journal: true, in_file: true, keeper };
         let mut node = Node::start(&folder, setting)?;
         let target = node.targets().remove(0);
         let load = client::verify(&target, timeline)?;
@@ -213,6 +214,7 @@ fn strike(node: &mut Node, blow: Blow) -> Result<(), String> {
         }
         Blow::Kill => node.kill()?,
         Blow::KillWorker => return node.kill_worker(),
+        Blow::Upgrade => return node.upgrade(),
     }
     node.start_again()
 }

@@ -49,7 +49,7 @@ impl Drop for Scratch {
 pub struct Setting {
     /// On which drive.
     pub drive: Drive,
-    /// So many volumes, each of a tenant of its own; under a keeper the drive itself, since pools are not kept.
+    /// So many volumes, each of a tenant of its own.
     pub volumes: u32,
     /// Requests in flight are journalled.
     pub journal: bool,
@@ -79,12 +79,9 @@ impl Setting {
         for at in 0..self.volumes {
             text += &format!("[[tenant]]\nname = \"t{at}\"\nclass = \"high\"\n");
             let socket = inside(folder, &format!("v{at}.sock"));
-            text += &match keeper {
-                true => format!("[[export]]\ndevice = \"ssd0\"\ntenant = \"t{at}\"\ndoor = \"vhost-user:{socket}\"\n"),
-                false => format!(
-                    "[[volume]]\nname = \"v{at}\"\ntenant = \"t{at}\"\nsize = \"{VOLUME}\"\nexport = [\"vhost-user:{socket}\"]\n"
-                ),
-            };
+            text += &format!(
+                "[[volume]]\nname = \"v{at}\"\ntenant = \"t{at}\"\nsize = \"{VOLUME}\"\nexport = [\"vhost-user:{socket}\"]\n"
+            );
         }
         text
     }
@@ -225,6 +222,20 @@ impl Node {
         let worker = worker.ok_or("the keeper has no worker")?;
         kill_process(worker, Signal::KILL).map_err(|e| format!("the worker cannot be killed: {e}"))
     }
+
+    /// `weir upgrade` to the program that there is, without probation, so that the next one may follow at once.
+    ///
+    /// # Errors
+    /// It is refused, or rolled back.
+    pub fn upgrade(&self) -> Result<(), String> {
+        let program = std::env::current_exe().map_err(|e| format!("weir: {e}"))?;
+        let api = format!("unix:{}", inside(&self.folder, "api.sock"));
+        let mut command = Command::new(program);
+        command.args(["upgrade", "--probation", "0s", "--api", &api]).stdin(Stdio::null());
+        let output = command.output().map_err(|e| format!("weir upgrade: {e}"))?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        if output.status.success() { Ok(()) } else { Err(format!("weir upgrade: {}", said.trim())) }
+    }
 }
 
 /// Starts a node and waits until it says that it serves; its steps.
@@ -329,10 +340,7 @@ mod tests {
             for (volumes, in_file, keeper) in [(1, false, false), (3, true, false), (1, false, true)] {
                 let setting = Setting { drive, volumes, journal: !in_file, in_file, keeper };
                 let config = Config::parse(&setting.text(folder), "x", Path::new("/")).unwrap();
-                assert_eq!(
-                    (config.tenants.len(), config.volumes.len()),
-                    (volumes as usize, if keeper { 0 } else { volumes as usize })
-                );
+                assert_eq!((config.tenants.len(), config.volumes.len()), (volumes as usize, volumes as usize));
                 assert_eq!((config.node.journal, config.node.keeper, config.node.standby), (!in_file, keeper, keeper));
             }
         }

@@ -102,7 +102,7 @@ impl Nodes for Fake {
     }
 
     fn gap(&mut self, node: u32, _: Drive, blow: Blow) -> Result<Nanos, String> {
-        Ok(Nanos::from_millis(if blow == Blow::KillWorker { 3 } else { 20 + u64::from(node) }))
+        Ok(Nanos::from_millis(if blow.is_kept() { 3 } else { 20 + u64::from(node) }))
     }
 
     fn survive(&mut self, _: Drive, timeline: &Timeline) -> Result<Survived, String> {

@@ -191,6 +191,8 @@ pub enum Blow {
     Kill,
     /// SIGKILL of the worker of a node with a keeper and a standby: nobody starts anything.
     KillWorker,
+    /// `weir upgrade` of a node with a keeper.
+    Upgrade,
 }
 
 impl Blow {
@@ -201,7 +203,13 @@ impl Blow {
             Blow::StopStart(_) => "stop and start",
             Blow::Kill => "kill and restart",
             Blow::KillWorker => "kill of the worker under a keeper",
+            Blow::Upgrade => "weir upgrade under a keeper",
         }
+    }
+
+    /// Whether the node has a keeper.
+    pub const fn is_kept(self) -> bool {
+        matches!(self, Blow::KillWorker | Blow::Upgrade)
     }
 }
 
@@ -212,7 +220,7 @@ pub struct Timeline {
     pub time: Nanos,
     /// An interval of the series.
     pub series: Nanos,
-    /// When what happens, in order.
+    /// When what happens, in order: all under a keeper, or none.
     pub blows: Vec<(Nanos, Blow)>,
 }
 

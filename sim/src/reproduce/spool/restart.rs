@@ -97,7 +97,12 @@ pub(in crate::reproduce) fn fig14(live: &mut dyn Live) -> Result<Figure, String>
     let (mut rows, curve) = step_rows("restart", &again);
     rows.push(Row::printed("restart, exec to first answer", total(&again), "ms", 115.0, Bound::Below, RESTART));
     live.progress(0.3);
-    let blows = [(Blow::Restart, Drive::Pm963), (Blow::Kill, Drive::Pm963), (Blow::KillWorker, Drive::Ram)];
+    let blows = [
+        (Blow::Restart, Drive::Pm963),
+        (Blow::Kill, Drive::Pm963),
+        (Blow::KillWorker, Drive::Ram),
+        (Blow::Upgrade, Drive::Ram),
+    ];
     let mut curves = Vec::new();
     for (at, (blow, drive)) in blows.into_iter().enumerate() {
         let mut gaps = gaps(live, drive, blow, count)?;
@@ -108,7 +113,7 @@ pub(in crate::reproduce) fn fig14(live: &mut dyn Live) -> Result<Figure, String>
         rows.push(Row::relation(label("longest"), worst, "ms", worst.is_finite(), "measured; no request failed"));
         let points = gaps.iter().enumerate().map(|(i, ms)| ((i + 1) as f64 / gaps.len() as f64, *ms)).collect();
         curves.push(Curve { name: blow.name().into(), points });
-        live.progress(0.3 + 0.7 * (at + 1) as f64 / 3.0);
+        live.progress(0.3 + 0.7 * (at + 1) as f64 / 4.0);
     }
     live.nodes().leave();
     Ok(Figure {
@@ -117,8 +122,9 @@ pub(in crate::reproduce) fn fig14(live: &mut dyn Live) -> Result<Figure, String>
             EMULATED.into(),
             format!(
                 "{count} of each. The steps are those of a start of a node whose drive, in a file, holds its pool already. What a client \
-                 sees is the longest time without an answer that a front end with one request in flight has when its node is restarted, \
-                 killed, or has its worker killed under a keeper with a standby (there with a drive in memory, whose data stays)."
+                 sees is the longest time without an answer that a front end of a volume with one request in flight has when its node is \
+                 restarted or killed, or when it has a keeper with a standby and its worker is killed, or `weir upgrade` puts this program \
+                 in its own place (there with a drive in memory, whose data stays)."
             ),
         ],
         rows,

@@ -1,4 +1,5 @@
-//! Figure 13: a load that verifies what it reads, while its node is restarted, stopped and started, and killed.
+//! Figure 13: a load that verifies what it reads, while its node is restarted, stopped and started, and killed; and while one with a
+//! keeper is upgraded and loses its worker.
 
 use super::{Blow, Drive, MACHINE, Survived, Timeline, millis};
 use crate::reproduce::{Chart, Curve, Figure, Live, Row, Scale, Subject};
@@ -11,14 +12,26 @@ const CORRECT: &str = "the I/O operations to the SSD complete correctly with Spo
 /// What must be left of the throughput: a machine that is busy with something else halves it by itself.
 const LEFT: f64 = 1.0 / 3.0;
 
+/// A second of the paper's run, or a tenth of it.
+fn at(seconds: u64, full: bool) -> Nanos {
+    if full { Nanos::from_secs(seconds) } else { Nanos::from_millis(seconds * 100) }
+}
+
 /// The paper's run of 45 s, or a tenth of it.
 fn timeline(full: bool) -> Timeline {
-    let at = |seconds: u64| if full { Nanos::from_secs(seconds) } else { Nanos::from_millis(seconds * 100) };
+    let at = |seconds| at(seconds, full);
     Timeline {
         time: at(45),
         series: Nanos(at(1).0 / 4),
         blows: vec![(at(10), Blow::Restart), (at(20), Blow::StopStart(at(1))), (at(35), Blow::Kill)],
     }
+}
+
+/// What the paper has no word for: the same under a keeper.
+fn kept(full: bool) -> Timeline {
+    let at = |seconds| at(seconds, full);
+    let blows = vec![(at(10), Blow::Upgrade), (at(20), Blow::KillWorker)];
+    Timeline { time: at(30), series: Nanos(at(1).0 / 4), blows }
 }
 
 /// Mean bandwidth of the intervals that lie in a span, bytes a second.
@@ -45,21 +58,32 @@ fn recovery_rows(plan: &Timeline, survived: &Survived) -> Vec<Row> {
     rows
 }
 
-pub(in crate::reproduce) fn figure(live: &mut dyn Live) -> Result<Figure, String> {
-    let plan = timeline(live.is_full());
-    let survived = live.nodes().survive(Drive::Pm963, &plan)?;
+/// Rows and curve of one timeline, and what went wrong first.
+fn survived(live: &mut dyn Live, name: &str, plan: &Timeline) -> Result<(Vec<Row>, Curve, Option<String>), String> {
+    let survived = live.nodes().survive(Drive::Pm963, plan)?;
     live.nodes().leave();
     let errors = survived.errors as f64;
+    let label = |what: &str| format!("{name}, {what}");
     let text = format!("none: {CORRECT}");
-    let mut rows = vec![Row::relation("failed requests and wrong blocks", errors, "", survived.errors == 0, text)];
-    rows.extend(recovery_rows(&plan, &survived));
+    let mut rows =
+        vec![Row::relation(label("failed requests and wrong blocks"), errors, "", survived.errors == 0, text)];
+    rows.extend(recovery_rows(plan, &survived));
     let longest = millis(survived.summary.longest_gap.unwrap_or(Nanos(0)));
-    let whole = plan.time.as_secs_f64() * 1e3;
-    let within = longest < whole / 4.0;
-    rows.push(Row::relation("longest time between two answers", longest, "ms", within, "a pause, not an end"));
+    let within = longest < plan.time.as_secs_f64() * 1e3 / 4.0;
+    rows.push(Row::relation(label("longest time between two answers"), longest, "ms", within, "a pause, not an end"));
     let mut points: Vec<(f64, f64)> = survived.series.iter().map(|p| (p.t_s, p.bandwidth_bytes_per_s / 1e6)).collect();
     points.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let notes = survived.trouble.iter().map(|text| format!("The first that went wrong: {text}")).collect();
+    Ok((rows, Curve { name: name.into(), points }, survived.trouble))
+}
+
+pub(in crate::reproduce) fn figure(live: &mut dyn Live) -> Result<Figure, String> {
+    let (plan, kept) = (timeline(live.is_full()), kept(live.is_full()));
+    let (mut rows, curve, trouble) = survived(live, "volume", &plan)?;
+    live.progress(0.6);
+    let (more, with_keeper, more_trouble) = survived(live, "volume under a keeper", &kept)?;
+    rows.extend(more);
+    let troubles = trouble.iter().chain(&more_trouble);
+    let notes = troubles.map(|text| format!("The first that went wrong: {text}")).collect();
     Ok(Figure {
         subject: Subject::SpoolFig13,
         about: vec![
@@ -68,12 +92,16 @@ pub(in crate::reproduce) fn figure(live: &mut dyn Live) -> Result<Figure, String
                 "Random reads and writes of 4 KiB, half and half, 8 in flight, for {}; every block that is read is checked, and all that were \
                  written are read once more at the end. At {} the node is sent SIGTERM and started again, at {} SIGTERM and started \
                  {} later, at {} killed and started again. The drive is in a file, so that its data outlives the process; the front \
-                 end keeps the journal and connects again.",
+                 end keeps the journal and connects again. Then the same load for {} on a node with a keeper and a standby: at {} `weir \
+                 upgrade` puts the program in its own place, at {} its worker is killed; the front end's connection stays.",
                 plan.time,
                 plan.blows[0].0,
                 plan.blows[1].0,
                 Nanos(plan.time.0 / 45),
-                plan.blows[2].0
+                plan.blows[2].0,
+                kept.time,
+                kept.blows[0].0,
+                kept.blows[1].0
             ),
         ],
         rows,
@@ -82,7 +110,7 @@ pub(in crate::reproduce) fn figure(live: &mut dyn Live) -> Result<Figure, String
             title: "Reads and writes over time",
             axes: ("s", "MB/s"),
             scales: (Scale::Linear, Scale::Linear),
-            curves: vec![Curve { name: "volume".into(), points }],
+            curves: vec![curve, with_keeper],
         }],
     })
 }
