@@ -20,6 +20,9 @@
 //! A worker that dies is replaced at once. Deaths that follow each other quickly are spaced out, and after
 //! [`MOST_DEATHS`] nothing is started any more: what is held stays held until somebody looks.
 
+mod conversation;
+#[cfg(test)]
+mod conversation_tests;
 mod layouts;
 mod replay;
 pub mod saved;
@@ -28,6 +31,7 @@ mod saved_tests;
 #[cfg(test)]
 mod tests;
 
+pub use conversation::{Conversation, ConversationError, Delivery, FileName, Heard, Resumed, State};
 pub use layouts::{Layouts, LayoutsError, Unreadable};
 pub use replay::{Envelope, Passed, Replay, ReplayError};
 
