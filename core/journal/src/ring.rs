@@ -157,7 +157,7 @@ pub struct RingJournal<W> {
     pub(crate) began: u16,
     /// By head.
     pub(crate) known: Vec<Known>,
-    /// By slot of a packed ring: whose chain begins there, or has begun.
+    /// By slot of a packed ring: whose chain of several slots begins there, or has begun.
     pub(crate) owners: Vec<u16>,
     /// Chains of several slots have been seen.
     pub(crate) long: bool,
@@ -211,8 +211,10 @@ impl<W: Words> RingJournal<W> {
         let (entry, word) = (self.next() << state::BITS, chain::word(chain));
         let at = self.entry(head);
         self.known[usize::from(head)] = Known { entry, chain: word };
-        self.owners[usize::from(chain.at)] = head;
-        self.long |= chain.slots > 1;
+        if chain.slots > 1 {
+            self.owners[usize::from(chain.at)] = head;
+            self.long = true;
+        }
         // Before the merge word, from which on they count. The entry says NONE: of what it held nobody asks.
         self.put(at + chain::AT, word);
         self.put(at + chain::ADDRESS, chain.address);
@@ -303,7 +305,8 @@ impl<W: Words> RingJournal<W> {
             RingKind::Packed => (PackedIndex::from_bits(self.used).advance(slots, self.size).bits(), self.entry(head)),
         };
         let entry = self.known[usize::from(head)].entry | state::DONE;
-        if self.kind == RingKind::Packed {
+        if slots > 1 {
+            // For those only it is asked whether they are in flight.
             self.known[usize::from(head)].entry = entry;
         }
         // Not read back: as one wide load with its neighbour it would wait for the narrow store.
