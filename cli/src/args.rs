@@ -47,7 +47,7 @@ pub enum Command {
     Worker(Up),
     /// Say whether this program can take over the keeper that starts it, whose state is the standard input
     #[command(hide = true)]
-    Keeper,
+    Keeper(Up),
     /// Show what the running node serves, and to whom
     Status,
     /// List drives and profiles, change arbitration, or see how well drives keep their modelled times

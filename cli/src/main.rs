@@ -54,7 +54,7 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
     let done = match command {
         Command::Up(args) => return up::run(&args, api.as_deref(), json),
         Command::Worker(args) => return up::worker(&args, api.as_deref(), json),
-        Command::Keeper => up::could_resume(),
+        Command::Keeper(_) => up::could_resume(),
         Command::Config(args) => config::run(&args, json),
         Command::Bench(args) => bench::run(args, json),
         Command::Calibrate(args) => calibrate::run(&args, json),

@@ -31,7 +31,9 @@ pub fn become_program(mut command: Command, state: &[u8], descriptors: &[Borrowe
     let error = match inherit(true) {
         Ok(()) => {
             command.env(VARIABLE, format!("{}:{}", std::process::id(), state.as_raw_fd()));
-            command.exec()
+            let error = command.exec();
+            crate::signals::ignore_broken_pipes();
+            error
         }
         Err(e) => e.into(),
     };
@@ -145,5 +147,9 @@ mod tests {
         let error = become_program(Command::new("/nothing/there"), b"x", &[kept.as_fd()]);
         assert_eq!(error.kind(), io::ErrorKind::NotFound);
         assert!(fcntl_getfd(&kept).unwrap().contains(FdFlags::CLOEXEC));
+        // A pipe that nobody reads does not end the process either.
+        let (reader, writer) = rustix::pipe::pipe().unwrap();
+        drop(reader);
+        assert_eq!(rustix::io::write(&writer, b"x"), Err(rustix::io::Errno::PIPE));
     }
 }

@@ -49,6 +49,13 @@ impl Signals {
     }
 }
 
+/// Has writes to pipes and sockets that nobody reads fail, and not end the process: so does Rust at the start of every program, and undoes it
+/// before it executes another one, also when that fails.
+pub fn ignore_broken_pipes() {
+    // SAFETY: SIG_IGN is no function that could be called at a bad moment.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
+}
+
 /// Has the calling thread take all signals as usual, whatever the program that started this one had blocked.
 pub fn unblock() {
     let mut none = std::mem::MaybeUninit::<libc::sigset_t>::uninit();

@@ -51,6 +51,11 @@ impl Store {
         said
     }
 
+    /// Is not to be found any more.
+    pub fn close(&self) -> Outcome {
+        std::fs::remove_file(&self.path).context(|| text(&self.path))
+    }
+
     /// Keeps the memory files alone. A shell can give a program those, and no sockets: they are as if nobody had kept them.
     pub fn forget_sockets(&mut self) {
         self.kept.retain(|name, _| ["ram%", "nvme%", "config#", "owner#"].iter().any(|kind| name.starts_with(kind)));

@@ -160,12 +160,26 @@ impl Process {
         for name in systemd::VARIABLES {
             command.env_remove(name);
         }
-        let mut child =
-            command.arg("keeper").stdin(Stdio::from(state)).stdout(Stdio::null()).process_group(0).spawn()?;
+        let mut child = command
+            .args(self.arguments("keeper"))
+            .stdin(Stdio::from(state))
+            .stdout(Stdio::null())
+            .process_group(0)
+            .spawn()?;
         pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).map_err(|e| {
             let _ = (child.kill(), child.wait());
             e.into()
         })
+    }
+
+    /// The line by which the node was started, with another subcommand: what is asked with it is what is executed with it, whatever a
+    /// program that stands between adds to it.
+    fn arguments(&self, subcommand: &str) -> Vec<OsString> {
+        let mut arguments = self.settings.arguments.clone();
+        if let Some(worker) = arguments.iter_mut().find(|a| *a == "worker") {
+            *worker = subcommand.into();
+        }
+        arguments
     }
 
     /// It has answered.
@@ -187,7 +201,7 @@ impl Process {
             Err(e) => return e,
         };
         let mut command = self.program.command();
-        command.args(std::env::args_os().skip(1));
+        command.args(self.arguments("up"));
         sys_renew::become_program(command, &state, &collected.0.borrow())
     }
 
@@ -233,6 +247,10 @@ impl Process {
 /// The keeper's process, as the program before this one left it.
 pub(super) fn take_over(inherited: sys_renew::Inherited) -> io::Result<Process> {
     let saved = Saved::parse::<Crc32c>(inherited.state()).map_err(io::Error::other)?;
+    // The kernel names a program after what it was executed by, which is a descriptor's number. And where the binary may be executed
+    // but not be read, it hides the process's folder, by which workers are started.
+    let _ = rustix::thread::set_name(c"weir");
+    rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::Dumpable)?;
     let mut fds = Taken { inherited, shared: BTreeMap::new() };
     let path = |bytes: Vec<u8>| PathBuf::from(OsString::from_vec(bytes));
     let mut workers = BTreeMap::new();
@@ -262,7 +280,11 @@ pub(super) fn take_over(inherited: sys_renew::Inherited) -> io::Result<Process> 
         renewal: Renewal::Idle,
         machine: saved.machine,
         signals: Signals::block(&super::SIGNALS.map(Signal::as_raw))?,
-        notifier: Notifier::from_environment()?,
+        // Who listened at the start may have gone since, and all else is here.
+        notifier: Notifier::from_environment().unwrap_or_else(|e| {
+            eprintln!("weir: NOTIFY_SOCKET: {e}; nobody is told how the node is, and nobody keeps what it holds, should the keeper be killed");
+            Notifier::default()
+        }),
         workers,
         held,
         fronts,

@@ -477,7 +477,7 @@ fn systemd(env: &Env) -> Outcome {
     ensure(store.kept.len() == 4, || format!("{:?}", store.kept.keys()))?;
     store.program(env, &dir)?;
     // Neither another program nor a start that fails changes what is kept.
-    node.cli_ok(&["upgrade", "--probation", "0s"])?;
+    renewed(&node)?;
     node.kill()?;
     let bind = || Ok(std::net::TcpListener::bind(node.address()).ok());
     let busy = until(Duration::from_secs(5), "the port is free", bind)?;
@@ -495,7 +495,22 @@ fn systemd(env: &Env) -> Outcome {
     Store::leave(env, &dir)?;
     node.stop()?;
     let said = store.hear();
-    ensure(said == ["STOPPING=1"] && store.kept.is_empty(), || format!("{said:?} {:?}", store.kept.keys()))
+    ensure(said == ["STOPPING=1"] && store.kept.is_empty(), || format!("{said:?} {:?}", store.kept.keys()))?;
+    // Who listened may have gone by the time that the keeper is another program.
+    let weir = store.program(env, &dir)?;
+    let node = Node::start(env, &Setup { program: Some(weir), ..kept(Setup::default()) })?;
+    write(env, &node.tcp_target())?;
+    store.close()?;
+    renewed(&node)?;
+    read(env, &node.tcp_target())?;
+    node.stop()
+}
+
+/// An upgrade after which the keeper goes on as the new program too.
+fn renewed(node: &Node) -> Outcome {
+    let said = node.cli_ok(&["upgrade", "--json", "--probation", "0s"])?;
+    let status: Value = serde_json::from_str(&said).context(|| said.clone())?;
+    ensure(status["renew_ns"].as_u64() > Some(0), || format!("{said}\n{}", node.log()))
 }
 
 /// SIGTERM and `weir shutdown` during the probation drain the new worker and end the node.
