@@ -10,7 +10,8 @@
 //!   realtime  weir up with a modelled service time  ⇄  a bare spinning loop with such deadlines  completion-time error
 //!   journal  the vhost-user device's rings with an in-flight region  ⇄  without        in one thread
 //!   pool   a volume  ⇄  a raw drive of the same node; a volume on drives of one core  ⇄  of two
-//!   crash  weir up with a keeper whose worker is killed: the longest time between completions, with a standby and without
+//!   crash, upgrade, restart  weir up whose worker is killed, whose program is replaced, that ends and is started again: the longest time
+//!          between completions
 //!   decision  the flash model's decision for one command, in real time                     a part of realtime
 //! ```
 //! Contestants run in turn, round after round, so that what changes on the machine meets all of them; figures are medians
@@ -22,13 +23,13 @@
 mod bare;
 mod client;
 mod core;
-mod crash;
 mod decision;
 mod figure;
 mod flash;
 mod front;
 mod journal;
 mod naive;
+mod pause;
 mod pool;
 mod probe;
 mod realtime;
@@ -81,8 +82,12 @@ enum What {
     Journal,
     /// What a volume costs over its drive, and over a drive of another core
     Pool,
-    /// The pause that a front end sees when the worker is killed
+    /// The pause that a client sees when the worker is killed
     Crash,
+    /// The pause that a client sees when the program is replaced
+    Upgrade,
+    /// The pause that a client sees when the node ends and is started again
+    Restart,
     /// All of them
     All,
 }
@@ -197,7 +202,7 @@ fn run(cli: &Cli) -> Result<Vec<Report>, BenchError> {
     let mut reports = Vec::new();
     let wanted = |w| cli.what == w || cli.what == What::All && !matches!(w, What::Decision | What::VfioIdle);
     type Measure = fn(&Setup) -> Result<Report, BenchError>;
-    let all: [(What, Measure); 12] = [
+    let all: [(What, Measure); 14] = [
         (What::Core, core::measure),
         (What::Front, front::measure),
         (What::Tcp, tcp::measure),
@@ -209,7 +214,9 @@ fn run(cli: &Cli) -> Result<Vec<Report>, BenchError> {
         (What::Decision, decision::alone),
         (What::Journal, journal::measure),
         (What::Pool, pool::measure),
-        (What::Crash, crash::measure),
+        (What::Crash, pause::crash),
+        (What::Upgrade, pause::upgrade),
+        (What::Restart, pause::restart),
     ];
     for (_, measure) in all.into_iter().filter(|(w, _)| wanted(*w)) {
         let report = measure(&cli.setup)?;

@@ -107,6 +107,16 @@ impl Server {
         self.child.id()
     }
 
+    /// Tells it to end, and waits until it has.
+    ///
+    /// # Errors
+    /// It is gone already, or fails.
+    pub fn end(&mut self) -> Result<(), BenchError> {
+        kill_process(self.pid, Signal::TERM).map_err(|e| failed("ending a server", e))?;
+        let status = self.child.wait()?;
+        if status.success() { Ok(()) } else { Err(failed("ending a server", status)) }
+    }
+
     /// The time that its threads have spent on cores.
     ///
     /// # Errors
@@ -147,15 +157,23 @@ pub struct Weir {
 
 const NQN: &str = "nqn.2026-11.io.weir:bench:ssd0";
 
-/// `weir up` with one drive at a vhost-user socket, polling.
+/// `weir up` with one drive at a vhost-user socket and an NVMe/TCP port, polling.
 pub struct Node {
     /// The process.
     pub server: Server,
-    /// The socket.
+    /// The socket of its vhost-user door.
     pub socket: PathBuf,
+    /// The port of its NVMe/TCP door.
+    pub port: u16,
+    /// The socket of its API.
+    pub api: PathBuf,
+    file: PathBuf,
 }
 
 impl Node {
+    /// The drive's name at its NVMe/TCP door.
+    pub const NQN: &'static str = NQN;
+
     /// Starts it with these keys of `[node]`, and a drive of that kind, capacity and further keys, written full if it is of RAM.
     ///
     /// # Errors
@@ -167,11 +185,13 @@ impl Node {
         (kind, capacity, keys): (&str, &str, &str),
     ) -> Result<Self, BenchError> {
         let (api, socket) = (scratch.path("api.sock"), scratch.path("vhost.sock"));
+        let port = free_port()?;
         let config = format!(
             "[node]\nname = \"bench\"\napi = \"unix:{}\"\ncores = [{}]\n{node}\n\
-             [[tenant]]\nname = \"all\"\nclass = \"high\"\n\
+             [[tenant]]\nname = \"all\"\nclass = \"high\"\nhosts = [\"*\"]\n\
              [[export]]\ndevice = \"ssd0\"\ndoor = \"vhost-user:{}\"\ntenant = \"all\"\n\
-             [[device]]\nname = \"ssd0\"\nkind = \"{kind}\"\ncapacity = \"{capacity}\"\n{keys}\n",
+             [[export]]\ndevice = \"ssd0\"\ndoor = \"nvme-tcp\"\n[door.nvme-tcp]\nlisten = \"127.0.0.1:{port}\"\n\
+             [[device]]\nname = \"ssd0\"\nkind = \"{kind}\"\ncapacity = \"{capacity}\"\nnqn = \"{NQN}\"\n{keys}\n",
             api.display(),
             setup.server_core,
             socket.display(),
@@ -180,8 +200,26 @@ impl Node {
         if kind == "ram" {
             write_full(setup, &format!("vhost-user:{}", socket.display()))?;
         }
-        Ok(Node { server, socket })
+        Ok(Node { server, socket, port, api, file: scratch.path(CONFIG) })
     }
+
+    /// Starts it again, once it has ended.
+    ///
+    /// # Errors
+    /// There is no process to be had.
+    pub fn again(&mut self, setup: &Setup) -> Result<(), BenchError> {
+        self.server = Server::start(&mut command(setup, &self.file, true)?, setup.server_core)?;
+        Ok(())
+    }
+}
+
+/// The configuration's file.
+const CONFIG: &str = "weir.toml";
+
+fn command(setup: &Setup, file: &Path, poll: bool) -> Result<Command, BenchError> {
+    let mut command = Command::new(setup.weir()?);
+    command.arg("up").args(poll.then_some("--poll")).arg("-c").arg(file);
+    Ok(command)
 }
 
 /// `weir up` with RAM drives and volumes on them, at vhost-user sockets.
@@ -261,11 +299,9 @@ fn start_node(
     (config, poll): (&str, bool),
     is_there: impl Fn() -> bool,
 ) -> Result<Server, BenchError> {
-    let file = scratch.path("weir.toml");
+    let file = scratch.path(CONFIG);
     std::fs::write(&file, config).map_err(|e| failed(file.display(), e))?;
-    let mut command = Command::new(setup.weir()?);
-    command.arg("up").args(poll.then_some("--poll")).arg("-c").arg(&file);
-    let mut server = Server::start(&mut command, setup.server_core)?;
+    let mut server = Server::start(&mut command(setup, &file, poll)?, setup.server_core)?;
     server.wait_for("weir up", is_there)?;
     Ok(server)
 }

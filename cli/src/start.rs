@@ -2,8 +2,10 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 use weir_node::config::Config;
-use weir_node::{Node, NodeControl};
+use weir_node::{Crew, Node, NodeControl};
+
 use weir_sys::keep::Keep;
 
 /// A node that serves.
@@ -16,6 +18,11 @@ pub struct Started {
 }
 
 impl Started {
+    /// What its start consisted of.
+    pub fn steps(&self) -> &[(&'static str, Duration)] {
+        self.node.steps()
+    }
+
     /// Drains and ends the node.
     pub fn stop(self) {
         self.control.drain();
@@ -34,8 +41,13 @@ impl Started {
 }
 
 /// Starts what the configuration says. `on_shutdown` is called when the API's shutdown is.
-pub fn start(config: Config, keep: &Keep, on_shutdown: Box<dyn Fn() + Send + Sync>) -> Result<Started, String> {
-    let node = Node::start_kept(config, keep).map_err(|e| e.to_string())?;
+pub fn start(
+    crew: Crew,
+    config: Config,
+    keep: &Keep,
+    on_shutdown: Box<dyn Fn() + Send + Sync>,
+) -> Result<Started, String> {
+    let node = Node::start_with(crew, config, keep).map_err(|e| e.to_string())?;
     let listening = node.listening().to_vec();
     let control = Arc::new(NodeControl::new(&node, on_shutdown));
     Ok(Started { listening, control, node })

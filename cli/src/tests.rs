@@ -91,6 +91,7 @@ fn status() -> Status {
         pid: 4711,
         state: State::Serving,
         uptime_s: 3_725.5,
+        start: Vec::new(),
         api: vec!["unix:/run/weir/weir.sock".into()],
         shards: vec![ShardStatus { core: 0, poll: true, cpu_s: 1.0, busy_pct: 12.3 }],
         doors: Vec::new(),

@@ -16,12 +16,15 @@ use crate::start::{Started, start};
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::mpsc::{self, Sender};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use weir_node::api::Bound;
 use weir_node::config::{self, Admission, Config, NodeConfig};
-use weir_node::{CONFIG, keeper, layouts};
+use weir_node::device::region;
+use weir_node::{CONFIG, Crew, Steps, keeper, layouts};
 use weir_sys::keep::{Keep, ToKeeper};
 use weir_sys::renew::Inherited;
 use weir_sys::systemd::Notifier;
@@ -35,21 +38,21 @@ enum End {
     HandOver,
 }
 
-/// What a start consists of: each step as long as since the one before.
-struct Steps {
-    last: Instant,
-    done: Vec<(&'static str, Duration)>,
+/// Why the node is to end, from whoever wants it to.
+struct Ends {
+    end: Sender<End>,
+    ended: Receiver<End>,
+    /// From then on it serves, or is about to.
+    goes: Arc<AtomicBool>,
 }
 
-impl Steps {
-    fn begin() -> Self {
-        Self { last: Instant::now(), done: Vec::new() }
-    }
-
-    fn done(&mut self, name: &'static str) {
-        let now = Instant::now();
-        self.done.push((name, now - self.last));
-        self.last = now;
+impl Ends {
+    /// From here on SIGTERM and SIGINT end the node in good order, and the second one at once, and a worker that waits at once.
+    fn watch(goes: bool) -> Result<Self, Failure> {
+        let (end, ended) = mpsc::channel();
+        let goes = Arc::new(AtomicBool::new(goes));
+        watch_signals(end.clone(), goes.clone())?;
+        Ok(Self { end, ended, goes })
     }
 }
 
@@ -64,7 +67,7 @@ pub fn run(args: &args::Up, api: Option<&str>, json: bool) -> Result<ExitCode, F
         return keep(&config);
     }
     steps.done("configuration");
-    serve(config, args, &Keep::none(), steps, json)?;
+    serve(config, args, &Keep::none(), None, Ends::watch(true)?, steps, json)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -106,8 +109,15 @@ pub fn worker(args: &args::Up, api: Option<&str>, json: bool) -> Result<ExitCode
     let mut left = Config { node: NodeConfig { admission: Admission::Warn, ..config.node.clone() }, ..config.clone() };
     // A standby has the time to see beforehand what the worker before it most likely leaves.
     let known = [config.to_toml(), left.to_toml()];
+    // And to have ready what does not depend on that.
+    let crew = Crew::prepare(&config).map_err(Failure::new)?;
+    let ends = Ends::watch(false)?;
     let channel = rustix::io::fcntl_dupfd_cloexec(std::io::stdin(), 3).map_err(|e| wrong(e.into()))?;
-    let keep = Keep::join(channel, &layouts().to_string()).map_err(wrong)?;
+    let keep = Keep::join(channel, &layouts().to_string(), region).map_err(wrong)?;
+    ends.goes.store(true, Ordering::Relaxed);
+    if keep.generation() > 0 {
+        steps = Steps::begin();
+    }
     if let Some(text) = keep.take_text(CONFIG).map_err(wrong)? {
         if !known.contains(&text) {
             left = Config::parse(&text, "the configuration as it was left", Path::new("/"))?;
@@ -116,7 +126,7 @@ pub fn worker(args: &args::Up, api: Option<&str>, json: bool) -> Result<ExitCode
         config = left;
     }
     steps.done("configuration");
-    serve(config, args, &keep, steps, json)?;
+    serve(config, args, &keep, Some(crew), ends, steps, json)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -129,24 +139,30 @@ fn abort_on_panic() {
     }));
 }
 
-fn serve(mut config: Config, args: &args::Up, keep: &Keep, mut steps: Steps, json: bool) -> Result<(), Failure> {
+fn serve(
+    mut config: Config,
+    args: &args::Up,
+    keep: &Keep,
+    crew: Option<Crew>,
+    ends: Ends,
+    mut steps: Steps,
+    json: bool,
+) -> Result<(), Failure> {
     if args.config.is_none() {
         let folder = config::runtime_dir();
         config::create_runtime_dir(&folder).map_err(|e| Failure::new(format_args!("{}: {e}", folder.display())))?;
     }
     let bound = Bound::bind(&config.node.api, keep).map_err(|e| Failure::new(format_args!("api: {e}")))?;
     config.node.api = bound.addresses();
-    steps.done("API sockets");
-    let (end, ended) = mpsc::channel();
-    watch_signals(end.clone())?;
+    let crew = crew.map_or_else(|| Crew::prepare(&config), Ok).map_err(Failure::new)?;
+    steps.done("API sockets, threads");
+    let Ends { end, ended, .. } = ends;
     let other = end.clone();
     let on_shutdown = Box::new(move || {
         let _ = end.send(End::Api);
     });
-    let started: Started = start(config.clone(), keep, on_shutdown).map_err(Failure::new)?;
-    steps.done("drives, pools and doors");
-    let running = bound.serve(started.control.clone()).map_err(|e| Failure::new(format_args!("api: {e}")))?;
-    steps.done("API");
+    let started: Started = start(crew, config.clone(), keep, on_shutdown).map_err(Failure::new)?;
+    steps.add(started.steps());
     let hand_over = move || {
         let _ = other.send(End::HandOver);
     };
@@ -154,9 +170,22 @@ fn serve(mut config: Config, args: &args::Up, keep: &Keep, mut steps: Steps, jso
         eprintln!("weir: the keeper has gone, and what it held with it");
         std::process::exit(1);
     };
-    started.control.serve_keeper(hand_over, gone).map_err(|e| of_keeper(&e))?;
+    let ready = || started.control.serve_keeper(hand_over, gone).map_err(|e| of_keeper(&e));
+    let answer = || bound.serve(started.control.clone()).map_err(|e| Failure::new(format_args!("api: {e}")));
+    // Front ends wait for one that takes over, and before those who ask for anything else.
+    let running = if keep.generation() > 0 {
+        ready()?;
+        steps.done("keeper");
+        answer()?
+    } else {
+        let running = answer()?;
+        steps.done("API");
+        ready()?;
+        running
+    };
     let systemd = systemd(keep)?;
     systemd.ready();
+    tracing::info!(steps = %steps.text(), "serving");
     if keep.generation() == 0 {
         announce(&config, &started.listening, keep, &steps, json)?;
     }
@@ -164,14 +193,7 @@ fn serve(mut config: Config, args: &args::Up, keep: &Keep, mut steps: Steps, jso
         Ok(End::HandOver) => {
             // Who asks from now on is answered by the next one.
             running.quiet();
-            if started.hand_over() {
-                keep.say(&ToKeeper::Left, &[]).map_err(|e| of_keeper(&e))?;
-            } else {
-                // A late write must not land over one of the next worker's: the keeper waits for the end of this process.
-                eprintln!(
-                    "weir: drives have not finished what is in flight; the next worker waits for the end of this one"
-                );
-            }
+            hand_over_now(started, keep)?;
             running.leave();
             return Ok(());
         }
@@ -181,6 +203,16 @@ fn serve(mut config: Config, args: &args::Up, keep: &Keep, mut steps: Steps, jso
     systemd.stopping();
     started.stop();
     running.stop();
+    Ok(())
+}
+
+/// Has the next worker take over as soon as nothing is under way any more.
+fn hand_over_now(started: Started, keep: &Keep) -> Result<(), Failure> {
+    if started.hand_over() {
+        return keep.say(&ToKeeper::Left, &[]).map_err(|e| Failure::new(format_args!("keeper: {e}")));
+    }
+    // A late write must not land over one of the next worker's: the keeper waits for the end of this process.
+    eprintln!("weir: drives have not finished what is in flight; the next worker waits for the end of this one");
     Ok(())
 }
 
@@ -218,8 +250,7 @@ fn override_by(config: &mut Config, args: &args::Up, api: Option<&str>) -> Resul
     Ok(())
 }
 
-/// From here on SIGTERM and SIGINT end the node in good order, and the second one at once.
-fn watch_signals(end: Sender<End>) -> Result<(), Failure> {
+fn watch_signals(end: Sender<End>, goes: Arc<AtomicBool>) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|e| Failure::new(format_args!("signals: {e}")))?;
     let (term, int) = {
@@ -237,6 +268,9 @@ fn watch_signals(end: Sender<End>) -> Result<(), Failure> {
                 _ = term.recv() => "SIGTERM",
                 _ = int.recv() => "SIGINT",
             };
+            if !goes.load(Ordering::Relaxed) {
+                std::process::exit(1);
+            }
             if seen {
                 eprintln!("weir: {name}: ending at once");
                 std::process::exit(1);

@@ -78,6 +78,7 @@ impl Control for Fake {
             pid: 1,
             state: State::Serving,
             uptime_s: 1.0,
+            start: Vec::new(),
             api: Vec::new(),
             shards: Vec::new(),
             doors: Vec::new(),

@@ -13,8 +13,8 @@ pub use upgrade::layouts;
 use crate::api::{
     AttainmentStatus, CeilingStatus, ClientStatus, CompletionError, Control, Counters, DevicePatch, DeviceStats,
     DeviceStatus, DoorStatus, ExportAdd, ExportStatus, FloorStatus, PoolDriveAdd, PoolStatus, PowerCutStatus, Promises,
-    Refusal, ShardStatus, SlaStatus, State, Status, TenantAdd, TenantPatch, TenantStatus, UpgradeStart, UpgradeStatus,
-    VolumeAdd, VolumeExport, VolumePatch, VolumeStatus,
+    Refusal, ShardStatus, SlaStatus, StartStep, State, Status, TenantAdd, TenantPatch, TenantStatus, UpgradeStart,
+    UpgradeStatus, VolumeAdd, VolumeExport, VolumePatch, VolumeStatus,
 };
 use crate::config::{Address, Arbitration, Config, DoorConfig, ExportConfig, TenantConfig};
 use crate::door::nvme_tcp;
@@ -38,6 +38,7 @@ pub struct NodeControl {
     shards: Vec<ShardHandle>,
     listening: Vec<SocketAddr>,
     started: Instant,
+    start: Vec<StartStep>,
     draining: AtomicBool,
     on_shutdown: Box<dyn Fn() + Send + Sync>,
     /// As it is now, so that a change is made from the present state.
@@ -73,6 +74,10 @@ fn cpu_seconds() -> f64 {
     used.tv_sec as f64 + used.tv_nsec as f64 / 1e9
 }
 
+fn step(name: &str, time: std::time::Duration) -> StartStep {
+    StartStep { name: name.to_owned(), ns: u64::try_from(time.as_nanos()).unwrap_or(u64::MAX) }
+}
+
 fn gone() -> Refusal {
     Refusal::Unavailable("the node is stopping".into())
 }
@@ -99,6 +104,7 @@ impl NodeControl {
             shards: node.shards().to_vec(),
             listening: node.listening().to_vec(),
             started: Instant::now(),
+            start: node.steps().iter().map(|(name, time)| step(name, *time)).collect(),
             draining: AtomicBool::new(false),
             on_shutdown,
             keep,
@@ -386,6 +392,7 @@ impl Control for NodeControl {
             pid: self.keep.node(),
             state,
             uptime_s: self.started.elapsed().as_secs_f64(),
+            start: self.start.clone(),
             api: self.config().node.api.iter().map(Address::to_string).collect(),
             shards,
             doors: if self.listening.is_empty() { Vec::new() } else { vec![door] },

@@ -14,6 +14,7 @@ mod volumes;
 
 pub use drives::Drives;
 pub use error::OpenError;
+pub use kept::region;
 pub(crate) use metadata::{Beside, Both};
 pub use power::{PowerCut, PowerReply};
 pub use volumes::FRONT;

@@ -10,7 +10,7 @@ use weir_flash::{
     ConfigError, Fdp, Flash, FlashOp, HandleWork, Image, PowerLoss, Precondition, Stats, UNIT, Utilisation, WearSpread,
 };
 use weir_sys::keep::Keep;
-use weir_sys::media::{FlashState, Found, MediaError};
+use weir_sys::media::{FLASH_SCHEMA, FlashState, Found, MediaError};
 use weir_units::Nanos;
 
 /// [`Flash`] as the [`Service`] of a drive.
@@ -215,8 +215,8 @@ impl FlashService {
             let wrong = |e: ConfigError| MediaError::kept(name, std::io::Error::other(e.to_string()));
             return Ok((FlashService::new(&config.config, config.precondition, now).map_err(wrong)?, None));
         }
-        let opened = match keep.take_one(name) {
-            Some(fd) => FlashState::adopt(name, fd, &config.config)?,
+        let opened = match keep.take_region(name, FLASH_SCHEMA) {
+            Some(arena) => FlashState::adopt(name, arena, &config.config)?,
             None => FlashState::in_memory(name, &config.config)?,
         };
         let is_new = opened.2 == Found::New;

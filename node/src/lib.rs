@@ -16,6 +16,7 @@ pub mod admission;
 pub mod api;
 pub mod config;
 mod control;
+mod crew;
 mod deadlines;
 pub mod device;
 mod direct;
@@ -37,5 +38,6 @@ mod transfer;
 mod undo;
 
 pub use control::{CONFIG, NodeControl, layouts};
+pub use crew::{Crew, Steps};
 pub use node::{Node, StartError, machine_config};
 pub use shard::{Call, Shard, ShardHandle};

@@ -1,25 +1,28 @@
 //! The composition root: a [`Node`] is built in stages, each of which either succeeds or leaves nothing behind.
 //!
-//! 0. admit the tenants; 1. claim the addresses (NVMe/TCP listeners); 2. open the drives; 3. one shard a core, drives dealt out in turn;
-//! 4. open the doors; 5. start the threads; 6. bring up the pools, and export their volumes.
+//! Threads are prepared, one a core ([`Crew`]); tenants admitted; addresses claimed (NVMe/TCP listeners); drives opened, dealt out in turn to
+//! one shard a core; doors opened; the threads let go; pools brought up, and their volumes exported.
 
 use crate::admission::{self, Breach};
-use crate::config::{Admission, ClassFrom, Config, Cost, DeviceConfig, DoorConfig, ExportConfig, TenantConfig};
+use crate::config::{
+    Admission, ClassFrom, Config, Cost, DeviceConfig, DoorConfig, ExportConfig, MediaConfig, TenantConfig,
+};
+use crate::crew::{Crew, Member, Steps, Waiting, let_go};
 use crate::device::{Device, Drives, OpenError};
 use crate::door::{Directory, Doors, Place, nvme_tcp, vfio_user, vhost_user};
 use crate::holder;
 use crate::owner::Ownership;
 use crate::pool::volumes::Volumes;
-use crate::shard::{Call, Shard, ShardHandle};
+use crate::shard::{Shard, ShardHandle};
 use std::fmt;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
+use std::time::Duration;
 use weir_controller::{self as controller, DiscoveryRecord, Subsystem};
 use weir_spec::nvme::fabrics::DISCOVERY_NQN;
-use weir_sys::keep::Keep;
-use weir_sys::reactor::{Idle, Reactor, ReactorError, Waker, mailbox};
-use weir_sys::sched;
+use weir_sys::keep::{Keep, ToKeeper};
+use weir_sys::reactor::{Idle, ReactorError};
 
 /// Why a node does not start.
 #[derive(Debug)]
@@ -82,6 +85,7 @@ pub struct Node {
     threads: Vec<JoinHandle<()>>,
     volumes: Arc<Volumes>,
     keep: Keep,
+    steps: Vec<(&'static str, Duration)>,
 }
 
 impl Node {
@@ -97,27 +101,42 @@ impl Node {
     ///
     /// # Errors
     /// As [`start`](Self::start); what is held stays held.
-    pub fn start_kept(mut config: Config, keep: &Keep) -> Result<Node, StartError> {
+    pub fn start_kept(config: Config, keep: &Keep) -> Result<Node, StartError> {
+        let crew = Crew::prepare(&config)?;
+        Self::start_with(crew, config, keep)
+    }
+
+    /// As [`start_kept`](Self::start_kept), on threads that wait already.
+    ///
+    /// # Errors
+    /// As [`start_kept`](Self::start_kept).
+    pub fn start_with(crew: Crew, mut config: Config, keep: &Keep) -> Result<Node, StartError> {
+        let crew = if crew.fits(&config) { crew } else { Crew::prepare(&config)? };
+        let mut steps = Steps::begin();
         admit(&config)?;
         let owner = Ownership::claim(keep).map_err(StartError::Owner)?;
         let listeners = claim_addresses(&config, keep)?;
         let listening: Vec<SocketAddr> = listeners.iter().filter_map(|l| l.local_addr().ok()).collect();
         let cores = config.node.cores.clone();
         let directory = Arc::new(directory(&config, cores.len()));
-        let (mut shards, handles) = make_shards(&config, &directory, keep, &owner)?;
+        let (mut shards, handles, waiting) = make_shards(crew, &config, &directory, keep, &owner)?;
+        steps.done("shards");
         for (i, device) in config.devices.iter().enumerate() {
             let shard = &mut shards[i % cores.len()];
             let opened = Device::open_kept(device, subsystem_config(&config, device), shard.reactor.now(), keep)
                 .map_err(|e| StartError::Device(device.name.clone(), e))?;
             shard.drives.push(opened);
         }
+        steps.done("drives");
         let mut discovery = Subsystem::new(controller::Config::discovery(), shards[0].reactor.now())
             .map_err(|e| StartError::Device("discovery".into(), OpenError::Subsystem(e)))?;
         discovery.set_discovery(discovery_records(&config, &listening));
         shards[0].drives.push(Device::discovery(discovery));
         let associations = resume_drives(&mut shards, keep).map_err(StartError::Owner)?;
         open_doors(&config, &mut shards)?;
-        let threads = spawn(shards, &cores)?;
+        steps.done("doors");
+        let Waiting { roster, threads } = waiting;
+        let threads = let_go(shards, threads);
         let on_first = Place { shard: 0, drive: config.devices.len().div_ceil(cores.len()) as u32 };
         let volumes = match Volumes::bring_up(&config, &handles, &directory, on_first, &listening) {
             Ok(volumes) => Arc::new(volumes),
@@ -133,6 +152,10 @@ impl Node {
             end(&handles, threads, Shard::stop);
             return Err(e);
         }
+        if keep.is_kept() && lies_in_memory(&config) {
+            keep.say(&ToKeeper::Threads, &[roster.fd()]).map_err(StartError::Owner)?;
+        }
+        steps.done("pools and hosts");
         Ok(Node {
             config: Arc::new(config),
             directory,
@@ -141,7 +164,13 @@ impl Node {
             threads,
             volumes,
             keep: keep.clone(),
+            steps: steps.done,
         })
+    }
+
+    /// What its start consisted of, and how long each step took.
+    pub fn steps(&self) -> &[(&'static str, Duration)] {
+        &self.steps
     }
 
     /// Its pools and volumes.
@@ -191,6 +220,11 @@ impl Node {
     pub fn hand_over(self) -> bool {
         end(&self.shards, self.threads, Shard::hand_over)
     }
+}
+
+/// Whether nothing is under way for its drives once no thread of the process runs any more: the kernel moves no bytes of theirs.
+fn lies_in_memory(config: &Config) -> bool {
+    config.devices.iter().all(|d| matches!(d.media, MediaConfig::Ram | MediaConfig::Null))
 }
 
 /// Gives the drives the controllers of their hosts, before doors make others; those of volumes are left.
@@ -280,33 +314,32 @@ fn directory(config: &Config, shards: usize) -> Directory {
     Directory::new(list)
 }
 
+type Shards = (Vec<Shard>, Vec<ShardHandle>, Waiting);
+
 fn make_shards(
+    crew: Crew,
     config: &Config,
     directory: &Arc<Directory>,
     keep: &Keep,
     owner: &Ownership,
-) -> Result<(Vec<Shard>, Vec<ShardHandle>), StartError> {
+) -> Result<Shards, StartError> {
     let idle = || if config.node.poll { Idle::never() } else { Idle::default() };
-    let mut shards = Vec::new();
-    let mut handles = Vec::new();
-    for id in 0..config.node.cores.len() {
-        let waker = Waker::new().map_err(ReactorError::from)?;
-        let (sender, receiver) = mailbox::<Call>(&waker);
-        handles.push(ShardHandle::new(sender));
-        let reactor = Reactor::with_waker(waker)?;
+    let handles: Vec<ShardHandle> = crew.members.iter().map(|m| m.handle.clone()).collect();
+    let (mut shards, mut threads) = (Vec::new(), Vec::new());
+    for (id, Member { reactor, mailbox, thread, .. }) in crew.members.into_iter().enumerate() {
         let doors = Doors {
             nvme_tcp: nvme_tcp::Door::new(&config.nvme_tcp, &config.tenants),
             vhost_user: vhost_user::Door::new(),
             vfio_user: vfio_user::Door::new(),
         };
-        shards.push(Shard::new(id as u32, reactor, receiver, idle(), Drives::default(), doors, directory.clone()));
-    }
-    for shard in &mut shards {
+        let mut shard = Shard::new(id as u32, reactor, mailbox, idle(), Drives::default(), doors, directory.clone());
         shard.peers = handles.clone();
         shard.keep = keep.clone();
         shard.owner = owner.share().map_err(StartError::Owner)?;
+        shards.push(shard);
+        threads.push(thread);
     }
-    Ok((shards, handles))
+    Ok((shards, handles, Waiting { roster: crew.roster, threads }))
 }
 
 /// What the drive's machine is made with.
@@ -464,29 +497,6 @@ pub(crate) fn vfio_user_export(
         doorbells: *doorbells,
         serial,
     })
-}
-
-fn spawn(shards: Vec<Shard>, cores: &[usize]) -> Result<Vec<JoinHandle<()>>, StartError> {
-    let (report, pinned) = mpsc::channel();
-    let mut threads = Vec::new();
-    for (shard, core) in shards.into_iter().zip(cores.iter().copied()) {
-        let report = report.clone();
-        let thread = std::thread::Builder::new().name(format!("shard-{}", shard.id)).spawn(move || {
-            let result = sched::pin(core);
-            let failed = result.is_err();
-            let _ = report.send((core, result));
-            drop(report);
-            if !failed {
-                shard.run();
-            }
-        });
-        threads.push(thread.map_err(|e| StartError::Thread(core, e))?);
-    }
-    drop(report);
-    for (core, result) in pinned {
-        result.map_err(|e| StartError::Thread(core, e))?;
-    }
-    Ok(threads)
 }
 
 #[cfg(test)]

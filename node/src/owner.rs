@@ -77,7 +77,7 @@ mod tests {
             channel.tell(&ToWorker::Held(NAME.into()), &[fd.as_fd()]).unwrap();
         }
         channel.tell(&ToWorker::Go(0), &[]).unwrap();
-        (channel, Keep::join(theirs, "").unwrap())
+        (channel, Keep::join(theirs, "", |_| None).unwrap())
     }
 
     #[test]

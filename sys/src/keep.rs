@@ -4,9 +4,11 @@
 //!   worker                                   keeper
 //!     │ ── Prepared(layouts) ─────────────────►│      its configuration is read; what it reads and writes of what is held
 //!     │ ◄─ Upgrade(state) ─────────────────────│      where there is or was one; again whenever it changes
-//!     │ ◄─ Held(name) + descriptors, … ────────│      what the worker before it left
+//!     │ ◄─ Held(name) + descriptors, … ────────│      what the worker before it left; a standby hears what is held while it waits,
+//!     │ ◄─ Dropped(name) ──────────────────────│      as it changes
 //!     │ ◄─ Go(generation) ─────────────────────│
 //!     │ ── Hold(name) + descriptors, … ───────►│      listeners, memory files, the configuration as it is now
+//!     │ ── Threads + roster ──────────────────►│      where their death is enough, see crate::lifeline
 //!     │ ── Ready ─────────────────────────────►│
 //!     │ ◄─ Connection(socket) + a stream ──────│      a front end's messages, see weir_session::keeper
 //!     │ ── Close(socket) ─────────────────────►│      it is to be disconnected
@@ -16,6 +18,7 @@
 //! ```
 //! One packet is one word (SOCK_SEQPACKET): a byte for its kind, then its text. The worker's end is its standard input.
 
+use crate::arena::{Arena, ArenaError, Schema};
 use crate::transport::fds;
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
@@ -23,13 +26,14 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak, mpsc};
 use std::time::Duration;
 
 /// Longest word.
 const MOST: usize = 8192;
 /// The version of these words. Of another one nothing is understood but [`ToKeeper::Prepared`], which carries it.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// How long a side that does not listen is waited for.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -53,13 +57,18 @@ pub enum ToKeeper {
     Upgrade(String),
     /// It was told to hand over, has nothing under way any more and will touch nothing.
     Left,
+    /// Once the threads of this roster are dead nothing of the worker touches anything any more: nothing that is held has anything under
+    /// way in the kernel.
+    Threads,
 }
 
 /// What a keeper tells a worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ToWorker {
-    /// These were held under that name.
+    /// These are held under that name, or were by the worker before.
     Held(String),
+    /// Nothing is held under that name any more.
+    Dropped(String),
     /// That was all: serve. How many workers have gone before, from 0.
     Go(u64),
     /// A front end at a socket.
@@ -91,6 +100,7 @@ impl ToKeeper {
             ToKeeper::Close(number) => (4, number.to_string()),
             ToKeeper::Upgrade(what) => (5, what.clone()),
             ToKeeper::Left => (6, String::new()),
+            ToKeeper::Threads => (7, String::new()),
         }
     }
 
@@ -103,6 +113,7 @@ impl ToKeeper {
             4 => ToKeeper::Close(text.parse().ok()?),
             5 => ToKeeper::Upgrade(text),
             6 => ToKeeper::Left,
+            7 => ToKeeper::Threads,
             _ => return None,
         })
     }
@@ -118,6 +129,7 @@ impl ToWorker {
             }
             ToWorker::HandOver => (3, String::new()),
             ToWorker::Upgrade(state) => (4, state.clone()),
+            ToWorker::Dropped(name) => (5, name.clone()),
         }
     }
 
@@ -134,6 +146,7 @@ impl ToWorker {
             }
             3 => ToWorker::HandOver,
             4 => ToWorker::Upgrade(text),
+            5 => ToWorker::Dropped(text),
             _ => return None,
         })
     }
@@ -258,10 +271,79 @@ impl AsFd for Channel {
     }
 }
 
+/// What is held under a name.
+#[derive(Debug, Default)]
+struct Held {
+    fds: Vec<OwnedFd>,
+    /// The same, where it is a region that was mapped beforehand.
+    mapped: Option<Arc<Arena>>,
+}
+
+/// Maps the pages of regions, in a thread of its own that gives way to others, until it is dropped.
+struct Toucher {
+    regions: mpsc::Sender<Weak<Arena>>,
+    stop: Arc<AtomicBool>,
+}
+
+/// Beside a thread that serves on the same core it gets a tenth of it.
+const NICE: i32 = 10;
+
+impl Toucher {
+    fn start() -> io::Result<Self> {
+        let (regions, queue) = mpsc::channel::<Weak<Arena>>();
+        let stop = Arc::<AtomicBool>::default();
+        let stopped = stop.clone();
+        let run = move || {
+            // Of this thread alone.
+            let _ = rustix::process::setpriority_process(None, NICE);
+            for region in queue {
+                Arena::touch(&region, &|| stopped.load(Ordering::Relaxed));
+            }
+        };
+        std::thread::Builder::new().name("weir-touch".into()).spawn(run)?;
+        Ok(Self { regions, stop })
+    }
+}
+
+impl Drop for Toucher {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+/// What a worker has heard while it waits.
+#[derive(Default)]
+struct Waiting {
+    held: BTreeMap<String, Held>,
+    toucher: Option<Toucher>,
+}
+
+impl Waiting {
+    fn held(&mut self, name: String, fds: Vec<OwnedFd>, schema: Option<Schema>) {
+        let mapped = match (schema, &fds[..]) {
+            (Some(schema), [fd]) => self.map(fd, schema),
+            _ => None,
+        };
+        self.held.insert(name, Held { fds, mapped });
+    }
+
+    /// What cannot be mapped now says why when it is taken.
+    fn map(&mut self, fd: &OwnedFd, schema: Schema) -> Option<Arc<Arena>> {
+        let arena = Arc::new(Arena::open(fd.try_clone().ok()?, schema).ok()?);
+        if self.toucher.is_none() {
+            self.toucher = Toucher::start().ok();
+        }
+        if let Some(toucher) = &self.toucher {
+            let _ = toucher.regions.send(Arc::downgrade(&arena));
+        }
+        Some(arena)
+    }
+}
+
 #[derive(Debug)]
 struct Shared {
     channel: OwnedFd,
-    held: Mutex<BTreeMap<String, Vec<OwnedFd>>>,
+    held: Mutex<BTreeMap<String, Held>>,
     generation: u64,
     /// How far an upgrade was when the worker went.
     upgrade: Option<String>,
@@ -280,22 +362,27 @@ impl Keep {
     }
 
     /// Says that the worker is prepared and which layouts it knows, and waits until it may go: with all that the one before it left.
+    /// Names that `region` knows are regions, which are mapped as soon as they are heard of.
     ///
     /// # Errors
     /// The keeper has gone, or says what makes no sense.
-    pub fn join(channel: OwnedFd, layouts: &str) -> io::Result<Keep> {
+    pub fn join(channel: OwnedFd, layouts: &str, region: impl Fn(&str) -> Option<Schema>) -> io::Result<Keep> {
         let (kind, text) = ToKeeper::Prepared(layouts.to_owned()).parts();
         send(&channel, kind, &text, &[])?;
-        let (mut held, mut upgrade) = (BTreeMap::new(), None);
+        let (mut waiting, mut upgrade) = (Waiting::default(), None);
         loop {
             let gone = || io::Error::new(io::ErrorKind::UnexpectedEof, "the keeper has gone");
             let (kind, text, fds) = receive(&channel)?.ok_or_else(gone)?;
             match ToWorker::read(kind, text).ok_or_else(garbled)? {
-                ToWorker::Held(name) => drop(held.insert(name, fds)),
+                ToWorker::Held(name) => {
+                    let schema = region(&name);
+                    waiting.held(name, fds, schema);
+                }
+                ToWorker::Dropped(name) => drop(waiting.held.remove(&name)),
                 ToWorker::Upgrade(state) => upgrade = Some(state),
                 ToWorker::Go(generation) => {
                     let keeper = rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get().unsigned_abs());
-                    let held = Mutex::new(held);
+                    let held = Mutex::new(waiting.held);
                     return Ok(Keep(Some(Arc::new(Shared { channel, held, generation, upgrade, keeper }))));
                 }
                 // It was proposed and is not wanted any more, or something that only those hear who serve.
@@ -326,7 +413,26 @@ impl Keep {
 
     /// Takes what the worker before held under a name.
     pub fn take(&self, name: &str) -> Option<Vec<OwnedFd>> {
+        Some(self.remove(name)?.fds)
+    }
+
+    fn remove(&self, name: &str) -> Option<Held> {
         self.0.as_ref()?.held.lock().unwrap_or_else(PoisonError::into_inner).remove(name)
+    }
+
+    /// As [`take_one`](Self::take_one) of a region, which may be mapped already.
+    pub fn take_region(&self, name: &str, schema: Schema) -> Option<Result<Arena, ArenaError>> {
+        let Held { fds, mapped } = self.remove(name)?;
+        let fd = fds.into_iter().next()?;
+        let Some(mut shared) = mapped else { return Some(Arena::open(fd, schema)) };
+        // Who maps its pages lets go of it at the end of a piece.
+        loop {
+            match Arc::try_unwrap(shared) {
+                Ok(arena) => return Some(Ok(arena)),
+                Err(still) => shared = still,
+            }
+            std::thread::yield_now();
+        }
     }
 
     /// Takes everything whose name begins so, by name.
@@ -335,8 +441,8 @@ impl Keep {
         let mut held = shared.held.lock().unwrap_or_else(PoisonError::into_inner);
         let (taken, rest) = std::mem::take(&mut *held).into_iter().partition(|(name, _)| name.starts_with(prefix));
         *held = rest;
-        let taken: BTreeMap<String, Vec<OwnedFd>> = taken;
-        taken.into_iter().collect()
+        let taken: BTreeMap<String, Held> = taken;
+        taken.into_iter().map(|(name, held)| (name, held.fds)).collect()
     }
 
     /// As [`take`](Self::take) where it is one descriptor.
@@ -414,7 +520,7 @@ mod tests {
         let (channel, theirs) = Channel::pair().unwrap();
         let (kept, held) = (fds::eventfd().unwrap(), fds::eventfd().unwrap());
         let worker = std::thread::spawn(move || {
-            let keep = Keep::join(theirs, "a=1").unwrap();
+            let keep = Keep::join(theirs, "a=1", |_| None).unwrap();
             assert_eq!(keep.upgrade(), Some("{}"));
             assert!(keep.is_kept() && keep.generation() == 3 && keep.take("nothing").is_none());
             assert_eq!((keep.take("two").unwrap().len(), keep.take_one("two").is_none()), (2, true));
@@ -447,7 +553,8 @@ mod tests {
         assert_eq!(word, ToKeeper::Hold("config".into()));
         // Another worker reads it again, from the start.
         for _ in 0..2 {
-            let held = BTreeMap::from([("config".to_owned(), vec![fds[0].try_clone().unwrap()])]);
+            let held =
+                BTreeMap::from([("config".to_owned(), Held { fds: vec![fds[0].try_clone().unwrap()], mapped: None })]);
             let shared = Shared {
                 channel: fds::eventfd().unwrap(),
                 held: Mutex::new(held),
@@ -479,7 +586,7 @@ mod tests {
             channel.tell(&ToWorker::Held(name.into()), &[file.as_fd()]).unwrap();
         }
         channel.tell(&ToWorker::Go(0), &[]).unwrap();
-        let keep = Keep::join(theirs, "").unwrap();
+        let keep = Keep::join(theirs, "", |_| None).unwrap();
         let taken = keep.take_all("c:");
         assert_eq!(taken.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["c:1", "c:2"]);
         for (_, mut fds) in taken {
@@ -487,6 +594,28 @@ mod tests {
         }
         assert!(keep.take("c:1").is_none() && keep.take("d").is_some());
         assert!(Keep::none().take_all("").is_empty());
+    }
+
+    #[test]
+    fn what_is_heard_of_early_is_mapped_and_forgotten_again() {
+        const SCHEMA: Schema = Schema { name: "test", version: 1 };
+        let (channel, theirs) = Channel::pair().unwrap();
+        let mut arena = Arena::create("test", SCHEMA, 3 << 20, crate::arena::Pages::Small).unwrap();
+        arena.reserve(0..9).unwrap();
+        arena.payload_mut()[8] = 7;
+        for name in ["region:a", "region:b", "other"] {
+            channel.tell(&ToWorker::Held(name.into()), &[arena.fd()]).unwrap();
+        }
+        // No region, though its name says so: that is found out when it is taken.
+        channel.tell(&ToWorker::Held("region:c".into()), &[sealed("x", b"abc").unwrap().as_fd()]).unwrap();
+        channel.tell(&ToWorker::Dropped("region:b".into()), &[]).unwrap();
+        channel.tell(&ToWorker::Go(1), &[]).unwrap();
+        let keep = Keep::join(theirs, "", |name| name.starts_with("region:").then_some(SCHEMA)).unwrap();
+        assert!(keep.take_region("region:b", SCHEMA).is_none());
+        for name in ["region:a", "other"] {
+            assert_eq!(keep.take_region(name, SCHEMA).unwrap().unwrap().payload()[8], 7);
+        }
+        assert!(keep.take_region("region:c", SCHEMA).unwrap().is_err());
     }
 
     #[test]

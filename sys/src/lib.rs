@@ -10,6 +10,7 @@
 //!   sched    cores, run-queue wait and when it was, who is at the other end of a socket and how the kernel ranks it
 //!   keep     named descriptors that outlive a worker, and its words with the keeper
 //!   renew    a process that goes on as another program, with its descriptors
+//!   lifeline whether the threads of another process still live
 //!   signals  to be waited for beside descriptors
 //!   near     hints for a model's large arrays: prefetch, huge pages
 //!   crc      CRC32C for NVMe/TCP digests
@@ -24,6 +25,7 @@ pub mod arena;
 pub mod coverage;
 pub mod crc;
 pub mod keep;
+pub mod lifeline;
 mod lock;
 pub mod media;
 pub mod memory;

@@ -207,13 +207,14 @@ impl Node {
         .map_err(|e| format!("{e}\n{}", self.log()))
     }
 
-    /// The process that serves under its keeper.
+    /// The process that serves under its keeper: the next one may serve while the one before it is still being taken down.
     pub fn worker(&self) -> Result<Pid, String> {
         let pid = self.process.pid();
         let path = format!("/proc/{pid}/task/{pid}/children");
         process::until(Duration::from_secs(10), "the keeper has a worker", || {
             let children = std::fs::read_to_string(&path).context(|| path.clone())?;
-            Ok(children.split_whitespace().next().and_then(|p| p.parse().ok()).and_then(Pid::from_raw))
+            let mut living = children.split_whitespace().filter(|pid| !is_ending(pid));
+            Ok(living.next().and_then(|p| p.parse().ok()).and_then(Pid::from_raw))
         })
     }
 
@@ -326,4 +327,12 @@ pub fn program(dir: &Path, name: &str, script: &str) -> Result<PathBuf, String> 
     std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).context(|| text(&path))?;
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).context(|| text(&path))?;
     Ok(path)
+}
+
+/// Whether a process is on its way out, or gone: proc_pid_stat(5), its state and PF_EXITING of its flags.
+fn is_ending(pid: &str) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+    let exiting = fields.get(6).and_then(|flags| flags.parse::<u32>().ok()).is_none_or(|flags| flags & 4 != 0);
+    exiting || matches!(fields[..], ["Z" | "X", ..])
 }

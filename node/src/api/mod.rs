@@ -36,7 +36,7 @@ pub use server::{Bound, Running};
 pub use timing::{Bucket, CompletionError, DeviceStats, Quantiles, Timing, TimingState};
 pub use types::{
     Ana, AnaPatch, ClientStatus, Counters, DevicePatch, DeviceStatus, DoorStatus, ErrorBody, ExportAdd, ExportStatus,
-    PowerCutStatus, RecoveredStatus, ShardStatus, SharesPatch, State, Status, StepsStatus, TenantAdd, TenantPatch,
-    TenantStatus,
+    PowerCutStatus, RecoveredStatus, ShardStatus, SharesPatch, StartStep, State, Status, StepsStatus, TenantAdd,
+    TenantPatch, TenantStatus,
 };
 pub use upgrade::{UpgradeStart, UpgradeState, UpgradeStatus};

@@ -490,6 +490,10 @@ fn schemas() -> Value {
     json!({
         "Error": object(&[("error", text("What went wrong and what to do."))]),
         "Status": status(),
+        "StartStep": object(&[
+            ("name", text("What was done.")),
+            ("ns", number("How long it took.")),
+        ]),
         "Shard": object(&[
             ("core", number("The CPU it runs on.")),
             ("poll", flag("It never sleeps.")),
@@ -610,6 +614,7 @@ fn status() -> Value {
         ("pid", number("Process id.")),
         ("state", words(&["serving", "draining"])),
         ("uptime_s", real("Seconds since it began to serve.")),
+        ("start", array("StartStep")),
         ("api", texts("Where the API listens.")),
         ("shards", array("Shard")),
         ("doors", array("Door")),

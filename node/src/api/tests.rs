@@ -128,6 +128,7 @@ impl Control for Fake {
             pid: 1,
             state: State::Serving,
             uptime_s: 1.5,
+            start: vec![StartStep { name: "drives".into(), ns: 120_000 }],
             api: vec!["unix:x".into()],
             shards: vec![ShardStatus { core: 0, poll: false, cpu_s: 0.25, busy_pct: 97.5 }],
             doors: vec![DoorStatus { kind: "nvme-tcp".into(), listen: vec!["127.0.0.1:4420".into()], connections: 3 }],

@@ -30,6 +30,9 @@ pub struct Status {
     pub state: State,
     /// Seconds since it began to serve.
     pub uptime_s: f64,
+    /// What the start of the process that serves consisted of; with a keeper, from the moment in which it was to take over.
+    #[serde(default)]
+    pub start: Vec<StartStep>,
     /// Where the API listens, as the configuration writes it.
     pub api: Vec<String>,
     /// Reactors.
@@ -42,6 +45,15 @@ pub struct Status {
     pub tenants: Vec<TenantStatus>,
     /// Exports.
     pub exports: Vec<ExportStatus>,
+}
+
+/// A part of a start.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StartStep {
+    /// What was done.
+    pub name: String,
+    /// How long it took, ns.
+    pub ns: u64,
 }
 
 /// One reactor thread.

@@ -4,22 +4,33 @@ use super::OpenError;
 use crate::config::{DeviceConfig, FlashConfig, MediaConfig};
 use crate::flash::FlashService;
 use std::os::fd::{AsFd, OwnedFd};
-use weir_sys::arena::Arena;
+use weir_sys::arena::Schema;
 use weir_sys::keep::Keep;
-use weir_sys::media::{FlashState, Media, MediaError, RAM_SCHEMA, Ram, Spec, Store};
+use weir_sys::media::{FLASH_SCHEMA, FlashState, Media, MediaError, RAM_SCHEMA, Ram, Spec, Store};
 use weir_units::Nanos;
+
+/// Names of drives' bytes; the drive's follows.
+const RAM: &str = "ram:";
+/// Names of drives' flash.
+const FLASH: &str = "flash:";
+
+/// Which of the names that are held are regions of drives.
+pub fn region(name: &str) -> Option<Schema> {
+    let is = |prefix, schema| name.starts_with(prefix).then_some(schema);
+    is(RAM, RAM_SCHEMA).or(is(FLASH, FLASH_SCHEMA))
+}
 
 /// A drive's bytes, as they were left, or new ones.
 pub(super) fn ram(spec: &Spec, keep: &Keep) -> Result<Media, MediaError> {
-    let name = format!("ram:{}", spec.name);
-    let Some(fd) = keep.take_one(&name) else {
+    let name = format!("{RAM}{}", spec.name);
+    let Some(arena) = keep.take_region(&name, RAM_SCHEMA) else {
         let media = Media::open(spec)?;
         if let Media::Store(Store::Ram(ram)) = &media {
             keep.hold(&name, &[ram.arena().fd()]).map_err(|e| MediaError::kept(&name, e))?;
         }
         return Ok(media);
     };
-    let arena = Arena::open(fd, RAM_SCHEMA)?;
+    let arena = arena?;
     // Whoever had it before is dead; should it not be, it finds its epoch gone.
     let epoch = arena.epoch();
     let _ = arena.claim(epoch);
@@ -40,7 +51,7 @@ pub(super) fn flash(
     keep: &Keep,
 ) -> Result<(FlashService, Option<FlashState>), OpenError> {
     if config.media == MediaConfig::Ram && keep.is_kept() {
-        return Ok(FlashService::held(&format!("flash:{}", config.name), flash, now, keep)?);
+        return Ok(FlashService::held(&format!("{FLASH}{}", config.name), flash, now, keep)?);
     }
     let new = FlashService::new(&flash.config, flash.precondition, now);
     Ok((new.map_err(|e| OpenError::Flash(e.to_string()))?, None))

@@ -8,29 +8,32 @@
 //! ```
 //! After an upgrade it goes on as the new program itself ([`renew`]).
 //!
-//! One thread, no allocation that grows with I/O: rings, doorbells and data never come here.
+//! One thread, and one for each worker that waits for the death of its threads (`weir_sys::lifeline`); no allocation that grows with I/O:
+//! rings, doorbells and data never come here.
 
 mod failed;
 mod front;
+mod next;
 mod renew;
 mod running;
+mod say;
 mod upgrade;
 
 use crate::api::UpgradeStart;
 use front::Front;
 use renew::Renewal;
-use running::{Running, how};
+use running::Running;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, Signal, getrlimit, pidfd_open, pidfd_send_signal, setrlimit};
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 use upgrade::{Binary, Progress};
-use weir_session::keeper::{Effect, End, Event, Fit, Keeper, Layouts, Notice, Program, WorkerId};
+use weir_session::keeper::{Effect, End, Event, Fit, Keeper, Layouts, Program, WorkerId};
 use weir_sys::keep::{Channel, PASSING, ToKeeper, ToWorker};
 use weir_sys::signals::Signals;
 use weir_sys::systemd::{self, Notifier};
@@ -155,6 +158,8 @@ enum Found {
     Client(String),
     Signal,
     Channel(WorkerId),
+    /// Its threads are dead.
+    Still(WorkerId),
     Death(WorkerId),
     Front(usize, front::Place),
     /// The new program has said whether it takes the keeper over.
@@ -184,6 +189,8 @@ impl Process {
 
     /// Holds these under that name.
     fn keep(&mut self, name: String, fds: Vec<OwnedFd>) {
+        let known = if of_front(&name).is_some() { &[] } else { &fds[..] };
+        self.tell_waiting(|worker| worker.tell_held(&name, known));
         match of_front(&name) {
             Some((path, inflight)) => {
                 if let Some(listener) = fds.into_iter().next() {
@@ -199,7 +206,8 @@ impl Process {
     fn turn(&mut self) -> io::Result<()> {
         let found = self.wait()?;
         // Deaths last: what a worker said before it died counts.
-        let (deaths, others): (Vec<Found>, Vec<Found>) = found.into_iter().partition(|f| matches!(f, Found::Death(_)));
+        let is_death = |f: &Found| matches!(f, Found::Death(_) | Found::Still(_));
+        let (deaths, others): (Vec<Found>, Vec<Found>) = found.into_iter().partition(is_death);
         for one in others {
             match one {
                 Found::Signal => self.signalled(),
@@ -207,12 +215,14 @@ impl Process {
                 Found::Front(at, place) => self.front(at, place),
                 Found::Client(name) => self.refuse(&name),
                 Found::Answer => self.answered(),
-                Found::Death(_) => {}
+                Found::Still(_) | Found::Death(_) => {}
             }
         }
         for one in deaths {
-            if let Found::Death(id) = one {
-                self.bury(id);
+            match one {
+                Found::Still(id) => self.still(id),
+                Found::Death(id) => self.bury(id),
+                _ => {}
             }
         }
         if self.machine.deadline().is_some_and(|at| at <= self.now()) {
@@ -228,6 +238,10 @@ impl Process {
         for (id, worker) in &self.workers {
             names.extend([Found::Channel(*id), Found::Death(*id)]);
             fds.extend([PollFd::new(&worker.channel, PollFlags::IN), PollFd::new(&worker.pidfd, PollFlags::IN)]);
+            if let Some(threads) = &worker.threads {
+                names.push(Found::Still(*id));
+                fds.push(PollFd::new(threads, PollFlags::IN));
+            }
         }
         for (at, front) in self.fronts.iter().enumerate() {
             front.watch(self.ready.is_some(), |place, fd, flags| {
@@ -298,22 +312,6 @@ impl Process {
         }
     }
 
-    fn say(&mut self, notice: Notice) {
-        let text = self.text(notice);
-        eprintln!("weir: {text}");
-        if matches!(notice, Notice::Failed(_)) {
-            self.failed = Some(text);
-            // Nobody comes for it any more: hosts are to know.
-            self.held.retain(|name, _| !name.starts_with(PASSING));
-        }
-        if self.progress.noticed(notice, self.now()) {
-            if notice == Notice::Upgraded {
-                self.renewal = Renewal::wanted(self.now());
-            }
-            self.tell_progress();
-        }
-    }
-
     /// Tells who serves how far the upgrade is.
     fn tell_progress(&self) {
         let serving = self.machine.serving().and_then(|id| self.workers.get(&id));
@@ -352,21 +350,17 @@ impl Process {
             }
         };
         tracing::info!(worker = id.0, pid = child.id(), "started");
-        self.workers.insert(id, Running { pid, pidfd, channel, layouts: Layouts::default() });
+        self.workers
+            .insert(id, Running { pid, pidfd, channel, layouts: Layouts::default(), threads: None, told: false });
         Ok(())
     }
 
     fn go(&mut self, id: WorkerId) -> io::Result<()> {
         let now = self.now();
-        let Some(worker) = self.workers.get(&id) else { return Ok(()) };
-        for (name, fds) in &self.held {
-            let fds: Vec<BorrowedFd> = fds.iter().map(AsFd::as_fd).collect();
-            worker.channel.tell(&ToWorker::Held(name.clone()), &fds)?;
-        }
-        // Its listeners are the keeper's as well; it is told their names.
-        for front in &self.fronts {
-            worker.channel.tell(&ToWorker::Held(front.name()), &[])?;
-        }
+        self.tell_all(id)?;
+        let Some(worker) = self.workers.get_mut(&id) else { return Ok(()) };
+        // From here on it says what is held.
+        worker.told = false;
         self.progress.goes(id, now);
         if let Some(text) = self.progress.text() {
             worker.channel.tell(&ToWorker::Upgrade(text), &[])?;
@@ -433,6 +427,7 @@ impl Process {
                 self.keep(name, fds);
             }
             ToKeeper::Release(name) if serves => {
+                self.tell_waiting(|worker| worker.channel.tell(&ToWorker::Dropped(name.clone()), &[]));
                 let count = match of_front(&name) {
                     Some((path, _)) => {
                         self.fronts.retain(|f| f.path() != path);
@@ -449,6 +444,7 @@ impl Process {
                     front.close();
                 }
             }
+            ToKeeper::Threads if serves => self.watch(id, fds),
             ToKeeper::Upgrade(what) if serves => self.upgrade(&what),
             ToKeeper::Left if serves => {
                 self.lose(id);
@@ -476,6 +472,13 @@ impl Process {
             }
         };
         self.apply(Event::Prepared(id, fit));
+        // It waits: it may look at what it is to take over.
+        if fit == Fit::Both && self.machine.serving() != Some(id) {
+            if let Err(e) = self.tell_all(id) {
+                tracing::warn!("worker {} does not hear what is held: {e}", id.0);
+                self.kill(id);
+            }
+        }
     }
 
     /// The worker that serves was asked for another program. That nothing is under way is its affair.
@@ -503,6 +506,7 @@ impl Process {
 
     /// A worker does not serve any more.
     fn lose(&mut self, id: WorkerId) {
+        self.forget_threads(id);
         if self.ready == Some(id) {
             self.ready = None;
             self.fronts.iter_mut().for_each(Front::orphan);
@@ -565,29 +569,6 @@ impl Process {
         let sockets = self.held.keys().filter_map(path);
         for path in sockets.chain(self.fronts.iter().map(|f| f.path().to_owned())) {
             let _ = std::fs::remove_file(path);
-        }
-    }
-
-    fn text(&self, notice: Notice) -> String {
-        let keeper = std::process::id();
-        match notice {
-            Notice::Restarting(end) => format!("the worker {}; the next one takes over", how(end)),
-            Notice::Pausing { deaths, pause } => {
-                format!("the worker died {deaths} times in a row; the next one starts in {pause}")
-            }
-            Notice::Failed(end) => format!(
-                "the worker {} again and again: no more are started. What drives in memory hold is safe as long as process {keeper} \
-                 lives: look at its messages, remove the cause, and try again by kill -HUP {keeper}",
-                how(end),
-            ),
-            Notice::Probation => "the new program serves, on probation".into(),
-            Notice::Upgraded => "the new program serves".into(),
-            Notice::Kept(why) => {
-                format!("the upgrade is refused, the program before it serves: {}", self.progress.reason(why))
-            }
-            Notice::Back(why) => {
-                format!("the upgrade is taken back, the program before it serves again: {}", self.progress.reason(why))
-            }
         }
     }
 }

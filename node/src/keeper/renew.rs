@@ -22,8 +22,8 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::rc::Rc;
-use weir_session::keeper::Envelope;
 use weir_session::keeper::saved::{Number, Saved, SavedProgram, SavedWorker};
+use weir_session::keeper::{Envelope, Layouts, WorkerId};
 use weir_sys::crc::Crc32c;
 use weir_sys::keep::{Channel, contents, sealed};
 use weir_sys::signals::Signals;
@@ -241,6 +241,9 @@ impl Process {
         eprintln!("weir: the keeper goes on as {}", self.program.path.display());
         self.progress.renewed(None, self.now());
         self.tell_progress();
+        // Those who watched ended with the program before.
+        let all: Vec<WorkerId> = self.workers.keys().copied().collect();
+        all.into_iter().for_each(|id| self.watch_again(id));
     }
 }
 
@@ -258,7 +261,9 @@ pub(super) fn take_over(inherited: sys_renew::Inherited) -> io::Result<Process> 
         let pid =
             i32::try_from(w.pid).ok().and_then(Pid::from_raw).ok_or_else(|| io::Error::other("no such worker"))?;
         let (pidfd, channel) = (fds.take(w.pidfd)?, Channel::of(fds.take(w.channel)?));
-        workers.insert(w.id, Running { pid, pidfd, channel, layouts: w.layouts });
+        // One that has said so knows what is held, unless it serves.
+        let told = w.layouts != Layouts::default() && saved.machine.serving() != Some(w.id);
+        workers.insert(w.id, Running { pid, pidfd, channel, layouts: w.layouts, threads: None, told });
     }
     let mut held = BTreeMap::new();
     for (name, numbers) in saved.held {

@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use weir_session::keeper::{End, Layouts};
 use weir_sys::keep::Channel;
+use weir_sys::lifeline::Watch;
 
 /// A worker's process.
 pub(super) struct Running {
@@ -13,6 +14,10 @@ pub(super) struct Running {
     pub(super) channel: Channel,
     /// What it reads and writes, once it is prepared.
     pub(super) layouts: Layouts,
+    /// Tells when its threads are dead, where that is enough for the next one.
+    pub(super) threads: Option<Watch>,
+    /// It waits, and has been told what is held; it hears of every change.
+    pub(super) told: bool,
 }
 
 impl Running {

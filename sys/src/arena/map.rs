@@ -1,13 +1,14 @@
 //! The mapping of an arena: its address, its slices, making pages present.
 
 use super::{ArenaError, HEADER, HUGE};
+use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 use std::ffi::c_void;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::ptr::{self, NonNull};
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU32, AtomicU64};
 
 const BOTH: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
 
@@ -92,6 +93,31 @@ impl Mapping {
         assert!(offset % 8 == 0 && offset + 8 <= HEADER);
         // SAFETY: inside the header page, aligned; the payload's slices do not cover it, and it is only ever accessed so.
         unsafe { AtomicU64::from_ptr(self.at.as_ptr().add(offset).cast()) }
+    }
+
+    /// All of the payload, for who uses it so and no other way.
+    pub(super) fn words(&self) -> &[AtomicU32] {
+        let count = (self.len - HEADER) / 4;
+        // SAFETY: mapped readable and writable for as long as `self`, aligned to a page; any bit pattern is a word. Processes access it
+        // by atomic operations only: the arena's slices are out of reach (`Words`).
+        unsafe { std::slice::from_raw_parts(self.at.as_ptr().add(HEADER).cast(), count) }
+    }
+
+    /// Maps what is there of the first piece from `at` on that has something; where the next one begins, if there may be one.
+    pub(super) fn touch(&self, fd: &OwnedFd, at: u64) -> Option<u64> {
+        // What is not there stays so: to touch it would make it.
+        let from = rustix::fs::seek(fd, SeekFrom::Data(at)).ok()?;
+        let until = rustix::fs::seek(fd, SeekFrom::Hole(from)).ok()?;
+        let until = until.min((from + 1).next_multiple_of(HUGE as u64)).min(self.len as u64);
+        if until <= from {
+            return None;
+        }
+        // SAFETY: a range of this mapping, whose pages keep what they hold. Where it fails they are mapped when they are used.
+        unsafe {
+            let piece = self.at.as_ptr().add(from as usize).cast();
+            libc::madvise(piece, (until - from) as usize, libc::MADV_POPULATE_WRITE);
+        }
+        Some(until)
     }
 
     /// See [`super::Arena::lend`].

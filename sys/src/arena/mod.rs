@@ -21,7 +21,8 @@ use std::fmt;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Weak;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Bytes before the payload.
@@ -248,6 +249,27 @@ impl Arena {
         Box::leak(Box::new(self)).map.lend()
     }
 
+    /// The payload as words that processes share, and nothing else of it any more.
+    ///
+    /// # Errors
+    /// There is no memory for it.
+    pub fn into_words(mut self) -> Result<Words, ArenaError> {
+        self.reserve(0..self.payload().len())?;
+        Ok(Words(self))
+    }
+
+    /// Maps the pages of it that are there, piece by piece, so that they need not be mapped one by one when they are used: until
+    /// `stop` says so, or nobody else has the arena any more.
+    pub fn touch(arena: &Weak<Arena>, stop: &dyn Fn() -> bool) {
+        let mut at = 0;
+        while let Some(arena) = arena.upgrade().filter(|_| !stop()) {
+            match arena.map.touch(&arena.fd, at) {
+                Some(next) => at = next,
+                None => return,
+            }
+        }
+    }
+
     /// Whether the region is of huge pages from the system's reserve.
     pub fn is_hugetlb(&self) -> bool {
         self.map.is_hugetlb()
@@ -277,6 +299,22 @@ impl Arena {
         let (at, len) = ((range.start + HEADER) as u64, range.len() as u64);
         let flags = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
         Ok(rustix::fs::fallocate(&self.fd, flags, at, len)?)
+    }
+}
+
+/// See [`Arena::into_words`].
+#[derive(Debug)]
+pub struct Words(Arena);
+
+impl Words {
+    /// The words.
+    pub fn get(&self) -> &[AtomicU32] {
+        self.0.map.words()
+    }
+
+    /// The descriptor, to be handed to another process.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.0.fd()
     }
 }
 

@@ -175,10 +175,14 @@ impl FlashState {
     ///
     /// # Errors
     /// As [`open`](Self::open).
-    pub fn adopt(name: &str, fd: OwnedFd, config: &Config) -> Result<(FlashState, Image, Found), MediaError> {
+    pub fn adopt(
+        name: &str,
+        arena: Result<Arena, ArenaError>,
+        config: &Config,
+    ) -> Result<(FlashState, Image, Found), MediaError> {
         let path = Path::new(name);
         let (wanted, payload, size) = Self::wanted(path, config)?;
-        let arena = Arena::open(fd, SCHEMA).map_err(|e| arena_error(path, e))?;
+        let arena = arena.map_err(|e| arena_error(path, e))?;
         Self::of(path, arena, false, &(wanted, payload), &size)
     }
 

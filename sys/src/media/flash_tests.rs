@@ -1,5 +1,6 @@
 use super::flash::Layout;
 use super::*;
+use crate::arena::Arena;
 use crate::arena::tests::{again_in_namespace, documented, inside_namespace};
 use std::mem::offset_of;
 use std::path::{Path, PathBuf};
@@ -73,9 +74,12 @@ fn a_state_in_memory_goes_on_where_it_was() {
     drop((flash, state));
     let mut other = config;
     other.geometry.blocks = 13;
-    let e = FlashState::adopt("ssd0", held.try_clone().unwrap(), &other).unwrap_err().to_string();
+    let e = FlashState::adopt("ssd0", Arena::open(held.try_clone().unwrap(), crate::media::FLASH_SCHEMA), &other)
+        .unwrap_err()
+        .to_string();
     assert!(e.contains("blocks = 12, the configuration says 13"), "{e}");
-    let (state, image, found) = FlashState::adopt("ssd0", held, &config).unwrap();
+    let (state, image, found) =
+        FlashState::adopt("ssd0", Arena::open(held, crate::media::FLASH_SCHEMA), &config).unwrap();
     assert_eq!((found, state.starts(), state.unsafe_shutdowns()), (Found::Crashed, 2, 1));
     let (flash, _) = weir_flash::Flash::recover(&config, Nanos(0), image).unwrap();
     flash.check();

@@ -8,11 +8,12 @@
 //! Workers do the I/O; the keeper holds what the kernel would destroy with them (memory files, sockets, eventfds), and does
 //! nothing else. A worker *prepares* (it reads its configuration), says so, is told to *go*, takes what is held, and is
 //! *ready*. There is one worker at most between `Go` and its end: the next one goes when the last one's process has ended,
-//! which is when the kernel has carried out or dropped whatever it had under way, or when one that was told to hand over says
+//! which is when the kernel has carried out or dropped whatever it had under way; or when it is *still*: its threads are dead and the
+//! kernel has nothing under way for it, but has not taken its memory apart yet; or when one that was told to hand over says
 //! that it has *left*: nothing of it is under way any more, and it will touch nothing.
 //!
 //! ```text
-//!   Starting ─Prepared─► Prepared ─(the one before has left or is dead)─► Going ─Ready─► Ready ─Left, Died─► the next one
+//!   Starting ─Prepared─► Prepared ─(the one before has left or is dead)─► Going ─Ready─► Ready ─Left, Still, Died─► the next one
 //!                           └─ a standby and an upgrade wait here
 //! ```
 //! A keeper [at rest](Keeper::is_at_rest) can go on as another program: all that it knows is [`saved`].
@@ -24,6 +25,7 @@ mod conversation;
 #[cfg(test)]
 mod conversation_tests;
 mod layouts;
+mod notice;
 mod replay;
 pub mod saved;
 #[cfg(test)]
@@ -33,6 +35,7 @@ mod tests;
 
 pub use conversation::{Conversation, ConversationError, Delivery, FileName, Heard, Resumed, State};
 pub use layouts::{Layouts, LayoutsError, Unreadable};
+pub use notice::{Notice, Refused};
 pub use replay::{Envelope, Passed, Replay, ReplayError};
 
 use alloc::vec::Vec;
@@ -75,6 +78,9 @@ pub enum Event {
     Ready(WorkerId),
     /// A worker that was told to hand over has nothing under way any more and will touch nothing.
     Left(WorkerId),
+    /// All threads of a worker are dead that could touch what is held, and nothing is under way in the kernel that could. Its process
+    /// will end.
+    Still(WorkerId),
     /// A worker's process is gone.
     Died(WorkerId, End),
     /// The node is to end: the worker has been asked to.
@@ -132,45 +138,6 @@ pub enum Effect {
     Exit(u8),
 }
 
-/// What an operator should know.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Notice {
-    /// The worker died and another one takes over.
-    Restarting(End),
-    /// It died so many times in a row; the next one comes after a pause.
-    Pausing {
-        /// How often.
-        deaths: u32,
-        /// How long.
-        pause: Nanos,
-    },
-    /// It died [`MOST_DEATHS`] times in a row; none is started any more.
-    Failed(End),
-    /// A new program serves, on probation.
-    Probation,
-    /// A new program serves, for good.
-    Upgraded,
-    /// An upgrade was given up before the program that serves knew of it.
-    Kept(Refused),
-    /// The new program has taken over, or was to, and failed; the one before it takes over again.
-    Back(Refused),
-}
-
-/// Why an upgrade did not happen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refused {
-    /// No worker serves, an upgrade is under way, or the node ends.
-    Busy,
-    /// The new program ended before it was prepared.
-    Ended(End),
-    /// It was not prepared, or not ready, in time.
-    Hung,
-    /// One of the two does not read what the other one writes.
-    Layout,
-    /// It took over and died soon after.
-    Died(End),
-}
-
 /// Deaths in a row after which none is started any more.
 pub const MOST_DEATHS: u32 = 8;
 /// A worker that has served so long has not died in a row with the one before it.
@@ -179,6 +146,8 @@ pub const SETTLED: Nanos = Nanos::from_secs(10);
 pub const PROBATION: Nanos = Nanos::from_secs(10);
 /// How long a program that is proposed may take to prepare, and to be ready, and the one before it to leave.
 pub const PATIENCE: Nanos = Nanos::from_secs(10);
+/// Deaths in a row that are followed by the next worker at once.
+const AT_ONCE: u32 = 2;
 /// The pause before the third worker in a row; it doubles with every further death.
 pub const FIRST_PAUSE: Nanos = Nanos::from_millis(50);
 /// Workers that are killed from outside follow each other at this distance at least.
@@ -220,6 +189,8 @@ pub struct Keeper {
     active: Option<Worker>,
     /// One that waits beside it.
     spare: Option<Worker>,
+    /// One that is still and whose process has not ended, and how long it had served.
+    dying: Option<(Worker, Nanos)>,
     upgrade: Option<Upgrade>,
     terms: Terms,
     /// The new program did not get ready and was killed for it.
@@ -242,6 +213,7 @@ impl Keeper {
             standby,
             active: None,
             spare: None,
+            dying: None,
             upgrade: None,
             terms: Terms::default(),
             hung: false,
@@ -262,6 +234,7 @@ impl Keeper {
             Event::Prepared(id, fit) => self.prepared(now, id, fit, out),
             Event::Ready(id) => self.ready(now, id, out),
             Event::Left(id) => self.left(now, id, out),
+            Event::Still(id) => self.still(now, id, out),
             Event::Died(id, end) => self.died(now, id, end, out),
             Event::Stop => self.stop(out),
             Event::Retry => self.retry(now, out),
@@ -300,6 +273,7 @@ impl Keeper {
         self.active.is_some_and(|w| w.phase == Phase::Ready)
             && self.spare.is_none_or(|w| matches!(w.phase, Phase::Starting | Phase::Prepared))
             && (self.upgrade, self.leaving, self.next) == (None, None, None)
+            && self.dying.is_none()
             && !self.stopping
             && !self.failed
     }
@@ -388,7 +362,28 @@ impl Keeper {
         }
     }
 
+    /// The next one goes before the end of the process, where it would go at once whatever that end turns out to be.
+    fn still(&mut self, now: Nanos, id: WorkerId, out: &mut Vec<Effect>) {
+        let Some(dead) = self.active.filter(|w| w.id == id && w.phase == Phase::Ready) else { return };
+        let lived = now.saturating_sub(dead.since);
+        let at_once = lived >= SETTLED || lived >= KILL_PAUSE && self.deaths < AT_ONCE;
+        let otherwise = self.stopping || self.leaving.is_some() || self.upgrade.is_some() || self.dying.is_some();
+        if at_once && !otherwise {
+            (self.active, self.dying, self.next) = (None, Some((dead, lived)), Some(now));
+            // It ends anyway; that it does is what the next one relies on.
+            out.push(Effect::Kill(id));
+            self.tick(now, out);
+        }
+    }
+
     fn died(&mut self, now: Nanos, id: WorkerId, end: End, out: &mut Vec<Effect>) {
+        if let Some((dead, lived)) = self.dying.take_if(|(w, _)| w.id == id) {
+            if !self.stopping {
+                self.count(dead.phase, lived, end);
+                out.push(Effect::Say(Notice::Restarting(end)));
+            }
+            return;
+        }
         if self.spare.is_some_and(|w| w.id == id) {
             self.spare = None;
             return self.spare_died(now, id, end, out);
@@ -452,17 +447,10 @@ impl Keeper {
 
     /// The next worker, at once or after a pause.
     fn replace(&mut self, now: Nanos, dead: Worker, end: End, out: &mut Vec<Effect>) {
-        let served = dead.phase == Phase::Ready;
         let lived = now.saturating_sub(dead.since);
-        if served && lived >= SETTLED {
-            self.deaths = 0;
-        }
-        let pause = if served && end == End::Killed {
-            // Nothing of its own: whatever others died of before, it did not.
-            self.deaths = 0;
+        let pause = if self.count(dead.phase, lived, end) {
             KILL_PAUSE.saturating_sub(lived)
         } else {
-            self.deaths += 1;
             if self.deaths >= MOST_DEATHS {
                 self.failed = true;
                 out.push(Effect::Say(Notice::Failed(end)));
@@ -471,8 +459,8 @@ impl Keeper {
                 return;
             }
             match self.deaths {
-                0..=2 => Nanos(0),
-                n => Nanos(FIRST_PAUSE.get() << (n - 3)),
+                0..=AT_ONCE => Nanos(0),
+                n => Nanos(FIRST_PAUSE.get() << (n - AT_ONCE - 1)),
             }
         };
         out.push(Effect::Say(match pause {
@@ -482,6 +470,18 @@ impl Keeper {
         }));
         self.next = Some(now.saturating_add(pause));
         self.tick(now, out);
+    }
+
+    /// Counts a death; true where it was killed from outside while it served.
+    fn count(&mut self, phase: Phase, lived: Nanos, end: End) -> bool {
+        let served = phase == Phase::Ready;
+        let killed = served && end == End::Killed;
+        // Nothing of its own: whatever others died of before, it did not.
+        if killed || served && lived >= SETTLED {
+            self.deaths = 0;
+        }
+        self.deaths += u32::from(!killed);
+        killed
     }
 
     fn tick(&mut self, now: Nanos, out: &mut Vec<Effect>) {
@@ -568,6 +568,8 @@ impl Keeper {
     pub fn check(&self) {
         let ids = (self.active.map(|w| w.id), self.spare.map(|w| w.id));
         assert!(ids.0.is_none() || ids.0 != ids.1, "one worker in two places");
+        let dying = self.dying.map(|(w, _)| w.id);
+        assert!(dying.is_none() || dying != ids.0 && dying != ids.1, "one worker lives and dies");
         assert!(self.spare.is_none_or(|w| matches!(w.phase, Phase::Starting | Phase::Prepared)), "two have gone");
         assert!(!self.failed || self.active.is_none(), "failed with a worker");
         assert!(self.next.is_none() || self.active.is_none(), "a start is due beside a worker");

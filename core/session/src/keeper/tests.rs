@@ -20,6 +20,8 @@ struct World {
     /// The one that was told to go and has not died.
     gone: Option<u64>,
     ready: bool,
+    /// Whose threads are dead.
+    still: BTreeSet<u64>,
     killed: BTreeSet<u64>,
     /// Was told to hand over, and nobody has told the node to end.
     leaving: Option<u64>,
@@ -57,6 +59,7 @@ impl World {
                 assert_eq!((self.gone, self.leaving.take()), (Some(id.0), Some(id.0)));
                 (self.gone, self.ready) = (None, false);
             }
+            Event::Still(id) => drop(self.still.insert(id.0)),
             Event::Stop => self.leaving = None,
             Event::Upgrade(_) => self.asked += 1,
             _ => {}
@@ -70,6 +73,10 @@ impl World {
         }
         for effect in out {
             self.carry_out(effect, events);
+        }
+        if self.gone.is_some_and(|id| self.still.contains(&id)) && keeper.serving().is_none() {
+            // The next one has to prepare.
+            (self.gone, self.ready) = (None, false);
         }
         assert_eq!(keeper.serving().map(|w| w.0), self.gone, "who serves, after {events:?}");
     }
@@ -108,9 +115,9 @@ impl World {
                 assert!(self.exited.is_none() && self.alive.insert(id.0), "started once, before the end: {events:?}")
             }
             Effect::Go(id) => {
-                assert_eq!(self.gone, None, "two workers at once: {events:?}");
+                assert!(self.gone.is_none_or(|id| self.still.contains(&id)), "two workers at once: {events:?}");
                 assert!(self.alive.contains(&id.0) && self.prepared.contains(&id.0), "it is there: {events:?}");
-                self.gone = Some(id.0);
+                (self.gone, self.ready) = (Some(id.0), false);
             }
             Effect::HandOver(id) => {
                 assert_eq!(self.gone, Some(id.0), "{events:?}");
@@ -139,6 +146,9 @@ impl World {
             }
             if self.gone == Some(*id) && !self.ready {
                 events.push((later, Event::Ready(WorkerId(*id))));
+            }
+            if self.gone == Some(*id) && self.ready && !self.still.contains(id) {
+                events.push((later, Event::Still(WorkerId(*id))));
             }
             if self.gone == Some(*id) && self.leaving == Some(*id) {
                 events.push((later, Event::Left(WorkerId(*id))));
@@ -207,6 +217,52 @@ fn a_standby_takes_over_at_once_and_the_next_one_is_started() {
     events.push((after(&events, 1), Event::Ready(WorkerId(2))));
     let (_, world) = replay(true, &events);
     assert_eq!(world.alive, BTreeSet::from([2, 3]));
+}
+
+#[test]
+fn threads_that_are_dead_are_enough_and_their_process_is_buried_later() {
+    for standby in [false, true] {
+        let mut events = serving(standby);
+        let still = after(&events, 100);
+        events.push((still, Event::Still(WorkerId(1))));
+        let (keeper, world) = replay(standby, &events);
+        assert_eq!((world.gone, world.killed.contains(&1)), (standby.then_some(2), true));
+        assert_eq!((world.alive.len(), keeper.deadline()), (2, None));
+        if !standby {
+            events.push((still, Event::Prepared(WorkerId(2), Fit::Both)));
+        }
+        // The end of the process comes before the next one is ready, or after.
+        for ready_first in [false, true] {
+            let mut events = events.clone();
+            let mut then = [Event::Died(WorkerId(1), End::Killed), Event::Ready(WorkerId(2))];
+            then[..].rotate_left(usize::from(ready_first));
+            events.extend(then.map(|event| (after(&events, 1), event)));
+            let (_, world) = replay(standby, &events);
+            assert_eq!((world.gone, world.ready, world.failed), (Some(2), true, false));
+            assert!(!world.alive.contains(&1));
+        }
+    }
+}
+
+/// How it ended is known later; where the next one might have to wait for that, it does.
+#[test]
+fn a_crash_loop_is_one_also_where_threads_are_seen_to_die() {
+    let (mut events, mut waits) = (serving(false), vec![]);
+    for worker in 1..=u64::from(MOST_DEATHS) {
+        let id = WorkerId(worker);
+        events.push((after(&events, 100), Event::Still(id)));
+        waits.push(replay(false, &events).0.serving() == Some(id));
+        events.push((after(&events, 8), Event::Died(id, End::Crashed)));
+        let (keeper, world) = replay(false, &events);
+        if worker == u64::from(MOST_DEATHS) {
+            assert!(keeper.has_failed() && world.failed);
+            break;
+        }
+        events.extend(keeper.deadline().map(|due| (due, Event::Tick)));
+        events.push((after(&events, 1), Event::Prepared(WorkerId(worker + 1), Fit::Both)));
+        events.push((after(&events, 1), Event::Ready(WorkerId(worker + 1))));
+    }
+    assert_eq!(waits, [false, false, true, true, true, true, true, true]);
 }
 
 #[test]

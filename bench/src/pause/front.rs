@@ -1,0 +1,149 @@
+//! The load: requests of one queue, always as many in flight as its depth, and the longest time without a completion.
+
+use super::processes::on_the_way;
+use super::{Case, Door};
+use crate::servers::Node;
+use crate::{BenchError, Setup, failed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use weir_driver::{Io, IoKind, QueuePair, nvme_tcp as tcp, vhost_user};
+use weir_sys::reactor::now;
+use weir_sys::transport::{nvme_tcp, vhost_user::connect_for};
+use weir_workload::Rng;
+
+/// Bytes of a request.
+const SIZE: u32 = 4096;
+/// A gap that somebody looks at, ns.
+pub(super) const GAP: u64 = 50_000;
+/// How long a node that is away is waited for.
+pub(super) const PATIENCE: Duration = Duration::from_secs(20);
+const HOST: &str = "nqn.2014-08.org.nvmexpress:uuid:b0f5a6c2-6c3e-4f0f-9a71-2b1f6c1d0c11";
+
+/// What the front end's thread tells.
+#[derive(Default)]
+pub(super) struct Seen {
+    pub(super) stop: AtomicBool,
+    /// The process that stands for the node, and those of its workers that do not take over.
+    pub(super) node: Mutex<(u32, Vec<i32>)>,
+    /// When something was completed last, ns.
+    pub(super) last: AtomicU64,
+    /// The longest time without a completion since it was set to 0, when it ended, and what threads had waited until then.
+    pub(super) gap: AtomicU64,
+    pub(super) ended: AtomicU64,
+    pub(super) waited: AtomicU64,
+}
+
+impl Seen {
+    /// Whose waits count.
+    pub(super) fn is_of(&self, node: u32, others: Vec<i32>) {
+        *self.node.lock().unwrap_or_else(PoisonError::into_inner) = (node, others);
+    }
+
+    /// Workers that do not take over.
+    pub(super) fn others(&self) -> Vec<i32> {
+        self.node.lock().unwrap_or_else(PoisonError::into_inner).1.clone()
+    }
+
+    /// What those have waited so far that count.
+    pub(super) fn waited_now(&self) -> u64 {
+        let (node, others) = &*self.node.lock().unwrap_or_else(PoisonError::into_inner);
+        on_the_way(*node, others)
+    }
+}
+
+/// A front end that runs until it is told to stop.
+pub(super) struct Front {
+    pub(super) seen: Arc<Seen>,
+    thread: JoinHandle<Result<(), BenchError>>,
+}
+
+impl Front {
+    /// Connects to the node, on the client's core.
+    ///
+    /// # Errors
+    /// No thread can be started; why it could not connect [`stop`](Self::stop) says.
+    pub(super) fn start(setup: &Setup, case: &Case, node: &Node) -> Result<Self, BenchError> {
+        let seen = Arc::new(Seen::default());
+        seen.is_of(node.server.id(), Vec::new());
+        let (case, core, told) = (*case, setup.client_core, seen.clone());
+        let (vhost, port) = (node.socket.clone(), node.port);
+        let (ready, started) = std::sync::mpsc::channel();
+        let run = move || {
+            weir_sys::sched::pin(core)?;
+            let none = || failed("the drive", "it gives no queue");
+            match case.door {
+                Door::VhostUser => {
+                    let options = vhost_user::Options::default();
+                    let patience = case.reconnects().then_some(PATIENCE);
+                    let mut pairs = connect_for(&vhost, options, case.depth, SIZE, patience)?;
+                    let _ = ready.send(());
+                    run(pairs.pop().ok_or_else(none)?, &case, &told)
+                }
+                Door::NvmeTcp => {
+                    let depth = case.depth as u16;
+                    let options = tcp::Options { queues: 1, depth, ..tcp::Options::new(Node::NQN, HOST) };
+                    let mut pair = nvme_tcp::open("127.0.0.1", port, &options, SIZE)?.pop().ok_or_else(none)?;
+                    pair.reconnect_for(PATIENCE);
+                    let _ = ready.send(());
+                    run(pair, &case, &told)
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("front".into()).spawn(run)?;
+        // Where it could not begin, joining it says why.
+        let _ = started.recv();
+        Ok(Front { seen, thread })
+    }
+
+    /// Whether it has ended, which it does by itself only where something has failed.
+    pub(super) fn has_ended(&self) -> bool {
+        self.thread.is_finished()
+    }
+
+    /// Lets what is in flight complete, and ends.
+    ///
+    /// # Errors
+    /// Something had failed.
+    pub(super) fn stop(self) -> Result<(), BenchError> {
+        self.seen.stop.store(true, Relaxed);
+        self.thread.join().map_err(|_| failed("front end", "panicked"))?
+    }
+}
+
+fn run(mut pair: impl QueuePair, case: &Case, seen: &Seen) -> Result<(), BenchError> {
+    let depth = case.depth.min(pair.depth());
+    let (mut free, mut done): (Vec<u32>, Vec<_>) = ((0..depth).collect(), Vec::new());
+    let mut random = Rng::new(7);
+    let blocks = pair.capacity() / u64::from(SIZE);
+    let mut last = now().0;
+    while !(seen.stop.load(Relaxed) && free.len() == depth as usize) {
+        while !seen.stop.load(Relaxed) {
+            let Some(slot) = free.pop() else { break };
+            let kind = if case.write || random.below(2) == 0 { IoKind::Write } else { IoKind::Read };
+            pair.submit(Io { kind, offset: random.below(blocks) * u64::from(SIZE), len: SIZE, slot })?;
+        }
+        pair.poll(&mut done)?;
+        if done.is_empty() {
+            continue;
+        }
+        let at = now().0;
+        let gap = at - last;
+        if gap > GAP && gap > seen.gap.load(Relaxed) {
+            seen.waited.store(seen.waited_now(), Relaxed);
+            seen.ended.store(at, Relaxed);
+            seen.gap.store(gap, Relaxed);
+        }
+        // What was looked at takes a while, which is nobody's gap.
+        last = now().0;
+        seen.last.store(last, Relaxed);
+        for one in done.drain(..) {
+            if !one.status.is_success() {
+                return Err(failed("a request", one.status));
+            }
+            free.push(one.slot);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,190 @@
+//! What a client sees of a node whose worker is killed, whose program is replaced, or that is restarted: the longest time between two
+//! completions, of a front end in this process that knows nothing of it.
+//!
+//! ```text
+//!   this process: front end on the client's core ──rings, socket──► worker on the server's core ◄─ keeper
+//!                 main thread ──SIGKILL──► worker  |  POST /v1/upgrade ──► keeper  |  SIGTERM ──► node, weir up again
+//! ```
+//! Raw, and without the time in which those had no core that are on the way one after the other: the keeper, the new worker's
+//! first thread, which starts it, and the one that hears the keeper. What its shard and the front end waited may be in the same
+//! time, so it is not taken off: the net figure is an upper bound.
+
+mod event;
+mod front;
+mod processes;
+
+use crate::figure::{Report, Series, Target};
+use crate::servers::{Node, Scratch};
+use crate::{BenchError, Setup};
+use event::Seen;
+use front::Front;
+use std::collections::BTreeMap;
+use std::time::Duration;
+use weir_workload::Rng;
+
+/// By which door the client comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Door {
+    VhostUser,
+    NvmeTcp,
+}
+
+/// What happens to the node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum What {
+    /// Its worker is killed; whether another one waits.
+    Crash { standby: bool },
+    /// Its program is replaced by itself.
+    Upgrade,
+    /// It is told to end, and started again; without a keeper.
+    Restart,
+}
+
+/// A drive, a load, and what happens to it.
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    what: What,
+    door: Door,
+    /// Kind and further keys of the drive.
+    drive: (&'static str, &'static str),
+    depth: u32,
+    write: bool,
+    /// p50 and p99 of the net gap, ms.
+    targets: Option<(f64, f64)>,
+}
+
+const COLLECTS: (&str, &str) = ("flash", "profile = \"p3700\"\n[device.flash]\nprecondition = \"steady\"");
+const RAM: (&str, &str) = ("ram", "");
+
+impl Case {
+    /// A RAM drive, one request at a time.
+    const fn ram(what: What, door: Door) -> Self {
+        Case { what, door, drive: RAM, depth: 1, write: false, targets: None }
+    }
+
+    /// A p3700 that collects, 32 writes at a time.
+    const fn flash(what: What, door: Door) -> Self {
+        Case { what, door, drive: COLLECTS, depth: 32, write: true, targets: None }
+    }
+
+    const fn with(self, p50: f64, p99: f64) -> Self {
+        Case { targets: Some((p50, p99)), ..self }
+    }
+
+    /// Whether the client has to connect again.
+    fn reconnects(&self) -> bool {
+        self.what == What::Restart
+    }
+
+    fn name(&self) -> String {
+        let drive = if self.drive == RAM { "RAM, QD1" } else { "p3700 collecting, QD32" };
+        let door = match self.door {
+            Door::VhostUser => "vhost-user",
+            Door::NvmeTcp => "NVMe/TCP",
+        };
+        let what = match self.what {
+            What::Crash { standby: true } => ", standby",
+            What::Crash { standby: false } => ", cold",
+            _ => "",
+        };
+        format!("{drive}, {door}{what}")
+    }
+}
+
+/// The worker is killed.
+///
+/// # Errors
+/// Something could not be started, or nobody served any more after a kill.
+pub fn crash(setup: &Setup) -> Result<Report, BenchError> {
+    use Door::{NvmeTcp, VhostUser};
+    let (cold, warm) = (What::Crash { standby: false }, What::Crash { standby: true });
+    let cases = [
+        Case::ram(warm, VhostUser).with(3.0, 20.0),
+        Case::ram(cold, VhostUser),
+        Case::flash(warm, VhostUser),
+        Case::flash(cold, VhostUser),
+        Case::ram(warm, NvmeTcp),
+        Case::flash(warm, NvmeTcp),
+    ];
+    measure("crash", setup, &cases)
+}
+
+/// The program is replaced.
+///
+/// # Errors
+/// As [`crash`].
+pub fn upgrade(setup: &Setup) -> Result<Report, BenchError> {
+    use Door::{NvmeTcp, VhostUser};
+    let cases = [
+        Case::ram(What::Upgrade, VhostUser).with(0.5, 5.0),
+        Case::flash(What::Upgrade, VhostUser),
+        Case::ram(What::Upgrade, NvmeTcp),
+        Case::flash(What::Upgrade, NvmeTcp),
+    ];
+    measure("upgrade", setup, &cases)
+}
+
+/// The node ends and is started again.
+///
+/// # Errors
+/// As [`crash`].
+pub fn restart(setup: &Setup) -> Result<Report, BenchError> {
+    let cases = [Door::VhostUser, Door::NvmeTcp].map(|door| Case::ram(What::Restart, door));
+    measure("restart", setup, &cases)
+}
+
+fn measure(name: &'static str, setup: &Setup, cases: &[Case]) -> Result<Report, BenchError> {
+    let (s, c) = (setup.server_core, setup.client_core);
+    let mut report = Report::new(
+        name,
+        vec![
+            format!("{} times each; the node polls on core {s}, the front end spins on core {c}", setup.rounds),
+            "gap: the longest time between completions around it".into(),
+            "net: without what the keeper and the starting threads of the next worker waited for a core (an upper bound)".into(),
+        ],
+    );
+    cases.iter().try_for_each(|case| one(setup, case, &mut report))?;
+    Ok(report)
+}
+
+fn one(setup: &Setup, case: &Case, report: &mut Report) -> Result<(), BenchError> {
+    let scratch = Scratch::new()?;
+    let keys = match case.what {
+        What::Crash { standby } => format!("keeper = true\nstandby = {standby}"),
+        What::Upgrade => "keeper = true\nstandby = true".to_owned(),
+        What::Restart => String::new(),
+    };
+    // A p3700 of its real size would be filled for minutes.
+    let capacity = if case.drive == RAM { setup.capacity.as_str() } else { "1GiB" };
+    let mut node = Node::start(setup, &scratch, &keys, (case.drive.0, capacity, case.drive.1))?;
+    let front = Front::start(setup, case, &node)?;
+    let mut lines: BTreeMap<usize, (String, Series)> = BTreeMap::new();
+    let mut random = Rng::new(u64::from(std::process::id()));
+    let result = (0..setup.rounds).try_for_each(|_| {
+        std::thread::sleep(event::SPACE + Duration::from_micros(random.below(30_000)));
+        let Seen { gap, net, phases } = event::happen(case.what, setup, &mut node, &front)?;
+        let all = [("gap".to_owned(), gap), ("gap, net".to_owned(), net)].into_iter().chain(phases);
+        for (at, (what, ns)) in all.enumerate() {
+            lines.entry(at).or_insert_with(|| (what, Series::default())).1.push(ns as f64 / 1e6);
+        }
+        Ok(())
+    });
+    // Why the front end has ended says more than that it has.
+    front.stop().and(result)?;
+    for (at, (what, series)) in &lines {
+        let name = |what: &str| format!("{}: {what}", case.name());
+        let percentile = |percent| Series::of(series.percentile(percent));
+        match (at, case.targets) {
+            (1, Some((p50, p99))) => {
+                report.judged(name(&format!("{what}, p50")), "ms", &percentile(50.0), Target::AtMost(p50));
+                report.judged(name(&format!("{what}, p99")), "ms", &percentile(99.0), Target::AtMost(p99));
+            }
+            (0 | 1, _) => {
+                report.figure(name(&format!("{what}, p50")), "ms", &percentile(50.0));
+                report.figure(name(&format!("{what}, p99")), "ms", &percentile(99.0));
+            }
+            _ => report.figure(name(what), "ms", series),
+        }
+    }
+    Ok(())
+}

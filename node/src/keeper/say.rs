@@ -1,0 +1,49 @@
+//! What the keeper says to the operator.
+
+use super::running::how;
+use super::{Process, Renewal};
+use weir_session::keeper::Notice;
+use weir_sys::keep::PASSING;
+
+impl Process {
+    /// Says it, and does what follows from it.
+    pub(super) fn say(&mut self, notice: Notice) {
+        let text = self.text(notice);
+        eprintln!("weir: {text}");
+        if matches!(notice, Notice::Failed(_)) {
+            self.failed = Some(text);
+            // Nobody comes for it any more: hosts are to know.
+            self.held.retain(|name, _| !name.starts_with(PASSING));
+            self.workers.values_mut().for_each(|worker| worker.told = false);
+        }
+        if self.progress.noticed(notice, self.now()) {
+            if notice == Notice::Upgraded {
+                self.renewal = Renewal::wanted(self.now());
+            }
+            self.tell_progress();
+        }
+    }
+
+    fn text(&self, notice: Notice) -> String {
+        let keeper = std::process::id();
+        match notice {
+            Notice::Restarting(end) => format!("the worker {}; the next one takes over", how(end)),
+            Notice::Pausing { deaths, pause } => {
+                format!("the worker died {deaths} times in a row; the next one starts in {pause}")
+            }
+            Notice::Failed(end) => format!(
+                "the worker {} again and again: no more are started. What drives in memory hold is safe as long as process {keeper} \
+                 lives: look at its messages, remove the cause, and try again by kill -HUP {keeper}",
+                how(end),
+            ),
+            Notice::Probation => "the new program serves, on probation".into(),
+            Notice::Upgraded => "the new program serves".into(),
+            Notice::Kept(why) => {
+                format!("the upgrade is refused, the program before it serves: {}", self.progress.reason(why))
+            }
+            Notice::Back(why) => {
+                format!("the upgrade is taken back, the program before it serves again: {}", self.progress.reason(why))
+            }
+        }
+    }
+}
