@@ -32,6 +32,8 @@ const BUFFER_AT: u64 = 0x10_0000;
 /// Entries of each ring.
 const ENTRIES: u32 = 8;
 const GUESTS: usize = 2;
+/// What the doors call them.
+const GUEST_NAMES: [&str; GUESTS] = ["guest 0", "guest 1"];
 
 /// Where rings, shadow pages, lists and data begin; queue `qid` has its rings at `RINGS + qid * PAGE`.
 const PAGE: u64 = 0x1000;
@@ -290,9 +292,23 @@ impl ShadowPages for Pages {
     fn fence(&mut self) {}
 }
 
+/// What the drives are made of.
+fn config(mechanism: Mechanism, slots: u32, latency: u64) -> Config {
+    let mut config = Config::new("nqn.2026-01.io.weir:pcie");
+    config.arbitration = Settings::new(mechanism);
+    (config.slots, config.slot_bytes, config.latency) = (slots, 16 << 10, Nanos(latency));
+    (config.max_queue_entries, config.max_io_queues, config.max_controllers) = (64, 4, 2);
+    (config.mdts, config.admin_rate, config.cmb) = (3, u32::MAX, BUFFER as u64);
+    config.volatile_write_cache = true;
+    config.tenants = vec![TenantConfig::new("a", Class::High), TenantConfig::new("b", Class::Low)];
+    config.namespaces = vec![NamespaceConfig { nsid: 1, start: 0, size: 1 << 20, block_size: 512, uuid: [1; 16] }];
+    config
+}
+
 /// A drive, its guests and what is in flight.
 #[derive(Clone)]
 struct Rig {
+    config: Config,
     drive: Subsystem,
     hosts: Guests,
     controllers: [ControllerHandle; GUESTS],
@@ -303,22 +319,16 @@ struct Rig {
 
 impl Rig {
     fn new(mechanism: Mechanism, slots: u32, latency: u64) -> Self {
-        let mut config = Config::new("nqn.2026-01.io.weir:pcie");
-        config.arbitration = Settings::new(mechanism);
-        (config.slots, config.slot_bytes, config.latency) = (slots, 16 << 10, Nanos(latency));
-        (config.max_queue_entries, config.max_io_queues, config.max_controllers) = (64, 4, 2);
-        (config.mdts, config.admin_rate, config.cmb) = (3, u32::MAX, BUFFER as u64);
-        config.volatile_write_cache = true;
-        config.tenants = vec![TenantConfig::new("a", Class::High), TenantConfig::new("b", Class::Low)];
-        config.namespaces = vec![NamespaceConfig { nsid: 1, start: 0, size: 1 << 20, block_size: 512, uuid: [1; 16] }];
-        let mut drive = Subsystem::new(config, Nanos(0)).expect("the configuration is good");
+        let config = config(mechanism, slots, latency);
+        let mut drive = Subsystem::new(config.clone(), Nanos(0)).expect("the configuration is good");
         let controllers = [0, 1].map(|guest: u16| {
-            let attach =
-                Attach { tenant: guest, owner: Owner(guest.into()), model: Model::Rings, host: String::from("guest") };
+            let host = GUEST_NAMES[usize::from(guest)].into();
+            let attach = Attach { tenant: guest, owner: Owner(guest.into()), model: Model::Rings, host };
             drive.attach(Nanos(0), attach).expect("there is room")
         });
         let hosts = Guests { guests: [Guest::new(), Guest::new()], flip: 0, reads: 0 };
-        let mut rig = Rig { drive, hosts, controllers, now: Nanos(0), issued: Vec::new(), effects: Effects::new(4) };
+        let mut rig =
+            Rig { config, drive, hosts, controllers, now: Nanos(0), issued: Vec::new(), effects: Effects::new(4) };
         for guest in 0..GUESTS {
             rig.bring_up(guest);
         }
@@ -420,6 +430,24 @@ impl Rig {
         self.hosts.guests[guest].own && read(register::CSTS) & !0x10 == 1 && read(register::CC) & 0xc001 == 1
     }
 
+    /// Another process goes on with the drive, where nothing is in flight: its guests cannot tell.
+    fn move_on(&mut self) {
+        let carried = self.controllers.iter().all(|controller| self.drive.carries_function(*controller));
+        if !carried || !self.issued.is_empty() || self.drive.stats().slots_used > 0 {
+            return;
+        }
+        let bytes = self.drive.functions(self.now);
+        let mut next = Subsystem::new(self.config.clone(), self.now).expect("the configuration is good");
+        next.restore(&self.drive.save()).expect("what the drive remembers");
+        next.resume_functions(self.now, &bytes).expect("whatever guests have done to their controllers");
+        assert!(next.functions(self.now) == bytes, "bytes, state, other bytes");
+        for (guest, controller) in self.controllers.iter_mut().enumerate() {
+            let claimed = next.claim_function(GUEST_NAMES[guest], guest as u16, Owner(guest as u32));
+            *controller = claimed.expect("its controller is there");
+        }
+        self.drive = next;
+    }
+
     /// Nothing moves any more, and every guest has consumed what there is: what was fetched is completed.
     fn quiesce(&mut self) {
         self.hosts.flip = 0;
@@ -509,6 +537,7 @@ impl Rig {
                 self.hosts.guests[guest].write(page + index * 4, &value.to_le_bytes());
             }
             17 => self.submit(guest, input),
+            19 => self.move_on(),
             _ => self.event(Event::Run),
         }
         self.drive.check();

@@ -92,7 +92,7 @@ impl Subsystem {
         if sq.holes.contains(&at) {
             return None;
         }
-        let entry = host.fetch(sq.owner, sq.base + u64::from(at) * 64).ok()?;
+        let entry = host.fetch(sq.owner, sq.base.wrapping_add(u64::from(at) * 64)).ok()?;
         Some(Command::parse(&entry, Tag(0)))
     }
 

@@ -165,7 +165,6 @@ impl Subsystem {
             && tail < size
             && qid <= granted.min(self.config.max_io_queues)
             && vector <= self.config.max_io_queues
-            && base.checked_add(u64::from(size) * 16).is_some()
             && ctrl.cq(qid) == NONE;
         if !sane {
             return Err(Damaged);
@@ -196,7 +195,6 @@ impl Subsystem {
             && holes.len() <= waiting as usize
             && qid <= granted.min(self.config.max_io_queues)
             && (qid == 0) == (cqid == 0)
-            && base.checked_add(u64::from(size) * 64).is_some()
             && ctrl.sq(qid) == NONE
             && cq != NONE;
         if !sane {

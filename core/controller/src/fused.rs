@@ -134,7 +134,9 @@ impl Subsystem {
                     0 => return Next::Later,
                     _ => {}
                 }
-                let Ok(entry) = host.fetch(sq.owner, sq.base + u64::from(head) * 64) else { return Next::Broken };
+                let Ok(entry) = host.fetch(sq.owner, sq.base.wrapping_add(u64::from(head) * 64)) else {
+                    return Next::Broken;
+                };
                 let mut command = Command::parse(&entry, Tag(0));
                 let data = data_pointer(&entry, sq.page_shift).unwrap_or_else(|| {
                     command.flags |= flag::BAD_POINTER;

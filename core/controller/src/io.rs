@@ -220,7 +220,7 @@ impl Subsystem {
                 sq.starved = true;
                 return self.arbiter.withdraw(sq.key);
             }
-            let Ok(entry) = host.fetch(sq.owner, sq.base + u64::from(sq.head) * 64) else {
+            let Ok(entry) = host.fetch(sq.owner, sq.base.wrapping_add(u64::from(sq.head) * 64)) else {
                 let c = sq.controller;
                 return self.fatal(c);
             };

@@ -403,7 +403,7 @@ impl Cq {
     /// Where the next entry goes and with which phase; the phase flips at the wrap.
     #[inline]
     pub fn produce(&mut self) -> (u64, bool) {
-        let (at, phase) = (self.base + u64::from(self.tail) * 16, self.phase);
+        let (at, phase) = (self.base.wrapping_add(u64::from(self.tail) * 16), self.phase);
         self.tail += 1;
         if self.tail == self.size {
             self.tail = 0;

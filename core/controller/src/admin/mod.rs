@@ -132,7 +132,7 @@ impl Subsystem {
     fn serve_one<H: Host>(&mut self, now: Nanos, c: u32, host: &mut H) {
         let q = self.ctrl(c).map_or(NONE, |ctrl| ctrl.sq(0));
         let sq = self.sq(q);
-        let (owner, ring, cq, address) = (sq.owner, sq.ring, sq.cq, sq.base + u64::from(sq.head) * 64);
+        let (owner, ring, cq, address) = (sq.owner, sq.ring, sq.cq, sq.base.wrapping_add(u64::from(sq.head) * 64));
         let page_shift = sq.page_shift;
         let mut bad_pointer = false;
         let (sqe, tag, data) = if ring {
