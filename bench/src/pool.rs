@@ -3,7 +3,7 @@
 
 use crate::figure::{Report, Series};
 use crate::servers::{Pooled, Scratch};
-use crate::{BenchError, Setup, client, probe};
+use crate::{BenchError, Setup, client, failed, probe};
 
 const LOADS: [(&str, &str, &str); 4] = [
     ("QD1 read", "1", "randread"),
@@ -50,6 +50,14 @@ pub fn measure(setup: &Setup) -> Result<Report, BenchError> {
     Ok(report)
 }
 
+/// Median latency, or the time by requests.
+fn time(run: &client::Run, depth: &str) -> Result<f64, BenchError> {
+    if run.iops == 0.0 {
+        return Err(failed("weir bench", "no request was answered; give more --time"));
+    }
+    Ok(if depth == "1" { run.p50_ns } else { 1e9 / run.iops })
+}
+
 fn beside_raw(setup: &Setup, report: &mut Report) -> Result<(), BenchError> {
     let scratch = Scratch::new()?;
     let node = Pooled::beside_raw(setup, &scratch)?;
@@ -65,7 +73,7 @@ fn beside_raw(setup: &Setup, report: &mut Report) -> Result<(), BenchError> {
             let mut times = [0.0; 2];
             for at in if round % 2 == 0 { [0, 1] } else { [1, 0] } {
                 let run = client::run(setup, targets[at], &["--qd", depth, "--rw", rw])?;
-                times[at] = if *depth == "1" { run.p50_ns } else { 1e9 / run.iops };
+                times[at] = time(&run, depth)?;
             }
             found.iter_mut().zip(times).for_each(|(series, time)| series.push(time));
         }
@@ -98,8 +106,7 @@ fn far_and_near(setup: &Setup, far: usize, report: &mut Report) -> Result<(), Be
                 let run = client::run(setup, &node.targets[0], &["--qd", depth, "--rw", rw])?;
                 let cpu = node.server.cpu_time()?.saturating_sub(before).as_nanos() as f64;
                 node.server.pause()?;
-                let time = if *depth == "1" { run.p50_ns } else { 1e9 / run.iops };
-                times[at] = (time, cpu / (run.iops * setup.seconds()));
+                times[at] = (time(&run, depth)?, cpu / (run.iops * setup.seconds()));
             }
             for (found, (time, cpu)) in found.iter_mut().zip(times) {
                 found.time.push(time);
