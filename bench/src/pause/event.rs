@@ -20,7 +20,8 @@ pub(super) const SPACE: Duration = Duration::from_millis(40);
 /// What was seen, ns.
 pub(super) struct Seen {
     pub(super) gap: u64,
-    pub(super) net: u64,
+    /// `None` where what was waited within the gap is not known apart from what was waited before.
+    pub(super) net: Option<u64>,
     /// What it consisted of.
     pub(super) phases: Vec<(String, u64)>,
 }
@@ -82,20 +83,20 @@ fn crash(node: &Node, front: &Front) -> Result<Seen, BenchError> {
         ("kill to the end of the process".to_owned(), gone - killed),
     ];
     phases.extend(steps(node)?);
-    Ok(Seen { gap, net: gap.saturating_sub(waited), phases })
+    Ok(Seen { gap, net: Some(gap.saturating_sub(waited)), phases })
 }
 
 /// Replaces the program by itself.
 fn upgrade(node: &Node, front: &Front) -> Result<Seen, BenchError> {
     let (keeper, seen) = (node.server.id(), &front.seen);
-    seen.is_of(keeper, workers(keeper));
-    let before = seen.waited_now();
+    let others = workers(keeper);
+    seen.is_of(keeper, others.clone());
     seen.gap.store(0, Relaxed);
     let asked = now().0;
     ask(&node.api, "POST", "/v1/upgrade", "{\"probation_ns\":0}")?;
     let begun = Instant::now();
     // Asking would be in its way: a new worker there is a sign.
-    let next = || workers(keeper).into_iter().any(|pid| !seen.others().contains(&pid));
+    let next = || workers(keeper).into_iter().any(|pid| !others.contains(&pid));
     while !next() && begun.elapsed() < PATIENCE {
         std::thread::sleep(Duration::from_millis(1));
     }
@@ -110,13 +111,12 @@ fn upgrade(node: &Node, front: &Front) -> Result<Seen, BenchError> {
         }
     };
     let (_, gap) = gap(front, asked)?;
-    let waited = seen.waited.load(Relaxed).saturating_sub(before);
     let mut phases = Vec::new();
     for (name, key) in [("prepare", "prepare_ns"), ("hand over", "hand_over_ns"), ("take over", "take_over_ns")] {
         phases.push((name.to_owned(), status[key].as_u64().unwrap_or(0)));
     }
     phases.extend(steps(node)?);
-    Ok(Seen { gap, net: gap.saturating_sub(waited), phases })
+    Ok(Seen { gap, net: None, phases })
 }
 
 /// Tells the node to end, and starts it again.
@@ -128,12 +128,13 @@ fn restart(setup: &Setup, node: &mut Node, front: &Front) -> Result<Seen, BenchE
     let gone = now().0;
     node.again(setup)?;
     seen.is_of(node.server.id(), Vec::new());
-    let (ended, gap) = gap(front, told)?;
+    // What was completed while the node drained is no sign of the next one.
+    let (ended, gap) = gap(front, gone)?;
     let waited = seen.waited.load(Relaxed);
     let mut phases = vec![
         ("SIGTERM to the end of the process".to_owned(), gone - told),
         ("exec to the first completion".to_owned(), ended.saturating_sub(gone)),
     ];
     phases.extend(steps(node)?);
-    Ok(Seen { gap, net: gap.saturating_sub(waited), phases })
+    Ok(Seen { gap, net: Some(gap.saturating_sub(waited)), phases })
 }

@@ -41,11 +41,6 @@ impl Seen {
         *self.node.lock().unwrap_or_else(PoisonError::into_inner) = (node, others);
     }
 
-    /// Workers that do not take over.
-    pub(super) fn others(&self) -> Vec<i32> {
-        self.node.lock().unwrap_or_else(PoisonError::into_inner).1.clone()
-    }
-
     /// What those have waited so far that count.
     pub(super) fn waited_now(&self) -> u64 {
         let (node, others) = &*self.node.lock().unwrap_or_else(PoisonError::into_inner);
