@@ -140,9 +140,9 @@ impl Device {
         // What is written to which zone is not kept for a drive in memory: then its bytes would be worth nothing.
         let keep = &if config.zoned.is_some() { Keep::none() } else { keep.clone() };
         let (mut backend, limit) = open_backend(config, keep)?;
-        let block_size = config.block_size;
-        let size = config.capacity.map_or(limit, |c| c.get().min(limit));
-        machine.namespaces = vec![NamespaceConfig { nsid: 1, start: 0, size, block_size, uuid: uuid_of(&config.nqn) }];
+        let (size, block_size) = (config.capacity.map_or(limit, |c| c.get().min(limit)), config.block_size);
+        let of = NamespaceConfig { nsid: 1, start: 0, size, block_size, uuid: uuid_of(&config.nqn, backend.medium()) };
+        machine.namespaces = vec![of];
         if let Some(zoned) = &config.zoned {
             machine.zoned = vec![zoned.namespace(1, size, block_size).map_err(OpenError::Capacity)?];
         }
@@ -451,12 +451,14 @@ impl Device {
         }
     }
 
-    /// Nothing is being executed.
+    /// Nothing is being executed, neither by the machine nor by what is behind it.
     pub fn is_quiet(&self) -> bool {
-        match self.down {
-            Some(_) => self.backend.in_flight() == 0,
-            None => self.machine.stats().slots_used == 0,
-        }
+        (self.down.is_some() || self.machine.stats().slots_used == 0) && self.backend.in_flight() == 0
+    }
+
+    /// Which memory its data is in, where that ends with those who have it open: another number is another memory. 0: it is in none.
+    pub fn medium(&self) -> u64 {
+        self.backend.medium()
     }
 
     fn must_poll(&self) -> bool {

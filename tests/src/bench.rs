@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::harness::{Context, Env};
-use crate::process::Process;
+use crate::process::{Finished, Process};
 
 /// A running `weir bench … --json`.
 pub struct Bench {
@@ -29,6 +29,11 @@ impl Bench {
     /// Its process.
     pub fn process(&mut self) -> &mut Process {
         &mut self.process
+    }
+
+    /// Waits for its end, whatever it says.
+    pub fn ended(self, limit: Duration) -> Result<Finished, String> {
+        self.process.wait(limit)
     }
 
     /// Waits for its report.

@@ -20,6 +20,7 @@ mod node;
 mod process;
 mod qmp;
 mod raw;
+mod stepped;
 mod suites;
 mod systemd;
 mod vfio;

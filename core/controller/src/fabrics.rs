@@ -88,6 +88,13 @@ fn refused(status: Status) -> ConnectError {
     ConnectError { status: status.dnr(), in_data: false, offset: 0 }
 }
 
+/// There is no such controller: it may have gone with a process between its host's two connections, so the host may try again, from its
+/// admin queue on.
+fn unknown() -> ConnectError {
+    let offset = offset_of!(ConnectData, cntlid) as u16;
+    ConnectError { status: Status::CONNECT_INVALID_PARAMETERS, in_data: true, offset }
+}
+
 fn invalid(in_data: bool, offset: usize) -> ConnectError {
     ConnectError { status: Status::CONNECT_INVALID_PARAMETERS.dnr(), in_data, offset: offset as u16 }
 }
@@ -138,7 +145,7 @@ impl Subsystem {
         let id = data.cntlid.get();
         let c = u32::from(id.wrapping_sub(1));
         let ctrl = self.ctrl(c).filter(|ctrl| ctrl.transport == Transport::Fabrics && ctrl.sq(0) != NONE);
-        let ctrl = ctrl.ok_or(invalid(true, offset_of!(ConnectData, cntlid)))?;
+        let ctrl = ctrl.ok_or(unknown())?;
         if ctrl.host != host {
             return Err(invalid(true, offset_of!(ConnectData, hostnqn)));
         }

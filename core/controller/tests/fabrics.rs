@@ -42,6 +42,8 @@ fn connect_refuses_with_the_parameter_that_is_wrong() {
     let good = ConnectData::new("nqn.2026-01.io.weir:test", "nqn.gold", [1; 16], 0xffff);
     let host = |nqn| ConnectData::new("nqn.2026-01.io.weir:test", nqn, [1; 16], 0xffff);
     let refused = |status: Status| ConnectError { status: status.dnr(), in_data: false, offset: 0 };
+    // Its host may connect anew.
+    let unknown = ConnectError { status: Status::CONNECT_INVALID_PARAMETERS, in_data: true, offset: 16 };
     let mut long = good;
     long.hostnqn = [b'n'; 256];
     let table = [
@@ -53,8 +55,8 @@ fn connect_refuses_with_the_parameter_that_is_wrong() {
         (connect_command(0, 0), good, invalid(false, 44)),
         (connect_command(0, 4096), good, invalid(false, 44)),
         (Connect { recfmt: U16::new(1), ..connect_command(0, 31) }, good, refused(Status::CONFLICTING_ATTRIBUTES)),
-        (connect_command(1, 31), ConnectData { cntlid: U16::new(9), ..good }, invalid(true, 16)),
-        (connect_command(1, 31), good, invalid(true, 16)),
+        (connect_command(1, 31), ConnectData { cntlid: U16::new(9), ..good }, unknown),
+        (connect_command(1, 31), good, unknown),
     ];
     for (command, data, expected) in table {
         let error = world.connect(&command, &data, Owner(1)).unwrap_err();

@@ -26,6 +26,9 @@ mod header {
     pub(super) const LENGTH: usize = 2;
     /// Queues in bits 15:0, their size in 31:16.
     pub(super) const QUEUES: usize = 3;
+    /// The medium that the requests are for; 0: any.
+    pub(super) const MEDIUM: usize = 4;
+    pub(super) const WORDS: usize = 5;
 }
 
 /// Words of the head of a queue's part.
@@ -142,6 +145,8 @@ pub enum OpenError {
     },
     /// Made for queues of another kind, or there are no queues.
     Kind,
+    /// Made for a medium that is not this one.
+    Medium,
     /// The queue is not one of the region, or larger than it was made for.
     Queue {
         /// Which.
@@ -203,6 +208,10 @@ impl fmt::Display for OpenError {
                 found.0, found.1, wanted.0, wanted.1
             ),
             OpenError::Kind => f.write_str("the in-flight region is for queues of another kind"),
+            OpenError::Medium => f.write_str(
+                "the in-flight region is for a drive in memory that is no more, and what was written to it is lost; start the front end anew, \
+                 which then finds the drive empty",
+            ),
             OpenError::Queue { index, size } => {
                 write!(f, "the in-flight region has no room for queue {index} of {size} entries")
             }
@@ -224,6 +233,7 @@ impl From<Damage> for OpenError {
 pub struct Region<W> {
     words: W,
     shape: Shape,
+    medium: u64,
 }
 
 impl<W: Words + Clone> Region<W> {
@@ -232,6 +242,15 @@ impl<W: Words + Clone> Region<W> {
     /// # Errors
     /// It is too short, or somebody else's, or of another version or shape. Then nothing in it has been changed.
     pub fn open(words: W, shape: Shape) -> Result<Self, OpenError> {
+        Self::of_medium(words, shape, 0)
+    }
+
+    /// The same for a medium that may be replaced by an empty one, and whoever has a region for the other is to know: `medium` tells the two
+    /// apart, and 0 is one that is never replaced.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open), and [`OpenError::Medium`].
+    pub fn of_medium(words: W, shape: Shape, medium: u64) -> Result<Self, OpenError> {
         let (found, needed) = (words.count() as u64 * 8, shape.bytes());
         if found < needed {
             return Err(OpenError::Length { found, needed });
@@ -239,9 +258,9 @@ impl<W: Words + Clone> Region<W> {
         if shape.queues == 0 || shape.size == 0 {
             return Err(OpenError::Kind);
         }
-        let region = Self { words, shape };
+        let region = Self { words, shape, medium };
         // Acquire: what the magic, stored last, stands for.
-        let said: [u64; 4] = core::array::from_fn(|i| region.words.load(i, Acquire));
+        let said: [u64; header::WORDS] = core::array::from_fn(|i| region.words.load(i, Acquire));
         if said[header::MAGIC] == 0 {
             region.format();
             return Ok(region);
@@ -250,13 +269,14 @@ impl<W: Words + Clone> Region<W> {
         Ok(region)
     }
 
-    fn written(&self) -> [u64; 4] {
+    fn written(&self) -> [u64; header::WORDS] {
         let Shape { kind, queues, size } = self.shape;
-        let mut words = [0; 4];
+        let mut words = [0; header::WORDS];
         words[header::MAGIC] = MAGIC;
         words[header::VERSION] = u64::from(VERSION) | kind.code() << 32;
         words[header::LENGTH] = self.shape.bytes();
         words[header::QUEUES] = u64::from(queues) | u64::from(size) << 16;
+        words[header::MEDIUM] = self.medium;
         words
     }
 
@@ -271,7 +291,7 @@ impl<W: Words + Clone> Region<W> {
         }
     }
 
-    fn check(&self, said: &[u64; 4]) -> Result<(), OpenError> {
+    fn check(&self, said: &[u64; header::WORDS]) -> Result<(), OpenError> {
         let ours = self.written();
         let low = |word: u64| (word as u16, (word >> 16) as u16);
         if said[header::MAGIC] != MAGIC {
@@ -285,6 +305,8 @@ impl<W: Words + Clone> Region<W> {
             Err(OpenError::Shape { found, wanted })
         } else if said[header::LENGTH] != ours[header::LENGTH] {
             Err(OpenError::Length { found: said[header::LENGTH], needed: ours[header::LENGTH] })
+        } else if ![0, self.medium].contains(&said[header::MEDIUM]) {
+            Err(OpenError::Medium)
         } else {
             Ok(())
         }

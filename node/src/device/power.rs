@@ -276,6 +276,14 @@ impl Backend {
         }
     }
 
+    /// See [`Device::medium`].
+    pub(super) fn medium(&self) -> u64 {
+        match self {
+            Backend::Store(store) => store.identity(),
+            Backend::Direct(_) | Backend::Remote(_) | Backend::Volume(_) => 0,
+        }
+    }
+
     fn put_back(&mut self, offset: u64, old: &Old) -> Result<(), Status> {
         match self {
             Backend::Store(store) => match old {

@@ -85,7 +85,7 @@ impl Device {
             state = Some(found);
         }
         let space = set.space() * u64::from(block_size);
-        let uuid = uuid_of(&config.nqn);
+        let uuid = uuid_of(&config.nqn, backend.medium());
         machine.namespaces = vec![NamespaceConfig { nsid: 1, start: 0, size: space, block_size, uuid }];
         machine.volatile_write_cache = !matches!(backend, Backend::Store(_));
         let mut machine = Subsystem::new(machine, now)?;

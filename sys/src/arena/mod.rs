@@ -208,6 +208,12 @@ impl Arena {
         self.fd.as_fd()
     }
 
+    /// The same for whoever has it open, and for no other arena that this kernel makes; never 0.
+    pub fn identity(&self) -> u64 {
+        // Inodes count up from 1, each file system in memory for itself.
+        rustix::fs::fstat(&self.fd).map_or(u64::MAX, |stat| stat.st_dev.rotate_left(48) ^ stat.st_ino)
+    }
+
     /// How often the arena has changed owners, from 1.
     pub fn epoch(&self) -> u64 {
         self.epoch_word().load(Ordering::Acquire)

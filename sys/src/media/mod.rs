@@ -119,6 +119,14 @@ impl Store {
         each!(self, s => s.capacity())
     }
 
+    /// Which memory it is: no two that exist have the same number, nor one after the other in a kernel's life; 0: it is none.
+    pub fn identity(&self) -> u64 {
+        match self {
+            Store::Null(_) => 0,
+            Store::Ram(ram) => ram.arena().identity(),
+        }
+    }
+
     /// Hands the bytes of a range to `put` in ascending chunks, each with its offset from the start of the range.
     ///
     /// # Errors

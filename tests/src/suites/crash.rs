@@ -14,6 +14,7 @@ use crate::http;
 use crate::node::{Node, Setup, host_nqn, text, with_node};
 use crate::process::until;
 use crate::raw::nvme_tcp::Host;
+use crate::stepped;
 
 /// The tests of this suite.
 pub fn tests() -> Vec<Test> {
@@ -24,14 +25,19 @@ pub fn tests() -> Vec<Test> {
         test(S, "a_worker_that_cannot_start_says_why", cannot_start),
         test(S, "a_crash_loop_ends_and_is_ended", crash_loop),
         test(S, "nobody_outlives_the_keeper", nobody_is_left),
-        test(S, "a_front_end_notices_no_kill", |env| killed(env, &[(ram, "split", 1)], 10, 0)),
-        test(S, "four_packed_queues_notice_no_kill", |env| killed(env, &[(slow, "packed", 4)], 8, 1)),
-        test(S, "a_drive_that_collects_notices_no_kill", |env| killed(env, &[(flash, "split", 4)], 8, 1)),
-        test(S, "a_standby_takes_over", |env| killed(env, &[(standby, "packed", 1)], 6, 0)),
+        test(S, "a_front_end_notices_no_kill", |env| killed(env, &[case(ram, "split", 1)], 10, 0)),
+        test(S, "four_packed_queues_notice_no_kill", |env| killed(env, &[case(slow, "packed", 4)], 8, 1)),
+        test(S, "a_drive_that_collects_notices_no_kill", |env| killed(env, &[case(flash, "split", 4)], 8, 1)),
+        test(S, "a_standby_takes_over", |env| killed(env, &[case(standby, "packed", 1)], 6, 0)),
+        test(S, "between_two_instructions", |env| {
+            killed(env, &[instructions("split", 1), instructions("packed", 4)], 8, 1)
+        }),
         test(S, "nvme_tcp_hosts_come_back_at_once", tcp_comes_back),
+        test(S, "what_memory_held_without_its_keeper_is_not_zeroes", lost),
         test(S, "a_guest_notices_no_kill", |env| guest(env, false, 3)),
         long(S, "a_guest_with_packed_rings_notices_no_kill", |env| guest(env, true, 10)),
         long(S, "a_thousand_kills", |env| killed(env, &every_case(), 1000, 800)),
+        long(S, "a_thousand_kills_between_two_instructions", |env| killed(env, &every_stepped(), 1000, 800)),
     ]
 }
 
@@ -144,8 +150,28 @@ fn crash_loop(env: &Env) -> Outcome {
     node.stop()
 }
 
-/// A drive, the rings' layout, and queues.
-type Case = (fn() -> Setup, &'static str, u32);
+/// What is killed, and under which load.
+#[derive(Clone, Copy)]
+struct Case {
+    drive: fn() -> Setup,
+    ring: &'static str,
+    queues: u32,
+    /// Another front end has the drive copy much, and does not look at it: one that waits for nobody else is busy all the time.
+    bulk: bool,
+    /// A host of NVMe/TCP writes and verifies beside.
+    host: bool,
+    /// The worker is killed between two instructions of its drives' thread, not wherever it happens to be.
+    stepped: bool,
+}
+
+const fn case(drive: fn() -> Setup, ring: &'static str, queues: u32) -> Case {
+    Case { drive, ring, queues, bulk: false, host: false, stepped: false }
+}
+
+/// Small requests, so that most instructions are the door's.
+const fn instructions(ring: &'static str, queues: u32) -> Case {
+    Case { stepped: true, ..case(standby, ring, queues) }
+}
 
 fn ram() -> Setup {
     kept(Setup::default().socket("gold.sock"))
@@ -164,10 +190,19 @@ fn standby() -> Setup {
     Setup { node: "keeper = true\nstandby = true".into(), ..ram() }
 }
 
+fn shapes() -> impl Iterator<Item = (&'static str, u32)> {
+    ["split", "packed"].into_iter().flat_map(|ring| [(ring, 1), (ring, 4)])
+}
+
+fn every_stepped() -> Vec<Case> {
+    shapes().map(|(ring, queues)| instructions(ring, queues)).collect()
+}
+
 fn every_case() -> Vec<Case> {
     let drives: [fn() -> Setup; 4] = [ram, slow, flash, standby];
-    let rings = ["split", "packed"].into_iter().flat_map(|ring| [(ring, 1), (ring, 4)]);
-    rings.flat_map(|(ring, queues)| drives.map(|drive| (drive, ring, queues))).collect()
+    // A drive has nothing in flight while a client verifies, or waits for a core: so there is one that has much to copy.
+    let of = |drive, (ring, queues)| Case { bulk: true, host: queues == 4, ..case(drive, ring, queues) };
+    shapes().flat_map(|shape| drives.map(|drive| of(drive, shape))).collect()
 }
 
 /// What kills found, all cases together.
@@ -178,6 +213,8 @@ struct Kills {
     seen: u32,
     /// Of these: with requests in flight.
     in_flight: u32,
+    /// Single steps before them.
+    instructions: u64,
     histogram: Histogram,
 }
 
@@ -190,15 +227,29 @@ fn killed(env: &Env, cases: &[Case], wanted: u32, least: u32) -> Outcome {
     let each = wanted.div_ceil(cases.len() as u32);
     for (i, case) in cases.iter().enumerate() {
         let enough = (each * (i as u32 + 1)).min(wanted);
+        let (was, mut idle) = ((kills.seen, kills.in_flight), 0);
         while kills.made < enough {
             let before = kills.made;
-            with_node(env, &case.0(), |node| kill_under(env, node, case, (enough, &mut kills, &mut random)))
-                .map_err(|e| format!("{} rings, {} queues, after {} kills: {e}", case.1, case.2, kills.made))?;
-            ensure(kills.made > before, || "the load ended before there was a kill".into())?;
+            let setup = (case.drive)().socket("bulk.sock");
+            with_node(env, &setup, |node| kill_under(env, node, case, (enough, &mut kills, &mut random)))
+                .map_err(|e| format!("{} rings, {} queues, after {} kills: {e}", case.ring, case.queues, kills.made))?;
+            // A busy machine may take longer to begin than the load takes.
+            idle = if kills.made > before { 0 } else { idle + 1 };
+            ensure(idle < 5, || "the load ended before there was a kill".into())?;
+        }
+        if env.full {
+            let (seen, found) = (kills.seen - was.0, kills.in_flight - was.1);
+            println!(
+                "    case {i}, {} rings, {} queues: {found} of {seen} found requests in flight",
+                case.ring, case.queues
+            );
         }
     }
-    let Kills { made, seen, in_flight, histogram } = &kills;
+    let Kills { made, seen, in_flight, instructions, histogram } = &kills;
     println!("    {made} kills; of {seen} it is known what they left: {in_flight} times requests in flight");
+    if *instructions > 0 {
+        println!("    {instructions} single steps");
+    }
     histogram.print();
     let enough = (seen * least).div_ceil(1000);
     ensure(*in_flight >= enough, || format!("{in_flight} of {seen} kills found requests in flight"))?;
@@ -209,23 +260,42 @@ fn killed(env: &Env, cases: &[Case], wanted: u32, least: u32) -> Outcome {
     ensure(*seen * 2 >= *made, || format!("of {seen} of {made} kills it is known what they left"))
 }
 
+/// The load that must notice nothing, and those beside it.
+fn loads(env: &Env, node: &Node, case: &Case, millis: u32) -> Result<(Bench, Vec<Bench>), String> {
+    let (jobs, time, longer) = (case.queues.to_string(), format!("{millis}ms"), format!("{}ms", millis + 3000));
+    let sizes = if case.stepped { "512:80/2KiB:20" } else { "4KiB:70/64KiB:30" };
+    let args = ["--rw", "randrw", "--bs", sizes, "--qd", "32", "--jobs", &jobs, "--ring", case.ring];
+    let more = ["--region", "48MiB", "--verify", "crc32c", "--time", &time];
+    let load = Bench::start(env, &node.socket_target("gold.sock"), &[&args[..], &more].concat())?;
+    let mut beside = Vec::new();
+    if case.bulk {
+        let args = ["--rw", "randrw", "--bs", "1MiB", "--qd", "64", "--ring", case.ring];
+        let more = ["--region", "128MiB+96MiB", "--time", &longer];
+        beside.push(Bench::start(env, &node.socket_target("bulk.sock"), &[&args[..], &more].concat())?);
+    }
+    if case.host {
+        let args = ["--rw", "randrw", "--bs", "4KiB:50/64KiB:50", "--qd", "8", "--region", "64MiB+48MiB"];
+        let more = ["--verify", "crc32c", "--time", &longer, "--reconnect", "20s"];
+        beside.push(Bench::start(env, &node.tcp_target(), &[&args[..], &more].concat())?);
+    }
+    Ok((load, beside))
+}
+
 /// One run of the load, up to so many kills in all.
 fn kill_under(
     env: &Env,
     node: &mut Node,
-    (_, ring, queues): &Case,
+    case: &Case,
     (enough, kills, random): (u32, &mut Kills, &mut u64),
 ) -> Outcome {
-    let jobs = queues.to_string();
-    let args = ["--rw", "randrw", "--bs", "4KiB:70/64KiB:30", "--qd", "32", "--jobs", &jobs, "--ring", ring];
     // Kills come some ten a second.
-    let time = format!("{}ms", 1500 + 100 * (enough - kills.made).min(300));
-    let more = ["--region", "48MiB", "--verify", "crc32c", "--time", &time];
-    let mut load = Bench::start(env, &node.socket_target("gold.sock"), &[&args[..], &more].concat())?;
+    let (mut load, beside) = loads(env, node, case, 2000 + 100 * (enough - kills.made).min(300))?;
+    let queues = case.queues + u32::from(case.bulk);
     // Rings that have not started leave nothing to find.
-    until(Duration::from_secs(20), "the load writes", || {
+    until(Duration::from_secs(60), "the load writes", || {
         let status = http::get(&node.api(), "/v1/status")?;
-        Ok((status["devices"][0]["io"]["writes"].as_u64() > Some(100)).then_some(()))
+        let writes = status["devices"][0]["io"]["writes"].as_u64() > Some(100);
+        Ok((writes || !load.process().running()).then_some(()))
     })?;
     let mut next = |below: u64| {
         *random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -233,14 +303,18 @@ fn kill_under(
     };
     while kills.made < enough && load.process().running() {
         let worker = node.worker()?;
-        node.kill_worker()?;
+        if case.stepped {
+            kills.instructions += stepped::kill(worker, next(6000))?;
+        } else {
+            node.kill_worker()?;
+        }
         kills.made += 1;
-        if next(5) == 0 {
+        if next(5) == 0 && !case.stepped {
             // The next one soon after: while it starts, takes over or recovers.
             std::thread::sleep(Duration::from_micros(next(20_000)));
             continue;
         }
-        if let Some(what) = left(node, worker, f64::from(*queues), &mut load)? {
+        if let Some(what) = left(node, worker, f64::from(queues), &mut load)? {
             kills.seen += 1;
             kills.in_flight += u32::from(what["requests"].as_f64().is_some_and(|n| n > 0.0));
             kills.histogram.add(&what)?;
@@ -249,7 +323,8 @@ fn kill_under(
         let most = if next(4) == 0 { 300_000 } else { 40_000 };
         std::thread::sleep(Duration::from_micros(300 + next(most)));
     }
-    load.finish()?.clean()
+    load.finish()?.clean()?;
+    beside.into_iter().try_for_each(|load| load.finish()?.clean())
 }
 
 /// NVMe/TCP connections end with the worker, which their hosts see at once: they connect again and submit again.
@@ -298,6 +373,32 @@ fn left(node: &Node, dead: rustix::process::Pid, queues: f64, load: &mut Bench) 
         std::thread::sleep(Duration::from_millis(1));
     }
     Ok(None)
+}
+
+/// Keeper and worker are killed, and with them what a drive in memory held. The next node has an empty one under the same name: those who had
+/// the other are not served from it, they are told. Whoever comes anew is served.
+fn lost(env: &Env) -> Outcome {
+    with_node(env, &kept(Setup::default().socket("gold.sock")), |node| {
+        let args = ["--rw", "randrw", "--bs", "4KiB", "--qd", "8", "--region", "16MiB", "--reconnect", "2s"];
+        let args = [&args[..], &["--verify", "crc32c", "--time", "20s"]].concat();
+        let targets = [node.socket_target("gold.sock"), node.tcp_target()];
+        let start = |target: &String| Bench::start(env, target, &args);
+        let loads = targets.iter().map(start).collect::<Result<Vec<_>, _>>()?;
+        std::thread::sleep(Duration::from_millis(700));
+        node.kill_and_start()?;
+        for (load, part) in loads.into_iter().zip(["", "is not the drive it was"]) {
+            let ended = load.ended(Duration::from_secs(15))?;
+            let told = ended.status.code() == Some(1) && ended.stderr.contains(part);
+            ensure(told && !ended.stderr.contains("verif"), || ended.describe())?;
+        }
+        let said = node.process().stderr();
+        ensure(said.contains("a drive in memory that is no more"), || said)?;
+        for target in &targets {
+            bench(env, target, &["--rw", "write", "--region", "4MiB", "--time", "200ms", "--verify", "crc32c"])?
+                .clean()?;
+        }
+        Ok(())
+    })
 }
 
 /// SIGKILL of the keeper: its worker does not stay.

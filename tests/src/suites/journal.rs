@@ -21,6 +21,7 @@ pub fn tests() -> Vec<Test> {
         test(S, "killed_under_load_split", |env| killed(env, "split", "", 6)),
         test(S, "killed_under_load_packed", |env| killed(env, "packed", "", 6)),
         test(S, "killed_with_much_in_flight", |env| killed(env, "split", "latency = \"2ms\"", 6)),
+        test(S, "killed_with_its_keeper", |env| killed_with(env, "packed", "", "keeper = true\nstandby = true", 4)),
         test(S, "a_front_end_that_does_not_come_back_loses_nothing_of_others", left_alone),
         test(S, "killed_under_a_guest", |env| guest(env, false, 2)),
         long(S, "killed_under_load_split_long", |env| killed(env, "split", "", 100)),
@@ -31,9 +32,15 @@ pub fn tests() -> Vec<Test> {
 
 /// A drive in a file beside the binary, which goes with the test.
 fn with_file(env: &Env, name: &str, keys: &str, test: impl FnOnce(&mut Node) -> Outcome) -> Outcome {
+    with_file_of(env, name, keys, "", test)
+}
+
+/// The same, with keys of the node.
+fn with_file_of(env: &Env, name: &str, keys: &str, of_node: &str, test: impl FnOnce(&mut Node) -> Outcome) -> Outcome {
     let folder = env.weir.parent().ok_or("no folder")?;
     let file = folder.join(format!("e2e-journal-{name}-{}.img", std::process::id()));
     let setup = Setup { media: format!("file:{}", file.display()), capacity: "64MiB".into(), ..Setup::default() };
+    let setup = Setup { node: of_node.into(), ..setup };
     let result = with_node(env, &setup.device(keys).socket("gold.sock"), test);
     for suffix in ["", ".nvme"] {
         let _ = std::fs::remove_file(format!("{}{suffix}", file.display()));
@@ -50,11 +57,22 @@ fn recovered(node: &Node, queues: f64) -> Result<Value, String> {
     })
 }
 
-/// What a status says was recovered, once `queues` queues were.
+/// What a status says was recovered, once `queues` queues were: that of the only export with such queues, or the numbers of all of them.
 pub(super) fn found(status: &Value, queues: f64) -> Option<Value> {
     let exports = status["exports"].as_array()?;
-    let found = exports.iter().map(|e| &e["recovered"]).find(|r| !r.is_null())?;
-    found["queues"].as_f64().is_some_and(|n| n >= queues).then(|| found.clone())
+    let all: Vec<&Value> = exports.iter().map(|e| &e["recovered"]).filter(|r| !r.is_null()).collect();
+    let found = all.iter().skip(1).fold((*all.first()?).clone(), |sum, one| added(&sum, one));
+    found["queues"].as_f64().is_some_and(|n| n >= queues).then_some(found)
+}
+
+/// Numbers are added, and those inside of objects.
+fn added(a: &Value, b: &Value) -> Value {
+    match (a, b) {
+        (Value::Object(a), Value::Object(b)) => {
+            Value::Object(a.iter().map(|(key, value)| (key.clone(), added(value, &b[key]))).collect())
+        }
+        _ => Value::from(a.as_u64().unwrap_or(0) + b.as_u64().unwrap_or(0)),
+    }
 }
 
 /// Sums what was recovered in several lives.
@@ -94,7 +112,12 @@ impl Histogram {
 }
 
 fn killed(env: &Env, ring: &str, keys: &str, kills: u32) -> Outcome {
-    with_file(env, ring, keys, |node| {
+    killed_with(env, ring, keys, "", kills)
+}
+
+/// Of a node with these keys, the keeper and with it the worker where it has one.
+fn killed_with(env: &Env, ring: &str, keys: &str, of_node: &str, kills: u32) -> Outcome {
+    with_file_of(env, ring, keys, of_node, |node| {
         let time = format!("{}s", 4 + kills);
         let args = ["--rw", "randrw", "--bs", "4KiB:70/64KiB:30", "--qd", "32", "--jobs", "2", "--region", "48MiB"];
         let more = ["--time", &time, "--verify", "crc32c", "--ring", ring, "--reconnect", "30s"];

@@ -132,6 +132,8 @@ pub struct Ready {
     pub block_size: u32,
     /// Bytes of the namespace.
     pub capacity: u64,
+    /// Which one it is, all over the world; zeroes where it does not say.
+    pub nguid: [u8; 16],
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -308,7 +310,7 @@ impl BringUp {
         let (Some(shift), Some(capacity)) = (shift, capacity) else {
             return Err(self.refused(&format!("namespace {} does not exist", self.ready.nsid)));
         };
-        (self.ready.block_size, self.ready.capacity) = (1 << shift, capacity);
+        (self.ready.block_size, self.ready.capacity, self.ready.nguid) = (1 << shift, capacity, id.nguid);
         Ok(Phase::Done)
     }
 

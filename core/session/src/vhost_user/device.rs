@@ -603,7 +603,7 @@ impl<M: Memory> Device<M> {
         }
         let fd = fds.into_iter().next().ok_or(Refused)?;
         let words = memory.map_words(fd, wire.mmap_offset.get(), wire.mmap_size.get()).map_err(|_| Refused)?;
-        let journal = Journal::open(words, shape).map_err(|e| {
+        let journal = Journal::of_medium(words, shape, self.disk.medium).map_err(|e| {
             out.push(Action::Unusable(None, e.into()));
             Refused
         })?;

@@ -31,6 +31,8 @@ pub struct Disk {
     pub max_write_zeroes_sectors: u32,
     /// Requests in flight are journalled, in a region that the front end keeps (INFLIGHT_SHMFD).
     pub journal: bool,
+    /// Which memory its data is in, where that may be gone with the process, so that a front end is not served another one; 0: it is not.
+    pub medium: u64,
     /// What GET_ID answers, padded with zeroes.
     pub serial: [u8; ID_BYTES],
 }
@@ -66,6 +68,7 @@ impl Disk {
             max_discard_sectors: 1 << 21,
             max_write_zeroes_sectors: 1 << 21,
             journal: true,
+            medium: 0,
             serial: id,
         }
     }

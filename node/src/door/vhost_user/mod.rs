@@ -583,6 +583,7 @@ fn disk(config: &ExportConfig, cx: &mut Cx) -> Disk {
         queues: config.queues.clamp(1, Disk::MAX_QUEUES),
         max_transfer: MAX_TRANSFER,
         journal: config.journal,
+        medium: device.medium(),
         max_commands: u32::from(config.queue_depth),
         ..Disk::new(device.capacity(), &config.serial)
     }

@@ -56,10 +56,17 @@ impl NvmeTcpQueue {
     fn connect_anew(&mut self, flying: &[Option<Io>]) -> Result<(), TransportError> {
         let options = Options { queues: 1, spare: false, ..self.dial.options.clone() };
         let mut controller = Controller::connect(&self.dial.host, self.dial.port, options)?;
-        let made = controller.queue_pair_in(self.class, self.max_io)?;
-        let ready = |q: &NvmeTcpQueue| (q.dial.ready.block_size, q.dial.ready.capacity);
+        // The controller may have gone with the other side's process between the two connections.
+        let made = controller.queue_pair_in(self.class, self.max_io).map_err(|e| match e {
+            TransportError::Refused(why) => TransportError::Closed(why),
+            other => other,
+        })?;
+        let ready = |q: &NvmeTcpQueue| (q.dial.ready.block_size, q.dial.ready.capacity, q.dial.ready.nguid);
         if ready(&made) != ready(self) || made.depth < self.depth || made.max_io < self.max_io {
-            return Err(TransportError::Refused(format!("{} is not the drive it was", self.dial.options.subnqn)));
+            return Err(TransportError::Refused(format!(
+                "{} is not the drive it was: what was written to that one is not on it",
+                self.dial.options.subnqn
+            )));
         }
         // The buffers stay: they hold what is written.
         (self.link, self.admin, self.dial, self.qid) = (made.link, made.admin, made.dial, made.qid);
