@@ -21,9 +21,6 @@
 //! A worker that dies is replaced at once. Deaths that follow each other quickly are spaced out, and after
 //! [`MOST_DEATHS`] nothing is started any more: what is held stays held until somebody looks.
 
-mod conversation;
-#[cfg(test)]
-mod conversation_tests;
 mod layouts;
 mod notice;
 mod replay;
@@ -33,7 +30,6 @@ mod saved_tests;
 #[cfg(test)]
 mod tests;
 
-pub use conversation::{Conversation, ConversationError, Delivery, FileName, Heard, Resumed, State};
 pub use layouts::{Layouts, LayoutsError, Unreadable};
 pub use notice::{Notice, Refused};
 pub use replay::{Envelope, Passed, Replay, ReplayError};
