@@ -35,8 +35,21 @@ fn front() -> SavedFront {
     let (mut replay, mut out) = (Replay::new(true), vec![]);
     let state = |num: u32| VringState { index: U32::new(0), num: U32::new(num) };
     let (kick, size, stop) = (U64::new(0), state(64), state(0));
-    let said: [(Request, &[u8], &[u32]); 7] = [
+    let (features, agreed) = (U64::new(0x1_4000_0200), U64::new(0x200));
+    let region = |at: u64| [at, 0x1000 + at, 0x2000 + at, 0x3000 + at].map(U64::new);
+    let table = [U32::new(2).as_bytes(), &[0; 4], region(0x1_0000).as_bytes(), region(0x9_0000).as_bytes()].concat();
+    let addresses = [0x4000, 0x5000, 0x6000, 0x7000].map(U64::new);
+    let address = [[U32::new(0), U32::new(1)].as_bytes(), addresses.as_bytes()].concat();
+    let (base, enable) = (state(5), state(1));
+    let said: [(Request, &[u8], &[u32]); 14] = [
         (Request::SET_OWNER, &[], &[]),
+        (Request::SET_FEATURES, features.as_bytes(), &[]),
+        (Request::SET_PROTOCOL_FEATURES, agreed.as_bytes(), &[]),
+        (Request::SET_MEM_TABLE, &table, &[40, 41]),
+        (Request::SET_VRING_ADDR, &address, &[]),
+        (Request::SET_VRING_BASE, base.as_bytes(), &[]),
+        (Request::SET_VRING_ENABLE, enable.as_bytes(), &[]),
+        (Request::SET_VRING_ERR, kick.as_bytes(), &[42]),
         (Request::SET_BACKEND_REQ_FD, &[], &[20]),
         (Request::SET_VRING_NUM, size.as_bytes(), &[]),
         (Request::SET_VRING_CALL, kick.as_bytes(), &[21]),
@@ -50,6 +63,12 @@ fn front() -> SavedFront {
     }
     let region = Inflight::default();
     replay.back(Request::GET_INFLIGHT_FD, region.as_bytes(), vec![23], &mut out).unwrap();
+    let heard = format!("{replay:?}");
+    for absent in
+        ["features: None", "protocol: None", "regions: []", "address: None", "base: None", "enable: None", "err: None"]
+    {
+        assert!(!heard.contains(absent), "{absent} in {heard}");
+    }
     let header = Header { request: U32::new(31), flags: U32::new(Header::VERSION | Header::REPLY), size: U32::new(8) };
     let (mut inbox, mut answers) = (Inbox::default(), Inbox::of_answers());
     assert!(inbox.refill(&[1, 0, 0], vec![24]) && answers.refill(&[header.as_bytes(), &[1, 2]].concat(), vec![]));
