@@ -146,6 +146,8 @@ pub const PATIENCE: Nanos = Nanos::from_secs(10);
 const AT_ONCE: u32 = 2;
 /// The pause before the third worker in a row; it doubles with every further death.
 pub const FIRST_PAUSE: Nanos = Nanos::from_millis(50);
+/// So long a worker serves alone before a standby is started: clients that were waiting come first.
+pub const BREATH: Nanos = Nanos::from_millis(20);
 /// Workers that are killed from outside follow each other at this distance at least.
 pub const KILL_PAUSE: Nanos = Nanos::from_millis(5);
 
@@ -197,6 +199,8 @@ pub struct Keeper {
     deaths: u32,
     /// When the next worker is started.
     next: Option<Nanos>,
+    /// When a standby is.
+    spare_at: Option<Nanos>,
     began: bool,
     stopping: bool,
     failed: bool,
@@ -217,6 +221,7 @@ impl Keeper {
             last: 0,
             deaths: 0,
             next: None,
+            spare_at: None,
             began: false,
             stopping: false,
             failed: false,
@@ -251,7 +256,7 @@ impl Keeper {
             None => None,
         };
         let leaving = self.leaving.map(|(_, since)| since.saturating_add(PATIENCE));
-        [self.next, patience, leaving].into_iter().flatten().min()
+        [self.next, self.spare_at, patience, leaving].into_iter().flatten().min()
     }
 
     /// The worker that holds the node's state: it has gone and has not died.
@@ -270,6 +275,7 @@ impl Keeper {
             && self.spare.is_none_or(|w| matches!(w.phase, Phase::Starting | Phase::Prepared))
             && (self.upgrade, self.leaving, self.next) == (None, None, None)
             && self.dying.is_none()
+            && self.spare_at.is_none()
             && !self.stopping
             && !self.failed
     }
@@ -342,7 +348,7 @@ impl Keeper {
                 out.push(Effect::Say(Notice::Probation));
             }
         }
-        self.spare_up(now, out);
+        self.spare_at = self.standby.then(|| now.saturating_add(BREATH));
     }
 
     /// There is no way back any more.
@@ -489,6 +495,9 @@ impl Keeper {
             };
             self.go(now, out);
         }
+        if self.spare_at.take_if(|at| *at <= now).is_some() && self.active.is_some_and(|w| w.phase == Phase::Ready) {
+            self.spare_up(now, out);
+        }
         if let Some((id, since)) = self.leaving.as_mut().filter(|(_, since)| since.saturating_add(PATIENCE) <= now) {
             *since = now;
             out.push(Effect::Kill(*id));
@@ -517,7 +526,7 @@ impl Keeper {
 
     fn stop(&mut self, out: &mut Vec<Effect>) {
         self.stopping = true;
-        self.next = None;
+        (self.next, self.spare_at) = (None, None);
         self.drop_upgrade(Notice::Kept(Refused::Busy), out);
         out.extend(self.spare.take().map(|w| Effect::Kill(w.id)));
         if self.active.is_none() {

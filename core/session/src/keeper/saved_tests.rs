@@ -24,9 +24,12 @@ fn keeper() -> Keeper {
         (5, Event::Died(WorkerId(2), End::Crashed)),
         (6, Event::Prepared(WorkerId(3), Fit::Both)),
         (7, Event::Ready(WorkerId(3))),
+        (7 + BREATH.get(), Event::Tick),
     ] {
         keeper.apply(Nanos(now), event, &mut out);
     }
+    // As the golden bytes have it: once a standby was started at that very moment.
+    keeper.spare.iter_mut().for_each(|spare| spare.since = Nanos(7));
     keeper
 }
 

@@ -197,11 +197,13 @@ fn there_is_one_worker_at_most_whatever_happens() {
 /// A node that serves, one event a millisecond.
 fn serving(standby: bool) -> Vec<(Nanos, Event)> {
     let id = WorkerId(1);
-    let mut events = vec![Event::Begin, Event::Prepared(id, Fit::Both), Event::Ready(id)];
+    let events = [Event::Begin, Event::Prepared(id, Fit::Both), Event::Ready(id)];
+    let mut events: Vec<_> = events.into_iter().enumerate().map(|(i, e)| (Nanos::from_millis(i as u64), e)).collect();
     if standby {
-        events.push(Event::Prepared(WorkerId(2), Fit::Both));
+        events.push((after(&events, 20), Event::Tick));
+        events.push((after(&events, 1), Event::Prepared(WorkerId(2), Fit::Both)));
     }
-    events.into_iter().enumerate().map(|(i, e)| (Nanos::from_millis(i as u64), e)).collect()
+    events
 }
 
 fn after(events: &[(Nanos, Event)], millis: u64) -> Nanos {
@@ -215,8 +217,11 @@ fn a_standby_takes_over_at_once_and_the_next_one_is_started() {
     let (_, world) = replay(true, &events);
     assert_eq!((world.gone, world.alive.len()), (Some(2), 1));
     events.push((after(&events, 1), Event::Ready(WorkerId(2))));
-    let (_, world) = replay(true, &events);
-    assert_eq!(world.alive, BTreeSet::from([2, 3]));
+    let (keeper, world) = replay(true, &events);
+    assert_eq!((world.alive, keeper.deadline()), (BTreeSet::from([2]), Some(after(&events, 20))), "clients first");
+    events.push((after(&events, 20), Event::Tick));
+    let (keeper, world) = replay(true, &events);
+    assert_eq!((world.alive, keeper.deadline()), (BTreeSet::from([2, 3]), None));
 }
 
 #[test]
