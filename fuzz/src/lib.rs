@@ -23,6 +23,7 @@ pub mod grow;
 pub mod mutate;
 pub mod nvme_tcp;
 pub mod pcie;
+pub mod saved;
 pub mod spec_nvme;
 pub mod vfio_user;
 pub mod vhost_user;
@@ -75,6 +76,9 @@ pub const TARGETS: &[Target] = &[
     Target { seeds: vhost_user::inflight_packed_seeds, ..target("inflight_packed", vhost_user::inflight_packed, 7600) },
     Target { seeds: vhost_user::packed_seeds, ..target("virtqueue_packed", vhost_user::virtqueue_packed, 6000) },
     Target { seeds: vfio_user::seeds, ..target("vfio_user_messages", vfio_user::vfio_user_messages, 2048) },
+    Target { seeds: saved::keeper_seeds, ..target("saved_keeper", saved::keeper, 1024) },
+    Target { seeds: saved::connection_seeds, ..target("saved_connection", saved::connection, 2048) },
+    Target { seeds: saved::association_seeds, ..target("saved_associations", saved::associations, 1024) },
     target("spec_nvme", spec_nvme::spec_nvme, 4200),
 ];
 

@@ -269,7 +269,7 @@ impl Subsystem {
         (ctrl.power_before, ctrl.too_hot) = (from.u8()?, from.u8()? == 1);
         // The operator may have said something else since.
         let changed = from.u8()? != before as u8;
-        ctrl.ana_changes = from.u64()? + u64::from(changed);
+        ctrl.ana_changes = from.u64()?.saturating_add(u64::from(changed));
         ctrl.endurance_event = from.u8()? == 1;
         let context = from.bytes()?.to_vec();
         ctrl.event_context = (from.u8()? == 1).then_some(context);

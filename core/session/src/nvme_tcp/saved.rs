@@ -484,7 +484,8 @@ impl<D: Digest> Connection<D> {
             r.small = alloc::vec![0; length as usize];
             r.small.iter_mut().zip(data).for_each(|(to, from)| *to = *from);
         }
-        Ok(())
+        // What has no buffer has received nothing.
+        if r.data().len() == received as usize { Ok(()) } else { Err(SavedError::Damaged) }
     }
 
     /// Whether what was read agrees with itself: what [`check`](Self::check) asserts, and what the code relies on beside.
