@@ -37,14 +37,18 @@ pub(crate) mod head {
     pub(crate) const MERGE: usize = 0;
     /// `used_idx` in bits 15:0; in 31:16 where the batch began that it ends.
     pub(crate) const USED: usize = 1;
-    /// What the part is used for in bits 7:0, 0 for nothing; the queue's size in 31:16. Stored last when a queue begins.
+    /// What the part is used for in bits 7:0, 0 for nothing; [`UNSURE`]; the queue's size in 31:16. Stored last when a queue begins.
     pub(crate) const START: usize = 2;
     /// Where the queue was stopped in order: [`CLOSED`](super::CLOSED) and its base in bits 31:0. 0 of one that has begun.
     pub(crate) const CLOSED: usize = 3;
+    /// Bit of the start word: a packed ring's base was 0, which may mean a new ring, and nothing has been taken that tells.
+    pub(crate) const UNSURE: u64 = 1 << 8;
 }
 
 /// Bit of the closed word that says that there is a base.
 pub(crate) const CLOSED: u64 = 1 << 32;
+/// Bit of the closed word: the ring was stopped before it was known where it begins.
+pub(crate) const CLOSED_UNSURE: u64 = 1 << 33;
 
 /// States of an entry, in bits 1:0 of its first word; the sequence number is in the others.
 pub(crate) mod state {

@@ -34,8 +34,9 @@
 //! **Orders.** A crash of the process cuts its stores off in program order (the kernel that ends it, and the death notice,
 //! order them for the successor), so what must be kept in order is what the compiler does. Every store is `Release`: that
 //! forbids the compiler to move it before an earlier one, costs nothing on x86, and lets a live observer who sees one store
-//! (`Acquire`) see all before it. Nothing is read back while a queue runs: what counts is in the process, so a front end that
-//! writes into its region harms nobody but itself, and that only at the next recovery, where every field is checked.
+//! (`Acquire`) see all before it. What counts while a queue runs is in the process, so a front end that writes into its
+//! region harms nobody but itself: at the next recovery, where every field is checked, and through the one word that is read back, the
+//! guest address in a packed ring's entry ([`RingJournal::endangered`]), which is checked like any that a driver gives.
 //!
 //! **Packed rings.** What is in flight in a split ring still stands in the descriptor table. In a packed one used descriptors are written
 //! over the ring from slot to slot. The entry has the first one, so a chain of one slot (a table, which is what drivers make) has nothing to lose, nor

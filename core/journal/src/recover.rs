@@ -32,6 +32,7 @@ pub struct Left<W> {
     fresh: Fresh<W>,
     began: u16,
     used: u16,
+    unsure: bool,
 }
 
 /// Where in Algorithm 1 the server was when it died: after the last store that shows.
@@ -98,15 +99,16 @@ pub(crate) fn find<W: Words>(words: W, part: usize, kind: RingKind, size: u16) -
     if start == 0 {
         return Ok(Found::Fresh(fresh));
     }
-    if start != fresh.start() {
+    let unsure = start & head::UNSURE != 0;
+    if start & !head::UNSURE != fresh.start() || unsure && kind == RingKind::Split {
         return Err(Damage::Start);
     }
     let used = fresh.words.load(part + head::USED, Acquire);
     let (used, began) = (used as u16, (used >> 16) as u16);
-    if [used, began].into_iter().any(|at| !fresh.is_index(at)) {
+    if [used, began].into_iter().any(|at| !fresh.is_index(at) || unsure && at != 0) {
         return Err(Damage::Used);
     }
-    Ok(Found::Left(Left { fresh, began, used }))
+    Ok(Found::Left(Left { fresh, began, used, unsure }))
 }
 
 impl<W: Words> Fresh<W> {
@@ -114,6 +116,11 @@ impl<W: Words> Fresh<W> {
     pub fn closed(&self) -> Option<u32> {
         let word = self.load(self.part + head::CLOSED);
         (word & CLOSED != 0).then_some(word as u32)
+    }
+
+    /// Whether it was stopped at `base`, which was known to be where the ring was: a packed ring's 0 is no new one.
+    pub fn surely_stopped_at(&self, base: u32) -> bool {
+        self.load(self.part + head::CLOSED) == CLOSED | u64::from(base)
     }
 
     fn start(&self) -> u64 {
@@ -134,6 +141,15 @@ impl<W: Words> Fresh<W> {
 
     /// Begins the queue's journal: requests are taken from `last_idx` on, and the next used element goes to `used`.
     pub fn begin(self, last_idx: u16, used: u16) -> RingJournal<W> {
+        self.begin_at((last_idx, used), false)
+    }
+
+    /// The same for a packed ring of whose base it is not known whether it means 0 or a new ring: its successor is not to take it for known.
+    pub fn begin_unsure(self) -> RingJournal<W> {
+        self.begin_at((0, 0), true)
+    }
+
+    fn begin_at(self, (last_idx, used): (u16, u16), unsure: bool) -> RingJournal<W> {
         for head in 0..self.size {
             let at = self.entry(head);
             if self.load(at) != 0 {
@@ -146,8 +162,9 @@ impl<W: Words> Fresh<W> {
         self.words.store(self.part + head::USED, u64::from(used) | u64::from(used) << 16, Release);
         self.words.store(self.part + head::CLOSED, 0, Release);
         // Last: a queue that has begun has all of the above.
-        self.words.store(self.part + head::START, self.start(), Release);
-        self.journal(0, used)
+        let start = self.start() | if unsure { head::UNSURE } else { 0 };
+        self.words.store(self.part + head::START, start, Release);
+        RingJournal { unsure, ..self.journal(0, used) }
     }
 
     fn journal(self, sequence: u64, used: u16) -> RingJournal<W> {
@@ -165,6 +182,7 @@ impl<W: Words> Fresh<W> {
             used,
             batch: Vec::with_capacity(size),
             began: used,
+            unsure: false,
             known: vec![Known::NOTHING; size],
             owners: vec![0; usize::from(slots)],
             long: false,
@@ -190,6 +208,19 @@ impl<W: Words> Left<W> {
     /// Where the batch began that was not published, or was the last to be: a packed ring's descriptor there tells which.
     pub fn began(&self) -> u16 {
         self.began
+    }
+
+    /// Nothing had been taken that tells whether a packed ring's base of 0 meant a new ring.
+    pub fn is_unsure(&self) -> bool {
+        self.unsure
+    }
+
+    /// Checks what [`recover`](Self::recover) goes by, for whoever is to change the ring before.
+    ///
+    /// # Errors
+    /// As [`recover`](Self::recover).
+    pub fn check(&self, published: bool) -> Result<(), Damage> {
+        self.survey(published).map(|_| ())
     }
 
     /// Where the next used element goes if that batch was published: a split ring's used index tells.
@@ -244,7 +275,7 @@ impl<W: Words> Left<W> {
         }
         in_flight.sort_unstable();
         let sequence = in_flight.last().map_or(0, |r| (r.0 + 1) & SEQUENCE);
-        let mut journal = fresh.journal(sequence, used);
+        let mut journal = RingJournal { unsure: self.unsure, ..fresh.journal(sequence, used) };
         for &(sequence, head) in &in_flight {
             journal.known[usize::from(head)].entry = sequence << state::BITS;
         }
@@ -273,6 +304,9 @@ impl<W: Words> Left<W> {
         let word = fresh.load(fresh.part + head::MERGE);
         let (started, newest, last_idx) = (word as u16 == STARTED as u16, (word >> 16) as u16, (word >> 32) as u16);
         if word as u16 > STARTED as u16 || word >> 48 != 0 || newest >= fresh.size || !fresh.is_index(last_idx) {
+            return Err(Damage::Merge);
+        }
+        if self.unsure && (started || last_idx != 0) {
             return Err(Damage::Merge);
         }
         let (redo, in_flight, done) = (started.then_some(newest), Vec::new(), Vec::new());

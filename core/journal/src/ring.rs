@@ -1,7 +1,7 @@
 //! A virtqueue's journal while the queue runs: Algorithm 1. It only stores; what it must know is in the process.
 
 use crate::Words;
-use crate::layout::{CLOSED, FINISHED, LINE, SEQUENCE, STARTED, head, merge, state};
+use crate::layout::{CLOSED, CLOSED_UNSURE, FINISHED, LINE, SEQUENCE, STARTED, head, merge, state};
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering::{Relaxed, Release};
 use weir_spec::virtqueue::PackedIndex;
@@ -155,6 +155,8 @@ pub struct RingJournal<W> {
     /// Heads that are DONE, and where their batch began.
     pub(crate) batch: Vec<u16>,
     pub(crate) began: u16,
+    /// Nothing has been taken that tells where the ring begins, whose base was 0.
+    pub(crate) unsure: bool,
     /// By head.
     pub(crate) known: Vec<Known>,
     /// By slot of a packed ring: whose chain of several slots begins there, or has begun.
@@ -356,9 +358,15 @@ impl<W: Words> RingJournal<W> {
         }
     }
 
+    /// Nothing has been taken yet, and it has turned out that the queue begins where it was said to.
+    pub fn is_where_it_was_said(&mut self) {
+        self.unsure = false;
+        self.put(head::START, self.start());
+    }
+
     /// Nothing has been taken yet, and the queue turned out to begin elsewhere.
     pub fn restart(&mut self, last_idx: u16, used: u16) {
-        (self.used, self.began) = (used, used);
+        (self.used, self.began, self.unsure) = (used, used, false);
         // In between the queue has not begun, as before.
         self.put(head::START, 0);
         self.put(head::MERGE, merge(FINISHED, 0, last_idx));
@@ -374,7 +382,8 @@ impl<W: Words> RingJournal<W> {
     /// the driver is told: where it stopped.
     pub fn close(&self, base: u32) {
         // Before it counts as stopped: whoever dies before the driver has heard the answer leaves it to its successor.
-        self.put(head::CLOSED, CLOSED | u64::from(base));
+        let unsure = if self.unsure { CLOSED_UNSURE } else { 0 };
+        self.put(head::CLOSED, CLOSED | unsure | u64::from(base));
         self.put(head::START, 0);
     }
 }

@@ -109,6 +109,46 @@ fn golden_words_of_a_packed_ring() {
 }
 
 #[test]
+fn golden_words_of_a_packed_ring_whose_base_may_mean_a_new_one() {
+    let words = zeroes(RINGS);
+    let region = Region::open(words.clone(), RINGS).unwrap();
+    let fresh = || match region.ring(0, RingKind::Packed, 4) {
+        Ok(Found::Fresh(fresh)) => fresh,
+        found => panic!("{found:?}"),
+    };
+    let left = || match region.ring(0, RingKind::Packed, 4) {
+        Ok(Found::Left(left)) => left,
+        found => panic!("{found:?}"),
+    };
+    let journal = fresh().begin_unsure();
+    assert_eq!(line(&words, 1)[..4], [0, 0, 0x0004_0102, 0]);
+    assert!(left().is_unsure());
+    let (again, _) = left().recover(true).unwrap();
+    again.close(0);
+    assert_eq!(line(&words, 1)[2..4], [0, 0x0003_0000_0000]);
+    assert_eq!((fresh().closed(), fresh().surely_stopped_at(0)), (Some(0), false));
+    drop(journal);
+    for elsewhere in [false, true] {
+        let mut journal = fresh().begin_unsure();
+        if elsewhere {
+            journal.restart(0x8000, 0x8000);
+        } else {
+            journal.is_where_it_was_said();
+        }
+        assert_eq!(line(&words, 1)[2], 0x0004_0002);
+        assert!(!left().is_unsure());
+        journal.close(0);
+        assert_eq!((fresh().closed(), fresh().surely_stopped_at(0)), (Some(0), true));
+    }
+    // Whoever is unsure has taken nothing.
+    fresh().begin_unsure();
+    words.store(8, 0x0001_0000_0000, Ordering::Release);
+    assert_eq!(left().check(true), Err(Damage::Merge));
+    words.store(9, 1, Ordering::Release);
+    assert!(matches!(region.ring(0, RingKind::Packed, 4), Err(OpenError::Damaged(Damage::Used))));
+}
+
+#[test]
 fn a_chain_that_goes_on_behind_what_is_used_is_kept_though_it_is_done() {
     let words = zeroes(RINGS);
     let region = Region::open(words.clone(), RINGS).unwrap();

@@ -81,6 +81,8 @@ const MAX_REGIONS: usize = 64;
 struct Vring<M: Memory> {
     size: u16,
     base: u32,
+    /// Where its ring was stopped, if that was known.
+    stopped: Option<u32>,
     address: Option<VringAddress>,
     enabled: bool,
     queue: Option<Queue<M>>,
@@ -88,7 +90,7 @@ struct Vring<M: Memory> {
 
 impl<M: Memory> Vring<M> {
     fn new() -> Self {
-        Self { size: 0, base: 0, address: None, enabled: false, queue: None }
+        Self { size: 0, base: 0, stopped: None, address: None, enabled: false, queue: None }
     }
 }
 
@@ -549,7 +551,8 @@ impl<M: Memory> Device<M> {
                 return Err(Refused);
             }
             let journal = self.journal.as_ref();
-            let (started, found) = Queue::start(memory, queue, v.size, &places, v.base, features, most, journal)
+            let base = (v.base, v.stopped == Some(v.base));
+            let (started, found) = Queue::start(memory, queue, v.size, &places, base, features, most, journal)
                 .map_err(|why| {
                     out.push(Action::Unusable(Some(queue), why));
                     Refused
@@ -640,6 +643,7 @@ impl<M: Memory> Device<M> {
                 out.push(Action::Signal(index));
             }
             vring.base = q.base();
+            vring.stopped = q.is_placed().then_some(vring.base);
             q.close();
             vring.queue = None;
             out.push(Action::Stopped(index));

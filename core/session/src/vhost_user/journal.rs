@@ -41,6 +41,9 @@ impl From<OpenError> for StartError {
     }
 }
 
+/// A packed ring's base, and whether it may mean a new ring.
+type Base = (u32, bool);
+
 /// See the [module](self). Without a region it does nothing.
 #[derive(Debug)]
 pub(super) struct Track<M: Memory> {
@@ -77,27 +80,34 @@ impl<M: Memory> Track<M> {
         }
     }
 
-    /// As [`Track::of_split`]; `base` is what SET_VRING_BASE said, and what counts now is returned.
+    /// As [`Track::of_split`]; `base` is what SET_VRING_BASE said, and whether it may mean a new ring. What counts now is returned.
     pub(super) fn of_packed(
         memory: &M,
         places: &Places,
         region: &Region<M::Words>,
         index: u16,
         size: u16,
-        base: u32,
-    ) -> Result<(Self, Option<Recovered>, u32), StartError> {
+        (base, unsure): Base,
+    ) -> Result<(Self, Option<Recovered>, Base), StartError> {
         match region.ring(index, RingKind::Packed, size)? {
-            Found::Fresh(fresh) => Ok((Self::new(fresh.begin(base as u16, (base >> 16) as u16)), None, base)),
+            Found::Fresh(fresh) => {
+                let unsure = unsure && !fresh.surely_stopped_at(base);
+                let journal = if unsure { fresh.begin_unsure() } else { fresh.begin(base as u16, (base >> 16) as u16) };
+                Ok((Self::new(journal), None, (base, unsure)))
+            }
             Found::Left(left) => {
                 let began = PackedIndex::from_bits(left.began());
                 let published = Packed::is_published(memory, places, size, began)?;
                 let end = PackedIndex::from_bits(left.used());
+                let unsure = left.is_unsure();
                 if !published && began != end {
+                    // Before the ring is changed: what no crash leaves is refused, and nothing done.
+                    left.check(published).map_err(OpenError::from)?;
                     Packed::take_back(memory, places, size, (began, end))?;
                 }
                 let (journal, found) = left.recover(published).map_err(OpenError::from)?;
                 let base = u32::from(found.last_idx) | u32::from(found.used) << 16;
-                Ok((Self::again(journal, &found), Some(found), base))
+                Ok((Self::again(journal, &found), Some(found), (base, unsure)))
             }
         }
     }
@@ -220,6 +230,8 @@ fn keep_others<M: Memory>(
 fn restart_where_it_begins<W: Words>(journal: &mut RingJournal<W>, begins: PackedIndex) {
     if journal.used() != begins.bits() {
         journal.restart(begins.bits(), begins.bits());
+    } else {
+        journal.is_where_it_was_said();
     }
 }
 

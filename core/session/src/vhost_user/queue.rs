@@ -95,7 +95,7 @@ pub struct Queue<M: Memory> {
 }
 
 impl<M: Memory> Queue<M> {
-    /// Starts a queue of `size` entries from `base`, as SET_VRING_BASE gave it, or, where the in-flight region has what an
+    /// Starts a queue of `size` entries from `base`, as SET_VRING_BASE gave it and whether its ring is known to have stopped there, or, where the in-flight region has what an
     /// earlier life of the queue left, from there: what was found is returned.
     #[allow(clippy::too_many_arguments)] // what the front end said, one message each
     pub(super) fn start(
@@ -103,7 +103,7 @@ impl<M: Memory> Queue<M> {
         index: u16,
         size: u16,
         places: &Places,
-        base: u32,
+        (base, stopped): (u32, bool),
         features: u64,
         most: u32,
         region: Option<&Region<M::Words>>,
@@ -111,6 +111,7 @@ impl<M: Memory> Queue<M> {
         let has = |bit| features & bit != 0;
         let traits = Traits { event_idx: has(feature::EVENT_IDX), indirect: has(feature::INDIRECT_DESC) };
         let (ring, track, found) = if has(feature::RING_PACKED) {
+            let base = (base, base == 0 && !stopped);
             let (track, found, base) = match region {
                 Some(region) => Track::of_packed(memory, places, region, index, size, base)?,
                 None => (Track::none(), None, base),
@@ -165,6 +166,11 @@ impl<M: Memory> Queue<M> {
 
     pub(super) fn base(&self) -> u32 {
         self.ring.base()
+    }
+
+    /// Whether the ring is known to be where [`base`](Self::base) says.
+    pub(super) fn is_placed(&self) -> bool {
+        !matches!(&self.ring, Ring::Packed(ring) if ring.is_unsure())
     }
 
     /// The queue ends in order, or its requests are given up: its journal says so.

@@ -29,8 +29,8 @@ pub(in crate::vhost_user) struct Packed<M: Memory> {
     held: Option<(u16, u64)>,
     /// Slots used since the last publication.
     batch: u16,
-    /// The base was 0, both wrap counters included, and nothing has been read since. The virtio-driver crate (libblkio)
-    /// sends that for a new ring, whose counters are 1.
+    /// The base was 0, both wrap counters included, nothing has been read since, and nobody remembers a ring that stood there. The
+    /// virtio-driver crate (libblkio) sends that for a new ring, whose counters are 1.
     unsure: bool,
 }
 
@@ -40,7 +40,7 @@ impl<M: Memory> Packed<M> {
         places: &Places,
         size: u16,
         traits: Traits,
-        base: u32,
+        (base, unsure): (u32, bool),
     ) -> Result<Self, Fault> {
         let [ring, driver, device] = windows(memory, places, size)?;
         let (next_avail, next_used) =
@@ -64,7 +64,7 @@ impl<M: Memory> Packed<M> {
             outstanding,
             held: None,
             batch: 0,
-            unsure: base == 0,
+            unsure,
         })
     }
 
@@ -112,6 +112,11 @@ impl<M: Memory> Packed<M> {
             }
         }
         Ok(())
+    }
+
+    /// Whether it is not known yet where the ring begins.
+    pub(in crate::vhost_user) fn is_unsure(&self) -> bool {
+        self.unsure
     }
 
     /// Where the next used descriptor goes.
@@ -187,7 +192,8 @@ impl<M: Memory> Packed<M> {
         if self.next_avail.is_avail(flags) {
             return true;
         }
-        // AVAIL without USED in slot 0 cannot be on a driver's second round, which would have found it used.
+        // AVAIL without USED in slot 0: a new ring's first request, or what is left of a ring that has gone round, where used descriptors of
+        // chains behind others were written elsewhere. Only where no ring is known to have stood at 0 it is taken for the former.
         if self.unsure && PackedIndex::START.is_avail(flags) {
             (self.next_avail, self.next_used) = (PackedIndex::START, PackedIndex::START);
             return true;
@@ -272,7 +278,8 @@ impl<M: Memory> DeviceRing<M> for Packed<M> {
         if self.held.is_none() {
             self.held = Some((self.next_used.offset, value));
         } else {
-            memory.store64(&self.ring, 16 * usize::from(self.next_used.offset) + 8, value, Relaxed)?;
+            // Release: after what the journal says of the chains that it overwrites. Recovery goes by that.
+            memory.store64(&self.ring, 16 * usize::from(self.next_used.offset) + 8, value, Release)?;
         }
         self.next_used = self.next_used.advance(slots, self.size);
         self.outstanding = self.outstanding.saturating_sub(slots);

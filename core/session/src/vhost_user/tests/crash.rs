@@ -115,6 +115,8 @@ pub(super) struct World {
     disk: Vec<u8>,
     pub(super) memory: Model,
     pub(super) device: Device<Model>,
+    /// What the front end says next as the ring's base.
+    says: u32,
     pub(super) taken: Vec<Taken>,
     /// What was recovered last.
     pub(super) found: Option<Recovered>,
@@ -140,7 +142,8 @@ impl World {
         let region = Rc::new(Model::new());
         let (memory, device, taken, found) = (Model::new(), Device::new(disk), Vec::new(), None);
         let bytes = vec![0; rig.sectors as usize * SECTOR];
-        let mut w = Self { rig, ram, region, driver, disk: bytes, memory, device, taken, found };
+        let says = rig.base();
+        let mut w = Self { rig, ram, region, driver, disk: bytes, memory, device, says, taken, found };
         w.region = w.ask_for_region();
         w.start();
         w
@@ -201,7 +204,7 @@ impl World {
         self.say(Request::SET_INFLIGHT_FD, inflight.as_bytes(), vec![carrier]);
         self.say(Request::SET_VRING_NUM, state(rig.size.into()).as_bytes(), vec![]);
         // What a front end believes after a crash: nothing of it is true any more.
-        self.say(Request::SET_VRING_BASE, state(rig.base()).as_bytes(), vec![]);
+        self.say(Request::SET_VRING_BASE, state(self.says).as_bytes(), vec![]);
         let [descriptor, available, used] = PLACES.map(U64::new);
         let address = VringAddress { descriptor, available, used, ..VringAddress::default() };
         self.say(Request::SET_VRING_ADDR, address.as_bytes(), vec![]);
@@ -662,6 +665,133 @@ fn a_stopped_queue_begins_anew() {
         assert!(!out.iter().any(|a| matches!(a, Action::Recovered(..))), "{out:?}");
         w.finish(false);
     }
+}
+
+impl World {
+    /// One request from its beginning to its end.
+    fn one(&mut self, number: u16) {
+        self.driver.next = number;
+        self.add();
+        self.take();
+        assert_eq!(self.taken.len(), 1);
+        self.complete(0);
+        self.step(Step1::Publish);
+        self.reap();
+    }
+
+    fn stop(&mut self) -> u32 {
+        let state = VringState { index: U32::ZERO, num: U32::ZERO };
+        let mut out = self.say(Request::GET_VRING_BASE, state.as_bytes(), vec![]);
+        let Some(Action::Reply(bytes)) = out.pop() else { panic!("{out:?}") };
+        VringState::read_from_bytes(&bytes[size_of::<Header>()..]).unwrap().num.get()
+    }
+}
+
+/// A ring that stands at 0 after some rounds, where the slots still have a chain that has long been completed: its used descriptor went to the
+/// slot of one that was completed after it.
+fn at_zero_with_a_stale_chain(base: u32) -> World {
+    let mut w = World::new(Rig { mixed: true, requests: 100, ..rig(true, true, 7, 100, 4) });
+    w.stop();
+    w.says = base;
+    w.start();
+    for _ in 0..13 {
+        w.one(0);
+    }
+    for number in [0, 2] {
+        w.driver.next = number;
+        w.add();
+        w.take();
+    }
+    assert_eq!(w.taken.len(), 2, "in slot 6, and from slot 0 to 2");
+    w.complete(1);
+    w.complete(0);
+    w.step(Step1::Publish);
+    w.reap();
+    w.reap();
+    for _ in 0..4 {
+        w.one(0);
+    }
+    assert_eq!((w.driver.next_avail, w.driver.next_used), (0, 0));
+    let flags = w.read16(PLACES[0] + 14);
+    assert_eq!(flags & (flag::AVAIL | flag::USED), flag::AVAIL, "as a new ring's first request has it");
+    w
+}
+
+#[test]
+fn a_ring_that_has_gone_round_to_0_executes_nothing_stale() {
+    for (crash, base, another) in
+        [(true, 0x8000_8000, true), (true, 0, true), (false, 0x8000_8000, true), (false, 0, true), (false, 0, false)]
+    {
+        let mut w = at_zero_with_a_stale_chain(base);
+        w.says = 0;
+        if !crash {
+            assert_eq!(w.stop(), 0);
+        }
+        match another {
+            true => w.start(),
+            false => {
+                let base = VringState::default();
+                w.say(Request::SET_VRING_BASE, base.as_bytes(), vec![]);
+                w.say(Request::SET_VRING_KICK, VringFd(U64::ZERO).as_bytes(), vec![w.ram.clone()]);
+            }
+        }
+        assert_eq!(w.found.is_some(), crash);
+        // It is known as well when nothing has come in between.
+        if crash {
+            w.start();
+        }
+        w.take();
+        assert!(w.taken.is_empty(), "crash: {crash}, another process: {another}: {:?}", w.taken);
+        w.one(0);
+        w.one(2);
+    }
+}
+
+/// A new ring whose front end says 0 is understood by every process that serves it before anything has come.
+#[test]
+fn a_base_of_zero_stays_ambiguous_until_something_is_taken() {
+    let mut w = World::new(rig(true, false, 4, 4, 4));
+    w.stop();
+    w.says = 0;
+    w.start();
+    assert!(w.found.is_none());
+    w.start();
+    assert!(w.found.is_some());
+    assert_eq!(w.stop(), 0);
+    w.start();
+    assert!(w.found.is_none());
+    w.add();
+    w.start();
+    w.finish(false);
+}
+
+/// What no crash leaves is refused before anything of the ring is changed.
+#[test]
+fn a_damaged_region_leaves_the_ring_alone() {
+    let mut w = World::new(rig(true, false, 4, 4, 4));
+    for _ in 0..3 {
+        w.add();
+        w.take();
+    }
+    // Two are done and written but for the first one's flags, and the process dies.
+    w.complete(0);
+    w.complete(0);
+    // Of the last one the entry says that it is done as well.
+    let entry = 64 + 64 + 32 * u64::from(w.driver.added[2].head);
+    let mut bytes = [0; 8];
+    w.region.read(entry, &mut bytes).unwrap();
+    assert_eq!(bytes[0] & 3, 1);
+    w.region.write(entry, &[3]).unwrap();
+    let ring = |w: &World| {
+        let mut bytes = vec![0; 64];
+        w.ram.read(PLACES[0], &mut bytes).unwrap();
+        bytes
+    };
+    let before = ring(&w);
+    w.says = u32::MAX;
+    let started = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| w.start()));
+    assert!(started.is_err(), "the region is refused");
+    assert_eq!(ring(&w), before);
 }
 
 /// Another version, another magic, other queues, a file too short: refused, and left as it is.

@@ -136,6 +136,47 @@ fn a_base_of_zero_with_a_new_ring_is_understood() {
     assert_eq!(d.used(&g, 2), Some((3, 1)));
 }
 
+/// Without a region, too, a ring that was stopped at 0 goes on there: what its slots still have of another round is not taken for a new ring's.
+#[test]
+fn a_ring_stopped_at_zero_is_no_new_one() {
+    let (mut g, mut d) = guest(4, 0);
+    let flush = chain(&g, RequestType::FLUSH, 0, &[]);
+    for (i, p) in flush.iter().enumerate() {
+        put_descriptor(&g.ram, DATA + 0x800 + 16 * i as u64, p.0, p.1, 0, if p.2 { flag::WRITE } else { 0 });
+    }
+    let table = |g: &Guest, d: &mut Driver, id: u16| {
+        let at = d.at;
+        d.offer(g, id, &[(DATA + 0x800, 32, false)]);
+        let flags = at.avail_flags() | flag::INDIRECT;
+        g.ram.write(Driver::ring() + 16 * u64::from(at.offset) + 14, &flags.to_le_bytes()).unwrap();
+    };
+    for _ in 0..7 {
+        table(&g, &mut d, 0);
+        g.serve();
+        d.used(&g, 1).unwrap();
+    }
+    table(&g, &mut d, 0);
+    let one = g.take().unwrap();
+    let write = chain(&g, RequestType::OUT, 0, &[(DATA + 0x1000, 512, false)]);
+    d.offer(&g, 1, &write);
+    let other = g.take().unwrap();
+    g.execute(&other[0]);
+    g.execute(&one[0]);
+    g.device.publish(&g.memory, 0);
+    assert_eq!((d.used(&g, 3), d.used(&g, 1)), (Some((1, 1)), Some((0, 1))));
+    chain(&g, RequestType::FLUSH, 0, &[]);
+    table(&g, &mut d, 0);
+    g.serve();
+    d.used(&g, 1).unwrap();
+    assert_eq!((g.base_of(0), d.at.bits()), (0, 0));
+    g.start(0, 4, 0);
+    assert!(!g.device.listen(&g.memory, 0), "nothing has come");
+    assert!(g.take().unwrap().is_empty());
+    table(&g, &mut d, 2);
+    g.serve();
+    assert_eq!(d.used(&g, 1), Some((2, 1)));
+}
+
 #[test]
 fn notifications_by_flags_and_by_position() {
     let (mut g, mut d) = guest(8, 0);
