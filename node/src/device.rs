@@ -456,7 +456,8 @@ impl Device {
         (self.down.is_some() || self.machine.stats().slots_used == 0) && self.backend.in_flight() == 0
     }
 
-    /// Which memory its data is in, where that ends with those who have it open: another number is another memory. 0: it is in none.
+    /// Which memory its data is in, where that ends with those who have it open, or which volume it is: another number is another one.
+    /// 0: it is what its configuration names.
     pub fn medium(&self) -> u64 {
         self.backend.medium()
     }

@@ -213,7 +213,7 @@ impl fmt::Display for OpenError {
             ),
             OpenError::Kind => f.write_str("the in-flight region is for queues of another kind"),
             OpenError::Medium => f.write_str(
-                "the in-flight region is for a drive in memory that is no more, and what was written to it is lost; start the front end anew, \
+                "the in-flight region is for a drive in memory or a volume that is no more, and what was written to it is lost; start the front end anew, \
                  which then finds the drive empty",
             ),
             OpenError::Queue { index, size } => {

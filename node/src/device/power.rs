@@ -280,7 +280,8 @@ impl Backend {
     pub(super) fn medium(&self) -> u64 {
         match self {
             Backend::Store(store) => store.identity(),
-            Backend::Direct(_) | Backend::Remote(_) | Backend::Volume(_) => 0,
+            Backend::Volume(front) => front.medium,
+            Backend::Direct(_) | Backend::Remote(_) => 0,
         }
     }
 

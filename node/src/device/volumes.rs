@@ -257,11 +257,11 @@ impl Drives {
         (tenant, machine): (u16, MachineConfig),
         now: Nanos,
     ) -> Result<u32, String> {
-        let shape = machine.namespaces.first().map(|n| (n.size, n.block_size));
-        let (size, block_size) = shape.ok_or("a front has a namespace")?;
+        let shape = machine.namespaces.first().map(|n| (n.size, n.block_size, n.uuid));
+        let (size, block_size, uuid) = shape.ok_or("a front has a namespace")?;
         let machine = Subsystem::new(machine, now).map_err(|e| e.to_string())?;
         let number = self.volumes.vacant.pop().unwrap_or(self.volumes.fronts.len() as u32);
-        let front = Front::new(number, volume, tenant);
+        let front = Front::new(number, volume, tenant, uuid);
         let mut device = Device::new(machine, Backend::Volume(Box::new(front)), size, block_size);
         device.limit = u64::MAX;
         let Volumes { fronts, asleep, awake, .. } = &mut self.volumes;

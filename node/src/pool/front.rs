@@ -71,6 +71,8 @@ pub struct Front {
     pub volume: (u32, VolumeId),
     /// Whose it is: the place among the drives' tenants.
     pub tenant: u16,
+    /// Which volume it is, over all starts and pools, as far as 64 bits go; never 0.
+    pub medium: u64,
     /// Its drives.
     pub ways: Vec<Way>,
     stretches: Vec<Stretch>,
@@ -83,9 +85,21 @@ pub struct Front {
 
 impl Front {
     /// Of a volume whose drives and places are still to be [laid out](Self::lay_out).
-    pub fn new(number: u32, volume: (u32, VolumeId), tenant: u16) -> Self {
+    pub fn new(number: u32, volume: (u32, VolumeId), tenant: u16, uuid: [u8; 16]) -> Self {
+        let uuid = u128::from_le_bytes(uuid);
+        let medium = ((uuid >> 64) as u64 ^ uuid as u64).max(1);
         let (ways, stretches, flights) = (Vec::new(), Vec::new(), Vec::new());
-        Self { number, volume, tenant, ways, stretches, flights, waiting: VecDeque::new(), outbox: VecDeque::new() }
+        Self {
+            number,
+            volume,
+            tenant,
+            medium,
+            ways,
+            stretches,
+            flights,
+            waiting: VecDeque::new(),
+            outbox: VecDeque::new(),
+        }
     }
 
     /// Where its bytes lie from now on.
@@ -267,7 +281,7 @@ mod tests {
 
     /// The ways that a flush of a volume goes whose chunks lie at these ways, and how it ends when the last of them fails.
     fn flushed(ways: usize, lies: &[u32]) -> (Vec<u32>, Option<Status>) {
-        let mut front = Front::new(0, (0, VolumeId(1)), 0);
+        let mut front = Front::new(0, (0, VolumeId(1)), 0, [1; 16]);
         front.ways = (0..ways as u32).map(way).collect();
         let stretch = |(i, way): (usize, &u32)| Stretch { start: i as u64 * 4096, len: 4096, way: *way, at: 0 };
         front.lay_out(lies.iter().enumerate().map(stretch).collect());

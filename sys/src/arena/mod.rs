@@ -21,8 +21,8 @@ use std::fmt;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
-use std::sync::Weak;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{OnceLock, Weak};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Bytes before the payload.
@@ -119,6 +119,9 @@ impl Header {
     }
 }
 
+/// Which boot of the machine this is.
+static BOOT: OnceLock<u64> = OnceLock::new();
+
 /// A mapped arena. This value is the only one in the process that reaches the payload; that no other process writes to it is
 /// what the owner epoch is for (a successor [claims](Self::claim) it).
 pub struct Arena {
@@ -208,10 +211,16 @@ impl Arena {
         self.fd.as_fd()
     }
 
-    /// The same for whoever has it open, and for no other arena that this kernel makes; never 0.
+    /// The same for whoever has it open, and for no other arena that this kernel makes, nor most likely the next one on this machine; never 0.
     pub fn identity(&self) -> u64 {
-        // Inodes count up from 1, each file system in memory for itself.
-        rustix::fs::fstat(&self.fd).map_or(u64::MAX, |stat| stat.st_dev.rotate_left(48) ^ stat.st_ino)
+        // Inodes count up from 1, each file system in memory for itself, from every boot on.
+        let boot = *BOOT.get_or_init(|| {
+            let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+            id.split('-')
+                .filter_map(|part| u64::from_str_radix(part.trim(), 16).ok())
+                .fold(0, |all, part| all.rotate_left(13) ^ part)
+        });
+        rustix::fs::fstat(&self.fd).map_or(u64::MAX, |stat| (boot ^ stat.st_dev.rotate_left(48) ^ stat.st_ino).max(1))
     }
 
     /// How often the arena has changed owners, from 1.
