@@ -439,7 +439,7 @@ impl Rig {
         let bytes = self.drive.functions(self.now);
         let mut next = Subsystem::new(self.config.clone(), self.now).expect("the configuration is good");
         next.restore(&self.drive.save()).expect("what the drive remembers");
-        next.resume_functions(self.now, &bytes).expect("whatever guests have done to their controllers");
+        assert_eq!(next.resume_functions(self.now, &bytes), Ok(0), "whatever guests have done to their controllers");
         assert!(next.functions(self.now) == bytes, "bytes, state, other bytes");
         for (guest, controller) in self.controllers.iter_mut().enumerate() {
             let claimed = next.claim_function(GUEST_NAMES[guest], guest as u16, Owner(guest as u32));

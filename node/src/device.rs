@@ -451,9 +451,9 @@ impl Device {
         }
     }
 
-    /// Nothing is being executed, neither by the machine nor by what is behind it.
+    /// Nothing is being executed, neither by the machine nor by what is behind it, and nobody waits for work of its own in pieces.
     pub fn is_quiet(&self) -> bool {
-        (self.down.is_some() || self.machine.stats().slots_used == 0) && self.backend.in_flight() == 0
+        (self.down.is_some() || self.machine.is_at_rest()) && self.backend.in_flight() == 0
     }
 
     /// Which memory its data is in, where that ends with those who have it open, or which volume it is: another number is another one.

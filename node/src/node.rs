@@ -14,6 +14,7 @@ use crate::holder;
 use crate::owner::Ownership;
 use crate::pool::volumes::Volumes;
 use crate::shard::{Shard, ShardHandle};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, mpsc};
@@ -136,6 +137,8 @@ impl Node {
         open_doors(&config, &mut shards)?;
         steps.done("doors");
         let Waiting { roster, threads } = waiting;
+        // Up to here whoever fails is followed by somebody who finds all of it as it was.
+        keep.begin().map_err(StartError::Owner)?;
         let threads = let_go(shards, threads);
         let on_first = Place { shard: 0, drive: config.devices.len().div_ceil(cores.len()) as u32 };
         let volumes = match Volumes::bring_up(&config, &handles, &directory, on_first, &listening) {
@@ -242,17 +245,17 @@ fn resume_drives(shards: &mut [Shard], keep: &Keep) -> std::io::Result<nvme_tcp:
 
 /// Goes on with the connections of NVMe/TCP hosts that the worker before has left.
 fn resume(shards: &[ShardHandle], directory: &Directory, keep: &Keep, associations: nvme_tcp::Associations) {
-    let kept = match nvme_tcp::take(keep, associations, |nqn| directory.find(nqn)) {
-        Ok(kept) => kept,
-        Err(e) => return tracing::error!("connections of hosts cannot be taken over: {e}"),
-    };
+    let kept = nvme_tcp::take(keep, associations, |nqn| directory.find(nqn)).unwrap_or_else(|e| {
+        tracing::error!("connections of hosts cannot be taken over: {e}");
+        BTreeMap::new()
+    });
     for (shard, kept) in kept {
         if let Some(shard) = shards.get(shard as usize) {
             shard.call(move |s| s.with_doors(|doors, cx| doors.nvme_tcp.resume(kept, cx)));
         }
     }
     for shard in shards {
-        shard.post(|s| (0..s.drives.count()).for_each(|drive| s.drives.get(drive).drop_unclaimed_functions()));
+        shard.post(|s| s.drives.all().for_each(|drive| s.drives.get(drive).drop_unclaimed_functions()));
     }
 }
 

@@ -251,7 +251,7 @@ impl Shard {
     fn sleep(&mut self) {
         let (until, mut naps) = (self.next_deadline(), 0u32);
         loop {
-            let look = self.doors.vfio_user.look_at();
+            let look = if self.is_closed() { Nanos::NEVER } else { self.doors.vfio_user.look_at() };
             let wake = until.min(look);
             self.reactor.wait(Some(wake).filter(|w| *w != Nanos::NEVER), &mut self.ready);
             let now = self.reactor.now();
@@ -368,13 +368,16 @@ impl Shard {
         if self.drives.must_poll() || self.drives.background() {
             return true;
         }
+        // Whose messages are not read any more is not judged by what it does not answer.
+        let closed = self.is_closed();
         let cx = cx!(self, now);
-        self.doors.nvme_tcp.arm(cx) | self.doors.vhost_user.arm(cx) | self.doors.vfio_user.arm(cx)
+        self.doors.nvme_tcp.arm(cx) | self.doors.vhost_user.arm(cx) | (!closed && self.doors.vfio_user.arm(cx))
     }
 
     fn next_deadline(&self) -> Nanos {
         let Doors { nvme_tcp, vhost_user, vfio_user } = &self.doors;
-        let doors = nvme_tcp.next_deadline().min(vhost_user.next_deadline()).min(vfio_user.next_deadline());
+        let pcie = if self.is_closed() { Nanos::NEVER } else { vfio_user.next_deadline() };
+        let doors = nvme_tcp.next_deadline().min(vhost_user.next_deadline()).min(pcie);
         let stop = self.stopping.as_ref().map_or(Nanos::NEVER, |s| s.deadline);
         self.drives.next_deadline().min(doors).min(stop)
     }

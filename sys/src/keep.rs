@@ -344,6 +344,8 @@ impl Waiting {
 struct Shared {
     channel: OwnedFd,
     held: Mutex<BTreeMap<String, Held>>,
+    /// What the keeper is to let go of when the worker begins to serve; nothing is put off after that.
+    later: Mutex<Option<Vec<String>>>,
     generation: u64,
     /// How far an upgrade was when the worker went.
     upgrade: Option<String>,
@@ -382,8 +384,8 @@ impl Keep {
                 ToWorker::Upgrade(state) => upgrade = Some(state),
                 ToWorker::Go(generation) => {
                     let keeper = rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get().unsigned_abs());
-                    let held = Mutex::new(waiting.held);
-                    return Ok(Keep(Some(Arc::new(Shared { channel, held, generation, upgrade, keeper }))));
+                    let (held, later) = (Mutex::new(waiting.held), Mutex::new(Some(Vec::new())));
+                    return Ok(Keep(Some(Arc::new(Shared { channel, held, later, generation, upgrade, keeper }))));
                 }
                 // It was proposed and is not wanted any more, or something that only those hear who serve.
                 _ => return Err(garbled()),
@@ -466,6 +468,30 @@ impl Keep {
         self.say(&ToKeeper::Release(name.to_owned()), &[])
     }
 
+    /// As [`release`](Self::release), but as long as the worker only prepares the keeper goes on holding it for whoever comes if it fails:
+    /// until it [begins](Self::begin) to serve.
+    ///
+    /// # Errors
+    /// The keeper does not listen.
+    pub fn let_go(&self, name: &str) -> io::Result<()> {
+        let Some(shared) = &self.0 else { return Ok(()) };
+        match &mut *shared.later.lock().unwrap_or_else(PoisonError::into_inner) {
+            Some(later) => later.push(name.to_owned()),
+            None => return self.release(name),
+        }
+        Ok(())
+    }
+
+    /// The worker begins to serve: what was [let go](Self::let_go) is held no more.
+    ///
+    /// # Errors
+    /// The keeper does not listen.
+    pub fn begin(&self) -> io::Result<()> {
+        let Some(shared) = &self.0 else { return Ok(()) };
+        let later = shared.later.lock().unwrap_or_else(PoisonError::into_inner).take();
+        later.into_iter().flatten().try_for_each(|name| self.release(&name))
+    }
+
     /// Has the keeper hold a text.
     ///
     /// # Errors
@@ -526,10 +552,14 @@ mod tests {
             assert_eq!((keep.take("two").unwrap().len(), keep.take_one("two").is_none()), (2, true));
             keep.hold("new", &[held.as_fd()]).unwrap();
             keep.hold_text("config", "a = 1\n").unwrap();
+            keep.let_go("two").unwrap();
             for word in [ToKeeper::Ready, ToKeeper::Close(5), ToKeeper::Upgrade("/x".into()), ToKeeper::Left] {
                 keep.say(&word, &[]).unwrap();
             }
             keep.release("new").unwrap();
+            keep.begin().unwrap();
+            keep.let_go("one").unwrap();
+            keep.begin().unwrap();
             let (word, fds) = keep.hear().unwrap().unwrap();
             assert_eq!((word, fds.len()), (ToWorker::Connection(met(Some(7), "/run/a b.sock")), 1));
             assert_eq!(keep.hear().unwrap().unwrap().0, ToWorker::Connection(met(None, "x")));
@@ -558,6 +588,7 @@ mod tests {
             let shared = Shared {
                 channel: fds::eventfd().unwrap(),
                 held: Mutex::new(held),
+                later: Mutex::new(None),
                 generation: 0,
                 upgrade: None,
                 keeper: 1,
@@ -570,6 +601,9 @@ mod tests {
         assert_eq!(next().0, ToKeeper::Upgrade("/x".into()));
         assert_eq!(next().0, ToKeeper::Left);
         assert_eq!(next().0, ToKeeper::Release("new".into()));
+        // Let go earlier, held until the worker began to serve; from then on at once.
+        assert_eq!(next().0, ToKeeper::Release("two".into()));
+        assert_eq!(next().0, ToKeeper::Release("one".into()));
         channel.tell(&ToWorker::Connection(met(Some(7), "/run/a b.sock")), &[kept.as_fd()]).unwrap();
         channel.tell(&ToWorker::Connection(met(None, "x")), &[]).unwrap();
         channel.tell(&ToWorker::HandOver, &[]).unwrap();

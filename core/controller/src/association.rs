@@ -346,6 +346,9 @@ impl Subsystem {
         self.sq_mut(q).owner = owner;
         if qid == 0 {
             self.ctrl_mut(c)?.owner = owner;
+            // There may be an event to tell.
+            self.list_admin(c);
+            self.more = true;
         }
         Some(self.sq(q).handle())
     }

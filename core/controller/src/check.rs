@@ -1,5 +1,6 @@
 //! The machine's invariants, for tests, simulation and fuzzing.
 
+use crate::association::UNCLAIMED;
 use crate::controller::Transport;
 use crate::queue::{NONE, Sq, SqState};
 use crate::slots::SlotState;
@@ -38,8 +39,8 @@ impl Subsystem {
         assert!(sq.head < sq.size && sq.waiting <= sq.size, "queue {q}: head {} of {}", sq.head, sq.size);
         let ctrl = self.ctrl(sq.controller).expect("a queue's controller exists");
         assert_eq!(ctrl.tenant, sq.tenant);
-        let serves =
-            sq.qid != 0 && sq.waiting > 0 && sq.state == SqState::Open && !sq.paused && !sq.starved && !sq.awaits;
+        let open = sq.state == SqState::Open && sq.owner != UNCLAIMED;
+        let serves = sq.qid != 0 && sq.waiting > 0 && open && !sq.paused && !sq.starved && !sq.awaits;
         assert_eq!(
             self.arbiter.is_backlogged(sq.key),
             serves,

@@ -2,11 +2,12 @@
 //! them: registers, features, queues, event requests that wait.
 //!
 //! ```text
-//!  magic "WEIRFUNC" │ version u32 │ length u32 │ controllers u16, each … │ CRC32C u32 of all before
+//!  magic "WEIRFUNC" │ version u32 │ length u32 │ I/O queues u16 │ controllers u16, each its length u32 and … │ CRC32C u32 of all before
 //! ```
 //! `docs/formats.md` has what a controller is written as; its first part is that of an [association](crate::association). The drive has
 //! nothing of its queues in flight then. What its host has put on the rings and the drive has not fetched stays there: the place of the
-//! heads and how many entries wait is all that is needed. Whoever restores [claims](Subsystem::claim_function) each controller for its
+//! heads and how many entries wait is all that is needed. The number of I/O queues that a controller may have goes with them: a host that
+//! goes on was shown it. Whoever restores [claims](Subsystem::claim_function) each controller for its
 //! door, and drops the rest by [`drop_unclaimed_functions`](Subsystem::drop_unclaimed_functions).
 //!
 //! Not carried: error logs and notifications of reservations, and interrupts that are held back to be coalesced, which whoever goes on
@@ -28,7 +29,7 @@ use weir_units::Nanos;
 
 const MAGIC: [u8; 8] = *b"WEIRFUNC";
 /// The version that is written, and the only one that is read.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 const HEAD: usize = 16;
 const TAIL: usize = 4;
 
@@ -56,11 +57,14 @@ impl Subsystem {
         let mut to = Writer::default();
         to.array(&MAGIC);
         to.words([VERSION, 0]);
+        to.u16(self.config.max_io_queues);
         to.u16(list.len() as u16);
         for ctrl in list {
-            write_state(now, ctrl, &mut to);
-            write_registers(ctrl, &mut to);
-            self.write_rings(ctrl, &mut to);
+            let mut one = Writer::default();
+            write_state(now, ctrl, &mut one);
+            write_registers(ctrl, &mut one);
+            self.write_rings(ctrl, &mut one);
+            to.bytes(&one.done());
         }
         let mut bytes = to.done();
         let length = (bytes.len() + TAIL) as u32;
@@ -99,11 +103,13 @@ impl Subsystem {
         }
     }
 
-    /// Gives a drive that was just made, and has its nonvolatile state, the ring controllers that another process had.
+    /// Gives a drive that was just made, and has its nonvolatile state, the ring controllers that another process had; how many of them
+    /// cannot be read, or do not fit this drive, which has the others. As long as it has any it offers as many I/O queues as their hosts
+    /// were shown.
     ///
     /// # Errors
-    /// The bytes cannot be read, or do not fit this drive. It has none of the controllers then.
-    pub fn resume_functions(&mut self, now: Nanos, bytes: &[u8]) -> Result<(), RestoreError> {
+    /// The bytes are not such controllers. It has none of them then.
+    pub fn resume_functions(&mut self, now: Nanos, bytes: &[u8]) -> Result<usize, RestoreError> {
         if bytes.len() < HEAD + TAIL || bytes[..8] != MAGIC {
             return Err(RestoreError::Foreign);
         }
@@ -116,26 +122,47 @@ impl Subsystem {
         if length as usize != bytes.len() || crc32c(body).to_le_bytes() != tail {
             return Err(RestoreError::Damaged);
         }
-        if self.read_functions(now, &mut from).is_err() || !from.is_empty() {
-            self.drop_unclaimed_functions();
-            return Err(RestoreError::Damaged);
+        let configured = self.config.max_io_queues;
+        match self.read_functions(now, &mut from) {
+            Ok(lost) if from.is_empty() => Ok(lost),
+            _ => {
+                self.drop_unclaimed_functions();
+                self.config.max_io_queues = configured;
+                Err(RestoreError::Damaged)
+            }
         }
-        Ok(())
     }
 
-    fn read_functions(&mut self, now: Nanos, from: &mut Reader<'_>) -> Result<(), Damaged> {
-        for _ in 0..from.u16()? {
-            let c = self.read_state(now, Transport::Rings, from)?;
-            self.read_registers(c, from)?;
-            for _ in 0..from.u16()? {
-                self.read_cq(c, from)?;
-            }
-            for _ in 0..from.u16()? {
-                self.read_sq(now, c, from)?;
-            }
-            self.serve_again(c)?;
+    fn read_functions(&mut self, now: Nanos, from: &mut Reader<'_>) -> Result<usize, Damaged> {
+        let (queues, count, mut lost) = (from.u16()?, from.u16()?, 0);
+        if count > 0 {
+            self.config.max_io_queues = queues;
         }
-        Ok(())
+        for _ in 0..count {
+            let bytes = from.bytes()?;
+            let there: Vec<bool> = self.controllers.iter().map(Option::is_some).collect();
+            if self.read_function(now, &mut Reader::of(bytes)).is_err() {
+                lost += 1;
+                // What there is of it.
+                let new = (0..self.controllers.len())
+                    .find(|c| self.controllers[*c].is_some() && there.get(*c) != Some(&true));
+                new.into_iter().for_each(|c| self.drop_controller(c as u32));
+            }
+        }
+        Ok(lost)
+    }
+
+    fn read_function(&mut self, now: Nanos, from: &mut Reader<'_>) -> Result<(), Damaged> {
+        let c = self.read_state(now, Transport::Rings, from)?;
+        self.read_registers(c, from)?;
+        for _ in 0..from.u16()? {
+            self.read_cq(c, from)?;
+        }
+        for _ in 0..from.u16()? {
+            self.read_sq(now, c, from)?;
+        }
+        self.stand_by(c)?;
+        if from.is_empty() { Ok(()) } else { Err(Damaged) }
     }
 
     fn read_registers(&mut self, c: u32, from: &mut Reader<'_>) -> Result<(), Damaged> {
@@ -192,7 +219,7 @@ impl Subsystem {
             && head < size
             && waiting < size
             && holes.iter().all(|at| *at < size)
-            && holes.len() <= waiting as usize
+            && holes.len() < size as usize
             && qid <= granted.min(self.config.max_io_queues)
             && (qid == 0) == (cqid == 0)
             && ctrl.sq(qid) == NONE
@@ -214,8 +241,8 @@ impl Subsystem {
         Ok(())
     }
 
-    /// All of a controller is there: its queues are served.
-    fn serve_again(&mut self, c: u32) -> Result<(), Damaged> {
+    /// All of a controller is there: its queues are served as soon as somebody claims it.
+    fn stand_by(&mut self, c: u32) -> Result<(), Damaged> {
         let ctrl = self.ctrl(c).ok_or(Damaged)?;
         let (enabled, admin) = (ctrl.csts.rdy() == 1, ctrl.sq(0) != NONE);
         let any = ctrl.sqs.iter().chain(&ctrl.cqs).any(|q| *q != NONE);
@@ -227,20 +254,14 @@ impl Subsystem {
         {
             return Err(Damaged);
         }
-        let queues: Vec<u32> = ctrl.sqs.iter().skip(1).copied().filter(|q| *q != NONE).collect();
         self.goes_on(c);
         // Nobody has claimed it yet, so nobody is told.
         self.gate(c, &mut Nobody);
-        if admin {
-            self.list_admin(c);
-        }
-        queues.into_iter().for_each(|q| self.refresh(q));
-        self.more = true;
         Ok(())
     }
 
-    /// The resumed controller of that host, for the door that calls it `owner` from now on; `None` where there is none. One that was
-    /// another tenant's is dropped.
+    /// The resumed controller of that host, for the door that calls it `owner` from now on and can reach its rings; `None` where there is
+    /// none. One that was another tenant's is dropped.
     pub fn claim_function(&mut self, host: &str, tenant: u16, owner: Owner) -> Option<ControllerHandle> {
         let is = |ctrl: &Controller| ctrl.transport == Transport::Rings && ctrl.owner == UNCLAIMED && ctrl.host == host;
         let c = (0..self.controllers.len() as u32).find(|c| self.ctrl(*c).is_some_and(is))?;
@@ -250,9 +271,42 @@ impl Subsystem {
         }
         let ctrl = self.ctrl_mut(c)?;
         ctrl.owner = owner;
-        let (handle, queues) = (ctrl.handle(c), ctrl.sqs.clone());
-        queues.into_iter().filter(|q| *q != NONE).for_each(|q| self.sq_mut(q).owner = owner);
+        let handle = ctrl.handle(c);
+        let queues: Vec<u32> = ctrl.sqs.iter().copied().filter(|q| *q != NONE).collect();
+        for q in queues {
+            self.sq_mut(q).owner = owner;
+            match self.sq(q).qid {
+                0 => self.list_admin(c),
+                _ => self.refresh(q),
+            }
+        }
+        self.more = true;
         Some(handle)
+    }
+
+    /// The drive forgets that entries of a ring are there that it has not fetched: their door tells it again, when what it had ready for
+    /// them is ready again. Only where the drive was told just as far as `told`.
+    pub fn untell(&mut self, controller: ControllerHandle, qid: u16, told: u32) -> bool {
+        let ctrl =
+            self.resolve(controller).and_then(|c| self.ctrl(c)).filter(|ctrl| ctrl.transport == Transport::Rings);
+        let q = ctrl.map_or(NONE, |ctrl| ctrl.sq(qid));
+        if q == NONE || self.sq(q).tail() != told {
+            return false;
+        }
+        let sq = self.sq_mut(q);
+        (sq.waiting, sq.awaits) = (0, false);
+        if sq.seen == told {
+            // Its shadow doorbell is looked at anew.
+            sq.seen = sq.head;
+        }
+        let (key, starved, cq) = (sq.key, core::mem::take(&mut sq.starved), sq.cq);
+        if let Some(Some(cq)) = self.cqs.get_mut(cq as usize) {
+            cq.starved -= u32::from(starved);
+        }
+        if qid != 0 {
+            self.arbiter.withdraw(key);
+        }
+        true
     }
 
     /// The vectors of a ring controller whose host has completions to read, as far as is known; those that it masks by INTMS apart.

@@ -378,6 +378,11 @@ impl Subsystem {
         }
     }
 
+    /// Whether no command is being executed, and no admin command is kept until the drive has done its work.
+    pub fn is_at_rest(&self) -> bool {
+        self.slots.used == 0 && self.chores.iter().all(|chore| chore.waiter.is_none())
+    }
+
     /// Bytes in flight, as [`DriveStats`] has them.
     #[inline]
     pub fn bytes_in_flight(&self) -> u64 {

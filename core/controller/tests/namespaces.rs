@@ -315,6 +315,27 @@ fn what_happens_to_namespaces_is_in_the_persistent_event_log() {
     assert_eq!(kinds.iter().filter(|kind| changes.contains(kind)).count(), 5);
 }
 
+/// It does not look idle in the pauses between the pieces of its work.
+#[test]
+fn who_formats_is_not_at_rest() {
+    let mut rig = rig(4);
+    let mut a = rig.host("nqn.gold", 100);
+    assert_eq!(rig.create(&mut a, fields(4096, 0)), Ok(2));
+    assert!(rig.world.drive.is_at_rest());
+    // A piece of each namespace, with a pause between them as long as the first has taken.
+    let tag = rig.send_admin(&mut a, of(admin(AdminOpcode::FORMAT_NVM, 4, 0, 0), NSID_ALL), &[]);
+    rig.world.run();
+    assert_eq!(rig.world.issued.len(), 1);
+    assert!(!rig.world.drive.is_at_rest());
+    rig.world.pass(Nanos::from_millis(20));
+    rig.step();
+    rig.world.run();
+    assert_eq!((rig.world.issued.len(), rig.world.drive.stats().slots_used), (0, 0), "it pauses");
+    assert!(!rig.world.drive.is_at_rest() && a.answer(&mut rig.world, 0, tag).is_none());
+    rig.settle();
+    assert!(rig.world.drive.is_at_rest() && a.answer(&mut rig.world, 0, tag).is_some());
+}
+
 #[test]
 fn a_format_that_fails_says_how_far_it_came() {
     let mut rig = rig(4);

@@ -164,6 +164,12 @@ impl Drives {
         self.list.len() as u32
     }
 
+    /// The places of all drives and volumes.
+    pub fn all(&self) -> impl Iterator<Item = u32> + use<> {
+        let fronts = 0..self.volumes.fronts.len() as u32;
+        (0..self.count()).chain(fronts.map(|at| at | FRONT))
+    }
+
     /// A drive's machine, for connecting, disconnecting and changes.
     pub fn get(&mut self, index: u32) -> &mut Subsystem {
         self.device_mut(index).machine_mut()

@@ -26,6 +26,7 @@ pub fn tests() -> Vec<Test> {
         test(S, "a_client_that_never_answers", a_client_that_never_answers),
         test(S, "a_client_that_dies_meanwhile", a_client_that_dies_meanwhile),
         test(S, "upgrades_in_the_middle_of_messages", upgrades),
+        test(S, "upgrades_before_the_drive_fetches", upgrades_before_it_fetches),
     ]
 }
 
@@ -322,6 +323,46 @@ fn a_client_that_dies_meanwhile(env: &Env) -> Outcome {
         ensure(MEMORY > NEAR, || "no room".into())?;
         let status = queue.io(&mut client, (0x01, 0), PAGE, [FAR, 0])?;
         ensure(status == 0, || format!("status {status:#x}"))
+    })
+}
+
+/// Commands whose bytes are there wait for their tenant's ceiling when another worker takes over, which does not have these bytes.
+fn upgrades_before_it_fetches(env: &Env) -> Outcome {
+    let mut slow = setup();
+    slow.tenants[0].2 = "ceiling = { iops = 20, burst = 1 }".into();
+    with_node(env, &Setup { node: "keeper = true".into(), ..slow }, |node| {
+        let mut client = ready(node, "")?;
+        for (round, mapped) in (1..).zip([true, false]) {
+            let mut queue = Queue::new(&mut client, mapped)?;
+            // What is written comes back from where it was written, by messages both ways.
+            for (opcode, base) in [(0x01, 0x10_0000), (0x02, 0x20_0000)] {
+                for cid in 0..6u16 {
+                    let at = FAR + base + u64::from(cid) * PAGE;
+                    put(&mut client, at, &[if opcode == 1 { cid as u8 + round } else { 0 }; PAGE as usize])?;
+                    queue.submit(&mut client, cid, (opcode, u64::from(cid) * 8), PAGE, [at, 0])?;
+                }
+                let mut open: BTreeSet<u16> = (0..6).collect();
+                let mut waiting = open.len();
+                while !open.is_empty() {
+                    let done = queue.take(&mut client, Duration::from_secs(5))?;
+                    let (cid, status) = done.ok_or_else(|| format!("commands {open:?} do not complete"))?;
+                    ensure(status == 0 && open.remove(&cid), || format!("command {cid}: status {status:#x}"))?;
+                    if std::mem::replace(&mut waiting, open.len()) == 6 {
+                        node.cli_ok(&["upgrade", "--probation", "0s"])?;
+                    }
+                }
+            }
+            for cid in 0..6u64 {
+                let bytes = client.far_bytes(0x20_0000 + cid * PAGE, PAGE as usize)?;
+                ensure(bytes.iter().all(|b| *b == cid as u8 + round), || format!("command {cid} read other bytes"))?;
+            }
+            for opcode in [0x00, 0x04] {
+                client.submit(opcode, [0, 0], [1, 0])?;
+                let status = client.completion(Duration::from_secs(5))?;
+                ensure(status == Some(0), || format!("command {opcode:#x}: {status:x?}"))?;
+            }
+        }
+        Ok(())
     })
 }
 

@@ -16,6 +16,7 @@ pub(crate) mod telemetry;
 mod zoned;
 
 use crate::aer;
+use crate::association::UNCLAIMED;
 use crate::controller::{Shutdown, Transport};
 use crate::host::{DataPointer, Host, Owner, Tag};
 use crate::pointer::check_pointer;
@@ -82,7 +83,8 @@ impl Subsystem {
 
     /// The controller has admin commands, or events to report.
     pub(crate) fn list_admin(&mut self, c: u32) {
-        if let Some(ctrl) = self.ctrl_mut(c) {
+        // What was resumed is listed when somebody claims it, who can be reached.
+        if let Some(ctrl) = self.ctrl_mut(c).filter(|ctrl| ctrl.owner != UNCLAIMED) {
             if !core::mem::replace(&mut ctrl.admin_listed, true) {
                 self.admin_ready.push_back(c);
             }

@@ -36,6 +36,9 @@ pub struct Answered {
     pub result: Result<Vec<u8>, u32>,
 }
 
+/// Most requests without an answer, those that nobody waits for any more included: half of the identifiers that there are.
+pub(super) const MOST: usize = 1 << 15;
+
 /// Requests on their way.
 #[derive(Debug)]
 pub struct Requests {
@@ -95,6 +98,11 @@ impl Requests {
         self.pending.values().map(|r| r.since).min()
     }
 
+    /// The client has been able to answer from now on only.
+    pub fn begin_anew(&mut self, now: Nanos) {
+        self.pending.values_mut().for_each(|request| request.since = now);
+    }
+
     /// Forgets a ticket's requests; their answers, when they come, are nobody's.
     pub fn abandon(&mut self, is: impl Fn(Ticket) -> bool) {
         for request in self.pending.values_mut().filter(|r| is(r.ticket)) {
@@ -107,13 +115,13 @@ impl Requests {
         self.most
     }
 
-    /// The message that reads `len` bytes, at most [`most`](Self::most), from `address` on.
-    pub fn read(&mut self, now: Nanos, ticket: Ticket, address: u64, len: u32) -> Vec<u8> {
+    /// The message that reads `len` bytes, at most [`most`](Self::most), from `address` on. `None`: the client owes too many answers.
+    pub fn read(&mut self, now: Nanos, ticket: Ticket, address: u64, len: u32) -> Option<Vec<u8>> {
         self.message(now, ticket, Command::DMA_READ, (address, len), &[])
     }
 
-    /// The message that writes bytes, at most [`most`](Self::most), from `address` on.
-    pub fn write(&mut self, now: Nanos, ticket: Ticket, address: u64, bytes: &[u8]) -> Vec<u8> {
+    /// The message that writes bytes, at most [`most`](Self::most), from `address` on. `None`: the client owes too many answers.
+    pub fn write(&mut self, now: Nanos, ticket: Ticket, address: u64, bytes: &[u8]) -> Option<Vec<u8>> {
         self.message(now, ticket, Command::DMA_WRITE, (address, bytes.len() as u32), bytes)
     }
 
@@ -124,8 +132,10 @@ impl Requests {
         command: Command,
         (address, len): (u64, u32),
         data: &[u8],
-    ) -> Vec<u8> {
-        // There are never as many as there are identifiers: whoever asks is bounded in bytes.
+    ) -> Option<Vec<u8>> {
+        if self.pending.len() >= MOST {
+            return None;
+        }
         while self.pending.contains_key(&self.next) {
             self.next = self.next.wrapping_add(1);
         }
@@ -136,7 +146,7 @@ impl Requests {
         let mut bytes = Header::command(id, command, size_of::<DmaAccess>() + data.len()).as_bytes().to_vec();
         bytes.extend_from_slice(access.as_bytes());
         bytes.extend_from_slice(data);
-        bytes
+        Some(bytes)
     }
 
     /// Takes a reply; `None` where nobody waits for it any more.
@@ -195,7 +205,8 @@ mod tests {
             requests.read(Nanos(5), Ticket(1), 0x1_0000, 1000),
             requests.read(Nanos(6), Ticket(1), 0x1_03e8, 500),
             requests.write(Nanos(4), Ticket(2), 0x5000, &[7; 1000]),
-        ];
+        ]
+        .map(Option::unwrap);
         let asked: Vec<_> = out.iter().map(|m| header_of(m)).collect();
         let places: Vec<_> = asked.iter().map(|(_, a, _)| (a.address.get(), a.count.get())).collect();
         assert_eq!(places, [(0x1_0000, 1000), (0x1_03e8, 500), (0x5000, 1000)]);
@@ -213,15 +224,34 @@ mod tests {
         let failed = requests.answer(&no, &[]).unwrap().unwrap();
         assert_eq!((failed.ticket, failed.command, failed.result), (Ticket(2), Command::DMA_WRITE, Err(14)));
         assert!(requests.is_empty() && requests.oldest().is_none());
-        let message = requests.write(Nanos(7), Ticket(3), 0x5000, &[7; 10]);
+        let message = requests.write(Nanos(7), Ticket(3), 0x5000, &[7; 10]).unwrap();
         let (header, payload) = reply(&message, &[]);
         assert_eq!(requests.answer(&header, &payload).unwrap().unwrap().result, Ok(Vec::new()));
+    }
+
+    /// Who asks and gives up again and again gets no further than that, and does not look for an identifier for ever.
+    #[test]
+    fn what_nobody_waits_for_any_more_counts() {
+        let mut requests = Requests::default();
+        let mut last = Vec::new();
+        for n in 0..MOST as u64 {
+            last = requests.read(Nanos(n), Ticket(n / 1000), 0x1000, 16).unwrap();
+            requests.abandon(|_| n % 1000 == 999);
+        }
+        assert_eq!(requests.read(Nanos(0), Ticket(1), 0x1000, 16), None);
+        assert_eq!(requests.write(Nanos(0), Ticket(1), 0x1000, &[1; 16]), None);
+        assert_eq!((requests.len(), requests.oldest()), (MOST, Some(Nanos(0))));
+        let (header, payload) = reply(&last, &[0; 16]);
+        requests.answer(&header, &payload).unwrap();
+        assert!(requests.read(Nanos(0), Ticket(1), 0x1000, 16).is_some());
+        requests.begin_anew(Nanos(7));
+        assert_eq!(requests.oldest(), Some(Nanos(7)));
     }
 
     #[test]
     fn answers_to_something_else_are_none() {
         let mut requests = Requests::default();
-        let message = requests.read(Nanos(0), Ticket(1), 0x1000, 16);
+        let message = requests.read(Nanos(0), Ticket(1), 0x1000, 16).unwrap();
         let (header, payload) = reply(&message, &[0; 16]);
         let wrong = Err(ProtocolError::UnexpectedReply(header.id.get()));
         assert_eq!(requests.answer(&header, &payload[..31]), wrong);

@@ -10,7 +10,7 @@
 use super::device::Device;
 use super::dma::{Access, DmaRegion, MAX_REGIONS, PAGE};
 use super::inbox::{Inbox, MAX_FDS, Message};
-use super::requests::{Request, Requests, Ticket};
+use super::requests::{MOST, Request, Requests, Ticket};
 use super::{DOORBELLS, DOORBELLS_END, LEAST_TRANSFER, MAX_TRANSFER, Shape, Shared};
 use alloc::vec::Vec;
 use core::fmt;
@@ -28,8 +28,6 @@ pub const VERSION: u32 = 1;
 const MAGIC: [u8; 8] = *b"WEIRVFIO";
 /// Most messages of the server's own, and answers, that have not been sent.
 const UNSENT: u32 = 1 << 16;
-/// Most requests without an answer: some identifiers are always free.
-const REQUESTS: u32 = 1 << 15;
 /// Most queue identifiers with doorbells.
 const BELLS: u32 = ((DOORBELLS_END - DOORBELLS) / 8) as u32;
 
@@ -370,7 +368,7 @@ impl Device {
         }
         let mut rest = Rest(rest);
         let mut device = Self::begun(&head, shape, &mut rest)?;
-        if head.requests.get() > REQUESTS
+        if head.requests.get() as usize > MOST
             || head.bells.get() > BELLS
             || head.unsent.get() > UNSENT
             || head.late.get() > head.requests.get()

@@ -45,9 +45,9 @@ fn half_way() -> (Rig, Client<Fd>, Vec<Fd>) {
     rig.write(region::BAR0, TABLE + 16 + 12, &0u32.to_le_bytes()).unwrap();
     assert!(rig.device.fire(1) && !rig.device.fire(2));
     let requests = rig.device.requests();
-    requests.read(Nanos(3), Ticket(4), 0x40000, 64);
-    requests.write(Nanos(4), Ticket(5), 0x40100, &[7; 8]);
-    requests.write(Nanos(5), Ticket(5), 0x40200, &[7; 8]);
+    requests.read(Nanos(3), Ticket(4), 0x40000, 64).unwrap();
+    requests.write(Nanos(4), Ticket(5), 0x40100, &[7; 8]).unwrap();
+    requests.write(Nanos(5), Ticket(5), 0x40200, &[7; 8]).unwrap();
     let mut inbox = Inbox::default();
     let message = map_message(0x5000);
     inbox.space()[..9].copy_from_slice(&message[..9]);

@@ -494,6 +494,10 @@ impl Conn {
     /// Signals vectors and sends answers; false if the connection is over.
     pub(super) fn flush(&mut self, output: u64, cx: &mut Cx) -> bool {
         self.ask();
+        if self.gate.flooded {
+            tracing::warn!(owes = self.device.requests().len(), "too many messages without an answer");
+            return false;
+        }
         for vector in self.due.drain(..) {
             self.is_due[usize::from(vector)] = false;
             if self.device.fire(vector) {

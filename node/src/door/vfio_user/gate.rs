@@ -70,6 +70,8 @@ pub(super) struct Gate {
     tails: Vec<Tail>,
     entries: Vec<Entry>,
     tickets: u64,
+    /// The client owes more answers than there may be: it is to be disconnected.
+    pub(super) flooded: bool,
     /// Messages for the client.
     pub(super) out: Vec<Vec<u8>>,
 }
@@ -136,7 +138,14 @@ impl Gate {
         };
         let tickets = late.iter().map(|late| late.ticket.0 + 1).max().unwrap_or(0);
         let tails = bells.iter().map(|bell| Tail { rung: bell.rung, told: bell.told }).collect();
-        Self { tails, entries: late.iter().map(entry).collect(), tickets, out: Vec::new() }
+        Self { tails, entries: late.iter().map(entry).collect(), tickets, ..Self::default() }
+    }
+
+    /// The drive has forgotten what it was told of this queue and has not fetched: it is shown again, when it is ready.
+    pub(super) fn untell(&mut self, qid: u16) {
+        if let Some(tail) = self.tails.get_mut(usize::from(qid)) {
+            tail.told = None;
+        }
     }
 
     /// The client has rung.
@@ -237,7 +246,9 @@ impl Gate {
                     .any(|p| p.address <= address && address + u64::from(len) <= p.address + u64::from(p.len))
                 {
                     parts.push(Part { address, len, bytes: None });
-                    self.out.push(looks.device.requests().read(looks.now, ticket, address, len));
+                    let asked = looks.device.requests().read(looks.now, ticket, address, len);
+                    self.flooded |= asked.is_none();
+                    self.out.extend(asked);
                 }
             }
         }
@@ -312,7 +323,11 @@ impl Gate {
             if n == 0 {
                 return Err(Status::DATA_TRANSFER_ERROR);
             }
-            self.out.push(device.requests().write(now, entry.ticket, at, &rest[..n]));
+            let Some(asked) = device.requests().write(now, entry.ticket, at, &rest[..n]) else {
+                self.flooded = true;
+                return Err(Status::DATA_TRANSFER_ERROR);
+            };
+            self.out.push(asked);
             entry.writes += 1;
             done += n;
         }

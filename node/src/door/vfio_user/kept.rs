@@ -30,14 +30,16 @@ fn files(n: usize, path: &str) -> String {
 }
 
 /// Gives a drive the controllers of its vfio-user exports that another process has left, before anybody else can have their
-/// identifiers. The keeper has let go of them: whatever happens from here on happens once.
+/// identifiers. The keeper lets go of them before any thread serves them: what happens from then on happens once.
 pub fn resume_functions(machine: &mut Subsystem, now: Nanos, keep: &Keep) {
     let name = format!("{FUNCTIONS}{}", machine.config().subnqn);
     let Some(file) = keep.take_one(&name) else { return };
-    let resumed = keep.release(&name).and_then(|()| keep::contents(file)).map_err(|e| e.to_string());
+    let resumed = keep.let_go(&name).and_then(|()| keep::contents(file)).map_err(|e| e.to_string());
     let resumed = resumed.and_then(|bytes| machine.resume_functions(now, &bytes).map_err(|e| e.to_string()));
-    if let Err(e) = resumed {
-        tracing::error!("{name}: cannot be taken over: {e}");
+    match resumed {
+        Ok(0) => {}
+        Ok(lost) => tracing::error!(lost, "{name}: controllers that cannot be taken over"),
+        Err(e) => tracing::error!("{name}: cannot be taken over: {e}"),
     }
 }
 
@@ -49,11 +51,11 @@ fn found(keep: &Keep, path: &str) -> io::Result<Option<Found>> {
     for n in 0.. {
         let name = files(n, path);
         let Some(fds) = keep.take(&name) else { break };
-        keep.release(&name)?;
+        keep.let_go(&name)?;
         all.extend(fds);
     }
     let Some(client) = client else { return Ok(None) };
-    keep.release(&name)?;
+    keep.let_go(&name)?;
     let mut client = client.into_iter();
     let (Some(state), Some(socket)) = (client.next(), client.next()) else { return Ok(None) };
     let (socket, state) = (UnixStream::from(socket), keep::contents(state)?);
@@ -70,6 +72,12 @@ impl Door {
         let mut drives: Vec<u32> = self.exports.iter().flatten().map(|e| e.config.drive).collect();
         drives.sort_unstable();
         drives.dedup();
+        // What was ready for commands that the drive has not fetched yet stays here: they are shown to the next one when it is ready again.
+        for Export { config, conn, controller, .. } in self.exports.iter_mut().flatten() {
+            if let Some(conn) = conn {
+                conn.untell(config.drive, *controller, cx);
+            }
+        }
         for drive in &drives {
             let machine = cx.drives.machine(*drive);
             let (name, bytes) = (format!("{FUNCTIONS}{}", machine.config().subnqn), machine.functions(cx.now));

@@ -73,7 +73,7 @@ impl Conn {
     /// Whether there is something to send that nobody has noticed yet.
     #[inline]
     pub(in crate::door::vfio_user) fn asks(&self) -> bool {
-        !self.gate.out.is_empty()
+        !self.gate.out.is_empty() || self.gate.flooded
     }
 
     /// Whether a write to a register rings a queue whose commands are shown one by one. Who has shadow doorbells only wakes us.

@@ -40,6 +40,16 @@ pub(in crate::door::vfio_user) struct Found {
 }
 
 impl Conn {
+    /// The drive forgets what it was told of and has not fetched, where commands are shown to it one by one.
+    pub(in crate::door::vfio_user) fn untell(&mut self, drive: u32, controller: ControllerHandle, cx: &mut Cx) {
+        for qid in 0..self.gate.queues() as u16 {
+            let (Some(_), Some(told)) = self.gate.tail(qid.into()) else { continue };
+            if cx.drives.get(drive).untell(controller, qid, told) {
+                self.gate.untell(qid);
+            }
+        }
+    }
+
     /// Everything that another process needs to go on; nothing is done with the client any more. `None` where nobody keeps anything.
     pub(in crate::door::vfio_user) fn leave(&mut self, now: Nanos) -> Option<Left<'_>> {
         let files = *self.files.take()?;
@@ -79,7 +89,7 @@ impl Conn {
         let Found { socket, state, shared, files } = found;
         let restored = Device::restore::<Crc32c, _>(cx.now, &state, shape, files).map_err(|e| e.to_string())?;
         let (device, client, files) = restored;
-        let (mut shared, mut files) = (shared.into_iter(), files.into_iter());
+        let (mut shared, files) = (shared.into_iter(), files.into_iter());
         let mut file = |what: &str| shared.next().ok_or_else(|| format!("the file of its {what} is missing"));
         let bells = match shape.mapped_doorbells {
             true => {
@@ -92,6 +102,24 @@ impl Conn {
             len => Some(Box::new(Buffer::open(file("memory buffer")?, len).map_err(text)?)),
         };
         let mut conn = Self::with((socket, token), device, bells, buffer, pid, cx).map_err(text)?;
+        let taken = conn.take_up(client, files, cx.now);
+        if let Err(why) = taken {
+            // The reactor has its socket open as long as it watches it.
+            conn.close(cx);
+            return Err(why);
+        }
+        Ok(conn)
+    }
+
+    /// What the client has handed over, and where it was.
+    fn take_up(
+        &mut self,
+        client: Client<OwnedFd>,
+        mut files: std::vec::IntoIter<OwnedFd>,
+        now: Nanos,
+    ) -> Result<(), String> {
+        let text = |e: std::io::Error| e.to_string();
+        let conn = self;
         let mut next = || files.next().ok_or("a descriptor is missing");
         let regions: Vec<DmaRegion> = conn.device.mapped().copied().collect();
         for region in regions {
@@ -113,7 +141,9 @@ impl Conn {
         conn.seen = client.bells.iter().map(|bell| bell.seen).collect();
         conn.there = client.bells.iter().map(|bell| bell.there).collect();
         (conn.inbox, conn.parked, conn.answers) = (client.inbox, client.parked, client.unsent.into());
-        Ok(conn)
+        // Nobody has read its answers for a while.
+        conn.device.requests().begin_anew(now);
+        Ok(())
     }
 
     /// Goes on: what was rung and not shown is shown, and whose completions may not have been signalled is signalled. True if there is
