@@ -551,6 +551,9 @@ mod timed_tests;
 mod cut_tests;
 
 #[cfg(test)]
+mod loss_tests;
+
+#[cfg(test)]
 mod metadata_tests;
 
 #[cfg(test)]

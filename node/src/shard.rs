@@ -311,10 +311,11 @@ impl Shard {
     /// What volumes and pools of this shard want of drives of others, and the other way round.
     #[inline]
     fn send_mail(&mut self) {
+        let from = self.id;
         while let Some((shard, letters)) = self.drives.take_mail() {
             self.peers[shard as usize].post(move |s| {
                 let now = s.reactor.now();
-                s.drives.deliver(now, letters, &mut s.doors);
+                s.drives.deliver(now, (from, letters), &mut s.doors);
             });
         }
     }

@@ -401,6 +401,27 @@ impl Subsystem {
         self.slots.get(slot).is_some_and(|s| s.queue != NONE || self.slots.goes_on(slot.0))
     }
 
+    /// The controllers that there are, with their hosts.
+    pub fn hosts(&self) -> impl Iterator<Item = (ControllerHandle, &str)> {
+        self.controllers.iter().zip(0u32..).filter_map(|(ctrl, c)| {
+            let ctrl = ctrl.as_deref()?;
+            Some((ctrl.handle(c), ctrl.host.as_str()))
+        })
+    }
+
+    /// The controller of the command in this slot with its host, and whether the command is the drive's own for it (a shutdown's flush)
+    /// rather than the host's. `None` where nobody waits for it any more.
+    pub fn whose(&self, slot: SlotId) -> Option<(ControllerHandle, &str, bool)> {
+        let slot = self.slots.get(slot)?;
+        let c = match slot.internal {
+            true => slot.tag,
+            false if slot.queue == NONE => return None,
+            false => self.sq(slot.queue).controller,
+        };
+        let ctrl = self.ctrl(c)?;
+        Some((ctrl.handle(c), &ctrl.host, slot.internal))
+    }
+
     /// When the command in this slot is to complete: its modelled time. `None` where the slot is free, where no service time
     /// says when, and where nobody waits for the command any more.
     #[inline]

@@ -40,9 +40,6 @@ pub(super) struct Volumes {
     rest: BTreeSet<(Nanos, u32)>,
     turns: u32,
     guests: Vec<Option<Guest>>,
-    /// Queues at drives that have dropped the one before and may have lost what they had acknowledged and not flushed, until a flush
-    /// has been told so.
-    torn: Vec<SqHandle>,
     /// Shards with which letters were ever exchanged.
     pub neighbours: BTreeSet<u32>,
     mail: Mail,
@@ -70,17 +67,20 @@ impl Volumes {
         }
     }
 
-    /// Whether it is the first flush in a queue whose writes may be lost: that one fails, and not to be tried again. On a drive of
-    /// its own a host would have lost its connection.
+    /// A drive of another shard may have lost what it had acknowledged to the guest there, and not flushed.
     #[cold]
-    fn refuse_flush(&mut self, event: &Event) -> bool {
-        let Event::Submit { queue, request, tag } = event else { return false };
-        let Some(at) = self.torn.iter().position(|torn| torn == queue).filter(|_| request.op == Op::Flush) else {
-            return false;
-        };
-        self.torn.swap_remove(at);
-        self.parts.answer(*tag, Status::WRITE_FAULT.dnr());
-        true
+    fn lose_at(&mut self, shard: u32, guest: u32) {
+        let is = |seat: &Seat| seat.is_guest(shard, guest);
+        for pool in &mut self.pools {
+            if let Some(place) = pool.seats.iter().position(is) {
+                pool.lose(place);
+            }
+        }
+        for front in &mut self.fronts {
+            if front.front().is_some_and(|(front, _)| front.ways.iter().any(|w| is(&w.seat))) {
+                front.lose();
+            }
+        }
     }
 
     /// When the first of the fronts that sleep must be run.
@@ -403,9 +403,6 @@ impl Drives {
         for sent in send.drain(..) {
             match sent {
                 Sent::Here(drive, event) => {
-                    if !self.volumes.torn.is_empty() && self.volumes.refuse_flush(&event) {
-                        continue;
-                    }
                     self.wake(drive);
                     let Volumes { parts, fronts, .. } = &mut self.volumes;
                     self.list[drive as usize].apply(now, event, &mut Via { doors, parts, fronts });
@@ -430,7 +427,7 @@ impl Drives {
     }
 
     /// What another shard has sent.
-    pub fn deliver<H: Host>(&mut self, now: Nanos, letters: Vec<Letter>, doors: &mut H) {
+    pub fn deliver<H: Host>(&mut self, now: Nanos, (from, letters): (u32, Vec<Letter>), doors: &mut H) {
         for letter in letters {
             match letter {
                 Letter::Errand { guest: number, ticket, request, bytes } => {
@@ -452,6 +449,7 @@ impl Drives {
                     parts.unload(ticket, (status, bytes), doors, fronts);
                 }
                 Letter::Gone(guest) => self.remove_guest(guest, now),
+                Letter::Loss(guest) => self.volumes.lose_at(from, guest),
             }
         }
     }
@@ -533,6 +531,12 @@ impl Drives {
         };
         let Seat::Here { controller: old, .. } = old else { return };
         self.get(drive).detach(now, old);
+        if self.may_lose(drive) {
+            match is_pool {
+                true => self.volumes.pools[number as usize].lose(place),
+                false => self.volumes.fronts[number as usize].lose(),
+            }
+        }
         let seat = self.seat_again(drive, owner, tenant, "volumes", now);
         let seat = Seat::Here {
             drive,
@@ -546,6 +550,11 @@ impl Drives {
         }
     }
 
+    /// Whether a drive that has dropped its queues may have lost what it had acknowledged.
+    fn may_lose(&mut self, drive: u32) -> bool {
+        self.get(drive).config().volatile_write_cache
+    }
+
     /// A queue instead of one that the drive has dropped.
     fn seat_again(
         &mut self,
@@ -556,17 +565,17 @@ impl Drives {
         now: Nanos,
     ) -> Option<(ControllerHandle, SqHandle, u32)> {
         let seat = self.seat(drive, owner, tenant, host, now);
-        let seat = seat.inspect_err(|why| tracing::error!("a volume has lost its drive: {why}")).ok()?;
-        if self.get(drive).config().volatile_write_cache {
-            self.volumes.torn.push(seat.1);
-        }
-        Some(seat)
+        seat.inspect_err(|why| tracing::error!("a volume has lost its drive: {why}")).ok()
     }
 
     #[cold]
     fn renew_guest(&mut self, number: u32, now: Nanos) {
         let Some(Some(guest)) = self.volumes.guests.get(number as usize) else { return };
-        let Guest { drive, tenant, host, controller, .. } = guest.clone();
+        let Guest { home, drive, tenant, host, controller, .. } = guest.clone();
+        // Before the answers that come to nothing: whoever flushes then knows.
+        if self.may_lose(drive) {
+            self.volumes.mail.put(home, Letter::Loss(number));
+        }
         let is = |whose: &Whose| matches!(whose, Whose::Guest { guest, .. } if *guest == number);
         self.volumes.parts.fail(is, Status::INTERNAL_PATH_ERROR);
         self.get(drive).detach(now, controller);
@@ -581,10 +590,38 @@ impl Drives {
 impl Device {
     /// Commands of a front are over.
     fn end_all<H: Host>(&mut self, now: Nanos, ended: &mut Vec<(SlotId, Status)>, doors: &mut H) {
+        if matches!(&self.backend, Backend::Volume(front) if !front.flushed.is_empty()) {
+            self.judge(ended);
+        }
         let Device { machine, deadlines, none, dirty, .. } = self;
         for (slot, status) in ended.drain(..) {
             *dirty = true;
             deadlines.complete((now, slot, status), machine, doors, none);
+        }
+    }
+
+    /// A drive of a front may have lost what it had acknowledged and not flushed.
+    #[cold]
+    fn lose(&mut self) {
+        if let Some((front, machine)) = self.front() {
+            front.lose(machine.hosts());
+        }
+    }
+
+    /// Flushes have gone well of which some host is to hear that they have not: on a drive of its own it would have lost its connection.
+    #[cold]
+    fn judge(&mut self, ended: &mut [(SlotId, Status)]) {
+        let Some((front, machine)) = self.front() else { return };
+        for (slot, losses) in std::mem::take(&mut front.flushed) {
+            let Some((controller, host, internal)) = machine.whose(slot) else { continue };
+            let live = |controller| machine.hosts().any(|(other, _)| other == controller);
+            if front.must_fail((controller, host), (internal, losses), live) {
+                // Not to be tried again.
+                let failed = |(at, status): &mut (SlotId, Status)| {
+                    *status = if *at == slot { Status::WRITE_FAULT.dnr() } else { *status }
+                };
+                ended.iter_mut().for_each(failed);
+            }
         }
     }
 

@@ -9,7 +9,7 @@ use super::parts::{Bytes, Part, Parts, Whose};
 use super::seat::{Seat, Sent};
 use crate::door::Place;
 use std::collections::VecDeque;
-use weir_controller::{Data, Io, Op, Request, SlotId};
+use weir_controller::{ControllerHandle, Data, Io, Op, Request, SlotId};
 use weir_pool::VolumeId;
 use weir_spec::nvme::Status;
 
@@ -60,6 +60,20 @@ struct Flight {
     carried: Option<Vec<u8>>,
     /// Of a copy: what is on its way is written.
     writes: bool,
+    /// Losses of drives when it was begun.
+    losses: u32,
+}
+
+/// A controller of a front, and its host.
+pub type Whom<'a> = (ControllerHandle, &'a str);
+
+/// Who has not been told yet that a drive may have lost what it had acknowledged and nobody had flushed.
+#[derive(Debug)]
+struct Untold {
+    /// `None`: there was nobody then; whoever comes.
+    whom: Option<(ControllerHandle, String)>,
+    /// The latest of the losses.
+    loss: u32,
 }
 
 /// See the [module](self).
@@ -79,6 +93,11 @@ pub struct Front {
     flights: Vec<Option<Flight>>,
     /// Commands that wait for room in a queue.
     waiting: VecDeque<SlotId>,
+    /// How often a drive may have lost something.
+    losses: u32,
+    untold: Vec<Untold>,
+    /// Flushes that have gone well while somebody was not told, and the losses when they were begun: to be [judged](Self::must_fail).
+    pub flushed: Vec<(SlotId, u32)>,
     /// Emitted by its machine, and not begun.
     pub outbox: VecDeque<Io>,
 }
@@ -89,17 +108,46 @@ impl Front {
         let uuid = u128::from_le_bytes(uuid);
         let medium = ((uuid >> 64) as u64 ^ uuid as u64).max(1);
         let (ways, stretches, flights) = (Vec::new(), Vec::new(), Vec::new());
-        Self {
-            number,
-            volume,
-            tenant,
-            medium,
-            ways,
-            stretches,
-            flights,
-            waiting: VecDeque::new(),
-            outbox: VecDeque::new(),
+        let (waiting, outbox, untold, flushed) = (VecDeque::new(), VecDeque::new(), Vec::new(), Vec::new());
+        Self { number, volume, tenant, medium, ways, stretches, flights, waiting, losses: 0, untold, flushed, outbox }
+    }
+
+    /// A drive may have lost what it had acknowledged and not flushed: each of the front's hosts is to be told by a flush that fails.
+    #[cold]
+    pub fn lose<'a>(&mut self, hosts: impl Iterator<Item = Whom<'a>>) {
+        self.losses += 1;
+        let loss = self.losses;
+        for (controller, host) in hosts {
+            let is = |u: &&mut Untold| u.whom.as_ref().is_some_and(|w| w.0 == controller);
+            match self.untold.iter_mut().find(is) {
+                Some(untold) => untold.loss = loss,
+                None => self.untold.push(Untold { whom: Some((controller, host.into())), loss }),
+            }
         }
+        if self.untold.is_empty() {
+            self.untold.push(Untold { whom: None, loss });
+        }
+    }
+
+    /// Whether a flush that has gone well is to fail, because its host has not been told. It is then, unless it was begun before the loss,
+    /// or is `internal`: the flush of a shutdown, which says to nobody what has become of it. A host that comes with another controller
+    /// inherits what those that are not `live` any more have not been told.
+    #[cold]
+    pub fn must_fail(
+        &mut self,
+        (controller, host): Whom,
+        (internal, losses): (bool, u32),
+        live: impl Fn(ControllerHandle) -> bool,
+    ) -> bool {
+        let own = |u: &Untold| u.whom.as_ref().is_some_and(|w| w.0 == controller);
+        let inherited = |u: &Untold| u.whom.as_ref().is_none_or(|w| w.1 == host && !live(w.0));
+        let (mut fails, told) = (false, !internal);
+        self.untold.retain(|u| {
+            let concerned = own(u) || inherited(u);
+            fails |= concerned;
+            !(concerned && told && losses >= u.loss)
+        });
+        fails
     }
 
     /// Where its bytes lie from now on.
@@ -127,7 +175,8 @@ impl Front {
         if self.flights.len() <= at {
             self.flights.resize_with(at + 1, || None);
         }
-        self.flights[at] = Some(Flight { io, begun: 0, out: 0, status: Status::SUCCESS, carried: None, writes: false });
+        let (status, losses) = (Status::SUCCESS, self.losses);
+        self.flights[at] = Some(Flight { io, begun: 0, out: 0, status, carried: None, writes: false, losses });
         self.pump(io.slot, parts, send)
     }
 
@@ -166,7 +215,7 @@ impl Front {
     /// Makes as many parts of a command as may be on their way; how it ended, if it has.
     fn pump(&mut self, slot: SlotId, parts: &mut Parts, send: &mut Vec<Sent>) -> Option<Status> {
         loop {
-            let Self { ways, stretches, flights, waiting, .. } = self;
+            let Self { ways, stretches, flights, waiting, untold, flushed, .. } = self;
             let flight = flights[slot.index()].as_mut()?;
             let io = flight.io;
             let all = if io.op == Op::Flush { ways.len() as u32 } else { io.len };
@@ -176,6 +225,9 @@ impl Front {
                 let over = flight.out == 0;
                 let status = flight.status;
                 if over {
+                    if io.op == Op::Flush && !untold.is_empty() && status.is_success() {
+                        flushed.push((slot, flight.losses));
+                    }
                     flights[slot.index()] = None;
                 }
                 return over.then_some(status);
@@ -297,6 +349,29 @@ mod tests {
         assert!(front.is_quiet());
         gone.sort_unstable();
         (gone, ended)
+    }
+
+    #[test]
+    fn a_shutdown_and_a_flush_of_before_are_not_told() {
+        let config = weir_controller::Config::new("nqn.2026-01.test.weir:v");
+        let mut machine = weir_controller::Subsystem::new(config, weir_units::Nanos(0)).unwrap();
+        let mut attach = |host: &str| {
+            let model = weir_controller::Model::Front;
+            let attach = weir_controller::Attach { tenant: 0, owner: Owner(1), model, host: host.into() };
+            machine.attach(weir_units::Nanos(0), attach).unwrap()
+        };
+        let (a, b) = ((attach("a"), "a"), (attach("b"), "b"));
+        let mut front = Front::new(0, (0, VolumeId(1)), 0, [1; 16]);
+        let live = |_| true;
+        assert!(!front.must_fail(a, (false, 0), live));
+        front.lose(machine.hosts());
+        for _ in 0..2 {
+            assert!(front.must_fail(a, (true, 1), live), "a shutdown's");
+            assert!(front.must_fail(a, (false, 0), live), "it was on its way then");
+        }
+        assert!(front.must_fail(a, (false, 1), live) && !front.must_fail(a, (false, 1), live));
+        assert!(front.must_fail(b, (true, 1), live) && front.must_fail(b, (false, 1), live));
+        assert!(front.untold.is_empty());
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::parts::{Bytes, Part, Parts, Whose};
 use super::seat::{Seat, Sent};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use weir_controller::{Op, Request as Io};
 use weir_pool::{Answer, Effect, Error, Event as PoolEvent, Failure, Pool, Request, Setup};
 use weir_spec::nvme::Status;
@@ -36,6 +36,10 @@ pub struct PoolHost {
     /// Commands on their way.
     out: u32,
     failed: Option<Status>,
+    /// The drive that is being flushed.
+    flushes: Option<usize>,
+    /// Places of drives that may have lost what this change has written.
+    lossy: BTreeSet<usize>,
     read: Vec<u8>,
     /// What is still to be unmapped: place of the drive, from where, to where.
     unmap: (usize, u64, u64),
@@ -46,7 +50,17 @@ impl PoolHost {
     pub fn new(number: u32, setup: Setup, seats: Vec<Seat>) -> Self {
         let pool = Pool::new(setup);
         let (asked, read) = (VecDeque::new(), Vec::new());
-        Self { number, pool, seats, asked, reply: None, out: 0, failed: None, read, unmap: (0, 0, 0) }
+        let (reply, failed, flushes, lossy) = (None, None, None, BTreeSet::new());
+        Self { number, pool, seats, asked, reply, out: 0, failed, flushes, lossy, read, unmap: (0, 0, 0) }
+    }
+
+    /// A drive may have lost what it had acknowledged and not flushed: the next flush of the change that is under way fails. A pool with
+    /// nothing to do has flushed all.
+    #[cold]
+    pub fn lose(&mut self, place: usize) {
+        if self.reply.is_some() {
+            self.lossy.insert(place);
+        }
     }
 
     /// It has nothing to do.
@@ -64,6 +78,7 @@ impl PoolHost {
 
     fn next(&mut self, parts: &mut Parts, send: &mut Vec<Sent>) {
         while let Some((ask, reply)) = self.asked.pop_front() {
+            self.lossy.clear();
             let effect = match ask {
                 Ask::Open => self.pool.apply(PoolEvent::Open),
                 Ask::Request(request) => self.pool.apply(PoolEvent::Request(request)),
@@ -81,6 +96,8 @@ impl PoolHost {
     /// A part is over.
     pub fn over(&mut self, bytes: Bytes, status: Status, parts: &mut Parts, send: &mut Vec<Sent>) {
         self.out -= 1;
+        let lost = self.flushes.take().is_some_and(|drive| self.lossy.remove(&drive));
+        let status = if lost && status.is_success() { Status::WRITE_FAULT } else { status };
         if !status.is_success() {
             self.failed.get_or_insert(status);
             self.unmap.1 = self.unmap.2;
@@ -108,7 +125,10 @@ impl PoolHost {
             Effect::Write { drive, offset, bytes } => {
                 self.submit((drive, Op::Write, offset, bytes.len() as u32), bytes, parts, send);
             }
-            Effect::Flush { drive } => self.submit((drive, Op::Flush, 0, 0), Vec::new(), parts, send),
+            Effect::Flush { drive } => {
+                self.flushes = Some(drive);
+                self.submit((drive, Op::Flush, 0, 0), Vec::new(), parts, send);
+            }
             Effect::Unmap { drive, offset, len } => {
                 self.unmap = (drive, offset, offset + len);
                 self.empty(parts, send);

@@ -64,6 +64,11 @@ impl Seat {
         matches!(self, Seat::Here { drive, .. } if *drive == wanted)
     }
 
+    /// It is that guest's of another shard.
+    pub fn is_guest(&self, of: u32, number: u32) -> bool {
+        matches!(self, Seat::There { shard, guest } if (*shard, *guest) == (of, number))
+    }
+
     /// A command for its drive; `None` without a queue.
     pub fn send(&self, request: Request, tag: Tag) -> Option<Sent> {
         Some(match *self {
@@ -125,6 +130,8 @@ pub enum Letter {
     },
     /// The guest of that number has gone.
     Gone(u32),
+    /// The drive of the sender's guest of that number may have lost what it had acknowledged and not flushed.
+    Loss(u32),
 }
 
 /// Letters of a turn, by the shard that they go to.
