@@ -3,6 +3,7 @@
 mod drives;
 mod error;
 mod kept;
+mod lost;
 mod metadata;
 mod open;
 mod power;

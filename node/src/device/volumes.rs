@@ -67,22 +67,6 @@ impl Volumes {
         }
     }
 
-    /// A drive of another shard may have lost what it had acknowledged to the guest there, and not flushed.
-    #[cold]
-    fn lose_at(&mut self, shard: u32, guest: u32) {
-        let is = |seat: &Seat| seat.is_guest(shard, guest);
-        for pool in &mut self.pools {
-            if let Some(place) = pool.seats.iter().position(is) {
-                pool.lose(place);
-            }
-        }
-        for front in &mut self.fronts {
-            if front.front().is_some_and(|(front, _)| front.ways.iter().any(|w| is(&w.seat))) {
-                front.lose();
-            }
-        }
-    }
-
     /// When the first of the fronts that sleep must be run.
     #[inline]
     pub fn rest(&self) -> Nanos {
@@ -109,7 +93,7 @@ impl Volumes {
 }
 
 impl Device {
-    fn front(&mut self) -> Option<(&mut Front, &mut Subsystem)> {
+    pub(super) fn front(&mut self) -> Option<(&mut Front, &mut Subsystem)> {
         match &mut self.backend {
             Backend::Volume(front) => Some((front, &mut self.machine)),
             _ => None,
@@ -550,11 +534,6 @@ impl Drives {
         }
     }
 
-    /// Whether a drive that has dropped its queues may have lost what it had acknowledged.
-    fn may_lose(&mut self, drive: u32) -> bool {
-        self.get(drive).config().volatile_write_cache
-    }
-
     /// A queue instead of one that the drive has dropped.
     fn seat_again(
         &mut self,
@@ -597,31 +576,6 @@ impl Device {
         for (slot, status) in ended.drain(..) {
             *dirty = true;
             deadlines.complete((now, slot, status), machine, doors, none);
-        }
-    }
-
-    /// A drive of a front may have lost what it had acknowledged and not flushed.
-    #[cold]
-    fn lose(&mut self) {
-        if let Some((front, machine)) = self.front() {
-            front.lose(machine.hosts());
-        }
-    }
-
-    /// Flushes have gone well of which some host is to hear that they have not: on a drive of its own it would have lost its connection.
-    #[cold]
-    fn judge(&mut self, ended: &mut [(SlotId, Status)]) {
-        let Some((front, machine)) = self.front() else { return };
-        for (slot, losses) in std::mem::take(&mut front.flushed) {
-            let Some((controller, host, internal)) = machine.whose(slot) else { continue };
-            let live = |controller| machine.hosts().any(|(other, _)| other == controller);
-            if front.must_fail((controller, host), (internal, losses), live) {
-                // Not to be tried again.
-                let failed = |(at, status): &mut (SlotId, Status)| {
-                    *status = if *at == slot { Status::WRITE_FAULT.dnr() } else { *status }
-                };
-                ended.iter_mut().for_each(failed);
-            }
         }
     }
 
