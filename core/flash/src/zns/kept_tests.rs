@@ -258,3 +258,36 @@ fn a_zone_whose_last_write_is_lost_is_not_full() {
     assert_eq!(error, RegionError::Active { found: 2, limit: 1 });
     assert!(error.to_string().contains("at most 1 may be"), "{error}");
 }
+
+/// Finish says that a zone is full, also of one that was full by its writes: a volatile buffer loses nothing of it any more.
+#[test]
+fn a_full_zone_that_was_finished_stays_full() {
+    let config = ZoneConfig {
+        zones: 1,
+        size: 8,
+        capacity: 8,
+        max_open: 1,
+        max_active: 1,
+        zrwa: None,
+        read_across: false,
+        extension: 0,
+    };
+    let mut fates = [Vec::new(), Vec::new()];
+    for seed in 0..32 {
+        for (finish, fates) in [false, true].into_iter().zip(&mut fates) {
+            let mut zones = Zones::new(config).unwrap();
+            zones.set_volatile();
+            zones.write(0, 8).unwrap();
+            zones.landed(0, 8, false);
+            if finish {
+                zones.manage(ZoneAction::Finish, Selection::One(0), |_, _| panic!("it was full before")).unwrap();
+            }
+            let loss = zones.power_on(Some(&mut Rng::new(seed)), |_| 0);
+            zones.check();
+            assert_eq!(zones.get(0).unwrap().wp, 8 - loss.lost as u32);
+            fates.push(loss.lost);
+        }
+    }
+    assert!(fates[0].iter().any(|lost| *lost > 0), "without it the buffer is lost: {fates:?}");
+    assert_eq!(fates[1], [0; 32]);
+}

@@ -53,7 +53,8 @@ impl Zones {
         }
     }
 
-    /// Carries an action out; `changed` is told each zone that is about to change, as it was before.
+    /// Carries an action out; `changed` is told each zone that is about to change, as it was before. A zone that is full already is durably
+    /// full when its host has finished it: it does not come back with room after a loss of power.
     ///
     /// # Errors
     /// Nothing has changed then.
@@ -64,6 +65,9 @@ impl Zones {
         mut changed: impl FnMut(u32, Zone),
     ) -> Result<(), ZoneError> {
         if !self.allows(action, zones)? {
+            if let (ZoneAction::Finish, Selection::One(zone)) = (action, zones) {
+                self.finished(zone);
+            }
             return Ok(());
         }
         match zones {
