@@ -250,7 +250,7 @@ impl<W: Words + Clone> Region<W> {
     }
 
     /// The same for a medium that may be replaced by an empty one, and whoever has a region for the other is to know: `medium` tells the two
-    /// apart, and 0 is one that is never replaced.
+    /// apart, and 0 is one that is never replaced. A region that does not say for which one it is, is for this one from now on.
     ///
     /// # Errors
     /// As [`open`](Self::open), and [`OpenError::Medium`].
@@ -270,6 +270,10 @@ impl<W: Words + Clone> Region<W> {
             return Ok(region);
         }
         region.check(&said)?;
+        if said[header::MEDIUM] != medium {
+            // Of before that word: from now on it is for this one. Release as all of the header; nobody else stores it.
+            region.words.store(header::MEDIUM, medium, Release);
+        }
         Ok(region)
     }
 

@@ -200,17 +200,20 @@ fn golden_words_of_an_nvme_queue() {
     assert_eq!((found.used, found.last_idx, found.commands[0].2), (10, 8, owed));
 }
 
-/// One that says nothing of its medium is of before that word, or of a medium that is never replaced.
+/// One that says nothing of its medium is of before that word, or of a medium that is never replaced: it is for whatever comes first.
 #[test]
 fn a_region_is_for_one_medium() {
     for (before, after, opens) in [(7, 7, true), (0, 7, true), (0, 0, true), (7, 8, false), (7, 0, false)] {
         let words = zeroes(RINGS);
         Region::of_medium(words.clone(), RINGS, before).unwrap();
         assert_eq!(line(&words, 0)[4..], [before, 0, 0, 0]);
-        let copy = words.0.borrow().clone();
+        let mut expected = words.0.borrow().clone();
+        expected[4] = if opens { after } else { before };
         let again = Region::of_medium(words.clone(), RINGS, after).map(|_| ());
         assert_eq!(again, if opens { Ok(()) } else { Err(OpenError::Medium) }, "{before} {after}");
-        assert_eq!(*words.0.borrow(), copy);
+        assert_eq!(*words.0.borrow(), expected);
+        let other = Region::of_medium(words.clone(), RINGS, 9).map(|_| ());
+        assert_eq!(other, if expected[4] == 0 { Ok(()) } else { Err(OpenError::Medium) }, "{before} {after}");
     }
 }
 
