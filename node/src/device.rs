@@ -132,14 +132,12 @@ impl Device {
             }
         };
         if let (Some(keys), Some(flash)) = (&config.open_channel, &config.flash) {
-            return Self::open_channel(config, machine, &keys.on(flash), now).inspect_err(|_| unmake());
+            return Self::open_channel(config, machine, &keys.on(flash), now, keep).inspect_err(|_| unmake());
         }
         if let MediaConfig::File(path) = &config.media {
             Remembered::check_pair(path, new_medium)?;
             Beside::check_pair(path, new_medium)?;
         }
-        // What is written to which zone is not kept for a drive in memory: then its bytes would be worth nothing.
-        let keep = &if config.zoned.is_some() { Keep::none() } else { keep.clone() };
         let (mut backend, limit) = open_backend(config, keep)?;
         let (size, block_size) = (config.capacity.map_or(limit, |c| c.get().min(limit)), config.block_size);
         let of = NamespaceConfig { nsid: 1, start: 0, size, block_size, uuid: uuid_of(&config.nqn, backend.medium()) };
@@ -172,10 +170,8 @@ impl Device {
             state = found;
             machine.set_service(Box::new(inside));
         }
-        if let (Some(_), Some(path)) = (&config.zoned, beside) {
-            let (found, gone) = regions::zones(config, &mut machine, path).inspect_err(|_| unmake())?;
-            backend.zero(&gone).map_err(|e| OpenError::Flash(format!("{}: {e}", path.display())))?;
-            state = Some(found);
+        if config.zoned.is_some() {
+            state = regions::zones(config, &mut machine, &mut backend, keep).inspect_err(|_| unmake())?;
         }
         let remembered = remember(config, new_medium, &mut machine, keep)?;
         let undo = power::undo(config, &backend);
@@ -188,8 +184,10 @@ impl Device {
 
     /// With the state that it goes on from, if it has one.
     fn on(mut self, state: Option<FlashState>) -> Device {
-        if let (Some(state), Backend::Direct(direct)) = (&state, &mut self.backend) {
-            direct.sync_beside(state.file().clone());
+        if let Some(state) = &state {
+            if let Backend::Direct(direct) = &mut self.backend {
+                direct.sync_beside(state.file().clone());
+            }
             self.machine.set_power_history(state.starts(), state.unsafe_shutdowns());
         }
         Device { state, ..self }

@@ -521,4 +521,19 @@ mod tests {
             node.stop();
         }
     }
+
+    /// The keeper may let the next worker go when the threads of the last one are dead: only then.
+    #[test]
+    fn drives_lie_in_memory_if_all_of_them_do() {
+        let nvme = "nvme:nvme-tcp://127.0.0.1:4420/nqn.2026-01.test.weir:x?ns=1";
+        for (media, lies) in [("ram", true), ("null", true), ("file:/x", false), ("block:/dev/x", false), (nvme, false)]
+        {
+            let sized = if lies { "capacity = \"1MiB\"\n" } else { "" };
+            let text = format!(
+                "[[device]]\nname = \"a\"\ncapacity = \"1MiB\"\n[[device]]\nname = \"b\"\nmedia = \"{media}\"\n{sized}"
+            );
+            let config = Config::parse(&text, "test.toml", Path::new("/")).unwrap_or_else(|e| panic!("{media}: {e}"));
+            assert_eq!(lies_in_memory(&config), lies, "{media}");
+        }
+    }
 }

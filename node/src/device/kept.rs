@@ -6,23 +6,30 @@ use crate::flash::FlashService;
 use std::os::fd::{AsFd, OwnedFd};
 use weir_sys::arena::Schema;
 use weir_sys::keep::Keep;
-use weir_sys::media::{FLASH_SCHEMA, FlashState, Media, MediaError, RAM_SCHEMA, Ram, Spec, Store};
+use weir_sys::media::{FLASH_SCHEMA, FlashState, Media, MediaError, RAM_SCHEMA, REGIONS_SCHEMA, Ram, Spec, Store};
 use weir_units::Nanos;
 
 /// Names of drives' bytes; the drive's follows.
 const RAM: &str = "ram:";
+/// Names of the bytes of drives of zones or chunks, which are worth nothing without the state that goes with them: a drive that is configured to be
+/// of another kind finds neither.
+const ZONED: &str = "zoned:";
 /// Names of drives' flash.
 const FLASH: &str = "flash:";
+/// Names of what zones and chunks are.
+const REGIONS: &str = "regions:";
 
 /// Which of the names that are held are regions of drives.
 pub fn region(name: &str) -> Option<Schema> {
     let is = |prefix, schema| name.starts_with(prefix).then_some(schema);
-    is(RAM, RAM_SCHEMA).or(is(FLASH, FLASH_SCHEMA))
+    let bytes = is(RAM, RAM_SCHEMA).or(is(ZONED, RAM_SCHEMA));
+    bytes.or(is(FLASH, FLASH_SCHEMA)).or(is(REGIONS, REGIONS_SCHEMA))
 }
 
 /// A drive's bytes, as they were left, or new ones.
-pub(super) fn ram(spec: &Spec, keep: &Keep) -> Result<Media, MediaError> {
-    let name = format!("{RAM}{}", spec.name);
+pub(super) fn ram(config: &DeviceConfig, spec: &Spec, keep: &Keep) -> Result<Media, MediaError> {
+    let in_regions = config.zoned.is_some() || config.open_channel.is_some();
+    let name = format!("{}{}", if in_regions { ZONED } else { RAM }, spec.name);
     let Some(arena) = keep.take_region(&name, RAM_SCHEMA) else {
         let media = Media::open(spec)?;
         if let Media::Store(Store::Ram(ram)) = &media {
@@ -55,6 +62,11 @@ pub(super) fn flash(
     }
     let new = FlashService::new(&flash.config, flash.precondition, now);
     Ok((new.map_err(|e| OpenError::Flash(e.to_string()))?, None))
+}
+
+/// Under which name the state of a drive's zones or chunks is held; `None` where it ends with the process.
+pub(super) fn regions(config: &DeviceConfig, keep: &Keep) -> Option<String> {
+    (config.media == MediaConfig::Ram && keep.is_kept()).then(|| format!("{REGIONS}{}", config.name))
 }
 
 /// A memory file of that name, as it was left, or a new one; none without a keeper.

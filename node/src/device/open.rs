@@ -19,7 +19,7 @@ pub(super) fn open_backend(config: &DeviceConfig, keep: &Keep) -> Result<(Backen
     };
     let capacity = config.max_capacity.or(config.capacity).map(|c| c.get());
     let spec = Spec { name: config.name.clone(), kind, capacity, block_size: config.block_size };
-    let media = if spec.kind == MediaKind::Ram { kept::ram(&spec, keep)? } else { Media::open(&spec)? };
+    let media = if spec.kind == MediaKind::Ram { kept::ram(config, &spec, keep)? } else { Media::open(&spec)? };
     let size = media.capacity() / u64::from(config.block_size) * u64::from(config.block_size);
     Ok(match media {
         Media::Store(store) => (Backend::Store(store), size),

@@ -4,6 +4,7 @@
 use super::*;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, HashMap};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::mpsc;
 use weir_controller::model::io;
@@ -11,6 +12,7 @@ use weir_controller::{Attach, ControllerHandle, DataPointer, Model, OpenChannelS
 use weir_flash::ChunkState;
 use weir_spec::nvme::zns::{SendAction, ZonedOpcode};
 use weir_spec::nvme::{Cqe, IoOpcode, Sqe};
+use weir_sys::keep::{Channel, ToKeeper, ToWorker};
 use zerocopy::little_endian::U32;
 
 const BLOCK: u64 = 4096;
@@ -42,9 +44,50 @@ impl Host for Values {
     }
 }
 
+/// What holds what a worker leaves.
+struct Keeper {
+    channel: Channel,
+    keep: Keep,
+    held: BTreeMap<String, Vec<OwnedFd>>,
+}
+
+impl Keeper {
+    /// Beside a worker that begins with what the one before it left.
+    fn with(held: BTreeMap<String, Vec<OwnedFd>>) -> Keeper {
+        let (channel, theirs) = Channel::pair().unwrap();
+        for (name, fds) in &held {
+            let fds: Vec<_> = fds.iter().map(OwnedFd::as_fd).collect();
+            channel.tell(&ToWorker::Held(name.clone()), &fds).unwrap();
+        }
+        channel.tell(&ToWorker::Go(0), &[]).unwrap();
+        Keeper { channel, keep: Keep::join(theirs, "", region).unwrap(), held }
+    }
+
+    /// The worker has gone, and the next one begins.
+    fn next(mut self) -> Keeper {
+        while let Some((word, fds)) = self.channel.hear().unwrap() {
+            if let ToKeeper::Hold(name) = word {
+                self.held.insert(name, fds);
+            }
+        }
+        Keeper::with(self.held)
+    }
+}
+
+/// What a drive's bytes are on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum On {
+    /// Memory that ends with the process.
+    Memory,
+    /// Memory that a keeper holds.
+    Held,
+    File,
+}
+
 struct Rig {
     config: DeviceConfig,
     file: PathBuf,
+    keeper: Option<Keeper>,
     device: Device,
     host: Values,
     reactor: Reactor,
@@ -62,8 +105,10 @@ fn attach(device: &mut Device, now: Nanos) -> (ControllerHandle, SqHandle) {
     (controller, queue)
 }
 
-fn open(config: &DeviceConfig, now: Nanos) -> Device {
-    Device::open(config, MachineConfig::new("nqn.2026-01.test.weir:zns0"), now).unwrap_or_else(|e| panic!("{e}"))
+fn open(config: &DeviceConfig, now: Nanos, keeper: Option<&Keeper>) -> Device {
+    let keep = keeper.map_or(Keep::none(), |keeper| keeper.keep.clone());
+    let machine = MachineConfig::new("nqn.2026-01.test.weir:zns0");
+    Device::open_kept(config, machine, now, &keep).unwrap_or_else(|e| panic!("{e}"))
 }
 
 /// A drive's bytes, what its zones or chunks are, and what it remembers.
@@ -74,17 +119,18 @@ fn remove(file: &Path) {
 }
 
 impl Rig {
-    fn new(name: &str, toml: &str, in_file: bool) -> Rig {
+    fn new(name: &str, toml: &str, on: On) -> Rig {
         let file = std::env::temp_dir().join(format!("weir-regions-{name}-{}", std::process::id()));
         remove(&file);
-        let media = if in_file { format!("media = \"file:{}\"\n", file.display()) } else { String::new() };
+        let media = if on == On::File { format!("media = \"file:{}\"\n", file.display()) } else { String::new() };
         let text = format!("[[device]]\nname = \"zns0\"\nblock_size = 4096\n{media}{toml}\n");
         let config = crate::config::Config::parse(&text, "weir.toml", Path::new("/etc/weir"));
         let config = config.unwrap_or_else(|e| panic!("{e}")).devices[0].clone();
-        let mut device = open(&config, Nanos(0));
+        let keeper = (on == On::Held).then(|| Keeper::with(BTreeMap::new()));
+        let mut device = open(&config, Nanos(0), keeper.as_ref());
         let (controller, queue) = attach(&mut device, Nanos(0));
-        let (host, reactor) = (Values::default(), Reactor::new().unwrap());
-        Rig { config, file, device, host, reactor, queue, controller, tag: 0, now: Nanos(1), answers: HashMap::new() }
+        let (host, reactor, now, answers) = (Values::default(), Reactor::new().unwrap(), Nanos(1), HashMap::new());
+        Rig { config, file, keeper, device, host, reactor, queue, controller, tag: 0, now, answers }
     }
 
     fn submit(&mut self, sqe: Sqe) -> u32 {
@@ -158,7 +204,8 @@ impl Rig {
         }
         self.settle();
         self.leave();
-        self.device = open(&self.config, self.now);
+        self.keeper = self.keeper.take().map(Keeper::next);
+        self.device = open(&self.config, self.now, self.keeper.as_ref());
         (self.controller, self.queue) = attach(&mut self.device, self.now);
     }
 
@@ -270,7 +317,8 @@ struct World {
     known: Vec<Known>,
     pending: HashMap<u32, Pending>,
     volatile: bool,
-    in_file: bool,
+    /// It goes on in another process.
+    outlives: bool,
 }
 
 impl World {
@@ -375,11 +423,11 @@ impl World {
                 self.rig.cut();
                 self.judge(true);
             }
-            Step::Kill if self.in_file => {
+            Step::Kill if self.outlives => {
                 self.rig.restart(false);
                 self.judge(false);
             }
-            Step::Stop if self.in_file => {
+            Step::Stop if self.outlives => {
                 self.rig.finish();
                 self.answered();
                 self.rig.restart(true);
@@ -432,10 +480,10 @@ impl World {
     }
 }
 
-fn run(name: &str, (more, volatile): (&str, bool), in_file: bool, steps: Vec<Step>) {
-    let rig = Rig::new(name, &zns(more), in_file);
-    let mut world =
-        World { rig, known: vec![Known::default(); ZONES as usize], pending: HashMap::new(), volatile, in_file };
+fn run(name: &str, (more, volatile): (&str, bool), on: On, steps: Vec<Step>) {
+    let rig = Rig::new(name, &zns(more), on);
+    let (known, outlives) = (vec![Known::default(); ZONES as usize], on != On::Memory);
+    let mut world = World { rig, known, pending: HashMap::new(), volatile, outlives };
     steps.into_iter().for_each(|step| world.step(step));
 }
 
@@ -447,7 +495,16 @@ proptest! {
         volatile: bool,
         steps in steps(),
     ) {
-        run("ram", (&format!("{flash}, power_protected = {}", !volatile), volatile), false, steps);
+        run("ram", (&format!("{flash}, power_protected = {}", !volatile), volatile), On::Memory, steps);
+    }
+
+    #[test]
+    fn zones_in_memory_that_is_held_survive_everything(
+        flash in prop_oneof![Just(""), Just(", flash = \"femu-bbssd\", dies = 1")],
+        volatile: bool,
+        steps in steps(),
+    ) {
+        run("held", (&format!("{flash}, power_protected = {}", !volatile), volatile), On::Held, steps);
     }
 
     #[test]
@@ -456,15 +513,19 @@ proptest! {
         volatile: bool,
         steps in steps(),
     ) {
-        run("file", (&format!("{flash}, power_protected = {}", !volatile), volatile), true, steps);
+        run("file", (&format!("{flash}, power_protected = {}", !volatile), volatile), On::File, steps);
     }
 }
 
 /// By hand: states, extension, random write area and wear of zones that another process finds.
 #[test]
 fn another_process_finds_the_zones() {
+    [On::File, On::Held].into_iter().for_each(finds_the_zones);
+}
+
+fn finds_the_zones(on: On) {
     let more = ", zrwa = \"16KiB\", descriptor_extension = 64, flash = \"femu-bbssd\", dies = 1";
-    let mut rig = Rig::new("again", &zns(more), true);
+    let mut rig = Rig::new("again", &zns(more), on);
     assert_eq!(rig.device.machine().config().management, None, "hosts neither make nor delete zoned namespaces");
     let write = |rig: &mut Rig, lba: u64, blocks| assert_eq!(rig.command(io(1, 1, lba, blocks)), Status::SUCCESS);
     write(&mut rig, 0, 5);
@@ -511,7 +572,7 @@ fn another_process_finds_the_zones() {
 
 #[test]
 fn what_cannot_be_gone_on_from_is_said() {
-    let mut rig = Rig::new("refused", &zns(""), true);
+    let mut rig = Rig::new("refused", &zns(""), On::File);
     assert_eq!(rig.command(io(1, 1, 0, 5)), Status::SUCCESS);
     rig.restart(true);
     let refused = |rig: &mut Rig, toml: String| {
@@ -536,9 +597,31 @@ fn what_cannot_be_gone_on_from_is_said() {
 /// An Open-Channel drive: chunks and their wear.
 #[test]
 fn another_process_finds_the_chunks() {
+    [On::File, On::Held].into_iter().for_each(finds_the_chunks);
+}
+
+/// A drive in memory that was of another kind when it was left: neither its bytes nor what its zones were.
+#[test]
+fn a_drive_that_is_not_zoned_any_more_is_new() {
+    let mut rig = Rig::new("other", &zns(""), On::Held);
+    let zoned = rig.config.clone();
+    assert_eq!(rig.command(io(1, 1, 0, 5)), Status::SUCCESS);
+    let value = (rig.tag % 255 + 1) as u8;
+    rig.config.zoned = None;
+    rig.restart(true);
+    assert_eq!(rig.blocks(0, 5), [0; 5]);
+    assert_eq!(rig.command(io(1, 1, 3, 5)), Status::SUCCESS);
+    rig.config = zoned;
+    rig.restart(true);
+    let zone = *rig.device.machine().zones(1).unwrap().get(0).as_ref().unwrap();
+    assert_eq!((zone.state, zone.wp), (ZoneState::Closed, 5));
+    assert_eq!(rig.blocks(0, 8), [value, value, value, value, value, 0, 0, 0]);
+}
+
+fn finds_the_chunks(on: On) {
     let toml = "profile = \"femu-oc\"\nopen_channel = { max_open = 8 }\nchannels = 2\nways = 1\nplanes = 2\nblocks = 4\npages = 8\n\
                 page_size = 4096\n";
-    let mut rig = Rig::new("oc", toml, true);
+    let mut rig = Rig::new("oc", toml, on);
     let set = |rig: &Rig| -> (u64, u32, Vec<(ChunkState, u32, u32)>) {
         let set = rig.device.machine().vendor().and_then(|v| v.as_any().downcast_ref::<OpenChannelSet>()).unwrap();
         let chunks = set.drive().chunks();

@@ -158,15 +158,7 @@ impl FlashState {
     pub fn in_memory(name: &str, config: &Config) -> Result<(FlashState, Image, Found), MediaError> {
         let path = Path::new(name);
         let (wanted, payload, size) = Self::wanted(path, config)?;
-        let make = || {
-            let mut arena = Arena::create("weir-flash", SCHEMA, payload, crate::arena::Pages::Small)?;
-            // All of it now: it is an error here and would be a signal later.
-            arena.reserve(0..payload as usize)?;
-            let head = wanted.as_bytes();
-            arena.payload_mut()[..head.len()].copy_from_slice(head);
-            Ok(arena)
-        };
-        let arena = make().map_err(|e| arena_error(path, e))?;
+        let arena = make_in_memory(path, SCHEMA, payload, wanted.as_bytes())?;
         Self::of(path, arena, true, &(wanted, payload), &size)
     }
 
@@ -291,6 +283,18 @@ pub(super) fn open_or_make(
         make(path, schema, payload, head)?;
     }
     Ok((Arena::open_file(path, schema).map_err(|e| arena_error(path, e))?, new))
+}
+
+/// Makes a region of memory with that head and zeroes behind it, which lives as long as somebody has its descriptor.
+pub(super) fn make_in_memory(path: &Path, schema: Schema, payload: u64, head: &[u8]) -> Result<Arena, MediaError> {
+    let make = || {
+        let mut arena = Arena::create("weir-flash", schema, payload, crate::arena::Pages::Small)?;
+        // All of it now: it is an error here and would be a signal later.
+        arena.reserve(0..payload as usize)?;
+        arena.payload_mut()[..head.len()].copy_from_slice(head);
+        Ok(arena)
+    };
+    make().map_err(|e| arena_error(path, e))
 }
 
 /// Makes an empty state under another name first: what has the right name is whole.

@@ -1,8 +1,8 @@
-//! The state of a drive of zones or chunks, in a file beside its media: an arena with what [`RegionImage`] names.
+//! The state of a drive of zones or chunks, in a file beside its media or in memory: an arena with what [`RegionImage`] names.
 //! It lies and lives as that of other flash drives does ([`FlashState`]).
 
 use super::MediaError;
-use super::flash::{Counts, FlashState, Found, Pieces, arena_error, open_or_make, state_error};
+use super::flash::{Counts, FlashState, Found, Pieces, arena_error, make_in_memory, open_or_make, state_error};
 use crate::arena::{Arena, ArenaError, Schema};
 use std::mem::offset_of;
 use std::path::Path;
@@ -65,19 +65,59 @@ impl FlashState {
         keys: RegionKeys,
         size: &RegionSize,
     ) -> Result<(FlashState, RegionImage, Found), MediaError> {
-        let (wanted, payload) = Layout::new(keys, size);
-        let (arena, new) = open_or_make(path, SCHEMA, payload, wanted.as_bytes())?;
+        let wanted = Layout::new(keys, size);
+        let (arena, new) = open_or_make(path, SCHEMA, wanted.1, wanted.0.as_bytes())?;
+        Self::of_regions(path, (arena, new), &wanted, size)
+    }
+
+    /// The same of a drive whose media is memory, in a region of memory of its own, as [`FlashState::in_memory`] makes one.
+    ///
+    /// # Errors
+    /// There is no memory.
+    pub fn regions_in_memory(
+        name: &str,
+        keys: RegionKeys,
+        size: &RegionSize,
+    ) -> Result<(FlashState, RegionImage, Found), MediaError> {
+        let (path, wanted) = (Path::new(name), Layout::new(keys, size));
+        let arena = make_in_memory(path, SCHEMA, wanted.1, wanted.0.as_bytes())?;
+        Self::of_regions(path, (arena, true), &wanted, size)
+    }
+
+    /// The state that another process has made [in memory](Self::regions_in_memory), and used until it died or stopped. The dead do not
+    /// change it any more: that is for the caller to know.
+    ///
+    /// # Errors
+    /// As [`open_regions`](Self::open_regions).
+    pub fn adopt_regions(
+        name: &str,
+        arena: Result<Arena, ArenaError>,
+        keys: RegionKeys,
+        size: &RegionSize,
+    ) -> Result<(FlashState, RegionImage, Found), MediaError> {
+        let path = Path::new(name);
+        let arena = arena.map_err(|e| arena_error(path, e))?;
+        Self::of_regions(path, (arena, false), &Layout::new(keys, size), size)
+    }
+
+    fn of_regions(
+        path: &Path,
+        (arena, new): (Arena, bool),
+        (wanted, payload): &(Layout, u64),
+        size: &RegionSize,
+    ) -> Result<(FlashState, RegionImage, Found), MediaError> {
+        let keys = &wanted.keys;
         let damaged = || arena_error(path, ArenaError::Damaged);
         let found = Layout::read_from_prefix(arena.payload()).map(|(l, _)| l).map_err(|_| damaged())?;
         if let Some(i) = (0..keys.len()).find(|i| found.keys[*i] != keys[*i]) {
             let differs = (REGION_KEYS[i], found.keys[i], keys[i]);
             return Err(MediaError::ForeignState { path: path.into(), differs });
         }
-        if found.fixed() != wanted || (arena.payload().len() as u64) < payload {
+        if found.fixed() != *wanted || (arena.payload().len() as u64) < *payload {
             return Err(damaged());
         }
         let file = arena.fd().try_clone_to_owned().map_err(|e| state_error(path, e))?;
-        let (counts, image) = lend(arena, &wanted, size).ok_or_else(damaged)?;
+        let (counts, image) = lend(arena, wanted, size).ok_or_else(damaged)?;
         let (state, found) = Self::started(path, file, counts, new);
         Ok((state, image, found))
     }

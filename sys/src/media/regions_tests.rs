@@ -1,5 +1,6 @@
 use super::regions::Layout;
 use super::*;
+use crate::arena::Arena;
 use crate::arena::tests::documented;
 use std::mem::offset_of;
 use std::path::PathBuf;
@@ -72,6 +73,40 @@ fn zones_go_on_where_they_were() {
     let e = FlashState::open(&path, &mapped).unwrap_err().to_string();
     assert!(e.contains("region-state"), "{e}");
     std::fs::remove_dir_all(dir).unwrap();
+}
+
+/// The process of a drive in memory dies; who holds the descriptor hands it to the next one.
+#[test]
+fn zones_in_memory_go_on_where_they_were() {
+    let size = Zones::new(ZONES).unwrap().image_size();
+    let on = |image| {
+        let mut zones = Zones::new(ZONES).unwrap();
+        zones.adopt_image(image).unwrap();
+        zones.check();
+        zones
+    };
+    let (state, image, found) = FlashState::regions_in_memory("zns0", keys(), &size).unwrap();
+    assert_eq!((found, state.starts()), (Found::New, 1));
+    let held = state.file().try_clone().unwrap();
+    let open = || Arena::open(held.try_clone().unwrap(), crate::media::REGIONS_SCHEMA);
+    let mut zones = on(image);
+    zones.write(0, 48).unwrap();
+    zones.landed(0, 48, false);
+    zones.write(64, 7).unwrap();
+    zones.landed(1, 7, false);
+    // Not over when the process dies.
+    zones.write(71, 5).unwrap();
+    drop((zones, state));
+    let mut other = keys();
+    other[4] = 32 * 4096;
+    let e = FlashState::adopt_regions("zns0", open(), other, &size).unwrap_err().to_string();
+    assert!(e.contains("zone_capacity = 196608, the configuration says 131072"), "{e}");
+    let (state, image, found) = FlashState::adopt_regions("zns0", open(), keys(), &size).unwrap();
+    assert_eq!((found, state.starts(), state.unsafe_shutdowns()), (Found::Crashed, 2, 1));
+    assert_eq!(on(image).iter().map(|z| z.wp).collect::<Vec<_>>(), [48, 7, 0, 0, 0]);
+    state.close().unwrap();
+    let (_, _, found) = FlashState::adopt_regions("zns0", open(), keys(), &size).unwrap();
+    assert_eq!(found, Found::Clean);
 }
 
 #[test]

@@ -148,6 +148,8 @@ pub fn h2c_data(cid: u16, ttag: u16, offset: u32, data: &[u8], last: bool) -> Ve
 
 /// CC with EN and the entry sizes.
 pub const CC_ENABLE: u32 = 0x0046_0001;
+/// The same with all I/O command sets, for zones.
+pub const CC_ALL_SETS: u32 = CC_ENABLE | 6 << 4;
 
 /// A connection.
 pub struct Host {
@@ -216,12 +218,23 @@ impl Host {
 
     /// The same of any subsystem.
     pub fn admin_of(nqn: &str, address: SocketAddr, host: &str, kato_ms: u32) -> Result<(Self, u16), String> {
+        Self::admin_with(CC_ENABLE, nqn, address, host, kato_ms)
+    }
+
+    /// The same by another CC.
+    pub fn admin_with(
+        cc: u32,
+        nqn: &str,
+        address: SocketAddr,
+        host: &str,
+        kato_ms: u32,
+    ) -> Result<(Self, u16), String> {
         let mut this = Self::open(address)?;
         this.send(&ic_req())?;
         this.expect(kind::IC_RESP)?;
         this.send(&connect(1, 0, 0xffff, kato_ms, host, nqn))?;
         let cntlid = this.success()?.u16(8);
-        this.send(&property_set(2, 0x14, CC_ENABLE))?;
+        this.send(&property_set(2, 0x14, cc))?;
         this.success()?;
         for cid in 3..1000 {
             this.send(&property_get(cid, 0x1c, false))?;

@@ -8,9 +8,9 @@ use super::{long, test};
 use crate::bench::bench;
 use crate::guest::{Guest, connect_script};
 use crate::harness::{Context, Env, Outcome, Test, ensure};
-use crate::node::{Node, Setup, host_nqn, with_node};
+use crate::node::{NQN, Node, Setup, host_nqn, with_node};
 use crate::process::until;
-use crate::raw::nvme_tcp::{Data, Host, capsule, io, kind, sqe};
+use crate::raw::nvme_tcp::{CC_ALL_SETS, Data, Host, capsule, io, kind, sqe};
 
 /// The tests of this suite.
 pub fn tests() -> Vec<Test> {
@@ -74,6 +74,36 @@ impl Client {
         Ok(Self { admin, queue: Host::io_queue_of(nqn, at, &host, cntlid, 1)? })
     }
 
+    /// Of the first drive, with all I/O command sets.
+    pub(super) fn of_zones(node: &Node) -> Result<Self, String> {
+        let host = host_nqn("gold");
+        let (admin, cntlid) = Host::admin_with(CC_ALL_SETS, NQN, node.address(), &host, 0)?;
+        Ok(Self { admin, queue: Host::io_queue(node.address(), &host, cntlid, 1)? })
+    }
+
+    /// A command of an I/O queue without data.
+    pub(super) fn command(&mut self, opcode: u8, dwords: [u32; 6]) -> Outcome {
+        self.queue.send(&capsule(&sqe(opcode, 9, 1, dwords, Data::None), Data::None))?;
+        self.queue.success().map(|_| ())
+    }
+
+    /// Appends a block of a value to the zone that begins there; where it went.
+    pub(super) fn append(&mut self, zone: u32, value: u32) -> Result<u32, String> {
+        let block: Vec<u8> = value.to_le_bytes().repeat(1024);
+        self.queue.send(&io(0x7d, 9, zone, 1, Data::InCapsule(&block)))?;
+        self.queue.success().map(|response| response.u32(8))
+    }
+
+    /// State and write pointer of the first zones, by Zone Management Receive.
+    pub(super) fn zones(&mut self, count: u32) -> Result<Vec<(u8, u32)>, String> {
+        let len = 64 + 64 * count;
+        let data = Data::Transport(len);
+        self.queue.send(&capsule(&sqe(0x7a, 9, 1, [0, 0, len / 4 - 1, 0, 0, 0], data), data))?;
+        let report = self.data(len as usize)?;
+        let word = |at: usize| u32::from_le_bytes([report[at], report[at + 1], report[at + 2], report[at + 3]]);
+        Ok((1..=count as usize).map(|zone| (report[64 * zone + 1] >> 4, word(64 * zone + 24))).collect())
+    }
+
     /// Writes a value to a whole block.
     pub(super) fn write(&mut self, lba: u32, value: u32) -> Outcome {
         let block: Vec<u8> = value.to_le_bytes().repeat(1024);
@@ -91,23 +121,28 @@ impl Client {
     /// The value that a whole block has.
     pub(super) fn read(&mut self, lba: u32) -> Result<u32, String> {
         self.queue.send(&io(0x02, 9, lba, 1, Data::Transport(4096)))?;
-        let mut block = Vec::new();
-        while block.len() < 4096 {
+        let block = self.data(4096)?;
+        let words: Vec<u32> = block.chunks(4).map(|w| u32::from_le_bytes([w[0], w[1], w[2], w[3]])).collect();
+        ensure(words.iter().all(|w| *w == words[0]), || format!("block {lba} is torn"))?;
+        Ok(words[0])
+    }
+
+    /// So much data of a command, and that it went well.
+    fn data(&mut self, len: usize) -> Result<Vec<u8>, String> {
+        let mut bytes = Vec::new();
+        while bytes.len() < len {
             let pdu = self.queue.expect(kind::C2H_DATA)?;
-            let at = usize::from(pdu.bytes[3]);
-            block.extend_from_slice(&pdu.bytes[at..]);
+            bytes.extend_from_slice(&pdu.bytes[usize::from(pdu.bytes[3])..]);
             // The flag that says that no response follows.
             if pdu.bytes[1] & 8 != 0 {
                 break;
             }
-            if block.len() >= 4096 {
+            if bytes.len() >= len {
                 self.queue.success()?;
             }
         }
-        ensure(block.len() == 4096, || format!("{} bytes of a block", block.len()))?;
-        let words: Vec<u32> = block.chunks(4).map(|w| u32::from_le_bytes([w[0], w[1], w[2], w[3]])).collect();
-        ensure(words.iter().all(|w| *w == words[0]), || format!("block {lba} is torn"))?;
-        Ok(words[0])
+        ensure(bytes.len() == len, || format!("{} bytes of {len}", bytes.len()))?;
+        Ok(bytes)
     }
 
     /// Power cycles and unsafe shutdowns of the SMART log page.
