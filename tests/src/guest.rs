@@ -58,16 +58,30 @@ impl Guest<'_> {
         mark: &str,
         then: impl FnOnce() -> Result<(), String>,
     ) -> Result<String, String> {
+        let mut then = Some(then);
+        self.run_along(env, script, &[mark], |_| then.take().map_or(Ok(()), |then| then()))
+    }
+
+    /// The same for several marks, one after the other: `then` is told how many were printed before.
+    pub fn run_along(
+        &self,
+        env: &Env,
+        script: &str,
+        marks: &[&str],
+        mut then: impl FnMut(usize) -> Result<(), String>,
+    ) -> Result<String, String> {
         let dir = env.folder()?;
         let mut guest = self.start(env, &dir, script)?;
-        until(Duration::from_secs(self.limit.into()), "the guest gets that far", || {
-            let printed = guest.stdout();
-            if !guest.running() {
-                return Err(format!("the guest ended:\n{printed}{}", guest.stderr()));
-            }
-            Ok(printed.lines().any(|l| l == mark).then_some(()))
-        })?;
-        then()?;
+        for (i, mark) in marks.iter().enumerate() {
+            until(Duration::from_secs(self.limit.into()), "the guest gets that far", || {
+                let printed = guest.stdout();
+                if !guest.running() {
+                    return Err(format!("the guest ended before {mark:?}:\n{printed}{}", guest.stderr()));
+                }
+                Ok(printed.lines().any(|l| l == *mark).then_some(()))
+            })?;
+            then(i)?;
+        }
         guest.wait(Duration::from_secs(u64::from(self.limit) + 30))?.success("the guest")
     }
 
@@ -143,11 +157,47 @@ echo "grown and verified"
     )
 }
 
-/// Connects to the drive that a node serves on this port of the machine outside, and waits for its namespace, `/dev/nvme0n1`.
-pub fn connect_script(port: u16, options: &str) -> String {
+/// Sizes of a volume in MiB, through which [`follow_script`] goes.
+pub const SIZES: [u32; 4] = [64, 128, 72, 160];
+/// What it prints while it has each of them but the last.
+pub const HAS: [&str; 3] = ["has size 0", "has size 1", "has size 2"];
+
+/// Goes with a disk through all [`SIZES`] while its first MiB are written and verified without a pause; uses the end of each.
+pub fn follow_script(size: &str, device: &str) -> String {
+    let sizes = SIZES.map(|mib| mib.to_string()).join(" ");
     format!(
         r#"
-nvme connect -t tcp -a 10.0.2.2 -s {port} -n {NQN} {options}
+(while ! [ -e /tmp/enough ]; do verify {device} 1 randrw 8m; done; echo "load verified") >/tmp/load.out 2>&1 & load=$!
+dd if=/dev/urandom of=/tmp/a bs=1M count=4 2>/dev/null
+n=0
+for mib in {sizes}; do
+  i=0; while [ $(cat {size}) != $((mib * 2048)) ]; do
+    i=$((i + 1)); [ $i -lt 200 ] || {{ echo "still $(cat {size}) sectors after 20 s, not $mib MiB"; exit 1; }}; sleep 0.1
+  done
+  dd if=/tmp/a of={device} bs=1M seek=$((mib - 4)) oflag=direct 2>/dev/null
+  dd if={device} bs=1M skip=$((mib - 4)) count=4 iflag=direct 2>/dev/null | cmp - /tmp/a
+  [ $(dd if={device} bs=1M skip=$mib count=1 iflag=direct 2>/dev/null | wc -c) = 0 ] || {{ echo "goes on behind $mib MiB"; exit 1; }}
+  kill -0 $load
+  echo "has size $n"; n=$((n + 1))
+done
+touch /tmp/enough; wait $load || {{ cat /tmp/load.out; exit 1; }}
+cat /tmp/load.out
+dmesg | grep -iE 'vda|virtio_blk|nvme' | grep -iE 'i/o error|timeout|reset' && exit 1
+echo "followed and verified"
+"#
+    )
+}
+
+/// Connects to the drive that a node serves on this port of the machine outside, and waits for its namespace, `/dev/nvme0n1`.
+pub fn connect_script(port: u16, options: &str) -> String {
+    connect_to(port, NQN, options)
+}
+
+/// The same of any subsystem.
+pub fn connect_to(port: u16, nqn: &str, options: &str) -> String {
+    format!(
+        r#"
+nvme connect -t tcp -a 10.0.2.2 -s {port} -n {nqn} {options}
 i=0; while ! [ -b /dev/nvme0n1 ]; do
   i=$((i + 1)); [ $i -lt 100 ] || {{ echo "no namespace appears"; dmesg | tail; exit 1; }}; sleep 0.1
 done

@@ -18,8 +18,17 @@ const PATIENCE: Duration = Duration::from_millis(500);
 /// How long one that was killed is.
 const END: Duration = Duration::from_secs(20);
 
-/// Kills `worker` after so many instructions of its first shard; how many were made before that or before it slept in the kernel.
-pub fn kill(worker: Pid, steps: u64) -> Result<u64, String> {
+/// How a worker was killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stepped {
+    /// Instructions that were made before.
+    pub made: u64,
+    /// It slept in the kernel by then, waiting for work.
+    pub asleep: bool,
+}
+
+/// Kills `worker` after so many instructions of its first shard, or as soon as that sleeps in the kernel.
+pub fn kill(worker: Pid, steps: u64) -> Result<Stepped, String> {
     let thread = shard(worker)?;
     ptrace::seize(thread, Options::empty()).context(|| format!("trace thread {thread}"))?;
     let made = step(thread, steps);
@@ -34,18 +43,16 @@ pub fn kill(worker: Pid, steps: u64) -> Result<u64, String> {
     made
 }
 
-fn step(thread: Traced, steps: u64) -> Result<u64, String> {
+fn step(thread: Traced, steps: u64) -> Result<Stepped, String> {
     ptrace::interrupt(thread).context(|| format!("stop thread {thread}"))?;
-    if next(thread)? != Next::Stopped {
-        return Ok(0);
-    }
-    for made in 0..steps {
+    let mut found = next(thread)?;
+    let mut made = 0;
+    while found == Next::Stopped && made < steps {
         ptrace::step(thread, None).context(|| format!("step thread {thread}"))?;
-        if next(thread)? != Next::Stopped {
-            return Ok(made);
-        }
+        found = next(thread)?;
+        made += u64::from(found == Next::Stopped);
     }
-    Ok(steps)
+    Ok(Stepped { made, asleep: found == Next::Asleep })
 }
 
 /// What a thread that is traced does next.

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::guest_vhost::disk_at;
 use super::journal::{Histogram, found, under_a_guest};
+use super::power::Client;
 use super::{long, pool, test};
 use crate::bench::{Bench, bench};
 use crate::harness::{Context, Env, Outcome, Test, ensure};
@@ -22,6 +23,7 @@ pub fn tests() -> Vec<Test> {
     vec![
         test(S, "what_was_written_stays", written_stays),
         test(S, "what_was_changed_stays", changed_stays),
+        test(S, "zones_in_memory_stay", zones_stay),
         test(S, "a_worker_that_cannot_start_says_why", cannot_start),
         test(S, "a_crash_loop_ends_and_is_ended", crash_loop),
         test(S, "nobody_outlives_the_keeper", nobody_is_left),
@@ -73,6 +75,72 @@ fn written_stays(env: &Env) -> Outcome {
         }
         let said = node.process().stderr();
         ensure(said.matches("the next one takes over").count() == 3, || said)
+    })
+}
+
+/// Zones of a drive in memory: their states, write pointers and data; and they take what comes next where it belongs.
+fn zones_stay(env: &Env) -> Outcome {
+    let zoned =
+        "block_size = 4096\nzoned = { zone_size = \"1MiB\", zone_capacity = \"768KiB\", max_open = 2, max_active = 3 }";
+    let (node, capacity) = ("keeper = true\nstandby = true".into(), "8MiB".into());
+    let setup = Setup { node, capacity, ..Setup::default() };
+    with_node(env, &setup.device(zoned), |node| {
+        let start = |zone: u32| zone * 256;
+        let mut host = Client::of_zones(node)?;
+        let mut value = 0;
+        let mut next = || {
+            value += 1;
+            value
+        };
+        // By zone: blocks as they were written.
+        let mut written = vec![Vec::new(); 5];
+        for round in 0..3 {
+            for zone in [0usize, 3] {
+                for _ in 0..3 + round {
+                    let (at, value) = (start(zone as u32) + written[zone].len() as u32, next());
+                    host.write(at, value)?;
+                    written[zone].push(value);
+                }
+            }
+            let (at, value) = (start(1) + written[1].len() as u32, next());
+            let placed = host.append(start(1), value)?;
+            ensure(placed == at, || format!("appended at {placed}, not {at}"))?;
+            written[1].push(value);
+            if round == 0 {
+                // Zone Management Send: finish.
+                host.command(0x79, [start(3), 0, 0, 2, 0, 0])?;
+            } else if round == 1 {
+                let refused = host.write(start(2), next());
+                ensure(refused.as_ref().is_err_and(|e| e.ends_with("1bd")), || {
+                    format!("a fourth active zone: {refused:?}")
+                })?;
+            }
+            let before = host.zones(5)?;
+            node.kill_worker()?;
+            answers(node)?;
+            host = Client::of_zones(node)?;
+            let after = host.zones(5)?;
+            let closed = |(state, wp): (u8, u32)| (if matches!(state, 2 | 3) { 4 } else { state }, wp);
+            let expected: Vec<_> = before.into_iter().map(closed).collect();
+            ensure(after == expected, || format!("round {round}: zones were {expected:?}, are {after:?}"))?;
+            for (zone, values) in written.iter().enumerate() {
+                for at in 0..values.len() as u32 + 2 {
+                    let (found, is) = (host.read(start(zone as u32) + at)?, values.get(at as usize).copied());
+                    ensure(found == is.unwrap_or(0), || {
+                        format!("round {round}: zone {zone}, block {at} has {found}, not {is:?}")
+                    })?;
+                }
+            }
+            if round == 0 {
+                ensure(after[3].0 == 14, || format!("finished: {after:?}"))?;
+                let refused = host.write(start(3) + 3, next());
+                ensure(refused.is_err(), || "a finished zone takes a write".into())?;
+                // Reset.
+                host.command(0x79, [start(3), 0, 0, 4, 0, 0])?;
+                written[3].clear();
+            }
+        }
+        Ok(())
     })
 }
 
@@ -156,8 +224,8 @@ struct Case {
     drive: fn() -> Setup,
     ring: &'static str,
     queues: u32,
-    /// Another front end has the drive copy much, and does not look at it: one that waits for nobody else is busy all the time.
-    bulk: bool,
+    /// Queues of another front end that has the drive copy much, and does not look at it: one that waits for nobody else is busy all the time.
+    bulk: u32,
     /// A host of NVMe/TCP writes and verifies beside.
     host: bool,
     /// The worker is killed between two instructions of its drives' thread, not wherever it happens to be.
@@ -165,12 +233,12 @@ struct Case {
 }
 
 const fn case(drive: fn() -> Setup, ring: &'static str, queues: u32) -> Case {
-    Case { drive, ring, queues, bulk: false, host: false, stepped: false }
+    Case { drive, ring, queues, bulk: 0, host: false, stepped: false }
 }
 
-/// Small requests, so that most instructions are the door's.
+/// Small requests, so that most instructions are the door's, and another front end with more of them.
 const fn instructions(ring: &'static str, queues: u32) -> Case {
-    Case { stepped: true, ..case(standby, ring, queues) }
+    Case { stepped: true, bulk: 1, ..case(standby, ring, queues) }
 }
 
 fn ram() -> Setup {
@@ -190,6 +258,9 @@ fn standby() -> Setup {
     Setup { node: "keeper = true\nstandby = true".into(), ..ram() }
 }
 
+/// Queues of the front end beside, in campaigns: what is in flight there lasts until it has its turn at a core again.
+const BULK: u32 = 2;
+
 fn shapes() -> impl Iterator<Item = (&'static str, u32)> {
     ["split", "packed"].into_iter().flat_map(|ring| [(ring, 1), (ring, 4)])
 }
@@ -201,7 +272,7 @@ fn every_stepped() -> Vec<Case> {
 fn every_case() -> Vec<Case> {
     let drives: [fn() -> Setup; 4] = [ram, slow, flash, standby];
     // A drive has nothing in flight while a client verifies, or waits for a core: so there is one that has much to copy.
-    let of = |drive, (ring, queues)| Case { bulk: true, host: queues == 4, ..case(drive, ring, queues) };
+    let of = |drive, (ring, queues)| Case { bulk: BULK, host: queues == 4, ..case(drive, ring, queues) };
     shapes().flat_map(|shape| drives.map(|drive| of(drive, shape))).collect()
 }
 
@@ -215,6 +286,9 @@ struct Kills {
     in_flight: u32,
     /// Single steps before them.
     instructions: u64,
+    /// Of those between two instructions: whose thread slept in the kernel, and of these with requests in flight.
+    asleep: u32,
+    asleep_in_flight: u32,
     histogram: Histogram,
 }
 
@@ -245,10 +319,12 @@ fn killed(env: &Env, cases: &[Case], wanted: u32, least: u32) -> Outcome {
             );
         }
     }
-    let Kills { made, seen, in_flight, instructions, histogram } = &kills;
+    let Kills { made, seen, in_flight, instructions, asleep, asleep_in_flight, histogram } = &kills;
     println!("    {made} kills; of {seen} it is known what they left: {in_flight} times requests in flight");
     if *instructions > 0 {
-        println!("    {instructions} single steps");
+        println!(
+            "    {instructions} single steps; {asleep} times the thread slept by then, {asleep_in_flight} of them with requests in flight"
+        );
     }
     histogram.print();
     let enough = (seen * least).div_ceil(1000);
@@ -268,8 +344,10 @@ fn loads(env: &Env, node: &Node, case: &Case, millis: u32) -> Result<(Bench, Vec
     let more = ["--region", "48MiB", "--verify", "crc32c", "--time", &time];
     let load = Bench::start(env, &node.socket_target("gold.sock"), &[&args[..], &more].concat())?;
     let mut beside = Vec::new();
-    if case.bulk {
-        let args = ["--rw", "randrw", "--bs", "1MiB", "--qd", "64", "--ring", case.ring];
+    if case.bulk > 0 {
+        let (sizes, depth) = if case.stepped { (sizes, "128") } else { ("1MiB", "64") };
+        let jobs = case.bulk.to_string();
+        let args = ["--rw", "randrw", "--bs", sizes, "--qd", depth, "--jobs", &jobs, "--ring", case.ring];
         let more = ["--region", "128MiB+96MiB", "--time", &longer];
         beside.push(Bench::start(env, &node.socket_target("bulk.sock"), &[&args[..], &more].concat())?);
     }
@@ -290,7 +368,7 @@ fn kill_under(
 ) -> Outcome {
     // Kills come some ten a second.
     let (mut load, beside) = loads(env, node, case, 2000 + 100 * (enough - kills.made).min(300))?;
-    let queues = case.queues + u32::from(case.bulk);
+    let queues = case.queues + case.bulk;
     // Rings that have not started leave nothing to find.
     until(Duration::from_secs(60), "the load writes", || {
         let status = http::get(&node.api(), "/v1/status")?;
@@ -302,9 +380,11 @@ fn kill_under(
         (*random >> 33) % below
     };
     while kills.made < enough && load.process().running() {
-        let worker = node.worker()?;
+        let (worker, mut asleep) = (node.worker()?, false);
         if case.stepped {
-            kills.instructions += stepped::kill(worker, next(6000))?;
+            let stepped = stepped::kill(worker, next(6000))?;
+            kills.instructions += stepped.made;
+            asleep = stepped.asleep;
         } else {
             node.kill_worker()?;
         }
@@ -316,7 +396,10 @@ fn kill_under(
         }
         if let Some(what) = left(node, worker, f64::from(queues), &mut load)? {
             kills.seen += 1;
-            kills.in_flight += u32::from(what["requests"].as_f64().is_some_and(|n| n > 0.0));
+            let in_flight = u32::from(what["requests"].as_f64().is_some_and(|n| n > 0.0));
+            kills.in_flight += in_flight;
+            kills.asleep += u32::from(asleep);
+            kills.asleep_in_flight += u32::from(asleep) * in_flight;
             kills.histogram.add(&what)?;
         }
         // Some soon after; others late enough that a drive which takes long to start gets something done.

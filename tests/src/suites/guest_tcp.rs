@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{long, test};
+use super::{guest_vhost, long, test};
 use crate::guest::{Guest, json, resize_script, section};
 use crate::harness::{Env, Outcome, Test, ensure};
 use crate::node::{NQN, Node, Setup, with_node};
@@ -17,6 +17,7 @@ pub fn tests() -> Vec<Test> {
         test(S, "fio_four_queues_with_digests", |env| fio(env, "-i 4 -g -G", 4, "24m")),
         test(S, "ext4_and_reconnect", ext4_and_reconnect),
         test(S, "resized_while_connected", resized),
+        test(S, "its_volume_is_resized_under_load", |env| guest_vhost::volume_resized(env, true)),
         long(S, "fio_four_queues", |env| fio(env, "-i 4", 4, "96m")),
         long(S, "fio_header_digest", |env| fio(env, "-i 2 -g", 2, "96m")),
         long(S, "fio_data_digest", |env| fio(env, "-i 2 -G", 2, "96m")),

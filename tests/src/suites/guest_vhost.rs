@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{long, test};
-use crate::guest::{Guest, resize_script, section};
+use super::{long, pool, test};
+use crate::guest::{Guest, HAS, SIZES, connect_to, follow_script, resize_script, section};
 use crate::harness::{Context, Env, Outcome, Test, ensure};
 use crate::node::{Setup, host_nqn, text, with_node};
 use crate::process::until;
@@ -20,6 +20,7 @@ pub fn tests() -> Vec<Test> {
         test(S, "fio_packed_rings", |env| fio(env, true, "32m")),
         test(S, "ext4_discard_and_second_boot", ext4),
         test(S, "resized_while_running", resized),
+        test(S, "its_volume_is_resized_under_load", |env| volume_resized(env, false)),
         test(S, "migrates_while_it_writes", migrates),
         long(S, "fio_split_rings_long", |env| fio(env, false, "128m")),
         long(S, "fio_packed_rings_long", |env| fio(env, true, "128m")),
@@ -124,6 +125,27 @@ fn resized(env: &Env) -> Outcome {
         let resize = || node.cli_ok(&["device", "set", "ssd0", "--capacity", "128MiB"]).map(|_| ());
         let out = guest.run_with(env, &resize_script("/sys/block/vda/size", "/dev/vda"), "waiting", resize)?;
         ensure(out.contains("grown and verified"), || out.clone())
+    })
+}
+
+/// A guest's volume becomes larger and smaller while it writes and verifies: by the interrupt for a changed configuration of virtio, or over NVMe/TCP by
+/// the event of a changed namespace, its kernel follows by itself.
+pub(super) fn volume_resized(env: &Env, tcp: bool) -> Outcome {
+    let door = if tcp { "\"nvme-tcp\"" } else { "\"vhost-user:v0.sock\"" };
+    let volume = pool::volume("v0", "gold", &format!("{}MiB", SIZES[0]), door);
+    let whole = pool::head() + &pool::device("d0", "capacity = \"256MiB\"") + &volume;
+    with_node(env, &pool::setup(whole), |node| {
+        let qemu = if tcp { Vec::new() } else { disk(&text(&node.socket("v0.sock")), false, 2) };
+        let guest = Guest { cpus: 2, net: tcp, qemu: &qemu, limit: 120 };
+        let script = if tcp {
+            connect_to(node.port, &pool::nqn("v0"), "-i 2") + &follow_script("/sys/block/nvme0n1/size", "/dev/nvme0n1")
+        } else {
+            follow_script("/sys/block/vda/size", "/dev/vda")
+        };
+        let resize =
+            |had: usize| node.cli_ok(&["volume", "resize", "v0", &format!("{}MiB", SIZES[had + 1])]).map(|_| ());
+        let out = guest.run_along(env, &script, &HAS, resize)?;
+        ensure(out.contains("load verified") && out.contains("followed and verified"), || out.clone())
     })
 }
 
