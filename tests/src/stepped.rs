@@ -3,6 +3,7 @@
 //! A kill from outside finds a worker wherever its core was when the signal came: between two system calls, most of the time in the same
 //! places. Single steps know no such places: after a random number of them every instruction that the worker executes under load is as likely
 //! as another, and so is every point between two stores.
+//! It finds what a busy worker finds: its front ends, which go on at full speed, have filled their rings after the first of them.
 
 use std::time::{Duration, Instant};
 
@@ -68,7 +69,8 @@ fn next(thread: Traced) -> Result<Next, String> {
     let begun = Instant::now();
     while begun.elapsed() < PATIENCE {
         match waitpid(thread, Some(WaitPidFlag::__WALL | WaitPidFlag::WNOHANG)) {
-            Ok(WaitStatus::StillAlive) => std::hint::spin_loop(),
+            // It may wait for this very core.
+            Ok(WaitStatus::StillAlive) => std::thread::yield_now(),
             Ok(WaitStatus::Exited(..) | WaitStatus::Signaled(..)) | Err(nix::errno::Errno::ECHILD) => {
                 return Ok(Next::Ended);
             }
