@@ -78,6 +78,11 @@ impl Place {
     /// # Errors
     /// The kernel knows no robust futexes.
     pub fn enter(self) -> io::Result<Entered> {
+        let (mut before, mut len) = (ptr::null_mut::<Head>(), 0usize);
+        // SAFETY: this thread's own list; the kernel writes an address and a length to the two variables.
+        if unsafe { libc::syscall(libc::SYS_get_robust_list, 0, &raw mut before, &raw mut len) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
         let word = &self.words.get()[self.at];
         let entry = Box::into_raw(Box::new(Link { next: ptr::null_mut() }));
         // From the entry to its word: the kernel adds it to the entry's address.
@@ -85,12 +90,7 @@ impl Place {
         let head = Box::into_raw(Box::new(Head { list: Link { next: entry }, offset, pending: ptr::null_mut() }));
         // SAFETY: made above, and nobody else knows it: the list is a circle.
         unsafe { (*entry).next = head.cast() };
-        let mut entered = Entered { place: self, head, entry, before: ptr::null_mut() };
-        let (mut before, mut len) = (ptr::null_mut::<Head>(), 0usize);
-        // SAFETY: this thread's own list; the kernel writes an address and a length to the two variables.
-        if unsafe { libc::syscall(libc::SYS_get_robust_list, 0, &raw mut before, &raw mut len) } != 0 {
-            return Err(io::Error::last_os_error());
-        }
+        let entered = Entered { place: self, head, entry, before };
         // The word before the list: a list with a word of nobody's is nothing to the kernel.
         let tid = rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs();
         entered.word().store(tid, Ordering::Release);
@@ -98,7 +98,6 @@ impl Place {
         if unsafe { libc::syscall(libc::SYS_set_robust_list, head, size_of::<Head>()) } != 0 {
             return Err(io::Error::last_os_error());
         }
-        entered.before = before;
         // Whoever waited for a thread to come waits for its end.
         let _ = futex::wake(entered.word(), futex::Flags::empty(), u32::MAX >> 1);
         Ok(entered)
@@ -144,12 +143,9 @@ impl Entered {
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        // SAFETY: the list that this thread had, as the kernel gave it; the C library's, which lives as long as the thread. None was
-        // put in its place where `before` is null.
+        // SAFETY: the list that this thread had, as the kernel gave it: the C library's, which lives as long as the thread, or none (null).
         unsafe {
-            if !self.before.is_null() {
-                libc::syscall(libc::SYS_set_robust_list, self.before, size_of::<Head>());
-            }
+            libc::syscall(libc::SYS_set_robust_list, self.before, size_of::<Head>());
         }
         // SAFETY: both made in `enter`, and the kernel does not know them any more.
         unsafe {
@@ -339,6 +335,33 @@ mod tests {
             std::thread::yield_now();
         }
         assert_eq!(words.strong_count(), 0);
+    }
+
+    fn list() -> *mut Head {
+        let (mut head, mut len) = (ptr::null_mut::<Head>(), 0usize);
+        // SAFETY: this thread's own list; the kernel writes an address and a length to the two variables.
+        assert_eq!(unsafe { libc::syscall(libc::SYS_get_robust_list, 0, &raw mut head, &raw mut len) }, 0);
+        head
+    }
+
+    fn set_list(head: *mut Head) {
+        // SAFETY: none, or the list that this thread had before.
+        assert_eq!(unsafe { libc::syscall(libc::SYS_set_robust_list, head, size_of::<Head>()) }, 0);
+    }
+
+    #[test]
+    fn a_thread_that_leaves_has_the_list_it_had_or_none() {
+        let roster = Roster::new().unwrap();
+        let had = list();
+        for before in [had, ptr::null_mut()] {
+            set_list(before);
+            let entered = roster.place().unwrap().enter().unwrap();
+            assert_ne!(list(), before);
+            drop(entered);
+            let after = list();
+            set_list(had);
+            assert_eq!(after, before);
+        }
     }
 
     #[test]

@@ -209,13 +209,16 @@ impl Node {
 
     /// The process that serves under its keeper: the next one may serve while the one before it is still being taken down.
     pub fn worker(&self) -> Result<Pid, String> {
+        process::until(Duration::from_secs(10), "the keeper has a worker", || Ok(self.workers()?.first().copied()))
+    }
+
+    /// The keeper's living workers, the oldest first: the one that serves, and its standby.
+    pub fn workers(&self) -> Result<Vec<Pid>, String> {
         let pid = self.process.pid();
         let path = format!("/proc/{pid}/task/{pid}/children");
-        process::until(Duration::from_secs(10), "the keeper has a worker", || {
-            let children = std::fs::read_to_string(&path).context(|| path.clone())?;
-            let mut living = children.split_whitespace().filter(|pid| !is_ending(pid));
-            Ok(living.next().and_then(|p| p.parse().ok()).and_then(Pid::from_raw))
-        })
+        let children = std::fs::read_to_string(&path).context(|| path.clone())?;
+        let living = children.split_whitespace().filter(|pid| !is_ending(pid));
+        Ok(living.filter_map(|p| p.parse().ok().and_then(Pid::from_raw)).collect())
     }
 
     /// The program that its first process runs.

@@ -2,7 +2,7 @@
 
 use super::running::how;
 use super::{Process, Renewal};
-use weir_session::keeper::Notice;
+use weir_session::keeper::{End, Notice};
 use weir_sys::keep::PASSING;
 
 impl Process {
@@ -36,6 +36,16 @@ impl Process {
                  lives: look at its messages, remove the cause, and try again by kill -HUP {keeper}",
                 how(end),
             ),
+            Notice::Hung => format!("the worker {}: the node ends", how(End::Hung)),
+            Notice::Standby { end, pause: Some(pause) } => {
+                format!("the standby {}; the next one starts in {pause}", how(end))
+            }
+            Notice::Standby { end, pause: None } => {
+                format!(
+                    "the standby {} before it was ready: there is none until the next worker has taken over",
+                    how(end)
+                )
+            }
             Notice::Probation => "the new program serves, on probation".into(),
             Notice::Upgraded => "the new program serves".into(),
             Notice::Kept(why) => {

@@ -111,7 +111,11 @@ impl Progress {
             Notice::Upgraded => UpgradeState::Renewing,
             Notice::Kept(_) => UpgradeState::Refused,
             Notice::Back(_) => UpgradeState::RolledBack,
-            Notice::Restarting(_) | Notice::Pausing { .. } | Notice::Failed(_) => return false,
+            Notice::Restarting(_)
+            | Notice::Pausing { .. }
+            | Notice::Failed(_)
+            | Notice::Hung
+            | Notice::Standby { .. } => return false,
         };
         if self.status.state == UpgradeState::TakingOver && !matches!(notice, Notice::Back(_)) {
             self.status.take_over_ns = self.phase(now);

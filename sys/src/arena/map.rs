@@ -105,6 +105,10 @@ impl Mapping {
 
     /// Maps what is there of the first piece from `at` on that has something; where the next one begins, if there may be one.
     pub(super) fn touch(&self, fd: &OwnedFd, at: u64) -> Option<u64> {
+        if self.hugetlb {
+            // hugetlbfs calls everything data, also what is not there; and its pages are few.
+            return None;
+        }
         // What is not there stays so: to touch it would make it.
         let from = rustix::fs::seek(fd, SeekFrom::Data(at)).ok()?;
         let until = rustix::fs::seek(fd, SeekFrom::Hole(from)).ok()?;

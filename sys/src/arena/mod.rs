@@ -274,7 +274,7 @@ impl Arena {
     }
 
     /// Maps the pages of it that are there, piece by piece, so that they need not be mapped one by one when they are used: until
-    /// `stop` says so, or nobody else has the arena any more.
+    /// `stop` says so, or nobody else has the arena any more. Of the system's reserve of huge pages none is mapped.
     pub fn touch(arena: &Weak<Arena>, stop: &dyn Fn() -> bool) {
         let mut at = 0;
         while let Some(arena) = arena.upgrade().filter(|_| !stop()) {

@@ -170,6 +170,18 @@ fn huge_pages_where_they_can_be_had() {
 }
 
 #[test]
+fn touching_makes_nothing_that_is_not_there() {
+    for pages in [Pages::Small, Pages::Huge] {
+        let mut a = Arena::create("test-touch", SCHEMA, 16 << 20, pages).unwrap();
+        a.reserve(HUGE..HUGE + 4096).unwrap();
+        let blocks = |a: &Arena| rustix::fs::fstat(a.fd()).unwrap().st_blocks;
+        let (before, a) = (blocks(&a), std::sync::Arc::new(a));
+        Arena::touch(&std::sync::Arc::downgrade(&a), &|| false);
+        assert_eq!(blocks(&a), before, "from the system's reserve: {}", a.is_hugetlb());
+    }
+}
+
+#[test]
 fn unmapping_leaves_nothing() {
     let before = std::fs::read_to_string("/proc/self/maps").unwrap().matches("memfd:gone").count();
     for len in [4096, HUGE as u64 - 4096, HUGE as u64, 3 * HUGE as u64 + 4096] {

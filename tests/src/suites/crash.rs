@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal};
 use serde_json::Value;
 
 use super::guest_vhost::disk_at;
@@ -34,10 +34,12 @@ pub fn tests() -> Vec<Test> {
         test(S, "between_two_instructions", |env| {
             killed(env, &[instructions("split", 1), instructions("packed", 4)], 8, 1)
         }),
+        test(S, "a_standby_that_is_killed_is_replaced", standby_dies),
         test(S, "nvme_tcp_hosts_come_back_at_once", tcp_comes_back),
         test(S, "what_memory_held_without_its_keeper_is_not_zeroes", lost),
         test(S, "a_guest_notices_no_kill", |env| guest(env, false, 3)),
         long(S, "a_guest_with_packed_rings_notices_no_kill", |env| guest(env, true, 10)),
+        long(S, "a_worker_that_hangs_before_it_serves_is_replaced", hangs),
         long(S, "a_thousand_kills", |env| killed(env, &every_case(), campaign()?, 800)),
         long(S, "a_thousand_kills_between_two_instructions", |env| killed(env, &every_stepped(), campaign()?, 800)),
     ]
@@ -221,6 +223,63 @@ fn crash_loop(env: &Env) -> Outcome {
     bench(env, &node.tcp_target(), &["--rw", "read", "--region", "4MiB", "--time", "200ms", "--verify", "crc32c"])?
         .clean()?;
     node.stop()
+}
+
+/// The standby, once it is prepared: it has looked at what it is to take over.
+fn prepared(node: &Node, but: Option<Pid>) -> Result<Pid, String> {
+    until(Duration::from_secs(20), "a standby is prepared", || {
+        let workers = node.workers()?;
+        let Some(spare) = workers.get(1).filter(|pid| Some(**pid) != but) else { return Ok(None) };
+        let maps = std::fs::read_to_string(format!("/proc/{}/maps", spare.as_raw_nonzero())).unwrap_or_default();
+        Ok(maps.contains("memfd:weir-ram").then_some(*spare))
+    })
+}
+
+/// A standby that is killed is followed by another one, so that the next crash is not a cold start.
+fn standby_dies(env: &Env) -> Outcome {
+    with_node(env, &standby(), |node| {
+        let target = node.socket_target("gold.sock");
+        let region = ["--region", "4MiB", "--time", "200ms", "--verify", "crc32c"];
+        bench(env, &target, &[&["--rw", "write"][..], &region].concat())?.clean()?;
+        let mut dead = None;
+        for kill in 1..=2 {
+            let spare = prepared(node, dead)?;
+            rustix::process::kill_process(spare, Signal::KILL).context(|| "kill the standby".into())?;
+            until(Duration::from_secs(10), "the keeper says so", || {
+                let said = node.process().stderr();
+                Ok((said.matches("the standby was killed").count() == kill).then_some(()))
+            })?;
+            dead = Some(spare);
+        }
+        let spare = prepared(node, dead)?;
+        node.kill_worker()?;
+        until(Duration::from_secs(10), "the standby serves", || Ok((node.worker()? == spare).then_some(())))?;
+        answers(node)?;
+        bench(env, &target, &[&["--rw", "read"][..], &region].concat())?.clean()
+    })
+}
+
+/// The next worker reads its configuration where nothing ever comes. It is killed for it, and the one after it serves.
+fn hangs(env: &Env) -> Outcome {
+    with_node(env, &kept(Setup::default()), |node| {
+        let (file, aside) = (node.dir.join("weir.toml"), node.dir.join("aside.toml"));
+        let target = node.tcp_target();
+        let region = ["--region", "4MiB", "--time", "200ms", "--verify", "crc32c"];
+        bench(env, &target, &[&["--rw", "write"][..], &region].concat())?.clean()?;
+        std::fs::rename(&file, &aside).context(|| "aside".into())?;
+        rustix::fs::mkfifoat(rustix::fs::CWD, &file, rustix::fs::Mode::RWXU).context(|| "a pipe".into())?;
+        node.kill_worker()?;
+        // Whoever opens the pipe to read waits for as long as this is open.
+        let flags = rustix::fs::OFlags::WRONLY | rustix::fs::OFlags::NONBLOCK;
+        let _pipe = until(Duration::from_secs(20), "the next worker reads it", || {
+            Ok(rustix::fs::open(&file, flags, rustix::fs::Mode::empty()).ok())
+        })?;
+        std::fs::rename(&aside, &file).context(|| "back".into())?;
+        let said = "had not read its configuration after 60s";
+        until(Duration::from_secs(100), "it is killed", || Ok(node.process().stderr().contains(said).then_some(())))?;
+        answers(node)?;
+        bench(env, &target, &[&["--rw", "read"][..], &region].concat())?.clean()
+    })
 }
 
 /// What is killed, and under which load.

@@ -18,9 +18,12 @@
 //! ```
 //! A keeper [at rest](Keeper::is_at_rest) can go on as another program: all that it knows is [`saved`].
 //!
-//! A worker that dies is replaced at once. Deaths that follow each other quickly are spaced out, and after
-//! [`MOST_DEATHS`] nothing is started any more: what is held stays held until somebody looks.
+//! A worker that dies is replaced at once, and one that does not prepare within [`START_PATIENCE`] counts as dead. One that
+//! has gone has all the time it needs, outside of an upgrade: opening what it is to serve may take long, and looks like hanging.
+//! Deaths that follow each other quickly are spaced out, and after [`MOST_DEATHS`] nothing is started any more: what is held
+//! stays held until somebody looks.
 
+mod event;
 mod layouts;
 mod notice;
 mod replay;
@@ -30,109 +33,13 @@ mod saved_tests;
 #[cfg(test)]
 mod tests;
 
+pub use event::{Effect, End, Event, Fit, Program, Terms, WorkerId};
 pub use layouts::{Layouts, LayoutsError, Unreadable};
 pub use notice::{Notice, Refused};
 pub use replay::{Envelope, Passed, Replay, ReplayError};
 
 use alloc::vec::Vec;
 use weir_units::Nanos;
-
-/// A worker, by the order in which they were started, from 1.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct WorkerId(pub u64);
-
-/// Which program a worker runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Program {
-    /// The one that serves, or served last.
-    Present,
-    /// The one that an upgrade proposes.
-    Proposed,
-}
-
-/// How a worker's process ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
-    /// It was done: exit status 0.
-    Clean,
-    /// It gave up with this exit status and has said why.
-    Status(u8),
-    /// SIGKILL, which no program sends itself: an operator, or the kernel that was short of memory.
-    Killed,
-    /// Any other signal.
-    Crashed,
-}
-
-/// What happens to the keeper.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event {
-    /// The first: start a worker.
-    Begin,
-    /// A worker has read its configuration and waits.
-    Prepared(WorkerId, Fit),
-    /// A worker serves.
-    Ready(WorkerId),
-    /// A worker that was told to hand over has nothing under way any more and will touch nothing.
-    Left(WorkerId),
-    /// All threads of a worker are dead that could touch what is held, and nothing is under way in the kernel that could. Its process
-    /// will end.
-    Still(WorkerId),
-    /// A worker's process is gone.
-    Died(WorkerId, End),
-    /// The node is to end: the worker has been asked to.
-    Stop,
-    /// Try again now, whatever happened before.
-    Retry,
-    /// Serve with another program from now on.
-    Upgrade(Terms),
-    /// Time has passed.
-    Tick,
-}
-
-/// Whether a worker can take over what the one that serves has, and give it back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fit {
-    /// Both programs read what the other one writes.
-    Both,
-    /// They do not: see [`Layouts`].
-    Neither,
-}
-
-/// How long an upgrade may take.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Terms {
-    /// How long the new program may take to prepare, and to be ready.
-    pub patience: Nanos,
-    /// A new program that dies within this time after it was ready is replaced by the one before it.
-    pub probation: Nanos,
-}
-
-impl Default for Terms {
-    fn default() -> Self {
-        Self { patience: PATIENCE, probation: PROBATION }
-    }
-}
-
-/// What the keeper wants done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Effect {
-    /// Start a worker.
-    Start(WorkerId, Program),
-    /// Hand it what is held, and let it serve.
-    Go(WorkerId),
-    /// Have it finish what is in flight and end, with everything left open for its successor.
-    HandOver(WorkerId),
-    /// Kill it.
-    Kill(WorkerId),
-    /// The program that was proposed is the present one from now on.
-    Adopt,
-    /// What is proposed is forgotten.
-    Forget,
-    /// Say this.
-    Say(Notice),
-    /// End, with this exit status.
-    Exit(u8),
-}
 
 /// Deaths in a row after which none is started any more.
 pub const MOST_DEATHS: u32 = 8;
@@ -142,6 +49,8 @@ pub const SETTLED: Nanos = Nanos::from_secs(10);
 pub const PROBATION: Nanos = Nanos::from_secs(10);
 /// How long a program that is proposed may take to prepare, and to be ready, and the one before it to leave.
 pub const PATIENCE: Nanos = Nanos::from_secs(10);
+/// How long a worker may take to prepare where no upgrade says otherwise. It opens nothing and touches nothing before it goes.
+pub const START_PATIENCE: Nanos = Nanos::from_secs(60);
 /// Deaths in a row that are followed by the next worker at once.
 const AT_ONCE: u32 = 2;
 /// The pause before the third worker in a row; it doubles with every further death.
@@ -168,6 +77,16 @@ struct Worker {
     since: Nanos,
 }
 
+/// One that is still and whose process has not ended.
+#[derive(Clone, Copy, Debug)]
+struct Dying {
+    worker: Worker,
+    /// How long it had served.
+    lived: Nanos,
+    /// One that came after it has died before.
+    outlived: bool,
+}
+
 /// An upgrade under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Upgrade {
@@ -187,8 +106,7 @@ pub struct Keeper {
     active: Option<Worker>,
     /// One that waits beside it.
     spare: Option<Worker>,
-    /// One that is still and whose process has not ended, and how long it had served.
-    dying: Option<(Worker, Nanos)>,
+    dying: Option<Dying>,
     upgrade: Option<Upgrade>,
     terms: Terms,
     /// The new program did not get ready and was killed for it.
@@ -201,6 +119,8 @@ pub struct Keeper {
     next: Option<Nanos>,
     /// When a standby is.
     spare_at: Option<Nanos>,
+    /// Standbys that have died in a row after they were prepared.
+    spares: u32,
     began: bool,
     stopping: bool,
     failed: bool,
@@ -222,6 +142,7 @@ impl Keeper {
             deaths: 0,
             next: None,
             spare_at: None,
+            spares: 0,
             began: false,
             stopping: false,
             failed: false,
@@ -256,7 +177,14 @@ impl Keeper {
             None => None,
         };
         let leaving = self.leaving.map(|(_, since)| since.saturating_add(PATIENCE));
-        [self.next, self.spare_at, patience, leaving].into_iter().flatten().min()
+        let starts = self.starting().map(|w| w.since.saturating_add(START_PATIENCE)).min();
+        [self.next, self.spare_at, patience, leaving, starts].into_iter().flatten().min()
+    }
+
+    /// Those that prepare; an upgrade's own has its terms.
+    fn starting(&self) -> impl Iterator<Item = Worker> + use<> {
+        let spare = self.spare.filter(|w| self.upgrade != Some(Upgrade::Proposed(w.id)));
+        [self.active, spare].into_iter().flatten().filter(|w| w.phase == Phase::Starting)
     }
 
     /// The worker that holds the node's state: it has gone and has not died.
@@ -348,6 +276,7 @@ impl Keeper {
                 out.push(Effect::Say(Notice::Probation));
             }
         }
+        self.spares = 0;
         self.spare_at = self.standby.then(|| now.saturating_add(BREATH));
     }
 
@@ -371,7 +300,11 @@ impl Keeper {
         let at_once = lived >= SETTLED || lived >= KILL_PAUSE && self.deaths < AT_ONCE;
         let otherwise = self.stopping || self.leaving.is_some() || self.upgrade.is_some() || self.dying.is_some();
         if at_once && !otherwise {
-            (self.active, self.dying, self.next) = (None, Some((dead, lived)), Some(now));
+            if lived >= SETTLED {
+                self.deaths = 0;
+            }
+            let dying = Dying { worker: dead, lived, outlived: false };
+            (self.active, self.dying, self.next) = (None, Some(dying), Some(now));
             // It ends anyway; that it does is what the next one relies on.
             out.push(Effect::Kill(id));
             self.tick(now, out);
@@ -379,16 +312,11 @@ impl Keeper {
     }
 
     fn died(&mut self, now: Nanos, id: WorkerId, end: End, out: &mut Vec<Effect>) {
-        if let Some((dead, lived)) = self.dying.take_if(|(w, _)| w.id == id) {
-            if !self.stopping {
-                self.count(dead.phase, lived, end);
-                out.push(Effect::Say(Notice::Restarting(end)));
-            }
-            return;
+        if let Some(dying) = self.dying.take_if(|d| d.worker.id == id) {
+            return self.buried(dying, end, out);
         }
-        if self.spare.is_some_and(|w| w.id == id) {
-            self.spare = None;
-            return self.spare_died(now, id, end, out);
+        if let Some(dead) = self.spare.take_if(|w| w.id == id) {
+            return self.spare_died(now, dead, end, out);
         }
         let Some(dead) = self.active.take_if(|w| w.id == id) else { return };
         if self.stopping {
@@ -415,7 +343,24 @@ impl Keeper {
         self.replace(now, dead, end, out);
     }
 
-    fn spare_died(&mut self, now: Nanos, id: WorkerId, end: End, out: &mut Vec<Effect>) {
+    /// One that was still has ended: it is known how.
+    fn buried(&mut self, dead: Dying, end: End, out: &mut Vec<Effect>) {
+        if self.stopping {
+            return;
+        }
+        if dead.outlived {
+            // Those that have died since are counted already, and it died before them.
+            self.deaths += u32::from(end != End::Killed);
+        } else {
+            self.count(dead.worker.phase, dead.lived, end);
+        }
+        if !self.failed {
+            out.push(Effect::Say(Notice::Restarting(end)));
+        }
+    }
+
+    fn spare_died(&mut self, now: Nanos, dead: Worker, end: End, out: &mut Vec<Effect>) {
+        let id = dead.id;
         match self.upgrade {
             Some(Upgrade::Proposed(w)) if w == id => self.keep_present(now, Refused::Ended(end), out),
             // The one before it is ending already: the old program begins anew.
@@ -423,9 +368,31 @@ impl Keeper {
                 self.drop_upgrade(Notice::Back(Refused::Ended(end)), out);
                 self.spare = Some(self.start(now, Program::Present, out));
             }
-            // A standby that cannot even prepare is not tried again before the next death.
+            _ if self.standby => {
+                // One that cannot even prepare is not tried again before the next worker serves.
+                let again = dead.phase == Phase::Prepared;
+                let pause = again.then(|| self.spare_pause(now.saturating_sub(dead.since)));
+                self.spare_at = pause.map(|pause| now.saturating_add(pause));
+                out.push(Effect::Say(Notice::Standby { end, pause }));
+            }
             _ => {}
         }
+    }
+
+    /// The pause before the next standby, after one that was prepared for so long.
+    fn spare_pause(&mut self, lived: Nanos) -> Nanos {
+        if lived >= SETTLED {
+            self.spares = 0;
+        }
+        let doubled = FIRST_PAUSE.get() << self.spares.min(16);
+        self.spares = self.spares.saturating_add(1);
+        Nanos(doubled).min(SETTLED)
+    }
+
+    /// One that does not prepare. It has touched nothing, so its end is not waited for: where a file system does not answer it may not come.
+    fn give_up(&mut self, now: Nanos, id: WorkerId, out: &mut Vec<Effect>) {
+        out.push(Effect::Kill(id));
+        self.died(now, id, End::Hung, out);
     }
 
     fn keep_present(&mut self, now: Nanos, why: Refused, out: &mut Vec<Effect>) {
@@ -476,6 +443,9 @@ impl Keeper {
 
     /// Counts a death; true where it was killed from outside while it served.
     fn count(&mut self, phase: Phase, lived: Nanos, end: End) -> bool {
+        if let Some(dying) = &mut self.dying {
+            dying.outlived = true;
+        }
         let served = phase == Phase::Ready;
         let killed = served && end == End::Killed;
         // Nothing of its own: whatever others died of before, it did not.
@@ -501,6 +471,10 @@ impl Keeper {
         if let Some((id, since)) = self.leaving.as_mut().filter(|(_, since)| since.saturating_add(PATIENCE) <= now) {
             *since = now;
             out.push(Effect::Kill(*id));
+        }
+        let hung = self.starting().find(|w| w.since.saturating_add(START_PATIENCE) <= now);
+        if let Some(w) = hung {
+            self.give_up(now, w.id, out);
         }
         let late = |w: &Worker| w.since.saturating_add(self.terms.patience) <= now;
         match self.upgrade {
@@ -538,10 +512,14 @@ impl Keeper {
     fn exit(&mut self, end: End, out: &mut Vec<Effect>) {
         self.drop_upgrade(Notice::Kept(Refused::Busy), out);
         out.extend(self.spare.take().map(|w| Effect::Kill(w.id)));
+        if end == End::Hung {
+            // Others have said why they end.
+            out.push(Effect::Say(Notice::Hung));
+        }
         out.push(Effect::Exit(match end {
             End::Clean => 0,
             End::Status(status) => status,
-            End::Killed | End::Crashed => 1,
+            End::Killed | End::Hung | End::Crashed => 1,
         }));
     }
 
@@ -573,7 +551,7 @@ impl Keeper {
     pub fn check(&self) {
         let ids = (self.active.map(|w| w.id), self.spare.map(|w| w.id));
         assert!(ids.0.is_none() || ids.0 != ids.1, "one worker in two places");
-        let dying = self.dying.map(|(w, _)| w.id);
+        let dying = self.dying.map(|d| d.worker.id);
         assert!(dying.is_none() || dying != ids.0 && dying != ids.1, "one worker lives and dies");
         assert!(self.spare.is_none_or(|w| matches!(w.phase, Phase::Starting | Phase::Prepared)), "two have gone");
         assert!(!self.failed || self.active.is_none(), "failed with a worker");

@@ -17,6 +17,15 @@ pub enum Notice {
     },
     /// It died [`MOST_DEATHS`](super::MOST_DEATHS) times in a row; none is started any more.
     Failed(End),
+    /// The worker was not prepared in time, and the node ends.
+    Hung,
+    /// The standby died; the next one comes after a pause, or when the next worker has taken over.
+    Standby {
+        /// How.
+        end: End,
+        /// How long.
+        pause: Option<Nanos>,
+    },
     /// A new program serves, on probation.
     Probation,
     /// A new program serves, for good.

@@ -412,7 +412,7 @@ pub(super) fn again<T: Code>(before: &T) -> T {
     after
 }
 
-/// Of one [at rest](Keeper::is_at_rest); the terms of an upgrade are the next one's affair.
+/// Of one [at rest](Keeper::is_at_rest); the terms of an upgrade and the standbys that have died are the next one's affair.
 impl Code for Keeper {
     fn put(&self, out: &mut Vec<u8>) {
         self.standby.put(out);

@@ -27,6 +27,9 @@ struct World {
     leaving: Option<u64>,
     exited: Option<u8>,
     failed: bool,
+    /// How often it was said that the next one takes over, and that a standby has died.
+    restarts: u32,
+    standbys: u32,
     /// Upgrades that were asked for, and how they ended.
     asked: u32,
     upgraded: u32,
@@ -68,7 +71,7 @@ impl World {
         keeper.apply(now, event, &mut out);
         keeper.check();
         if keeper.is_at_rest() {
-            let before = Keeper { terms: Terms::default(), hung: false, ..keeper.clone() };
+            let before = Keeper { terms: Terms::default(), hung: false, spares: 0, ..keeper.clone() };
             assert_eq!(format!("{:?}", saved::again(&before)), format!("{before:?}"), "after {events:?}");
         }
         for effect in out {
@@ -129,6 +132,8 @@ impl World {
                 assert_eq!(self.gone, None, "ends after the worker: {events:?}");
             }
             Effect::Say(Notice::Failed(_)) => self.failed = true,
+            Effect::Say(Notice::Restarting(_)) => self.restarts += 1,
+            Effect::Say(Notice::Standby { .. }) => self.standbys += 1,
             Effect::Say(Notice::Upgraded) => self.upgraded += 1,
             Effect::Say(Notice::Kept(_)) => self.kept += 1,
             Effect::Say(Notice::Back(_)) => self.back += 1,
@@ -148,7 +153,8 @@ impl World {
                 events.push((later, Event::Ready(WorkerId(*id))));
             }
             if self.gone == Some(*id) && self.ready && !self.still.contains(id) {
-                events.push((later, Event::Still(WorkerId(*id))));
+                // Not before there is anything that it changes.
+                events.push((now.saturating_add(KILL_PAUSE), Event::Still(WorkerId(*id))));
             }
             if self.gone == Some(*id) && self.leaving == Some(*id) {
                 events.push((later, Event::Left(WorkerId(*id))));
@@ -206,6 +212,11 @@ fn serving(standby: bool) -> Vec<(Nanos, Event)> {
     events
 }
 
+/// When the next worker starts, where none did at once.
+fn paused(keeper: &Keeper, world: &World) -> Option<Nanos> {
+    keeper.deadline().filter(|_| world.alive.is_empty())
+}
+
 fn after(events: &[(Nanos, Event)], millis: u64) -> Nanos {
     events.last().map_or(Nanos(0), |e| e.0).saturating_add(Nanos::from_millis(millis))
 }
@@ -221,7 +232,121 @@ fn a_standby_takes_over_at_once_and_the_next_one_is_started() {
     assert_eq!((world.alive, keeper.deadline()), (BTreeSet::from([2]), Some(after(&events, 20))), "clients first");
     events.push((after(&events, 20), Event::Tick));
     let (keeper, world) = replay(true, &events);
-    assert_eq!((world.alive, keeper.deadline()), (BTreeSet::from([2, 3]), None));
+    let prepares = after(&events, START_PATIENCE.get() / 1_000_000);
+    assert_eq!((world.alive, keeper.deadline()), (BTreeSet::from([2, 3]), Some(prepares)));
+}
+
+#[test]
+fn a_worker_that_does_not_prepare_counts_as_dead() {
+    // A standby, which is to take over meanwhile or is not, and one that is started because there was none.
+    for (standby, dies) in [(true, true), (true, false), (false, true)] {
+        let mut events = serving(standby);
+        if standby {
+            events.pop();
+        }
+        let begun = if standby { after(&events, 0) } else { after(&events, 100) };
+        if dies {
+            events.push((after(&events, 100), Event::Died(WorkerId(1), End::Crashed)));
+        }
+        let (keeper, world) = replay(standby, &events);
+        assert_eq!((world.gone, keeper.deadline()), ((!dies).then_some(1), Some(begun.saturating_add(START_PATIENCE))));
+        events.push((keeper.deadline().unwrap(), Event::Tick));
+        let (keeper, world) = replay(standby, &events);
+        assert_eq!((world.killed.contains(&2), world.alive.contains(&3)), (true, dies), "its end is not waited for");
+        assert_eq!(world.standbys, u32::from(!dies));
+        if dies {
+            // It comes too late.
+            events.push((after(&events, 1), Event::Prepared(WorkerId(2), Fit::Both)));
+            events.push((after(&events, 1), Event::Died(WorkerId(2), End::Killed)));
+            events.push((after(&events, 1), Event::Prepared(WorkerId(3), Fit::Both)));
+            assert_eq!(replay(standby, &events).1.gone, Some(3));
+        } else {
+            assert_eq!(keeper.deadline(), None, "one that cannot prepare is not tried again");
+        }
+    }
+}
+
+#[test]
+fn a_node_whose_workers_do_not_prepare_ends_or_waits_for_somebody() {
+    let mut first = vec![(Nanos(0), Event::Begin), (START_PATIENCE, Event::Tick)];
+    assert_eq!(replay(false, &first).1.exited, Some(1), "it never served");
+    first.truncate(1);
+    first.extend([(Nanos(1), Event::Stop), (START_PATIENCE, Event::Tick)]);
+    assert_eq!(replay(false, &first).1.exited, Some(1), "it does not hear that it is to end");
+    let mut events = serving(false);
+    events.push((after(&events, 100), Event::Died(WorkerId(1), End::Crashed)));
+    for _ in 1..MOST_DEATHS {
+        let (mut keeper, mut world) = replay(false, &events);
+        if keeper.active.is_none() {
+            events.push((keeper.deadline().unwrap(), Event::Tick));
+            (keeper, world) = replay(false, &events);
+        }
+        assert!(!world.failed);
+        events.push((keeper.deadline().unwrap(), Event::Tick));
+    }
+    let (keeper, world) = replay(false, &events);
+    assert!(keeper.has_failed() && world.failed && world.exited.is_none());
+}
+
+#[test]
+fn a_standby_that_dies_after_it_was_prepared_is_replaced() {
+    let mut events = serving(true);
+    let mut pauses = vec![];
+    for standby in 2..12 {
+        let died = after(&events, 100);
+        events.push((died, Event::Died(WorkerId(standby), End::Killed)));
+        let (keeper, world) = replay(true, &events);
+        assert_eq!((world.gone, &world.alive, world.standbys), (Some(1), &BTreeSet::from([1]), standby as u32 - 1));
+        let due = keeper.deadline().unwrap();
+        pauses.push(due.saturating_sub(died).get() / 1_000_000);
+        events.push((due, Event::Tick));
+        events.push((after(&events, 1), Event::Prepared(WorkerId(standby + 1), Fit::Both)));
+    }
+    assert_eq!(pauses, [50, 100, 200, 400, 800, 1600, 3200, 6400, 10_000, 10_000]);
+    // One that has waited for long begins a new row; one that does not even prepare is not tried again.
+    let died = after(&events, 10_000);
+    events.push((died, Event::Died(WorkerId(12), End::Killed)));
+    events.push((died.saturating_add(FIRST_PAUSE), Event::Tick));
+    assert!(replay(true, &events).1.alive.contains(&13));
+    events.push((after(&events, 1), Event::Died(WorkerId(13), End::Status(1))));
+    let (keeper, world) = replay(true, &events);
+    assert_eq!((keeper.deadline(), world.alive, world.standbys), (None, BTreeSet::from([1]), 12));
+    // The next worker that serves has one again.
+    events.push((after(&events, 1), Event::Died(WorkerId(1), End::Crashed)));
+    events.push((after(&events, 1), Event::Prepared(WorkerId(14), Fit::Both)));
+    events.push((after(&events, 1), Event::Ready(WorkerId(14))));
+    assert_eq!(replay(true, &events).0.deadline(), Some(after(&events, 20)));
+}
+
+/// How a worker ended is known when others have died after it: that they did counts.
+#[test]
+fn the_end_of_a_process_takes_no_later_death_back() {
+    for (crashes, pause) in [(3, 100), (u64::from(MOST_DEATHS), 0)] {
+        let mut events = serving(false);
+        events.push((after(&events, 100), Event::Still(WorkerId(1))));
+        for worker in 2..2 + crashes {
+            let (keeper, world) = replay(false, &events);
+            let due = keeper.deadline().filter(|_| world.alive.len() < 2);
+            events.extend(due.map(|due| (due, Event::Tick)));
+            events.push((after(&events, 1), Event::Prepared(WorkerId(worker), Fit::Both)));
+            events.push((after(&events, 1), Event::Ready(WorkerId(worker))));
+            events.push((after(&events, 1), Event::Died(WorkerId(worker), End::Crashed)));
+        }
+        let (keeper, before) = replay(false, &events);
+        events.push((after(&events, 0), Event::Died(WorkerId(1), End::Killed)));
+        let (after_all, world) = replay(false, &events);
+        assert_eq!((after_all.deaths, u64::from(after_all.deaths)), (keeper.deaths, crashes));
+        if pause == 0 {
+            assert!(world.failed && after_all.has_failed());
+            assert_eq!(world.restarts, before.restarts, "nobody takes over");
+        } else {
+            events.push((keeper.deadline().unwrap(), Event::Tick));
+            let next = WorkerId(2 + crashes);
+            events.push((after(&events, 1), Event::Died(next, End::Crashed)));
+            let (keeper, _) = replay(false, &events);
+            assert_eq!(keeper.deadline(), Some(after(&events, pause)), "the fourth in a row");
+        }
+    }
 }
 
 #[test]
@@ -232,7 +357,8 @@ fn threads_that_are_dead_are_enough_and_their_process_is_buried_later() {
         events.push((still, Event::Still(WorkerId(1))));
         let (keeper, world) = replay(standby, &events);
         assert_eq!((world.gone, world.killed.contains(&1)), (standby.then_some(2), true));
-        assert_eq!((world.alive.len(), keeper.deadline()), (2, None));
+        let prepares = (!standby).then(|| still.saturating_add(START_PATIENCE));
+        assert_eq!((world.alive.len(), keeper.deadline()), (2, prepares));
         if !standby {
             events.push((still, Event::Prepared(WorkerId(2), Fit::Both)));
         }
@@ -263,7 +389,7 @@ fn a_crash_loop_is_one_also_where_threads_are_seen_to_die() {
             assert!(keeper.has_failed() && world.failed);
             break;
         }
-        events.extend(keeper.deadline().map(|due| (due, Event::Tick)));
+        events.extend(paused(&keeper, &world).map(|due| (due, Event::Tick)));
         events.push((after(&events, 1), Event::Prepared(WorkerId(worker + 1), Fit::Both)));
         events.push((after(&events, 1), Event::Ready(WorkerId(worker + 1))));
     }
@@ -282,7 +408,7 @@ fn a_crash_loop_slows_down_and_ends_until_somebody_says_so() {
             assert!(keeper.has_failed() && world.failed && world.alive.is_empty() && keeper.deadline().is_none());
             break;
         }
-        let due = keeper.deadline().unwrap_or(died);
+        let due = paused(&keeper, &world).unwrap_or(died);
         pauses.push(due.saturating_sub(died).get() / 1_000_000);
         if due > died {
             events.push((due, Event::Tick));
@@ -317,8 +443,10 @@ fn kills_before_a_worker_serves_add_up_only_while_none_serves() {
     let mut die = |events: &mut Vec<(Nanos, Event)>, serves: bool| {
         events.push((after(events, 1), Event::Died(WorkerId(worker), End::Killed)));
         let (keeper, world) = replay(false, events);
-        let Some(due) = keeper.deadline().or((!world.failed).then(|| after(events, 0))) else { return false };
-        events.push((due.max(after(events, 0)), Event::Tick));
+        if world.failed {
+            return false;
+        }
+        events.extend(paused(&keeper, &world).map(|due| (due, Event::Tick)));
         worker += 1;
         events.push((after(events, 1), Event::Prepared(WorkerId(worker), Fit::Both)));
         if serves {
