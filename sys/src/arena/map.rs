@@ -1,5 +1,6 @@
 //! The mapping of an arena: its address, its slices, making pages present.
 
+use super::collapse::Collapse;
 use super::{ArenaError, HEADER, HUGE};
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
@@ -8,6 +9,7 @@ use std::ffi::c_void;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::ptr::{self, NonNull};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 const BOTH: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
@@ -16,6 +18,7 @@ pub(super) struct Mapping {
     at: NonNull<u8>,
     len: usize,
     hugetlb: bool,
+    collapse: OnceLock<Collapse>,
 }
 
 // SAFETY: the only owner of the mapping in this process; what it hands out borrows it.
@@ -29,7 +32,7 @@ impl Mapping {
         let len = usize::try_from(length).map_err(|_| ArenaError::TooLarge(length))?;
         let at = if hugetlb { Self::map_anywhere(fd, len)? } else { Self::map_aligned(fd, len)? };
         let at = NonNull::new(at.cast()).ok_or(ArenaError::Full)?;
-        Ok(Self { at, len, hugetlb })
+        Ok(Self { at, len, hugetlb, collapse: OnceLock::new() })
     }
 
     /// A file of huge pages is mapped on a boundary anyway, and often it cannot be mapped: there must be nothing to take back.
@@ -162,23 +165,35 @@ impl Mapping {
         }
     }
 
-    /// As `reserve` for whole huge pages: one small page is made present, then the kernel assembles the huge page around it
-    /// (MADV_COLLAPSE, which works whatever /sys/kernel/mm/transparent_hugepage says, unless that is "deny").
-    pub(super) fn reserve_huge(&mut self, range: Range<usize>) -> Result<(), ArenaError> {
-        if !self.hugetlb && range.start % HUGE == 0 {
-            for at in range.clone().step_by(HUGE).take_while(|at| at + HUGE <= range.end) {
-                self.reserve(at..at + 1)?;
-                if self.advise(&(at..at + HUGE), libc::MADV_COLLAPSE).is_err() {
-                    break;
-                }
-            }
-        }
-        self.reserve(range)
+    /// Pieces of a huge page that it consists of, whole.
+    fn collapse(&self) -> &Collapse {
+        self.collapse.get_or_init(|| Collapse::of(self.at.as_ptr(), self.len / HUGE))
     }
+
+    /// See [`super::Arena::want_huge`].
+    pub(super) fn want_huge(&self, range: &Range<usize>) {
+        if !self.hugetlb {
+            pieces(range).for_each(|piece| self.collapse().want(piece));
+        }
+    }
+
+    /// These bytes are about to be given back.
+    pub(super) fn forget_huge(&self, range: &Range<usize>) {
+        if let Some(collapse) = self.collapse.get() {
+            let whole = self.len / HUGE;
+            (range.start / HUGE..range.end.div_ceil(HUGE).min(whole)).for_each(|piece| collapse.forget(piece));
+        }
+    }
+}
+
+/// Those that lie in the range as a whole.
+fn pieces(range: &Range<usize>) -> Range<usize> {
+    range.start.div_ceil(HUGE)..range.end / HUGE
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
+        drop(self.collapse.take());
         let len = if self.hugetlb { self.len.next_multiple_of(HUGE) } else { self.len.next_multiple_of(4096) };
         // SAFETY: the mapping made in `new`; nothing borrows it any more.
         let _ = unsafe { munmap(self.at.as_ptr().cast(), len) };

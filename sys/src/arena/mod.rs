@@ -8,6 +8,7 @@
 //! Memory appears when it is [reserved](Arena::reserve): a page that has been reserved never fails, one that has not may
 //! kill the process where memory has run out. Reserving fails with an error instead.
 
+mod collapse;
 mod error;
 mod map;
 #[cfg(test)]
@@ -298,12 +299,10 @@ impl Arena {
         self.map.reserve(range.start + HEADER..range.end + HEADER)
     }
 
-    /// As [`reserve`](Self::reserve), of huge pages where possible. The range lies on [`HUGE`] boundaries of the file.
-    ///
-    /// # Errors
-    /// As [`reserve`](Self::reserve).
-    pub fn reserve_huge(&mut self, range: Range<usize>) -> Result<(), ArenaError> {
-        self.map.reserve_huge(range.start + HEADER..range.end + HEADER)
+    /// Has the whole huge pages of a range be such, where they can, in a while: a thread of its own assembles them, and what they hold
+    /// stays. What is not there by then appears.
+    pub fn want_huge(&self, range: Range<usize>) {
+        self.map.want_huge(&(range.start + HEADER..range.end + HEADER));
     }
 
     /// Gives the memory of a range of whole pages back; it reads as zeroes.
@@ -311,6 +310,7 @@ impl Arena {
     /// # Errors
     /// The file system cannot.
     pub fn release(&mut self, range: Range<usize>) -> Result<(), ArenaError> {
+        self.map.forget_huge(&(range.start + HEADER..range.end + HEADER));
         let (at, len) = ((range.start + HEADER) as u64, range.len() as u64);
         let flags = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
         Ok(rustix::fs::fallocate(&self.fd, flags, at, len)?)

@@ -157,7 +157,14 @@ fn a_shortage_is_an_error_and_not_a_signal() {
 fn huge_pages_where_they_can_be_had() {
     let mut a = Arena::create("test-huge", SCHEMA, 8 << 20, Pages::Huge).unwrap();
     let first = HUGE - HEADER;
-    a.reserve_huge(first..first + 2 * HUGE).unwrap();
+    a.reserve(first..first + 9 * HUGE / 4).unwrap();
+    a.payload_mut()[first + HUGE + 5] = 9;
+    a.want_huge(first..first + 9 * HUGE / 4);
+    let begun = std::time::Instant::now();
+    while !a.is_hugetlb() && huge_pages(&a) < 2 && begun.elapsed().as_secs() < 10 {
+        std::thread::yield_now();
+    }
+    assert_eq!(a.payload()[first + HUGE + 5], 9);
     let at = a.payload()[first..].as_ptr() as usize;
     assert_eq!(at % HUGE, 0, "a huge page's boundary of the file is one of memory");
     a.payload_mut()[first..first + 2 * HUGE].fill(3);
@@ -166,7 +173,43 @@ fn huge_pages_where_they_can_be_had() {
     let b = Arena::open(again(&a), SCHEMA).unwrap();
     assert_eq!(b.payload()[first + HUGE], 3);
     assert_eq!(b.is_hugetlb(), a.is_hugetlb());
-    eprintln!("from the system's reserve: {}", a.is_hugetlb());
+    eprintln!("from the system's reserve: {}, huge pages: {}", a.is_hugetlb(), huge_pages(&a));
+    // What is given back stays so.
+    a.release(first + HUGE..first + 2 * HUGE).unwrap();
+    let blocks = |a: &Arena| rustix::fs::fstat(a.fd()).unwrap().st_blocks;
+    let before = blocks(&a);
+    std::thread::sleep(std::time::Duration::from_millis(5));
+    assert!(blocks(&a) <= before);
+}
+
+/// That its mapping has of its file: smaps, in the transparent ones.
+fn huge_pages(a: &Arena) -> usize {
+    let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+    let from = format!("{:x}-", a.payload().as_ptr() as usize - HEADER);
+    let of = maps.lines().skip_while(|l| !l.starts_with(&from)).find_map(|l| l.strip_prefix("ShmemPmdMapped:"));
+    let kib = of.and_then(|l| l.trim().strip_suffix(" kB")).and_then(|n| n.trim().parse::<usize>().ok());
+    kib.unwrap_or(0) / (HUGE >> 10)
+}
+
+/// Huge pages are assembled while memory is used, given back and unmapped; what it holds is what was stored last.
+#[test]
+fn memory_is_used_while_its_pages_become_huge() {
+    for _ in 0..4 {
+        let mut a = Arena::create("test-collapse", SCHEMA, 16 << 20, Pages::Huge).unwrap();
+        let first = HUGE - HEADER;
+        for turn in 0..200usize {
+            let at = first + turn % 7 * HUGE;
+            let byte = at + turn * 4099 % HUGE;
+            a.reserve(byte..byte + 1).unwrap();
+            a.payload_mut()[byte] = turn as u8 | 1;
+            a.want_huge(at..at + HUGE);
+            assert_eq!(a.payload()[byte], turn as u8 | 1);
+            if turn % 5 == 4 {
+                a.release(at..at + HUGE).unwrap();
+                assert_eq!(a.payload()[byte], 0);
+            }
+        }
+    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //!
 //! A page whose bit is 0 reads as zeroes, whatever its memory holds, and reading it takes no memory. A bit is set after the
 //! page's bytes are there and cleared before its memory goes, so a crash at any point leaves old bytes, new bytes or zeroes.
-//! Memory comes in extents at the first write: a shortage is a status there and never a signal later.
+//! Memory comes at the first write, in pieces of extents: a shortage is a status there and never a signal later.
 
 use super::memory::{self, Budget};
 use super::null::put_zeroes;
@@ -17,6 +17,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 pub const SCHEMA: Schema = Schema { name: "ram-media", version: 1 };
 /// Bytes that one bit stands for.
 const PAGE: usize = 4096;
+/// Bytes whose memory is made present at once: the least extent. It takes 40 us.
+const PIECE: usize = 64 << 10;
 /// Cache lines that `prefetch` asks for; the processor's own prefetchers see the rest coming. Measured on copies of 4 KiB from
 /// and to random pages: reads gain the same from 2 to 16 and lose beyond, writes gain up to 32.
 const PREFETCH_LINES: usize = 16;
@@ -65,6 +67,8 @@ pub struct Ram {
     taken: Range<usize>,
     data: usize,
     budget: Budget,
+    /// Pieces whose memory is there and mapped, as far as this process knows.
+    present: Vec<u8>,
     /// Extents whose memory may have become free; not part of the arena, a reopened drive looks at all of them.
     suspects: Vec<u8>,
     cursor: usize,
@@ -77,7 +81,7 @@ impl Ram {
     /// # Errors
     /// No memory for its bitmaps.
     pub fn create(name: &str, capacity: u64) -> Result<Self, MediaError> {
-        Self::create_with(name, capacity, if memory::fits(capacity) { HUGE as u32 } else { 64 << 10 })
+        Self::create_with(name, capacity, if memory::fits(capacity) { HUGE } else { PIECE } as u32)
     }
 
     pub(super) fn create_with(name: &str, capacity: u64, extent: u32) -> Result<Self, MediaError> {
@@ -99,7 +103,7 @@ impl Ram {
     pub fn open(arena: Arena) -> Result<Self, MediaError> {
         let (layout, _) = Layout::read_from_prefix(arena.payload()).map_err(|_| ArenaError::Damaged)?;
         let (capacity, extent) = (layout.capacity.get(), layout.extent.get());
-        let known = capacity > 0 && capacity <= 1 << 45 && matches!(extent as usize, HUGE | 0x10000);
+        let known = capacity > 0 && capacity <= 1 << 45 && matches!(extent as usize, HUGE | PIECE);
         if !known || layout != Layout::new(capacity, extent) || (arena.payload().len() as u64) < layout.payload() {
             return Err(ArenaError::Damaged.into());
         }
@@ -114,6 +118,7 @@ impl Ram {
             taken: map(layout.taken_at, extents),
             data: layout.data_at.get() as usize,
             budget: Budget::default(),
+            present: vec![0; bits::bytes_for(capacity.div_ceil(PIECE as u64)) as usize],
             suspects,
             cursor: 0,
             arena,
@@ -209,9 +214,9 @@ impl Ram {
     /// Before a first write: memory, and zeroes in what the write leaves of its first and last page.
     #[cold]
     fn prepare(&mut self, range: &Range<usize>) -> Result<(), Status> {
-        for extent in range.start / self.extent..range.end.div_ceil(self.extent) {
-            if !bits::get(&self.arena.payload()[self.taken.clone()], extent) {
-                self.take(extent).map_err(|_| Status::CAPACITY_EXCEEDED)?;
+        for piece in range.start / PIECE..range.end.div_ceil(PIECE) {
+            if !bits::get(&self.present, piece) {
+                self.take(piece).map_err(|_| Status::CAPACITY_EXCEEDED)?;
             }
         }
         let pages = Self::pages(range);
@@ -225,15 +230,24 @@ impl Ram {
         Ok(())
     }
 
-    fn take(&mut self, extent: usize) -> Result<(), ArenaError> {
-        if !self.budget.take(self.extent as u64) {
+    /// The memory of a piece: of its extent no more at once, which would take a millisecond; the rest of it comes as a huge page, in a
+    /// while and beside this thread.
+    fn take(&mut self, piece: usize) -> Result<(), ArenaError> {
+        let (extent, at) = (piece * PIECE / self.extent, self.data + piece * PIECE);
+        let taken = self.taken.clone();
+        let new = !bits::get(&self.arena.payload()[taken.clone()], extent);
+        if new && !self.budget.take(self.extent as u64) {
             return Err(ArenaError::Full);
         }
-        let at = self.data + extent * self.extent;
-        let range = at..at + self.extent;
-        if self.extent == HUGE { self.arena.reserve_huge(range) } else { self.arena.reserve(range) }?;
-        let taken = self.taken.clone();
-        bits::set(&mut self.arena.payload_mut()[taken], extent, true);
+        self.arena.reserve(at..at + PIECE)?;
+        if new {
+            bits::set(&mut self.arena.payload_mut()[taken], extent, true);
+        }
+        bits::set(&mut self.present, piece, true);
+        if self.extent == HUGE {
+            let at = self.data + extent * self.extent;
+            self.arena.want_huge(at..at + self.extent);
+        }
         Ok(())
     }
 
@@ -291,6 +305,8 @@ impl Ram {
     fn give_back(&mut self, extent: usize) {
         let taken = self.taken.clone();
         bits::set(&mut self.arena.payload_mut()[taken.clone()], extent, false);
+        let (per, pieces) = (self.extent / PIECE, self.capacity.div_ceil(PIECE as u64) as usize);
+        bits::fill(&mut self.present, extent * per..((extent + 1) * per).min(pieces), false);
         let at = self.data + extent * self.extent;
         if let Err(e) = self.arena.release(at..at + self.extent) {
             // It stays ours: no harm but the memory.

@@ -40,6 +40,76 @@ pub fn allowed() -> io::Result<Vec<usize>> {
     Ok((0..CpuSet::MAX_CPU).filter(|c| set.is_set(*c)).collect())
 }
 
+/// Keeps the calling thread, and those that it starts from now on, off these cores, where that leaves it one; the cores that it had.
+pub fn aside(cores: &[usize]) -> Vec<usize> {
+    let had = allowed().unwrap_or_default();
+    run_on(had.iter().copied().filter(|core| !cores.contains(core)));
+    had
+}
+
+/// Takes [`aside`] back.
+pub fn back(cores: &[usize]) {
+    run_on(cores.iter().copied());
+}
+
+/// Lets threads run that wait for these cores, now: the calling one goes [`aside`], or to the end of the queue.
+pub fn make_way(cores: &[usize]) {
+    let had = aside(cores);
+    if had.iter().all(|core| cores.contains(core)) {
+        rustix::thread::sched_yield();
+    }
+}
+
+/// So long the kernel lets a thread that is [`prompt`] run at once.
+const PROMPT: u64 = 100_000;
+
+/// Has the calling thread get a core soon when it wakes up, though others poll there: for one that sleeps nearly always and then does little. Its
+/// share is no larger for that, and what it starts is as before. Linux 6.12 knows it; earlier ones let it wait for the end of the others' slices,
+/// which is some milliseconds.
+pub fn prompt() {
+    /// `struct sched_attr` of the kernel, sched_setattr(2).
+    #[repr(C)]
+    struct Attributes {
+        size: u32,
+        policy: u32,
+        flags: u64,
+        nice: i32,
+        priority: u32,
+        runtime: u64,
+        deadline: u64,
+        period: u64,
+    }
+    const RESET_ON_FORK: u64 = 1;
+    let attributes = Attributes {
+        size: size_of::<Attributes>() as u32,
+        policy: libc::SCHED_OTHER as u32,
+        flags: RESET_ON_FORK,
+        nice: rustix::process::getpriority_process(None).unwrap_or(0),
+        priority: 0,
+        runtime: PROMPT,
+        deadline: 0,
+        period: 0,
+    };
+    // SAFETY: the kernel reads the structure, of the size that it names. Where it is refused all is as before.
+    unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
+}
+
+/// Lets the calling thread run where the process's first one may, and not only where the one may that has started it.
+pub fn as_the_process() {
+    if let Ok(set) = rustix::thread::sched_getaffinity(Some(rustix::process::getpid())) {
+        let _ = rustix::thread::sched_setaffinity(None, &set);
+    }
+}
+
+/// Nothing where there are none. It may be refused where cores are taken away at this moment: then all is as before.
+fn run_on(cores: impl Iterator<Item = usize>) {
+    let mut set = CpuSet::new();
+    cores.for_each(|core| set.set(core));
+    if set.count() > 0 {
+        let _ = rustix::thread::sched_setaffinity(None, &set);
+    }
+}
+
 /// How long a thread has been ready to run without a core, which is part of every latency it reports and not its fault.
 #[derive(Debug)]
 pub struct RunDelay(OwnedFd);
@@ -50,7 +120,15 @@ impl RunDelay {
     /// # Errors
     /// The kernel keeps no such statistics.
     pub fn of_this_thread() -> io::Result<Self> {
-        let path = format!("/proc/self/task/{}/schedstat", rustix::thread::gettid().as_raw_nonzero());
+        Self::of_thread(std::process::id(), rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs())
+    }
+
+    /// Of any thread of a process.
+    ///
+    /// # Errors
+    /// There is no such thread, or the kernel keeps no such statistics.
+    pub fn of_thread(process: u32, thread: u32) -> io::Result<Self> {
+        let path = format!("/proc/{process}/task/{thread}/schedstat");
         Ok(Self(rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?))
     }
 
@@ -159,6 +237,45 @@ mod tests {
                 let e = pin(missing).unwrap_err().to_string();
                 assert!(e.contains(&format!("core {missing}")), "{e}");
             }
+        })
+        .join()
+        .unwrap();
+    }
+
+    #[test]
+    fn a_thread_goes_aside_and_comes_back() {
+        std::thread::spawn(|| {
+            let all = allowed().unwrap();
+            let (first, rest) = all.split_first().unwrap();
+            assert_eq!(aside(&[*first]), all);
+            let left = if rest.is_empty() { &all[..] } else { rest };
+            assert_eq!(allowed().unwrap(), left);
+            // There has to be one.
+            make_way(left);
+            assert_eq!(allowed().unwrap(), left);
+            back(&all);
+            assert_eq!(allowed().unwrap(), all);
+        })
+        .join()
+        .unwrap();
+    }
+
+    #[test]
+    fn what_a_prompt_thread_starts_is_as_before() {
+        std::thread::spawn(|| {
+            prompt();
+            let slice = || {
+                let sched = std::fs::read_to_string("/proc/thread-self/sched").unwrap_or_default();
+                let line = sched.lines().find(|l| l.starts_with("se.slice"));
+                line.and_then(|l| l.rsplit(' ').next()?.parse::<u64>().ok())
+            };
+            // Not every kernel shows it.
+            let (mine, theirs) = (slice(), std::thread::spawn(slice).join().unwrap());
+            assert!(
+                mine.zip(theirs).is_none_or(|(mine, theirs)| mine == PROMPT && theirs > mine),
+                "{mine:?} {theirs:?}"
+            );
+            assert_eq!(rustix::process::getpriority_process(None).unwrap(), 0);
         })
         .join()
         .unwrap();
