@@ -2,11 +2,12 @@
 
 use super::What;
 use super::front::{self, Front, PATIENCE};
-use super::processes::{ask, workers};
+use super::processes::{Way, ask, workers};
 use crate::servers::Node;
 use crate::{BenchError, Setup, failed};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+use std::sync::PoisonError;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 use weir_sys::reactor::now;
@@ -20,8 +21,8 @@ pub(super) const SPACE: Duration = Duration::from_millis(40);
 /// What was seen, ns.
 pub(super) struct Seen {
     pub(super) gap: u64,
-    /// `None` where what was waited within the gap is not known apart from what was waited before.
-    pub(super) net: Option<u64>,
+    /// Without what was waited for a core.
+    pub(super) net: u64,
     /// What it consisted of.
     pub(super) phases: Vec<(String, u64)>,
 }
@@ -83,7 +84,7 @@ fn crash(node: &Node, front: &Front) -> Result<Seen, BenchError> {
         ("kill to the end of the process".to_owned(), gone - killed),
     ];
     phases.extend(steps(node)?);
-    Ok(Seen { gap, net: Some(gap.saturating_sub(waited)), phases })
+    Ok(Seen { gap, net: gap.saturating_sub(waited), phases })
 }
 
 /// Replaces the program by itself.
@@ -91,14 +92,23 @@ fn upgrade(node: &Node, front: &Front) -> Result<Seen, BenchError> {
     let (keeper, seen) = (node.server.id(), &front.seen);
     let others = workers(keeper);
     seen.is_of(keeper, others.clone());
+    let shards = |name: &str| name.starts_with("shard-");
+    let old = others.first().map_or_else(Way::default, |old| Way::of(old.unsigned_abs(), shards));
+    let ways = [Way::of(keeper, str::is_empty), old];
+    *seen.ways.lock().unwrap_or_else(PoisonError::into_inner) = ways;
     seen.gap.store(0, Relaxed);
     let asked = now().0;
     ask(&node.api, "POST", "/v1/upgrade", "{\"probation_ns\":0}")?;
     let begun = Instant::now();
     // Asking would be in its way: a new worker there is a sign.
-    let next = || workers(keeper).into_iter().any(|pid| !others.contains(&pid));
-    while !next() && begun.elapsed() < PATIENCE {
+    let next = || workers(keeper).into_iter().find(|pid| !others.contains(pid));
+    let mut known = 0;
+    while known < 2 && begun.elapsed() < PATIENCE {
         std::thread::sleep(Duration::from_millis(1));
+        let Some(next) = next().map(i32::unsigned_abs) else { continue };
+        let more = if known == 0 { Way::of(next, str::is_empty) } else { Way::of(next, shards) };
+        let ways = &mut *seen.ways.lock().unwrap_or_else(PoisonError::into_inner);
+        known += ways[known].add(more).min(1);
     }
     let status = loop {
         std::thread::sleep(Duration::from_millis(100));
@@ -116,7 +126,7 @@ fn upgrade(node: &Node, front: &Front) -> Result<Seen, BenchError> {
         phases.push((name.to_owned(), status[key].as_u64().unwrap_or(0)));
     }
     phases.extend(steps(node)?);
-    Ok(Seen { gap, net: None, phases })
+    Ok(Seen { gap, net: gap.saturating_sub(seen.within.load(Relaxed)), phases })
 }
 
 /// Tells the node to end, and starts it again.
@@ -136,5 +146,5 @@ fn restart(setup: &Setup, node: &mut Node, front: &Front) -> Result<Seen, BenchE
         ("exec to the first completion".to_owned(), ended.saturating_sub(gone)),
     ];
     phases.extend(steps(node)?);
-    Ok(Seen { gap, net: Some(gap.saturating_sub(waited)), phases })
+    Ok(Seen { gap, net: gap.saturating_sub(waited), phases })
 }

@@ -1,6 +1,6 @@
 //! The load: requests of one queue, always as many in flight as its depth, and the longest time without a completion.
 
-use super::processes::on_the_way;
+use super::processes::{Way, on_the_way};
 use super::{Case, Door};
 use crate::servers::Node;
 use crate::{BenchError, Setup, failed};
@@ -10,6 +10,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use weir_driver::{Io, IoKind, QueuePair, nvme_tcp as tcp, vhost_user};
 use weir_sys::reactor::now;
+use weir_sys::sched::RunDelay;
 use weir_sys::transport::{nvme_tcp, vhost_user::connect_for};
 use weir_workload::Rng;
 
@@ -33,12 +34,22 @@ pub(super) struct Seen {
     pub(super) gap: AtomicU64,
     pub(super) ended: AtomicU64,
     pub(super) waited: AtomicU64,
+    /// Of an upgrade: what was waited within that gap.
+    pub(super) within: AtomicU64,
+    /// The keeper and the new program's first thread; shards, which serve one after the other. Who is not in it yet has not waited.
+    pub(super) ways: Mutex<[Way; 2]>,
 }
 
 impl Seen {
     /// Whose waits count.
     pub(super) fn is_of(&self, node: u32, others: Vec<i32>) {
         *self.node.lock().unwrap_or_else(PoisonError::into_inner) = (node, others);
+    }
+
+    /// What has been waited along each way so far, and by the front end itself.
+    fn along(&self, own: &RunDelay) -> [u64; 3] {
+        let [first, second] = &mut *self.ways.lock().unwrap_or_else(PoisonError::into_inner);
+        [first.waited(), second.waited(), own.read().map_or(0, |ns| ns.0)]
     }
 
     /// What those have waited so far that count.
@@ -113,6 +124,9 @@ fn run(mut pair: impl QueuePair, case: &Case, seen: &Seen) -> Result<(), BenchEr
     let mut random = Rng::new(7);
     let blocks = pair.capacity() / u64::from(SIZE);
     let mut last = now().0;
+    let own = RunDelay::of_this_thread()?;
+    // What had been waited when the gap began that there is.
+    let mut begun = None;
     while !(seen.stop.load(Relaxed) && free.len() == depth as usize) {
         while !seen.stop.load(Relaxed) {
             let Some(slot) = free.pop() else { break };
@@ -121,15 +135,23 @@ fn run(mut pair: impl QueuePair, case: &Case, seen: &Seen) -> Result<(), BenchEr
         }
         pair.poll(&mut done)?;
         if done.is_empty() {
+            if begun.is_none() && now().0 - last > GAP {
+                begun = Some(seen.along(&own));
+            }
             continue;
         }
         let at = now().0;
         let gap = at - last;
         if gap > GAP && gap > seen.gap.load(Relaxed) {
+            // A gap that is over when it is first looked at is the front end's own.
+            let (after, own) = (seen.along(&own), at - last);
+            let within = |begun: [u64; 3]| after.iter().zip(begun).map(|(a, b)| a.saturating_sub(b)).max();
+            seen.within.store(begun.and_then(within).unwrap_or(own), Relaxed);
             seen.waited.store(seen.waited_now(), Relaxed);
             seen.ended.store(at, Relaxed);
             seen.gap.store(gap, Relaxed);
         }
+        begun = None;
         // What was looked at takes a while, which is nobody's gap.
         last = now().0;
         seen.last.store(last, Relaxed);

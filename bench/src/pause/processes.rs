@@ -5,6 +5,7 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
+use weir_sys::sched::RunDelay;
 
 /// How long the API may take to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -43,6 +44,38 @@ fn waited(pid: u32, counts: impl Fn(&str) -> bool) -> u64 {
         if counts(name.trim()) { delay() } else { 0 }
     };
     tasks.flatten().map(one).sum()
+}
+
+/// Threads that are on the way to the next completion one after the other, and how long they have waited for a core.
+#[derive(Default)]
+pub(super) struct Way(Vec<(RunDelay, u64)>);
+
+impl Way {
+    /// Those of these names, of that process; the first one's is empty.
+    pub(super) fn of(pid: u32, counts: impl Fn(&str) -> bool) -> Way {
+        let mut way = Way::default();
+        for task in std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten() {
+            let Some(tid) = task.file_name().to_str().and_then(|t| t.parse::<u32>().ok()) else { continue };
+            let comm = std::fs::read_to_string(task.path().join("comm")).unwrap_or_default();
+            if counts(if tid == pid { "" } else { comm.trim() }) {
+                way.0.extend(RunDelay::of_thread(pid, tid).ok().map(|delay| (delay, 0)));
+            }
+        }
+        way
+    }
+
+    /// Those as well; how many they are.
+    pub(super) fn add(&mut self, more: Way) -> usize {
+        let count = more.0.len();
+        self.0.extend(more.0);
+        count
+    }
+
+    /// So far; what a thread had waited that has ended stays.
+    pub(super) fn waited(&mut self) -> u64 {
+        self.0.iter_mut().for_each(|(delay, last)| *last = delay.read().map_or(*last, |ns| ns.0));
+        self.0.iter().map(|(_, last)| last).sum()
+    }
 }
 
 /// Asks the API for something: a JSON value. Whatever it answers that is no success is an error.
