@@ -29,14 +29,13 @@ impl Started {
         self.node.stop();
     }
 
-    /// Drains the node and ends it, with everything left open for the next worker. False where something is still under way:
-    /// the next worker has to wait for the end of this process.
+    /// Drains the node and ends it, with everything left open for the next worker; `left` is called as soon as that one may begin.
+    /// False where something is still under way: the next worker has to wait for the end of this process.
     #[must_use]
-    pub fn hand_over(self) -> bool {
+    pub fn hand_over(self, left: impl Fn() + Send + Sync + 'static) -> bool {
         self.control.drain();
-        let quiet = self.node.hand_over();
-        self.control.settle();
-        quiet
+        let _settled = self.control.settle();
+        self.node.hand_over(left)
     }
 }
 

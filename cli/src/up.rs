@@ -27,6 +27,7 @@ use weir_node::device::region;
 use weir_node::{CONFIG, Crew, Steps, keeper, layouts};
 use weir_sys::keep::{Keep, ToKeeper};
 use weir_sys::renew::Inherited;
+use weir_sys::sched;
 use weir_sys::systemd::Notifier;
 
 /// Why the node ends.
@@ -105,6 +106,8 @@ pub fn worker(args: &args::Up, api: Option<&str>, json: bool) -> Result<ExitCode
     let mut steps = Steps::begin();
     let mut config = load(args.config.as_deref())?;
     override_by(&mut config, args, api)?;
+    // Somebody else may be serving on those cores.
+    let all = sched::aside(&config.node.cores);
     // What was forced once needs no force again.
     let mut left = Config { node: NodeConfig { admission: Admission::Warn, ..config.node.clone() }, ..config.clone() };
     // A standby has the time to see beforehand what the worker before it most likely leaves.
@@ -113,6 +116,9 @@ pub fn worker(args: &args::Up, api: Option<&str>, json: bool) -> Result<ExitCode
     let crew = Crew::prepare(&config).map_err(Failure::new)?;
     let ends = Ends::watch(false)?;
     let channel = rustix::io::fcntl_dupfd_cloexec(std::io::stdin(), 3).map_err(|e| wrong(e.into()))?;
+    // When it is to go they are free.
+    sched::back(&all);
+    sched::prompt();
     let keep = Keep::join(channel, &layouts().to_string(), region).map_err(wrong)?;
     ends.goes.store(true, Ordering::Relaxed);
     if keep.generation() > 0 {
@@ -193,7 +199,7 @@ fn serve(
         Ok(End::HandOver) => {
             // Who asks from now on is answered by the next one.
             running.quiet();
-            hand_over_now(started, keep)?;
+            hand_over_now(started, keep);
             running.leave();
             return Ok(());
         }
@@ -207,13 +213,18 @@ fn serve(
 }
 
 /// Has the next worker take over as soon as nothing is under way any more.
-fn hand_over_now(started: Started, keep: &Keep) -> Result<(), Failure> {
-    if started.hand_over() {
-        return keep.say(&ToKeeper::Left, &[]).map_err(|e| Failure::new(format_args!("keeper: {e}")));
+fn hand_over_now(started: Started, keep: &Keep) {
+    let keeper = keep.clone();
+    let left = move || {
+        // A keeper that does not hear it waits for the end of this process, or has gone.
+        if let Err(e) = keeper.say(&ToKeeper::Left, &[]) {
+            tracing::warn!("keeper: {e}");
+        }
+    };
+    if !started.hand_over(left) {
+        // A late write must not land over one of the next worker's: the keeper waits for the end of this process.
+        eprintln!("weir: drives have not finished what is in flight; the next worker waits for the end of this one");
     }
-    // A late write must not land over one of the next worker's: the keeper waits for the end of this process.
-    eprintln!("weir: drives have not finished what is in flight; the next worker waits for the end of this one");
-    Ok(())
 }
 
 /// Who is told that the node is up, where no keeper says so.

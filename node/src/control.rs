@@ -8,6 +8,7 @@ mod upgrade;
 mod volumes;
 
 pub use kept::CONFIG;
+pub(crate) use kept::introduce;
 pub use upgrade::layouts;
 
 use crate::api::{
@@ -25,7 +26,7 @@ use crate::pool::volumes::Volumes;
 use crate::shard::ShardHandle;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, mpsc};
 use std::time::Instant;
 use weir_controller::{Attainment, ControllerInfo, DriveStats, Subsystem, Work};
 use weir_sys::keep::Keep;
@@ -131,9 +132,10 @@ impl NodeControl {
         self.draining.store(true, Ordering::Relaxed);
     }
 
-    /// Waits for a change that is being made: what was acknowledged is held for the next worker then. Later ones find no shards.
-    pub fn settle(&self) {
-        drop(self.arbitration.lock().unwrap_or_else(PoisonError::into_inner));
+    /// Waits for a change that is being made: what was acknowledged is held for the next worker then. No other one is begun before what is
+    /// returned is dropped; later ones find no shards.
+    pub fn settle(&self) -> MutexGuard<'_, Vec<Arbitration>> {
+        self.arbitration.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn device_index(&self, name: &str) -> Result<usize, Refusal> {

@@ -7,13 +7,14 @@ use crate::admission::{self, Breach};
 use crate::config::{
     Admission, ClassFrom, Config, Cost, DeviceConfig, DoorConfig, ExportConfig, MediaConfig, TenantConfig,
 };
+use crate::control;
 use crate::crew::{Crew, Member, Steps, Waiting, let_go};
 use crate::device::{Device, Drives, OpenError};
 use crate::door::{Directory, Doors, Place, nvme_tcp, vfio_user, vhost_user};
 use crate::holder;
 use crate::owner::Ownership;
 use crate::pool::volumes::Volumes;
-use crate::shard::{Shard, ShardHandle};
+use crate::shard::{Leave, Shard, ShardHandle};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{SocketAddr, TcpListener};
@@ -24,6 +25,7 @@ use weir_controller::{self as controller, DiscoveryRecord, Subsystem};
 use weir_spec::nvme::fabrics::DISCOVERY_NQN;
 use weir_sys::keep::{Keep, ToKeeper};
 use weir_sys::reactor::{Idle, ReactorError};
+use weir_sys::sched;
 
 /// Why a node does not start.
 #[derive(Debug)]
@@ -139,7 +141,18 @@ impl Node {
         let Waiting { roster, threads } = waiting;
         // Up to here whoever fails is followed by somebody who finds all of it as it was.
         keep.begin().map_err(StartError::Owner)?;
+        let mut waiting = Some((associations, listeners));
+        let mut welcome = |volumes: Option<&Volumes>| {
+            let (associations, listeners) = waiting.take()?;
+            Some(welcome(&config, volumes, (&handles, &directory), keep, associations, listeners))
+        };
+        // Where no pool is asked first, the shards begin with those who wait for them.
+        let mut listened = if config.pools.is_empty() { welcome(None) } else { None };
         let threads = let_go(shards, threads);
+        if keep.generation() > 0 {
+            // What is left to do here is nothing that anybody waits for.
+            sched::make_way(&cores);
+        }
         let on_first = Place { shard: 0, drive: config.devices.len().div_ceil(cores.len()) as u32 };
         let volumes = match Volumes::bring_up(&config, &handles, &directory, on_first, &listening) {
             Ok(volumes) => Arc::new(volumes),
@@ -148,12 +161,11 @@ impl Node {
                 return Err(StartError::Pool(section, why));
             }
         };
+        listened = listened.or_else(|| welcome(Some(&volumes)));
         volumes.name_members(&mut config);
-        resume(&handles, &directory, keep, associations);
-        // Last: a new host must not have what one of those has that were there before.
-        if let Err(e) = listen(&handles, listeners) {
+        if let Some(Err(e)) = listened.into_iter().flatten().find(Result::is_err) {
             end(&handles, threads, Shard::stop);
-            return Err(e);
+            return Err(StartError::Export("nvme-tcp".into(), e.to_string()));
         }
         if keep.is_kept() && lies_in_memory(&config) {
             keep.say(&ToKeeper::Threads, &[roster.fd()]).map_err(StartError::Owner)?;
@@ -216,12 +228,13 @@ impl Node {
         end(&self.shards, self.threads, Shard::stop);
     }
 
-    /// Stops taking work, lets what is being executed complete and returns, with everything left open for who serves next.
-    /// False where something is still under way after all the time that it was given: it may touch a drive until this process
+    /// Stops taking work, lets what is being executed complete and returns, with everything left open for who serves next; `left` is
+    /// called, by the shard that is the last one, as soon as nothing is under way any more and nothing will be touched. False where something is still under way after all the time that it was given: it may touch a drive until this process
     /// has ended.
     #[must_use]
-    pub fn hand_over(self) -> bool {
-        end(&self.shards, self.threads, Shard::hand_over)
+    pub fn hand_over(self, left: impl Fn() + Send + Sync + 'static) -> bool {
+        let leave = Arc::new(Leave::new(self.shards.len(), lies_in_memory(&self.config), left));
+        end(&self.shards, self.threads, move |shard, done| shard.hand_over(leave.clone(), done))
     }
 }
 
@@ -243,6 +256,24 @@ fn resume_drives(shards: &mut [Shard], keep: &Keep) -> std::io::Result<nvme_tcp:
     Ok(associations)
 }
 
+/// The shards take in who was there before, each one as the first thing that it does from here on: front ends that the keeper has, hosts
+/// whose connections the worker before has left, and then new ones. Whether they could be let in comes from each listener.
+fn welcome(
+    config: &Config,
+    volumes: Option<&Volumes>,
+    (shards, directory): (&[ShardHandle], &Directory),
+    keep: &Keep,
+    associations: nvme_tcp::Associations,
+    listeners: Vec<TcpListener>,
+) -> mpsc::Receiver<std::io::Result<()>> {
+    for (met, stream) in keep.take_connections() {
+        control::introduce(config, volumes, shards, keep, met, Some(stream));
+    }
+    resume(shards, directory, keep, associations);
+    // Last: a new host must not have what one of those has that were there before.
+    listen(&shards[0], listeners)
+}
+
 /// Goes on with the connections of NVMe/TCP hosts that the worker before has left.
 fn resume(shards: &[ShardHandle], directory: &Directory, keep: &Keep, associations: nvme_tcp::Associations) {
     let kept = nvme_tcp::take(keep, associations, |nqn| directory.find(nqn)).unwrap_or_else(|e| {
@@ -251,7 +282,7 @@ fn resume(shards: &[ShardHandle], directory: &Directory, keep: &Keep, associatio
     });
     for (shard, kept) in kept {
         if let Some(shard) = shards.get(shard as usize) {
-            shard.call(move |s| s.with_doors(|doors, cx| doors.nvme_tcp.resume(kept, cx)));
+            shard.post(move |s| s.with_doors(|doors, cx| doors.nvme_tcp.resume(kept, cx)));
         }
     }
     for shard in shards {
@@ -260,10 +291,14 @@ fn resume(shards: &[ShardHandle], directory: &Directory, keep: &Keep, associatio
 }
 
 /// Ends them; whether every one of them says that nothing is under way any more.
-fn end(shards: &[ShardHandle], threads: Vec<JoinHandle<()>>, how: fn(&mut Shard, mpsc::Sender<bool>)) -> bool {
+fn end(
+    shards: &[ShardHandle],
+    threads: Vec<JoinHandle<()>>,
+    how: impl Fn(&mut Shard, mpsc::Sender<bool>) + Clone + Send + 'static,
+) -> bool {
     let (done, finished) = mpsc::channel();
     for shard in shards {
-        let done = done.clone();
+        let (done, how) = (done.clone(), how.clone());
         shard.post(move |s| how(s, done));
     }
     drop(done);
@@ -437,17 +472,15 @@ fn discovery_records(config: &Config, listening: &[SocketAddr]) -> Vec<Discovery
 }
 
 /// Lets NVMe/TCP hosts in; the first shard does.
-fn listen(shards: &[ShardHandle], listeners: Vec<TcpListener>) -> Result<(), StartError> {
+fn listen(shard: &ShardHandle, listeners: Vec<TcpListener>) -> mpsc::Receiver<std::io::Result<()>> {
+    let (say, listened) = mpsc::channel();
     for listener in listeners {
-        let listened = shards[0].call(|s| s.with_doors(|doors, cx| doors.nvme_tcp.listen(listener, cx)));
-        let why = match listened {
-            Some(Ok(())) => continue,
-            Some(Err(e)) => e.to_string(),
-            None => "the shard has ended".into(),
-        };
-        return Err(StartError::Export("nvme-tcp".into(), why));
+        let say = say.clone();
+        shard.post(move |s| {
+            let _ = say.send(s.with_doors(|doors, cx| doors.nvme_tcp.listen(listener, cx)));
+        });
     }
-    Ok(())
+    listened
 }
 
 fn open_doors(config: &Config, shards: &mut [Shard]) -> Result<(), StartError> {

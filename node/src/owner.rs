@@ -87,6 +87,7 @@ mod tests {
         let elsewhere = first.share().unwrap();
         assert!(!first.is_lost() && !elsewhere.is_lost());
         assert!(matches!(channel.hear().unwrap(), Some((ToKeeper::Prepared(_), _))));
+        assert!(matches!(channel.hear().unwrap(), Some((ToKeeper::Goes, _))));
         let Some((ToKeeper::Hold(name), fds)) = channel.hear().unwrap() else { panic!("it is held") };
         assert_eq!(name, NAME);
         let (_channel, keep) = worker(Some(&fds[0]));

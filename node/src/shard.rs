@@ -4,7 +4,9 @@ use crate::device::{Drives, PowerReply};
 use crate::door::{Arrival, Cx, Directory, Doors, Kind, nvme_tcp};
 use crate::owner::{self, Ownership};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
+use std::time::Duration;
 use weir_controller::Owner;
 use weir_sys::keep::Keep;
 use weir_sys::reactor::{Idle, Reactor, Ready, Sender, WAKE_MARGIN};
@@ -75,6 +77,9 @@ pub struct Shard {
 /// How long a stopping shard waits for commands that are being executed.
 const DRAIN: Nanos = Nanos::from_secs(5);
 
+/// So long the next process has the core to itself before this one goes on ending.
+const ALONE: Duration = Duration::from_millis(5);
+
 /// How much of its time a shard has something to do.
 #[derive(Default)]
 struct Load {
@@ -111,10 +116,36 @@ impl Load {
     }
 }
 
+/// Shards that make room for another process; the last one of them says that all have.
+pub struct Leave {
+    /// Those that have not left.
+    left: AtomicUsize,
+    /// Nothing is under way in those that have.
+    quiet: AtomicBool,
+    /// All drives lie in memory: nobody is kept out of them by who has them open.
+    in_memory: bool,
+    say: Box<dyn Fn() + Send + Sync>,
+}
+
+impl Leave {
+    /// So many shards, whether all drives lie in memory, and who is told.
+    pub fn new(shards: usize, in_memory: bool, say: impl Fn() + Send + Sync + 'static) -> Self {
+        Self { left: AtomicUsize::new(shards), quiet: AtomicBool::new(true), in_memory, say: Box::new(say) }
+    }
+
+    /// A shard touches nothing any more, unless something of it is under way that it could not wait for.
+    fn leave(&self, quiet: bool) {
+        self.quiet.fetch_and(quiet, Ordering::AcqRel);
+        if self.left.fetch_sub(1, Ordering::AcqRel) == 1 && self.quiet.load(Ordering::Acquire) {
+            (self.say)();
+        }
+    }
+}
+
 struct Stopping {
     deadline: Nanos,
     /// Everything stays open for who serves next.
-    leaving: bool,
+    leaving: Option<Arc<Leave>>,
     /// The other shards have heard that no more commands come from here.
     said: bool,
     /// Nothing is under way any more: it does not end because its time is over.
@@ -190,30 +221,30 @@ impl Shard {
         self.doors.nvme_tcp.close_listeners(cx!(self, now));
         self.doors.vhost_user.close_listeners(cx!(self, now));
         self.doors.vfio_user.close_listeners(cx!(self, now));
-        self.begin_to_stop(now, false, done);
+        self.begin_to_stop(now, None, done);
     }
 
     /// Begins to make room for another process: no command is taken any more, what is being executed completes, sockets and
     /// front ends stay for who serves next; then the loop ends and `done` hears whether all of it has.
-    pub fn hand_over(&mut self, done: mpsc::Sender<bool>) {
+    pub fn hand_over(&mut self, leave: Arc<Leave>, done: mpsc::Sender<bool>) {
         let now = self.reactor.now();
-        self.begin_to_stop(now, true, done);
+        self.begin_to_stop(now, Some(leave), done);
     }
 
-    fn begin_to_stop(&mut self, now: Nanos, leaving: bool, done: mpsc::Sender<bool>) {
+    fn begin_to_stop(&mut self, now: Nanos, leaving: Option<Arc<Leave>>, done: mpsc::Sender<bool>) {
         let deadline = now.saturating_add(DRAIN);
         self.stopping = Some(Stopping { deadline, leaving, said: false, quiet: false, done });
     }
 
     #[inline]
     fn is_leaving(&self) -> bool {
-        self.stopping.as_ref().is_some_and(|s| s.leaving)
+        self.stopping.as_ref().is_some_and(|s| s.leaving.is_some())
     }
 
     /// No command is taken any more.
     #[inline]
     fn is_closed(&self) -> bool {
-        self.stopping.as_ref().is_some_and(|s| s.leaving || s.said)
+        self.stopping.as_ref().is_some_and(|s| s.leaving.is_some() || s.said)
     }
 
     /// How much of the last second (or of what passed since it last had to do) the shard had something to do, in percent, and
@@ -421,11 +452,20 @@ impl Shard {
             let others = self.doors.vfio_user.leave(cx);
             self.doors.nvme_tcp.leave(others, cx);
             self.drives.close(now);
-            if let Some(s) = self.stopping.take() {
-                let _ = s.done.send(s.quiet);
+            if let Some(Stopping { leaving: Some(leave), quiet, done, .. }) = self.stopping.take() {
+                // The process ends with what it has open: nobody is told that it goes, and no memory is unmapped on a core that the next
+                // one is to have. It has this one for itself for a moment.
+                std::mem::forget(self.doors);
+                if leave.in_memory {
+                    std::mem::forget(self.drives);
+                } else {
+                    // Files are locked as long as they are open.
+                    drop(self.drives);
+                }
+                leave.leave(quiet);
+                std::thread::sleep(ALONE);
+                let _ = done.send(quiet);
             }
-            // The process ends with what it has open: nobody is told that it goes.
-            std::mem::forget(self.doors);
             return;
         }
         let cx = cx!(self, now);

@@ -6,11 +6,15 @@
 //!     │ ◄─ Upgrade(state) ─────────────────────│      where there is or was one; again whenever it changes
 //!     │ ◄─ Held(name) + descriptors, … ────────│      what the worker before it left; a standby hears what is held while it waits,
 //!     │ ◄─ Dropped(name) ──────────────────────│      as it changes
+//!     │ ◄─ Told ───────────────────────────────│      that is all for now
+//!     │ ── Warm ──────────────────────────────►│      the regions among it are mapped
+//!     │ ◄─ Connection(socket) + a stream, … ───│      front ends that are there, and their messages, see weir_session::keeper
 //!     │ ◄─ Go(generation) ─────────────────────│
+//!     │ ── Goes ──────────────────────────────►│      it is alive
 //!     │ ── Hold(name) + descriptors, … ───────►│      listeners, memory files, the configuration as it is now
 //!     │ ── Threads + roster ──────────────────►│      where their death is enough, see crate::lifeline
 //!     │ ── Ready ─────────────────────────────►│
-//!     │ ◄─ Connection(socket) + a stream ──────│      a front end's messages, see weir_session::keeper
+//!     │ ◄─ Connection(socket) + a stream ──────│      another front end has come
 //!     │ ── Close(socket) ─────────────────────►│      it is to be disconnected
 //!     │ ── Upgrade(what) ─────────────────────►│      serve with another program
 //!     │ ◄─ HandOver ───────────────────────────│      finish what is in flight
@@ -18,22 +22,25 @@
 //! ```
 //! One packet is one word (SOCK_SEQPACKET): a byte for its kind, then its text. The worker's end is its standard input.
 
+mod touch;
+
+use self::touch::{Touch, Toucher, WARM_FOR, Warmth};
 use crate::arena::{Arena, ArenaError, Schema};
 use crate::transport::fds;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak, mpsc};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 /// Longest word.
 const MOST: usize = 8192;
 /// The version of these words. Of another one nothing is understood but [`ToKeeper::Prepared`], which carries it.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// How long a side that does not listen is waited for.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -60,6 +67,10 @@ pub enum ToKeeper {
     /// Once the threads of this roster are dead nothing of the worker touches anything any more: nothing that is held has anything under
     /// way in the kernel.
     Threads,
+    /// It has heard that it is to go.
+    Goes,
+    /// What is held is mapped, or as good as that.
+    Warm,
 }
 
 /// What a keeper tells a worker.
@@ -77,6 +88,8 @@ pub enum ToWorker {
     HandOver,
     /// How far an upgrade is, or how it ended, as JSON.
     Upgrade(String),
+    /// That is all that is held at the moment; changes follow.
+    Told,
 }
 
 /// A front end at a socket; the stream with its messages comes beside it.
@@ -101,6 +114,8 @@ impl ToKeeper {
             ToKeeper::Upgrade(what) => (5, what.clone()),
             ToKeeper::Left => (6, String::new()),
             ToKeeper::Threads => (7, String::new()),
+            ToKeeper::Goes => (8, String::new()),
+            ToKeeper::Warm => (9, String::new()),
         }
     }
 
@@ -114,6 +129,8 @@ impl ToKeeper {
             5 => ToKeeper::Upgrade(text),
             6 => ToKeeper::Left,
             7 => ToKeeper::Threads,
+            8 => ToKeeper::Goes,
+            9 => ToKeeper::Warm,
             _ => return None,
         })
     }
@@ -130,6 +147,7 @@ impl ToWorker {
             ToWorker::HandOver => (3, String::new()),
             ToWorker::Upgrade(state) => (4, state.clone()),
             ToWorker::Dropped(name) => (5, name.clone()),
+            ToWorker::Told => (6, String::new()),
         }
     }
 
@@ -147,6 +165,7 @@ impl ToWorker {
             3 => ToWorker::HandOver,
             4 => ToWorker::Upgrade(text),
             5 => ToWorker::Dropped(text),
+            6 => ToWorker::Told,
             _ => return None,
         })
     }
@@ -279,42 +298,11 @@ struct Held {
     mapped: Option<Arc<Arena>>,
 }
 
-/// Maps the pages of regions, in a thread of its own that gives way to others, until it is dropped.
-struct Toucher {
-    regions: mpsc::Sender<Weak<Arena>>,
-    stop: Arc<AtomicBool>,
-}
-
-/// Beside a thread that serves on the same core it gets a tenth of it.
-const NICE: i32 = 10;
-
-impl Toucher {
-    fn start() -> io::Result<Self> {
-        let (regions, queue) = mpsc::channel::<Weak<Arena>>();
-        let stop = Arc::<AtomicBool>::default();
-        let stopped = stop.clone();
-        let run = move || {
-            // Of this thread alone.
-            let _ = rustix::process::setpriority_process(None, NICE);
-            for region in queue {
-                Arena::touch(&region, &|| stopped.load(Ordering::Relaxed));
-            }
-        };
-        std::thread::Builder::new().name("weir-touch".into()).spawn(run)?;
-        Ok(Self { regions, stop })
-    }
-}
-
-impl Drop for Toucher {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-    }
-}
-
 /// What a worker has heard while it waits.
 #[derive(Default)]
 struct Waiting {
     held: BTreeMap<String, Held>,
+    connections: Vec<(Introduction, OwnedFd)>,
     toucher: Option<Toucher>,
 }
 
@@ -334,9 +322,27 @@ impl Waiting {
             self.toucher = Toucher::start().ok();
         }
         if let Some(toucher) = &self.toucher {
-            let _ = toucher.regions.send(Arc::downgrade(&arena));
+            let _ = toucher.work.send(Touch::Region(Arc::downgrade(&arena)));
         }
         Some(arena)
+    }
+
+    /// That is said as soon as what was heard of is mapped, at once where there is nothing to map.
+    fn told(&self, warmth: &Warmth) {
+        let after = self.toucher.as_ref().and_then(|t| t.work.send(Touch::Warm(warmth.clone())).ok());
+        if after.is_none() {
+            warmth.say();
+        }
+    }
+}
+
+/// Waits for the keeper's next word, until then at the most; whether there is one.
+fn heard_before(channel: &OwnedFd, at: Instant) -> io::Result<bool> {
+    let left = at.saturating_duration_since(Instant::now());
+    let limit = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
+    match poll(&mut [PollFd::new(channel, PollFlags::IN)], Some(&limit)) {
+        Err(rustix::io::Errno::INTR) => Ok(false),
+        found => Ok(found? > 0),
     }
 }
 
@@ -344,6 +350,8 @@ impl Waiting {
 struct Shared {
     channel: OwnedFd,
     held: Mutex<BTreeMap<String, Held>>,
+    /// Front ends that were there when the worker went, until they are taken.
+    connections: Mutex<Vec<(Introduction, OwnedFd)>>,
     /// What the keeper is to let go of when the worker begins to serve; nothing is put off after that.
     later: Mutex<Option<Vec<String>>>,
     generation: u64,
@@ -371,8 +379,18 @@ impl Keep {
     pub fn join(channel: OwnedFd, layouts: &str, region: impl Fn(&str) -> Option<Schema>) -> io::Result<Keep> {
         let (kind, text) = ToKeeper::Prepared(layouts.to_owned()).parts();
         send(&channel, kind, &text, &[])?;
-        let (mut waiting, mut upgrade) = (Waiting::default(), None);
+        let warmth = Warmth::of(&channel)?;
+        let (mut waiting, mut upgrade, mut warm_by) = (Waiting::default(), None, None);
         loop {
+            if let Some(at) = warm_by {
+                if !heard_before(&channel, at)? {
+                    if Instant::now() >= at {
+                        warmth.say();
+                        warm_by = None;
+                    }
+                    continue;
+                }
+            }
             let gone = || io::Error::new(io::ErrorKind::UnexpectedEof, "the keeper has gone");
             let (kind, text, fds) = receive(&channel)?.ok_or_else(gone)?;
             match ToWorker::read(kind, text).ok_or_else(garbled)? {
@@ -382,10 +400,23 @@ impl Keep {
                 }
                 ToWorker::Dropped(name) => drop(waiting.held.remove(&name)),
                 ToWorker::Upgrade(state) => upgrade = Some(state),
+                ToWorker::Told => {
+                    waiting.told(&warmth);
+                    warm_by = Some(Instant::now() + WARM_FOR);
+                }
+                ToWorker::Connection(met) => {
+                    waiting.connections.extend(fds.into_iter().next().map(|fd| (met, fd)));
+                }
                 ToWorker::Go(generation) => {
+                    let (kind, text) = ToKeeper::Goes.parts();
+                    send(&channel, kind, &text, &[])?;
+                    // From here on who serves maps what is left.
+                    waiting.toucher = None;
                     let keeper = rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get().unsigned_abs());
                     let (held, later) = (Mutex::new(waiting.held), Mutex::new(Some(Vec::new())));
-                    return Ok(Keep(Some(Arc::new(Shared { channel, held, later, generation, upgrade, keeper }))));
+                    let connections = Mutex::new(waiting.connections);
+                    let shared = Shared { channel, held, connections, later, generation, upgrade, keeper };
+                    return Ok(Keep(Some(Arc::new(shared))));
                 }
                 // It was proposed and is not wanted any more, or something that only those hear who serve.
                 _ => return Err(garbled()),
@@ -427,14 +458,20 @@ impl Keep {
         let Held { fds, mapped } = self.remove(name)?;
         let fd = fds.into_iter().next()?;
         let Some(mut shared) = mapped else { return Some(Arena::open(fd, schema)) };
-        // Who maps its pages lets go of it at the end of a piece.
+        // Who maps its pages lets go of it at the end of a piece, and needs a core for that.
         loop {
             match Arc::try_unwrap(shared) {
                 Ok(arena) => return Some(Ok(arena)),
                 Err(still) => shared = still,
             }
-            std::thread::yield_now();
+            std::thread::sleep(Duration::from_micros(20));
         }
+    }
+
+    /// Takes the front ends that were there when the worker went; more of them are [heard](Self::hear) of.
+    pub fn take_connections(&self) -> Vec<(Introduction, OwnedFd)> {
+        let take = |s: &Arc<Shared>| std::mem::take(&mut *s.connections.lock().unwrap_or_else(PoisonError::into_inner));
+        self.0.as_ref().map(take).unwrap_or_default()
     }
 
     /// Takes everything whose name begins so, by name.
@@ -550,6 +587,8 @@ mod tests {
             assert_eq!(keep.upgrade(), Some("{}"));
             assert!(keep.is_kept() && keep.generation() == 3 && keep.take("nothing").is_none());
             assert_eq!((keep.take("two").unwrap().len(), keep.take_one("two").is_none()), (2, true));
+            let there = keep.take_connections();
+            assert_eq!((there.len(), &there[0].0, keep.take_connections().len()), (1, &met(None, "there"), 0));
             keep.hold("new", &[held.as_fd()]).unwrap();
             keep.hold_text("config", "a = 1\n").unwrap();
             keep.let_go("two").unwrap();
@@ -576,7 +615,11 @@ mod tests {
         assert_eq!(next().0, ToKeeper::Prepared("a=1".into()));
         channel.tell(&ToWorker::Upgrade("{}".into()), &[]).unwrap();
         channel.tell(&ToWorker::Held("two".into()), &[kept.as_fd(), kept.as_fd()]).unwrap();
+        channel.tell(&ToWorker::Told, &[]).unwrap();
+        assert_eq!(next().0, ToKeeper::Warm, "there is nothing to map");
+        channel.tell(&ToWorker::Connection(met(None, "there")), &[kept.as_fd()]).unwrap();
         channel.tell(&ToWorker::Go(3), &[]).unwrap();
+        assert_eq!(next().0, ToKeeper::Goes);
         let (word, fds) = next();
         assert_eq!((word, fds.len()), (ToKeeper::Hold("new".into()), 1));
         let (word, mut fds) = next();
@@ -588,6 +631,7 @@ mod tests {
             let shared = Shared {
                 channel: fds::eventfd().unwrap(),
                 held: Mutex::new(held),
+                connections: Mutex::default(),
                 later: Mutex::new(None),
                 generation: 0,
                 upgrade: None,
@@ -643,6 +687,7 @@ mod tests {
         // No region, though its name says so: that is found out when it is taken.
         channel.tell(&ToWorker::Held("region:c".into()), &[sealed("x", b"abc").unwrap().as_fd()]).unwrap();
         channel.tell(&ToWorker::Dropped("region:b".into()), &[]).unwrap();
+        channel.tell(&ToWorker::Told, &[]).unwrap();
         channel.tell(&ToWorker::Go(1), &[]).unwrap();
         let keep = Keep::join(theirs, "", |name| name.starts_with("region:").then_some(SCHEMA)).unwrap();
         assert!(keep.take_region("region:b", SCHEMA).is_none());

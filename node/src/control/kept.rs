@@ -1,12 +1,16 @@
 //! What the keeper hears of a worker that serves, and says to it.
 
 use super::NodeControl;
+use crate::config::Config;
 use crate::node::place;
+use crate::pool::volumes::Volumes;
+use crate::shard::ShardHandle;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
-use weir_sys::keep::{Introduction, ToKeeper, ToWorker};
+use weir_sys::keep::{Introduction, Keep, ToKeeper, ToWorker};
+use weir_sys::sched;
 
 /// What the keeper calls the configuration as it is now.
 pub const CONFIG: &str = "config";
@@ -38,10 +42,14 @@ impl NodeControl {
         self.keep.say(&ToKeeper::Ready, &[])?;
         let control = self.clone();
         let listen = move || {
+            sched::prompt();
             loop {
                 match control.keep.hear() {
                     Ok(Some((ToWorker::HandOver, _))) => hand_over(),
-                    Ok(Some((ToWorker::Connection(met), fds))) => control.introduce(met, fds),
+                    Ok(Some((ToWorker::Connection(met), fds))) => {
+                        let (config, stream) = (control.config(), fds.into_iter().next());
+                        introduce(&config, Some(&control.volumes), &control.shards, &control.keep, met, stream);
+                    }
                     Ok(Some((ToWorker::Upgrade(text), _))) => control.hear_upgrade(&text),
                     Ok(Some((word, _))) => tracing::warn!("the keeper says {word:?} to a worker that serves"),
                     Ok(None) => break,
@@ -56,20 +64,27 @@ impl NodeControl {
         std::thread::Builder::new().name("weir-keeper".into()).spawn(listen)?;
         Ok(())
     }
+}
 
-    fn introduce(&self, met: Introduction, fds: Vec<OwnedFd>) {
-        let config = self.config();
-        let path = Path::new(&met.path);
-        let export = config.exports.iter().find(|e| e.door.socket().is_some_and(|(p, _)| p == path));
-        let shard = export.map(|e| place(e.device, self.shards.len()).shard).or_else(|| self.volumes.shard_at(path));
-        let (Some(shard), Some(fd)) = (shard, fds.into_iter().next()) else {
-            tracing::error!(socket = met.path, "a front end came to an export that is not there");
-            let _ = self.keep.say(&ToKeeper::Close(met.number), &[]);
-            return;
-        };
-        let adopt = move |s: &mut crate::shard::Shard| {
-            s.with_doors(|doors, cx| doors.vhost_user.adopt(met, UnixStream::from(fd), cx));
-        };
-        self.shards[shard as usize].post(adopt);
-    }
+/// Hands a front end that the keeper has let in to the shard whose export it has come to.
+pub(crate) fn introduce(
+    config: &Config,
+    volumes: Option<&Volumes>,
+    shards: &[ShardHandle],
+    keep: &Keep,
+    met: Introduction,
+    stream: Option<OwnedFd>,
+) {
+    let path = Path::new(&met.path);
+    let export = config.exports.iter().find(|e| e.door.socket().is_some_and(|(p, _)| p == path));
+    let of_volume = || volumes?.shard_at(path);
+    let shard = export.map(|e| place(e.device, shards.len()).shard).or_else(of_volume);
+    let (Some(shard), Some(fd)) = (shard, stream) else {
+        tracing::error!(socket = met.path, "a front end came to an export that is not there");
+        let _ = keep.say(&ToKeeper::Close(met.number), &[]);
+        return;
+    };
+    shards[shard as usize].post(move |s| {
+        s.with_doors(|doors, cx| doors.vhost_user.adopt(met, UnixStream::from(fd), cx));
+    });
 }

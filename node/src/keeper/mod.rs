@@ -37,7 +37,7 @@ use weir_session::keeper::{Effect, End, Event, Fit, Keeper, Layouts, Program, Wo
 use weir_sys::keep::{Channel, PASSING, ToKeeper, ToWorker};
 use weir_sys::signals::Signals;
 use weir_sys::systemd::{self, Notifier};
-use weir_sys::{reactor, renew as sys_renew};
+use weir_sys::{reactor, renew as sys_renew, sched};
 use weir_units::Nanos;
 
 /// Names of listeners at which the keeper accepts vhost-user front ends; their paths follow.
@@ -81,7 +81,7 @@ struct Process {
     workers: BTreeMap<WorkerId, Running>,
     held: BTreeMap<String, Vec<OwnedFd>>,
     fronts: Vec<Front>,
-    /// The worker that said it was ready last, if it lives.
+    /// The worker that front ends are handed to: the one that was told to go last, if it lives.
     ready: Option<WorkerId>,
     /// Workers that were told to go.
     generation: u64,
@@ -168,6 +168,8 @@ enum Found {
 
 impl Process {
     fn until_the_end(&mut self) -> io::Result<u8> {
+        // Clients wait for it where one worker follows another, on cores where others poll.
+        sched::prompt();
         while self.exit.is_none() {
             self.turn()?;
         }
@@ -365,6 +367,10 @@ impl Process {
         if let Some(text) = self.progress.text() {
             worker.channel.tell(&ToWorker::Upgrade(text), &[])?;
         }
+        // Front ends wait: it hears of them before it goes, and of those that come meanwhile when it is ready.
+        self.ready = Some(id);
+        (0..self.fronts.len()).for_each(|at| self.introduce(at));
+        let Some(worker) = self.workers.get(&id) else { return Ok(()) };
         let before = self.generation;
         self.generation += 1;
         worker.channel.tell(&ToWorker::Go(before), &[])
@@ -413,10 +419,9 @@ impl Process {
         let serves = self.machine.serving() == Some(id);
         match word {
             ToKeeper::Prepared(layouts) => self.prepared(id, &layouts),
+            ToKeeper::Warm => self.apply(Event::Warm(id)),
+            ToKeeper::Goes => self.apply(Event::Goes(id)),
             ToKeeper::Ready if serves => {
-                // Front ends first: they wait, and starting a standby takes a while.
-                self.ready = Some(id);
-                (0..self.fronts.len()).for_each(|at| self.introduce(at));
                 self.apply(Event::Ready(id));
                 self.notifier.ready();
             }

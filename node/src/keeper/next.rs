@@ -31,7 +31,8 @@ impl Process {
         let mut held = self.held.iter().filter(|(name, _)| !name.starts_with(ROSTERS));
         held.try_for_each(|(name, fds)| worker.tell_held(name, fds))?;
         // Its listeners are the keeper's as well; it is told their names.
-        self.fronts.iter().try_for_each(|front| worker.tell_held(&front.name(), &[]))
+        self.fronts.iter().try_for_each(|front| worker.tell_held(&front.name(), &[]))?;
+        worker.channel.tell(&ToWorker::Told, &[])
     }
 
     /// Tells the worker that waits of a change of what is held. One that does not hear it is of no use any more.

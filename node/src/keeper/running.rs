@@ -3,7 +3,7 @@
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitIdStatus, pidfd_send_signal, waitid};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use weir_session::keeper::{End, Layouts, START_PATIENCE};
+use weir_session::keeper::{End, GO_PATIENCE, Layouts, START_PATIENCE};
 use weir_sys::keep::Channel;
 use weir_sys::lifeline::Watch;
 
@@ -58,6 +58,7 @@ pub(super) fn how(end: End) -> String {
         End::Status(status) => format!("ended with status {status}"),
         End::Killed => "was killed (SIGKILL: by somebody, or because memory is short)".into(),
         End::Hung => format!("had not read its configuration after {START_PATIENCE} and was killed"),
+        End::Deaf => format!("did not answer within {GO_PATIENCE} when it was to take over, and was killed"),
         End::Crashed => "crashed".into(),
     }
 }

@@ -2,7 +2,7 @@
 
 use super::running::how;
 use super::{Process, Renewal};
-use weir_session::keeper::{End, Notice};
+use weir_session::keeper::Notice;
 use weir_sys::keep::PASSING;
 
 impl Process {
@@ -36,7 +36,7 @@ impl Process {
                  lives: look at its messages, remove the cause, and try again by kill -HUP {keeper}",
                 how(end),
             ),
-            Notice::Hung => format!("the worker {}: the node ends", how(End::Hung)),
+            Notice::Hung(end) => format!("the worker {}: the node ends", how(end)),
             Notice::Standby { end, pause: Some(pause) } => {
                 format!("the standby {}; the next one starts in {pause}", how(end))
             }

@@ -114,7 +114,7 @@ impl Progress {
             Notice::Restarting(_)
             | Notice::Pausing { .. }
             | Notice::Failed(_)
-            | Notice::Hung
+            | Notice::Hung(_)
             | Notice::Standby { .. } => return false,
         };
         if self.status.state == UpgradeState::TakingOver && !matches!(notice, Notice::Back(_)) {

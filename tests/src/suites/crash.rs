@@ -35,6 +35,7 @@ pub fn tests() -> Vec<Test> {
             killed(env, &[instructions("split", 1), instructions("packed", 4)], 8, 1)
         }),
         test(S, "a_standby_that_is_killed_is_replaced", standby_dies),
+        test(S, "a_standby_that_is_stopped_is_given_up", standby_stops),
         test(S, "nvme_tcp_hosts_come_back_at_once", tcp_comes_back),
         test(S, "what_memory_held_without_its_keeper_is_not_zeroes", lost),
         test(S, "a_guest_notices_no_kill", |env| guest(env, false, 3)),
@@ -239,7 +240,7 @@ fn prepared(node: &Node, but: Option<Pid>) -> Result<Pid, String> {
 fn standby_dies(env: &Env) -> Outcome {
     with_node(env, &standby(), |node| {
         let target = node.socket_target("gold.sock");
-        let region = ["--region", "4MiB", "--time", "200ms", "--verify", "crc32c"];
+        let region = ["--region", "4MiB", "--bs", "64KiB", "--time", "300ms", "--verify", "crc32c"];
         bench(env, &target, &[&["--rw", "write"][..], &region].concat())?.clean()?;
         let mut dead = None;
         for kill in 1..=2 {
@@ -259,12 +260,30 @@ fn standby_dies(env: &Env) -> Outcome {
     })
 }
 
+/// A standby that somebody has stopped, after it was prepared, does not answer when it is to take over: another one does.
+fn standby_stops(env: &Env) -> Outcome {
+    with_node(env, &standby(), |node| {
+        let target = node.socket_target("gold.sock");
+        let region = ["--region", "4MiB", "--bs", "64KiB", "--time", "300ms", "--verify", "crc32c"];
+        bench(env, &target, &[&["--rw", "write"][..], &region].concat())?.clean()?;
+        let spare = prepared(node, None)?;
+        rustix::process::kill_process(spare, Signal::STOP).context(|| "stop the standby".into())?;
+        node.kill_worker()?;
+        until(Duration::from_secs(30), "the keeper gives it up", || {
+            Ok(node.process().stderr().contains("did not answer within 5s").then_some(()))
+        })?;
+        until(Duration::from_secs(10), "another one serves", || Ok((node.worker()? != spare).then_some(())))?;
+        answers(node)?;
+        bench(env, &target, &[&["--rw", "read"][..], &region].concat())?.clean()
+    })
+}
+
 /// The next worker reads its configuration where nothing ever comes. It is killed for it, and the one after it serves.
 fn hangs(env: &Env) -> Outcome {
     with_node(env, &kept(Setup::default()), |node| {
         let (file, aside) = (node.dir.join("weir.toml"), node.dir.join("aside.toml"));
         let target = node.tcp_target();
-        let region = ["--region", "4MiB", "--time", "200ms", "--verify", "crc32c"];
+        let region = ["--region", "4MiB", "--bs", "64KiB", "--time", "300ms", "--verify", "crc32c"];
         bench(env, &target, &[&["--rw", "write"][..], &region].concat())?.clean()?;
         std::fs::rename(&file, &aside).context(|| "aside".into())?;
         rustix::fs::mkfifoat(rustix::fs::CWD, &file, rustix::fs::Mode::RWXU).context(|| "a pipe".into())?;

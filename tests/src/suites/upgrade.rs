@@ -162,7 +162,8 @@ fn taken_back(env: &Env) -> Outcome {
     with_node(env, &kept(Setup::default().vfio("pci.sock", "")), |node| {
         let target = node.tcp_target();
         write(env, &target)?;
-        let said = format!("printf '\\000{}' >&0", layouts(env, &node.dir.join("weir.toml"))?);
+        // Prepared, and warm.
+        let said = format!("printf '\\000{}' >&0; printf '\\011' >&0", layouts(env, &node.dir.join("weir.toml"))?);
         let weir = text(&env.weir);
         for (name, within, script, part) in [
             ("hangs", "700ms", format!("{said}; exec sleep 20"), "did not get ready in time"),
@@ -297,7 +298,9 @@ fn renews(env: &Env) -> Outcome {
             std::thread::sleep(Duration::from_millis(20));
             let copy = node.dir.join(format!("weir-{cut}"));
             std::fs::copy(&env.weir, &copy).context(|| text(&copy))?;
+            let old = node.worker()?;
             node.cli_ok(&["upgrade", "--binary", &text(&copy), "--probation", "0s"])?;
+            until(Duration::from_secs(5), "the old worker ends", || Ok((node.worker()? != old).then_some(())))?;
             ensure(node.program()? == copy, || format!("{:?}", node.program()))?;
             front.send(&asked[cut..], &[])?;
             let config = front.reply(request::GET_CONFIG).map_err(|e| format!("cut at {cut}: {e}"))?;

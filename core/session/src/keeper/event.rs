@@ -27,6 +27,8 @@ pub enum End {
     Killed,
     /// It was not prepared within [`START_PATIENCE`](super::START_PATIENCE), and the keeper has killed it.
     Hung,
+    /// It did not answer within [`GO_PATIENCE`](super::GO_PATIENCE) when it was told to go, and the keeper has killed it.
+    Deaf,
     /// Any other signal.
     Crashed,
 }
@@ -38,6 +40,10 @@ pub enum Event {
     Begin,
     /// A worker has read its configuration and waits.
     Prepared(WorkerId, Fit),
+    /// A worker that waits has mapped what is held for it.
+    Warm(WorkerId),
+    /// A worker has heard that it is to go.
+    Goes(WorkerId),
     /// A worker serves.
     Ready(WorkerId),
     /// A worker that was told to hand over has nothing under way any more and will touch nothing.

@@ -13,13 +13,15 @@
 //! that it has *left*: nothing of it is under way any more, and it will touch nothing.
 //!
 //! ```text
-//!   Starting ─Prepared─► Prepared ─(the one before has left or is dead)─► Going ─Ready─► Ready ─Left, Still, Died─► the next one
-//!                           └─ a standby and an upgrade wait here
+//!   Starting ─Prepared─► Prepared ─(the one before has left or is dead)─► Called ─Goes─► Going ─Ready─► Ready ─Left, Still, Died─► the next one
+//!                           └─ a standby and an upgrade wait here            └─ too late ─► Deaf ─Died─► the next one
 //! ```
+//! What is proposed by an upgrade is *warm* before the one that serves is asked to leave: it has mapped what is held.
 //! A keeper [at rest](Keeper::is_at_rest) can go on as another program: all that it knows is [`saved`].
 //!
-//! A worker that dies is replaced at once, and one that does not prepare within [`START_PATIENCE`] counts as dead. One that
-//! has gone has all the time it needs, outside of an upgrade: opening what it is to serve may take long, and looks like hanging.
+//! A worker that dies is replaced at once, and one that does not prepare within [`START_PATIENCE`] counts as dead. One that is told
+//! to go says so within [`GO_PATIENCE`], or it is killed: somebody has stopped it while it waited. After that it has all the time it
+//! needs, outside of an upgrade: opening what it is to serve may take long, and looks like hanging.
 //! Deaths that follow each other quickly are spaced out, and after [`MOST_DEATHS`] nothing is started any more: what is held
 //! stays held until somebody looks.
 
@@ -32,39 +34,26 @@ pub mod saved;
 mod saved_tests;
 #[cfg(test)]
 mod tests;
+mod times;
 
 pub use event::{Effect, End, Event, Fit, Program, Terms, WorkerId};
 pub use layouts::{Layouts, LayoutsError, Unreadable};
 pub use notice::{Notice, Refused};
 pub use replay::{Envelope, Passed, Replay, ReplayError};
+pub use times::*;
 
 use alloc::vec::Vec;
 use weir_units::Nanos;
-
-/// Deaths in a row after which none is started any more.
-pub const MOST_DEATHS: u32 = 8;
-/// A worker that has served so long has not died in a row with the one before it.
-pub const SETTLED: Nanos = Nanos::from_secs(10);
-/// A new program that dies within this time after it has taken over is replaced by the one before it.
-pub const PROBATION: Nanos = Nanos::from_secs(10);
-/// How long a program that is proposed may take to prepare, and to be ready, and the one before it to leave.
-pub const PATIENCE: Nanos = Nanos::from_secs(10);
-/// How long a worker may take to prepare where no upgrade says otherwise. It opens nothing and touches nothing before it goes.
-pub const START_PATIENCE: Nanos = Nanos::from_secs(60);
-/// Deaths in a row that are followed by the next worker at once.
-const AT_ONCE: u32 = 2;
-/// The pause before the third worker in a row; it doubles with every further death.
-pub const FIRST_PAUSE: Nanos = Nanos::from_millis(50);
-/// So long a worker serves alone before a standby is started: clients that were waiting come first.
-pub const BREATH: Nanos = Nanos::from_millis(20);
-/// Workers that are killed from outside follow each other at this distance at least.
-pub const KILL_PAUSE: Nanos = Nanos::from_millis(5);
 
 /// Where a worker stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Starting,
     Prepared,
+    /// It was told to go.
+    Called,
+    /// It did not answer, and was killed for it.
+    Deaf,
     Going,
     Ready,
 }
@@ -75,6 +64,13 @@ struct Worker {
     phase: Phase,
     /// When that began.
     since: Nanos,
+}
+
+impl Worker {
+    /// Whether it is to serve, and does not yet.
+    fn takes_over(&self) -> bool {
+        matches!(self.phase, Phase::Called | Phase::Going)
+    }
 }
 
 /// One that is still and whose process has not ended.
@@ -154,6 +150,8 @@ impl Keeper {
         match event {
             Event::Begin => self.active = Some(self.start(now, Program::Present, out)),
             Event::Prepared(id, fit) => self.prepared(now, id, fit, out),
+            Event::Warm(id) => self.warm(now, id, out),
+            Event::Goes(id) => self.goes(now, id),
             Event::Ready(id) => self.ready(now, id, out),
             Event::Left(id) => self.left(now, id, out),
             Event::Still(id) => self.still(now, id, out),
@@ -169,16 +167,17 @@ impl Keeper {
     pub fn deadline(&self) -> Option<Nanos> {
         let patience = match self.upgrade {
             Some(Upgrade::Proposed(_)) => self.spare.map(|w| w.since.saturating_add(self.terms.patience)),
-            // Not before it goes: until then the one before it finishes what is in flight.
+            // Not before it is told to go: until then the one before it finishes what is in flight.
             Some(Upgrade::Committed(_)) => {
-                self.active.filter(|w| w.phase == Phase::Going).map(|w| w.since.saturating_add(self.terms.patience))
+                self.active.filter(Worker::takes_over).map(|w| w.since.saturating_add(self.terms.patience))
             }
             Some(Upgrade::Probation(_, until)) => Some(until),
             None => None,
         };
         let leaving = self.leaving.map(|(_, since)| since.saturating_add(PATIENCE));
         let starts = self.starting().map(|w| w.since.saturating_add(START_PATIENCE)).min();
-        [self.next, self.spare_at, patience, leaving, starts].into_iter().flatten().min()
+        let answers = self.called().map(|w| w.since.saturating_add(GO_PATIENCE));
+        [self.next, self.spare_at, patience, leaving, starts, answers].into_iter().flatten().min()
     }
 
     /// Those that prepare; an upgrade's own has its terms.
@@ -187,9 +186,14 @@ impl Keeper {
         [self.active, spare].into_iter().flatten().filter(|w| w.phase == Phase::Starting)
     }
 
-    /// The worker that holds the node's state: it has gone and has not died.
+    /// One that was told to go and has not said that it does.
+    fn called(&self) -> Option<Worker> {
+        self.active.filter(|w| w.phase == Phase::Called)
+    }
+
+    /// The worker that holds the node's state: it was told to go and has not died.
     pub fn serving(&self) -> Option<WorkerId> {
-        self.active.filter(|w| matches!(w.phase, Phase::Going | Phase::Ready)).map(|w| w.id)
+        self.active.filter(|w| !matches!(w.phase, Phase::Starting | Phase::Prepared)).map(|w| w.id)
     }
 
     /// Whether a second worker waits beside the first.
@@ -223,7 +227,7 @@ impl Keeper {
     /// The active worker goes as soon as it is prepared.
     fn go(&mut self, now: Nanos, out: &mut Vec<Effect>) {
         if let Some(w) = self.active.as_mut().filter(|w| w.phase == Phase::Prepared) {
-            (w.phase, w.since) = (Phase::Going, now);
+            (w.phase, w.since) = (Phase::Called, now);
             out.push(Effect::Go(w.id));
         }
     }
@@ -237,15 +241,27 @@ impl Keeper {
         if self.active.is_some_and(|w| w.id == id) {
             return self.go(now, out);
         }
-        if self.upgrade == Some(Upgrade::Proposed(id)) && self.spare.is_some_and(|w| w.id == id) {
-            if fit == Fit::Neither {
-                return self.refuse(now, id, Refused::Layout, out);
-            }
+        if self.upgrade == Some(Upgrade::Proposed(id)) && fit == Fit::Neither {
+            self.refuse(now, id, Refused::Layout, out);
+        }
+    }
+
+    /// It has mapped what is held: from here on every moment counts.
+    fn warm(&mut self, now: Nanos, id: WorkerId, out: &mut Vec<Effect>) {
+        let waits = self.spare.is_some_and(|w| w.id == id && w.phase == Phase::Prepared);
+        if self.upgrade == Some(Upgrade::Proposed(id)) && waits {
             // The one that served has died meanwhile: there is nobody to compare with, and nobody to hand over.
             let Some(serving) = self.serving() else { return self.refuse(now, id, Refused::Busy, out) };
             self.upgrade = Some(Upgrade::Committed(id));
             self.leaving = Some((serving, now));
             out.push(Effect::HandOver(serving));
+        }
+    }
+
+    /// It has heard that it is to go.
+    fn goes(&mut self, now: Nanos, id: WorkerId) {
+        if let Some(w) = self.active.as_mut().filter(|w| w.id == id && w.phase == Phase::Called) {
+            (w.phase, w.since) = (Phase::Going, now);
         }
     }
 
@@ -265,7 +281,7 @@ impl Keeper {
     }
 
     fn ready(&mut self, now: Nanos, id: WorkerId, out: &mut Vec<Effect>) {
-        let Some(w) = self.active.as_mut().filter(|w| w.id == id && w.phase == Phase::Going) else { return };
+        let Some(w) = self.active.as_mut().filter(|w| w.id == id && w.takes_over()) else { return };
         (w.phase, w.since) = (Phase::Ready, now);
         self.began = true;
         if self.upgrade == Some(Upgrade::Committed(id)) {
@@ -319,6 +335,7 @@ impl Keeper {
             return self.spare_died(now, dead, end, out);
         }
         let Some(dead) = self.active.take_if(|w| w.id == id) else { return };
+        let end = if dead.phase == Phase::Deaf { End::Deaf } else { end };
         if self.stopping {
             return self.exit(end, out);
         }
@@ -476,6 +493,13 @@ impl Keeper {
         if let Some(w) = hung {
             self.give_up(now, w.id, out);
         }
+        let committed = |id| self.upgrade == Some(Upgrade::Committed(id));
+        if let Some(w) = self.called().filter(|w| w.since.saturating_add(GO_PATIENCE) <= now) {
+            // It may hear it at this very moment, so its end is waited for.
+            self.hung |= committed(w.id);
+            self.active = Some(Worker { phase: Phase::Deaf, since: now, ..w });
+            out.push(Effect::Kill(w.id));
+        }
         let late = |w: &Worker| w.since.saturating_add(self.terms.patience) <= now;
         match self.upgrade {
             Some(Upgrade::Proposed(id)) if self.spare.is_some_and(|w| w.id == id && late(&w)) => {
@@ -483,7 +507,7 @@ impl Keeper {
             }
             // Its death brings the old program back.
             Some(Upgrade::Committed(id)) => {
-                let hung = |w: &&mut Worker| w.id == id && w.phase == Phase::Going && late(w);
+                let hung = |w: &&mut Worker| w.id == id && w.takes_over() && late(w);
                 if let Some(w) = self.active.as_mut().filter(hung) {
                     w.since = now;
                     self.hung = true;
@@ -512,14 +536,14 @@ impl Keeper {
     fn exit(&mut self, end: End, out: &mut Vec<Effect>) {
         self.drop_upgrade(Notice::Kept(Refused::Busy), out);
         out.extend(self.spare.take().map(|w| Effect::Kill(w.id)));
-        if end == End::Hung {
+        if matches!(end, End::Hung | End::Deaf) {
             // Others have said why they end.
-            out.push(Effect::Say(Notice::Hung));
+            out.push(Effect::Say(Notice::Hung(end)));
         }
         out.push(Effect::Exit(match end {
             End::Clean => 0,
             End::Status(status) => status,
-            End::Killed | End::Hung | End::Crashed => 1,
+            End::Killed | End::Hung | End::Deaf | End::Crashed => 1,
         }));
     }
 

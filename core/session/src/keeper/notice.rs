@@ -17,8 +17,8 @@ pub enum Notice {
     },
     /// It died [`MOST_DEATHS`](super::MOST_DEATHS) times in a row; none is started any more.
     Failed(End),
-    /// The worker was not prepared in time, and the node ends.
-    Hung,
+    /// The worker was killed because it did not prepare or did not answer, and the node ends.
+    Hung(End),
     /// The standby died; the next one comes after a pause, or when the next worker has taken over.
     Standby {
         /// How.

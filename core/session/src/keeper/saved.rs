@@ -295,11 +295,20 @@ as_other! {
     Request: |r| r.0, u32, |r| Some(Request(r));
     String: |text| text.as_bytes().to_vec(), Vec<u8>, |bytes| String::from_utf8(bytes).ok();
     Layouts: |layouts| layouts.to_string(), String, |text| Layouts::parse(&text).ok().filter(|l| l.to_string() == text);
-    Phase: |phase| match phase { Phase::Starting => 0, Phase::Prepared => 1, Phase::Going => 2, Phase::Ready => 3 }, u8, |code| match code {
+    Phase: |phase| match phase {
+        Phase::Starting => 0,
+        Phase::Prepared => 1,
+        Phase::Going => 2,
+        Phase::Ready => 3,
+        Phase::Called => 4,
+        Phase::Deaf => 5,
+    }, u8, |code| match code {
         0 => Some(Phase::Starting),
         1 => Some(Phase::Prepared),
         2 => Some(Phase::Going),
         3 => Some(Phase::Ready),
+        4 => Some(Phase::Called),
+        5 => Some(Phase::Deaf),
         _ => None,
     };
 }

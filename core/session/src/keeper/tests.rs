@@ -97,6 +97,8 @@ impl World {
                 Event::Died(WorkerId(*id), End::Killed)
             } else if let Some(id) = unprepared {
                 Event::Prepared(WorkerId(*id), Fit::Both)
+            } else if let Some(Upgrade::Proposed(id)) = keeper.upgrade {
+                Event::Warm(id)
             } else if let Some(id) = self.gone.filter(|_| !self.ready) {
                 Event::Ready(WorkerId(id))
             } else if let Some(id) = self.leaving.filter(|id| self.gone == Some(*id)) {
@@ -151,6 +153,10 @@ impl World {
             }
             if self.gone == Some(*id) && !self.ready {
                 events.push((later, Event::Ready(WorkerId(*id))));
+                events.extend(keeper.called().map(|w| (later, Event::Goes(w.id))));
+            }
+            if self.prepared.contains(id) && keeper.upgrade == Some(Upgrade::Proposed(WorkerId(*id))) {
+                events.push((later, Event::Warm(WorkerId(*id))));
             }
             if self.gone == Some(*id) && self.ready && !self.still.contains(id) {
                 // Not before there is anything that it changes.
@@ -357,8 +363,8 @@ fn threads_that_are_dead_are_enough_and_their_process_is_buried_later() {
         events.push((still, Event::Still(WorkerId(1))));
         let (keeper, world) = replay(standby, &events);
         assert_eq!((world.gone, world.killed.contains(&1)), (standby.then_some(2), true));
-        let prepares = (!standby).then(|| still.saturating_add(START_PATIENCE));
-        assert_eq!((world.alive.len(), keeper.deadline()), (2, prepares));
+        let answers = still.saturating_add(if standby { GO_PATIENCE } else { START_PATIENCE });
+        assert_eq!((world.alive.len(), keeper.deadline()), (2, Some(answers)));
         if !standby {
             events.push((still, Event::Prepared(WorkerId(2), Fit::Both)));
         }
@@ -478,6 +484,7 @@ fn a_new_program_serves_after_the_old_one_has_handed_over() {
     let mut events = serving(false);
     events.push((after(&events, 1), Event::Upgrade(Terms::default())));
     events.push((after(&events, 1), Event::Prepared(WorkerId(2), Fit::Both)));
+    events.push((after(&events, 0), Event::Warm(WorkerId(2))));
     assert_eq!(replay(false, &events).1.gone, Some(1), "the old one serves until it has ended");
     events.push((after(&events, 1), Event::Died(WorkerId(1), End::Clean)));
     events.push((after(&events, 1), Event::Ready(WorkerId(2))));
@@ -502,6 +509,7 @@ fn a_new_program_that_fails_leaves_the_old_one_serving() {
     }
     // It has taken over and dies, or hangs, or dies after a while: the old program begins anew.
     proposed.push((after(&proposed, 1), Event::Prepared(WorkerId(2), Fit::Both)));
+    proposed.push((after(&proposed, 0), Event::Warm(WorkerId(2))));
     proposed.push((after(&proposed, 1), Event::Died(WorkerId(1), End::Clean)));
     let mut dies = proposed.clone();
     dies.push((after(&dies, 1), Event::Died(WorkerId(2), End::Crashed)));
@@ -529,6 +537,7 @@ fn a_new_program_goes_as_soon_as_the_old_one_has_left() {
     let terms = Terms { patience: Nanos::from_secs(1), probation: Nanos(0) };
     events.push((after(&events, 1), Event::Upgrade(terms)));
     events.push((after(&events, 1), Event::Prepared(WorkerId(2), Fit::Both)));
+    events.push((after(&events, 0), Event::Warm(WorkerId(2))));
     events.push((after(&events, 1), Event::Left(WorkerId(1))));
     let (keeper, world) = replay(false, &events);
     assert_eq!((world.gone, world.alive.len()), (Some(2), 2), "both processes are there, one serves");
@@ -560,6 +569,7 @@ fn a_new_program_that_is_prepared_while_nobody_serves_is_refused() {
     events.push((after(&events, 1), Event::Died(WorkerId(1), End::Crashed)));
     assert_eq!(replay(false, &events).1.alive, BTreeSet::from([2, 3]), "the next worker is of the old program");
     events.push((after(&events, 1), Event::Prepared(WorkerId(2), Fit::Both)));
+    events.push((after(&events, 0), Event::Warm(WorkerId(2))));
     let (_, world) = replay(false, &events);
     assert_eq!((world.gone, world.kept, world.leaving), (None, 1, None));
     assert_eq!(world.killed, BTreeSet::from([2]));
@@ -569,6 +579,7 @@ fn a_new_program_that_is_prepared_while_nobody_serves_is_refused() {
     // And the next upgrade is as if there had been none.
     events.push((after(&events, 1), Event::Upgrade(Terms::default())));
     events.push((after(&events, 1), Event::Prepared(WorkerId(4), Fit::Both)));
+    events.push((after(&events, 0), Event::Warm(WorkerId(4))));
     let (_, world) = replay(false, &events);
     assert_eq!((world.gone, world.leaving, world.kept), (Some(3), Some(3), 1));
 }
@@ -578,12 +589,65 @@ fn one_that_does_not_leave_is_killed_and_followed() {
     let mut events = serving(false);
     events.push((after(&events, 1), Event::Upgrade(Terms::default())));
     events.push((after(&events, 1), Event::Prepared(WorkerId(2), Fit::Both)));
+    events.push((after(&events, 0), Event::Warm(WorkerId(2))));
     let (keeper, _) = replay(false, &events);
     assert_eq!(keeper.deadline(), Some(after(&events, PATIENCE.get() / 1_000_000)));
     events.push((keeper.deadline().unwrap(), Event::Tick));
     assert_eq!(replay(false, &events).1.killed, BTreeSet::from([1]));
     events.push((after(&events, 1), Event::Died(WorkerId(1), End::Killed)));
     assert_eq!(replay(false, &events).1.gone, Some(2));
+}
+
+/// Somebody has stopped it while it waited.
+#[test]
+fn a_worker_that_does_not_answer_when_it_is_to_go_is_killed_and_followed() {
+    for standby in [true, false] {
+        let mut events = serving(standby);
+        events.push((after(&events, 100), Event::Died(WorkerId(1), End::Crashed)));
+        if !standby {
+            events.push((after(&events, 1), Event::Prepared(WorkerId(2), Fit::Both)));
+        }
+        let (keeper, world) = replay(standby, &events);
+        let due = after(&events, GO_PATIENCE.get() / 1_000_000);
+        assert_eq!((world.gone, keeper.deadline()), (Some(2), Some(due)));
+        // One that answers has all the time that it needs.
+        let mut answers = events.clone();
+        answers.push((after(&events, 4_999), Event::Goes(WorkerId(2))));
+        assert_eq!(replay(standby, &answers).0.deadline(), None);
+        events.push((due, Event::Tick));
+        let (keeper, world) = replay(standby, &events);
+        assert_eq!((world.gone, world.killed.contains(&2), keeper.deadline()), (Some(2), true, None));
+        // Too late: it may have heard of it before it was killed, so the next one waits for its end.
+        events.push((after(&events, 1), Event::Goes(WorkerId(2))));
+        events.push((after(&events, 1), Event::Ready(WorkerId(2))));
+        assert_eq!(replay(standby, &events).1.alive, BTreeSet::from([2]));
+        events.push((after(&events, 1), Event::Died(WorkerId(2), End::Killed)));
+        let (keeper, world) = replay(standby, &events);
+        assert_eq!((world.alive, keeper.deaths), (BTreeSet::from([3]), 2), "it counts");
+    }
+}
+
+#[test]
+fn nobody_is_asked_to_leave_before_the_new_program_has_mapped_what_is_held() {
+    let mut events = serving(false);
+    events.push((after(&events, 1), Event::Upgrade(Terms::default())));
+    events.push((after(&events, 1), Event::Prepared(WorkerId(2), Fit::Both)));
+    let (keeper, world) = replay(false, &events);
+    assert_eq!((world.leaving, keeper.deadline()), (None, Some(after(&events, 10_000))));
+    // It is stopped there: the one that serves has not even heard of it.
+    let mut hangs = events.clone();
+    hangs.push((keeper.deadline().unwrap(), Event::Tick));
+    let (_, world) = replay(false, &hangs);
+    assert_eq!((world.gone, world.kept, world.killed), (Some(1), 1, BTreeSet::from([2])));
+    events.push((after(&events, 1), Event::Warm(WorkerId(2))));
+    assert_eq!(replay(false, &events).1.leaving, Some(1));
+    // It is stopped later: the old program comes back.
+    events.push((after(&events, 1), Event::Left(WorkerId(1))));
+    events.push((after(&events, GO_PATIENCE.get() / 1_000_000), Event::Tick));
+    assert_eq!(replay(false, &events).1.killed, BTreeSet::from([2]));
+    events.push((after(&events, 1), Event::Died(WorkerId(2), End::Killed)));
+    let (_, world) = replay(false, &events);
+    assert_eq!((world.back, world.alive), (1, BTreeSet::from([1, 3])));
 }
 
 // --- Replay ---
