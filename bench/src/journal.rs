@@ -2,8 +2,10 @@
 //! thread; with and without an in-flight region, in turn.
 
 use crate::figure::{Report, Series, Target};
+use crate::rig::Rig as NvmeRig;
 use crate::{BenchError, Setup, failed};
 use std::os::fd::{AsFd, OwnedFd};
+use weir_arbiter::Mechanism;
 use weir_driver::vhost_user::{Attach, FrontQueue, Hello, Layout, Options, Outgoing, ask_inflight, inflight, setup};
 use weir_driver::{Done, Io, IoKind};
 use weir_session::vhost_user::{Action, Device, Disk, Map, Message, Region, Taken};
@@ -140,7 +142,7 @@ impl Rig {
 }
 
 /// Nanoseconds that this thread has run: who else has the core does not count.
-fn cpu_time() -> f64 {
+pub(crate) fn cpu_time() -> f64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     now.tv_sec as f64 * 1e9 + now.tv_nsec as f64
 }
@@ -187,5 +189,32 @@ pub fn measure(setup: &Setup) -> Result<Report, BenchError> {
         report.figure(format!("{name}, with"), "ns", &with);
         report.judged(format!("{name}, journal"), "ns", &with.minus(&without), Target::AtMost(5.0));
     }
+    measure_nvme(setup, &mut report)?;
     Ok(report)
+}
+
+/// The same of NVMe queues: the whole machine with its queues' journal and without.
+fn measure_nvme(setup: &Setup, report: &mut Report) -> Result<(), BenchError> {
+    for (tenants, queues, name) in [(1, 1, "NVMe, 1 queue"), (3, 4, "NVMe, 12 queues")] {
+        let (mut with, mut without) = (Series::default(), Series::default());
+        let rig = |journal| NvmeRig::with(Mechanism::Rr, tenants, queues, journal);
+        let mut rigs = [rig(true)?, rig(false)?];
+        for rig in &mut rigs {
+            rig.measure(u64::from(REQUESTS / 10));
+        }
+        for _ in 0..setup.rounds {
+            let mut best = [f64::INFINITY; 2];
+            for _ in 0..TURNS {
+                for (rig, best) in rigs.iter_mut().zip(&mut best) {
+                    *best = best.min(rig.measure(u64::from(REQUESTS / TURNS)));
+                }
+            }
+            with.push(best[0]);
+            without.push(best[1]);
+        }
+        report.figure(format!("{name}, without"), "ns", &without);
+        report.figure(format!("{name}, with"), "ns", &with);
+        report.judged(format!("{name}, journal"), "ns", &with.minus(&without), Target::AtMost(15.0));
+    }
+    Ok(())
 }

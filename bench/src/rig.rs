@@ -1,15 +1,16 @@
 //! A drive's machine with ring queues and nothing behind it, for measuring it alone.
 
+use crate::journal::cpu_time;
 use crate::{BenchError, failed};
-use std::time::Instant;
 use weir_arbiter::{Mechanism, Settings};
 use weir_controller::{
-    Attach, Config, ControllerHandle, Data, DataPointer, Effect, Effects, Event, Host, Model, NamespaceConfig, Owner,
-    Subsystem, Tag, TenantConfig,
+    Attach, Config, ControllerHandle, Data, DataPointer, Effect, Effects, Event, Host, Journals, Model,
+    NamespaceConfig, Owner, Subsystem, Tag, Taken, TenantConfig,
 };
 use weir_driver::nvme::{BringUp, Plan, Port, QueuePlan, Rings};
 use weir_spec::nvme::register::Doorbell;
 use weir_spec::nvme::{Cqe, IoOpcode, Sqe, Status};
+use weir_sys::memory::JournalWords;
 use weir_units::{Class, Nanos};
 use weir_workload::Rng;
 use zerocopy::{FromBytes, IntoBytes};
@@ -19,8 +20,9 @@ const DEPTH: u32 = 128;
 const BASE: u64 = 4096;
 const CLASSES: [Class; 3] = [Class::High, Class::Medium, Class::Low];
 
-/// One memory per controller.
-struct Memories(Vec<Vec<u8>>);
+/// One memory per controller, and a journal where one is kept.
+#[derive(Default)]
+struct Memories(Vec<Vec<u8>>, Vec<Journals<JournalWords>>);
 
 impl Memories {
     #[inline]
@@ -39,6 +41,28 @@ impl Host for Memories {
     #[inline]
     fn post(&mut self, owner: Owner, address: u64, _: Option<u16>, cqe: &Cqe) -> Result<(), Status> {
         self.at(owner, address, 16).ok_or(Status::DATA_TRANSFER_ERROR)?.copy_from_slice(cqe.as_bytes());
+        Ok(())
+    }
+    #[inline]
+    fn take(&mut self, owner: Owner, qid: u16, entry: &[u64; 8], head: u32) -> Tag {
+        self.1.get_mut(owner.0 as usize).map_or(Tag(0), |journals| journals.take(qid, entry, head))
+    }
+    #[inline]
+    fn complete(
+        &mut self,
+        owner: Owner,
+        address: u64,
+        vector: Option<u16>,
+        cqe: &Cqe,
+        taken: Taken,
+    ) -> Result<(), Status> {
+        let at = owner.0 as usize;
+        if at >= self.1.len() {
+            return self.post(owner, address, vector, cqe);
+        }
+        self.1[at].done(cqe, taken);
+        self.post(owner, address, vector, cqe)?;
+        self.1[at].posted(cqe, taken);
         Ok(())
     }
     fn interrupt(&mut self, _: Owner, _: u16) {}
@@ -117,6 +141,7 @@ pub struct Rig {
     none: Effects,
     queues: Vec<(ControllerHandle, Owner, Rings)>,
     depth: u32,
+    journal: bool,
 }
 
 impl Rig {
@@ -125,6 +150,14 @@ impl Rig {
     /// # Errors
     /// The machine refuses: a mistake here.
     pub fn new(mechanism: Mechanism, tenants: usize, queues: u32) -> Result<Self, BenchError> {
+        Self::with(mechanism, tenants, queues, false)
+    }
+
+    /// The same with the journal that the door of a ring controller keeps under a keeper.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new); no memory.
+    pub fn with(mechanism: Mechanism, tenants: usize, queues: u32, journal: bool) -> Result<Self, BenchError> {
         let mut config = Config::new("nqn.2026-11.io.weir:bench:null");
         config.arbitration = Settings::new(mechanism);
         config.slots = DEPTH;
@@ -136,7 +169,7 @@ impl Rig {
         let drive = Subsystem::new(config, Nanos(0))?;
         let depth = DEPTH / (tenants as u32 * queues);
         let (effects, none) = (Effects::new(DEPTH as usize), Effects::new(1));
-        let mut rig = Rig { drive, memories: Memories(Vec::new()), effects, none, queues: Vec::new(), depth };
+        let mut rig = Rig { drive, memories: Memories::default(), effects, none, queues: Vec::new(), depth, journal };
         for tenant in 0..tenants {
             rig.attach(tenant, queues)?;
         }
@@ -163,21 +196,30 @@ impl Rig {
                 return Err(failed("the bring-up", "wants I/O"));
             }
         };
+        if self.journal {
+            let (queues, entries) = (queues as u16, self.drive.config().max_queue_entries);
+            let (words, _) = JournalWords::create(Journals::<JournalWords>::bytes(queues, entries))?;
+            let mut journals = Journals::open(words, queues, entries).map_err(|e| failed("the journal", e))?;
+            if !journals.follow(&self.drive, controller) {
+                return Err(failed("the journal", "has no room for a queue"));
+            }
+            self.memories.1.push(journals);
+        }
         let rings = ready.queues.iter().map(|q| (controller, owner, q.rings().clone()));
         self.queues.extend(rings);
         Ok(())
     }
 
-    /// Keeps all queues full until `commands` are done; nanoseconds a command.
+    /// Keeps all queues full until `commands` are done; nanoseconds of this thread's own time a command.
     pub fn measure(&mut self, commands: u64) -> f64 {
         let mut rng = Rng::new(1);
         // As the driver makes them: in words, not in narrow pieces that are read wide at once.
         let mut entry = Sqe { opcode: IoOpcode::READ.0, nsid: 1.into(), ..Sqe::default() }.words();
         let first = entry[0];
         let mut done = 0u64;
-        let begun = Instant::now();
+        let begun = cpu_time();
         while done < commands {
-            let Rig { drive, memories, none, effects, queues, depth } = self;
+            let Rig { drive, memories, none, effects, queues, depth, .. } = self;
             for (controller, owner, rings) in queues.iter_mut() {
                 let mut view = View { drive, memories, none, controller: *controller, owner: *owner };
                 while rings.in_flight() < *depth {
@@ -204,7 +246,7 @@ impl Rig {
                 rings.ring_head(&mut view);
             }
         }
-        begun.elapsed().as_nanos() as f64 / done as f64
+        (cpu_time() - begun) / done as f64
     }
 }
 
@@ -216,11 +258,13 @@ mod tests {
     fn every_command_comes_back() {
         for mechanism in [Mechanism::None, Mechanism::Rr, Mechanism::Wrr, Mechanism::Drr] {
             for (tenants, queues) in [(1, 1), (3, 4)] {
-                let mut rig = Rig::new(mechanism, tenants, queues).unwrap_or_else(|e| panic!("{e:?}"));
-                assert!(rig.measure(10_000) > 0.0);
-                let work = rig.drive.stats().work;
-                assert!(work.reads >= 10_000 && work.errors == 0, "{work:?}");
-                rig.drive.check();
+                for journal in [false, true] {
+                    let mut rig = Rig::with(mechanism, tenants, queues, journal).unwrap_or_else(|e| panic!("{e:?}"));
+                    assert!(rig.measure(10_000) > 0.0);
+                    let work = rig.drive.stats().work;
+                    assert!(work.reads >= 10_000 && work.errors == 0, "{work:?}");
+                    rig.drive.check();
+                }
             }
         }
     }

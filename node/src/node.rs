@@ -532,6 +532,7 @@ pub(crate) fn vfio_user_export(
         class_from: class_of(export.class_from),
         doorbells: *doorbells,
         serial,
+        journal: config.node.journal,
     })
 }
 

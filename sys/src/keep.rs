@@ -46,6 +46,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Begins the names of what goes from one worker to the next and is worth nothing to anybody later.
 pub const PASSING: &str = "passing:";
+/// Begins the names of what belongs to clients whose sockets the keeper has: worth nothing to another keeper.
+pub const LIVE: &str = "live:";
 
 /// What a worker tells its keeper.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -98,6 +98,10 @@ impl Subsystem {
 
     /// Aborts a command that waits, and what is fused with it.
     fn abort_at<H: Host>(&mut self, q: u32, n: u32, command: &Command, status: Status, host: &mut H) -> bool {
+        // A journal knows what has left its ring: nothing of what is still there completes.
+        if self.is_journaled(q) {
+            return false;
+        }
         let partner = match IoOpcode(command.opcode) {
             _ if !command.is(flag::FUSED) || command.is(flag::RAGGED) => None,
             IoOpcode::COMPARE => Some(n + 1),
@@ -117,6 +121,10 @@ impl Subsystem {
             self.make_hole(q, n, &other, Status::ABORTED_FAILED_FUSED, host);
         }
         true
+    }
+
+    fn is_journaled(&self, q: u32) -> bool {
+        self.sq(q).ring && self.ctrl(self.sq(q).controller).is_some_and(|ctrl| ctrl.journaled)
     }
 
     fn has_credits(&self, q: u32, n: u32) -> bool {

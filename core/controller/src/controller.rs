@@ -174,6 +174,10 @@ pub(crate) struct Controller {
     /// When the keep alive timer expires, or, while the controller is not enabled or shut down, the association ends.
     pub expires: Nanos,
     pub shutdown: Shutdown,
+    /// Rings: its door keeps a journal of what it takes from them.
+    pub journaled: bool,
+    /// Rings: admin commands that were kept, and may still be, event requests apart.
+    pub kept: Vec<Sqe>,
 }
 
 impl Controller {

@@ -54,6 +54,11 @@ impl Subsystem {
     pub fn functions(&self, now: Nanos) -> Vec<u8> {
         let rings = |c: &&Controller| c.transport == Transport::Rings && self.is_carried(c);
         let list: Vec<&Controller> = self.controllers.iter().flatten().map(|c| &**c).filter(rings).collect();
+        self.write_functions(now, &list)
+    }
+
+    /// The same of these, whatever they have in flight.
+    pub(crate) fn write_functions(&self, now: Nanos, list: &[&Controller]) -> Vec<u8> {
         let mut to = Writer::default();
         to.array(&MAGIC);
         to.words([VERSION, 0]);
@@ -184,6 +189,7 @@ impl Subsystem {
         let (size, head, tail) = (from.u32()?, from.u32()?, from.u32()?);
         let mut cq = Cq::new(c, qid, base, size.max(2), enabled.then_some(vector));
         (cq.head, cq.tail, cq.phase) = (head, tail, from.u8()? == 1);
+        cq.laps = u64::from(!cq.phase);
         (cq.seen, cq.event) = (from.u32()?, from.u32()?);
         let ctrl = self.ctrl(c).ok_or(Damaged)?;
         let granted = ctrl.features.queues.map_or(self.config.max_io_queues, |(_, cqs)| cqs);

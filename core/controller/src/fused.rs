@@ -16,7 +16,7 @@ use crate::metadata::Metadata;
 use crate::namespace::active;
 use crate::namespace::{self, Namespace, Plan, why};
 use crate::pointer::check_pointer;
-use crate::queue::{Command, NONE, data_pointer, flag};
+use crate::queue::{Command, NONE, flag, of_ring};
 use crate::slots::Slot;
 use crate::steps::{Piece, Step, Steps};
 use crate::subsystem::Subsystem;
@@ -35,7 +35,7 @@ pub(crate) struct Partner {
 }
 
 /// What comes behind a first command.
-enum Next {
+pub(crate) enum Next {
     Second(Partner),
     /// Nothing yet, or there is no room for its completion.
     Later,
@@ -77,10 +77,12 @@ impl Subsystem {
                 let more = self.has_more(q);
                 let key = self.sq(q).key;
                 self.account(now, (key, at), (&Err(status), first), more);
+                let first = &self.take_first(q, first, host);
                 return self.refuse(q, first, status, host);
             }
         };
-        self.take_second(q);
+        let first = &self.take_first(q, first, host);
+        let partner = self.take_second(q, partner, host);
         let planned = self.plan_pair((first, &data), &partner);
         let half = planned.map_or(0, |plan| plan.transfer / 2);
         let (data, partner) = (data.of(half), Partner { data: partner.data.of(half), ..partner });
@@ -101,7 +103,15 @@ impl Subsystem {
             Ok(plan) => {
                 self.ledger.partners.push_back(partner);
                 let (words, arrived) = (self.words, self.stamp);
-                self.fetched.push_back(Fetched { queue: q, command: *first, plan, data, words, arrived });
+                self.fetched.push_back(Fetched {
+                    queue: q,
+                    command: *first,
+                    plan,
+                    data,
+                    words,
+                    arrived,
+                    decided: None,
+                });
             }
         }
     }
@@ -113,7 +123,7 @@ impl Subsystem {
     }
 
     /// What is behind the first command, which was taken.
-    fn second<H: Host>(&mut self, q: u32, host: &mut H) -> Next {
+    pub(crate) fn second<H: Host>(&mut self, q: u32, host: &mut H) -> Next {
         let sq = self.sq(q);
         let (head, missing) = (sq.head, Status::ABORTED_MISSING_FUSED);
         let (command, data, words) = match (sq.ring, sq.waiting) {
@@ -137,15 +147,13 @@ impl Subsystem {
                 let Ok(entry) = host.fetch(sq.owner, sq.base.wrapping_add(u64::from(head) * 64)) else {
                     return Next::Broken;
                 };
-                let mut command = Command::parse(&entry, Tag(0));
-                let data = data_pointer(&entry, sq.page_shift).unwrap_or_else(|| {
-                    command.flags |= flag::BAD_POINTER;
-                    DataPointer::tag(Tag(0))
-                });
+                let page_shift = sq.page_shift;
+                self.pair[1] = entry;
+                let (command, data) = of_ring(&entry, page_shift);
                 (command, data, words_of(&entry))
             }
         };
-        if command.is(flag::HOLE) || sq.holes.contains(&head) {
+        if command.is(flag::HOLE) || self.sq(q).holes.contains(&head) {
             return Next::Other(FAILED);
         }
         if command.opcode != IoOpcode::WRITE.0 || !command.is(flag::FUSED) || command.is(flag::RAGGED) {
@@ -155,14 +163,50 @@ impl Subsystem {
         Next::Second(Partner { queue: q, command, data, words })
     }
 
+    /// The first command, whose entry was consumed, leaves its ring.
+    fn take_first<H: Host>(&self, q: u32, first: &Command, host: &mut H) -> Command {
+        let sq = self.sq(q);
+        let tag = if sq.ring { host.take(sq.owner, sq.qid, &self.pair[0], sq.head).0 } else { first.tag };
+        Command { tag, ..*first }
+    }
+
     /// Consumes the second command's entry.
-    fn take_second(&mut self, q: u32) {
+    pub(crate) fn take_second<H: Host>(&mut self, q: u32, mut partner: Partner, host: &mut H) -> Partner {
+        let entry = self.pair[1];
         let sq = self.sq_mut(q);
         sq.advance();
         sq.in_flight += 1;
+        if sq.ring {
+            partner.command.tag = host.take(sq.owner, sq.qid, &entry, sq.head).0;
+        }
         let cq = sq.cq;
         if let Some(Some(cq)) = self.cqs.get_mut(cq as usize) {
             cq.credit -= 1;
+        }
+        partner
+    }
+
+    /// What a pair's second command says in the end is known: it is not to be found out again when the first one's completion is all that
+    /// a crash has left.
+    fn decide_second<H: Host>(&self, partner: &Partner, status: Status, host: &mut H) {
+        let sq = self.sq(partner.queue);
+        if sq.ring {
+            let cqe = self.outcome(partner.queue, partner.command.cid, status, 0);
+            host.decide(sq.owner, Tag(partner.command.tag), &cqe);
+        }
+    }
+
+    /// The comparison of a pair has been passed, and the write is about to begin: from now on it would not be passed again.
+    pub(crate) fn decide_passed<H: Host>(&mut self, id: u32, host: &mut H) {
+        let slot = self.slots.slots[id as usize];
+        if slot.ranges == NONE || slot.queue == NONE || !self.sq(slot.queue).ring {
+            return;
+        }
+        let Some(steps) = self.slots.work(slot.ranges).steps.as_ref().filter(|s| s.second.is_some()) else { return };
+        if matches!(steps.todo.last(), Some(Step::Move(Piece { op: Op::Write, .. }))) {
+            let owner = self.sq(slot.queue).owner;
+            let cqe = self.outcome(slot.queue, slot.cid, Status::SUCCESS, 0);
+            host.decide(owner, Tag(slot.tag), &cqe);
         }
     }
 
@@ -183,7 +227,11 @@ impl Subsystem {
     }
 
     /// What a pair does, or why each of its commands is refused.
-    fn plan_pair(&self, (first, data): (&Command, &DataPointer), partner: &Partner) -> Result<Plan, (Status, Status)> {
+    pub(crate) fn plan_pair(
+        &self,
+        (first, data): (&Command, &DataPointer),
+        partner: &Partner,
+    ) -> Result<Plan, (Status, Status)> {
         let second = &partner.command;
         let invalid = Status::INVALID_FIELD.dnr();
         let mdts = self.sq(partner.queue).mdts;
@@ -303,6 +351,7 @@ impl Subsystem {
         (one, two): (Status, Status),
         host: &mut H,
     ) {
+        self.decide_second(partner, two, host);
         self.refuse(partner.queue, first, one, host);
         // Its queue may have gone with the first completion.
         if self.queues.get(partner.queue as usize).is_some_and(|sq| sq.as_ref().is_some_and(|sq| sq.in_flight > 0)) {
@@ -339,6 +388,7 @@ impl Subsystem {
                 self.log_error(slot.queue, cid, status, (slot.slba, slot.nsid));
             }
         }
+        self.decide_second(partner, two, host);
         self.finish(slot.queue, slot.cid, slot.tag, one, 0, host);
         if self.queues.get(slot.queue as usize).is_some_and(|sq| sq.as_ref().is_some_and(|sq| sq.in_flight > 0)) {
             self.finish(slot.queue, command.cid, command.tag, two, 0, host);

@@ -12,6 +12,15 @@ pub struct Owner(pub u32);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Tag(pub u32);
 
+/// What a ring's completion belongs to, for a host that keeps a [journal](crate::Journals).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Taken {
+    /// What [`Host::take`] has answered; means nothing for admin commands that wait for an event.
+    pub tag: Tag,
+    /// How many completions its completion queue had before it: place and phase follow from that and the queue's size.
+    pub place: u64,
+}
+
 /// Where the host's bytes of a command are, taken apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Data {
@@ -131,6 +140,31 @@ pub trait Host {
     /// Ring queues: writes a completion queue entry, the dword with the phase tag last and released, then signals the
     /// interrupt vector if there is one: once for a batch, and unless it is masked in the MSI-X table.
     fn post(&mut self, owner: Owner, address: u64, vector: Option<u16>, cqe: &Cqe) -> Result<(), Status>;
+    /// Ring queues: a submission queue entry leaves its queue, which has `head` behind it, and nothing has been done of it yet. The tag comes
+    /// back with its completion.
+    #[inline]
+    fn take(&mut self, owner: Owner, qid: u16, entry: &[u64; 8], head: u32) -> Tag {
+        let _ = (owner, qid, entry, head);
+        Tag(0)
+    }
+    /// Ring queues: the outcome of a command is known, and it must not be decided anew after a crash; its completion comes later. The phase of
+    /// `cqe` means nothing.
+    fn decide(&mut self, owner: Owner, tag: Tag, cqe: &Cqe) {
+        let _ = (owner, tag, cqe);
+    }
+    /// Ring queues: a command is complete; [`post`](Self::post) for a host that keeps account of commands.
+    #[inline]
+    fn complete(
+        &mut self,
+        owner: Owner,
+        address: u64,
+        vector: Option<u16>,
+        cqe: &Cqe,
+        taken: Taken,
+    ) -> Result<(), Status> {
+        let _ = taken;
+        self.post(owner, address, vector, cqe)
+    }
     /// Ring queues: signals the interrupt vector of completions that were posted before without it (the aggregation time of
     /// interrupt coalescing is over, or INTMC opened the vector).
     fn interrupt(&mut self, owner: Owner, vector: u16);

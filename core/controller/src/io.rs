@@ -8,10 +8,10 @@
 
 use crate::event::{Effect, Effects, Io, Op, Request, SlotId, SqHandle};
 use crate::guard::{Words, words_of};
-use crate::host::{DataPointer, Host, Owner, Tag};
+use crate::host::{DataPointer, Host, Owner, Tag, Taken};
 use crate::namespace::{self, Plan};
 use crate::pointer::check_pointer;
-use crate::queue::{Command, NONE, SqState, data_pointer, flag};
+use crate::queue::{Command, NONE, SqState, flag, of_ring};
 use crate::service::Operation;
 use crate::slots::SlotState;
 use crate::stats::Work;
@@ -37,6 +37,8 @@ pub(crate) struct Fetched {
     pub words: Words,
     /// Its stamp.
     pub arrived: Nanos,
+    /// DW0 and DW1 of its completion, where they were decided before a crash.
+    pub decided: Option<u64>,
 }
 
 /// A list of ranges, and the offset and length of the first piece of work.
@@ -187,11 +189,14 @@ impl Subsystem {
                 if !self.slots.fits(first.plan.transfer) || instant && effects.room() == 0 {
                     break;
                 }
-                if let Some(Fetched { queue, command, mut plan, data, words, arrived }) = self.fetched.pop_front() {
-                    (self.words, self.stamp) = (words, arrived);
+                if let Some(Fetched { queue, command, mut plan, data, words, arrived, decided }) =
+                    self.fetched.pop_front()
+                {
+                    (self.words, self.stamp, self.decided) = (words, arrived, decided);
                     // Its namespace may have got a reason since it was planned.
                     plan.apart |= namespace::active(&self.namespaces, command.nsid).is_ok_and(|ns| ns.apart());
                     self.start(now, (queue, &command, &plan, data), host, effects);
+                    self.decided = None;
                 }
             }
             if !self.eager {
@@ -225,11 +230,7 @@ impl Subsystem {
                 return self.fatal(c);
             };
             cq.credit -= 1;
-            let mut command = Command::parse(&entry, Tag(0));
-            let data = data_pointer(&entry, sq.page_shift).unwrap_or_else(|| {
-                command.flags |= flag::BAD_POINTER;
-                DataPointer::tag(Tag(0))
-            });
+            let (mut command, data) = of_ring(&entry, sq.page_shift);
             if !sq.holes.is_empty() {
                 let head = sq.head;
                 if let Some(at) = sq.holes.iter().position(|h| *h == head) {
@@ -240,6 +241,11 @@ impl Subsystem {
             }
             if self.keep_words || command.opcode >= FIRST_OPCODE {
                 self.words = words_of(&entry);
+            }
+            if command.is(flag::FUSED) {
+                self.pair[0] = entry;
+            } else {
+                command.tag = host.take(sq.owner, sq.qid, &entry, sq.nth(1)).0;
             }
             (command, data)
         } else {
@@ -272,7 +278,7 @@ impl Subsystem {
                     self.start(now, (q, &command, &plan, data.of(plan.transfer)), host, effects);
                 } else {
                     let (words, arrived, data) = (self.words, self.stamp, data.of(plan.transfer));
-                    self.fetched.push_back(Fetched { queue: q, command, plan, data, words, arrived });
+                    self.fetched.push_back(Fetched { queue: q, command, plan, data, words, arrived, decided: None });
                 }
             }
             Err(_) if command.is(flag::HOLE) => self.sq_mut(q).in_flight -= 1,
@@ -424,6 +430,9 @@ impl Subsystem {
     /// The same for a command of several ranges, one that nobody waits for, and one that failed.
     #[cold]
     fn done_else<H: Host>(&mut self, now: Nanos, id: u32, status: Status, host: &mut H) {
+        if status.is_success() {
+            self.decide_passed(id, host);
+        }
         if status.is_success() && (self.step_on(now, id) || self.go_on(id)) {
             return;
         }
@@ -545,12 +554,13 @@ impl Subsystem {
         let cq = self.cqs[index as usize].as_mut().expect("a ring has its completion queue");
         let mut vector = cq.vector;
         let gated = cq.gated;
+        let taken = Taken { tag: Tag(tag), place: cq.place() };
         let (address, phase) = cq.produce();
         cqe.set_phase(phase);
         if gated {
             vector = self.hold(index);
         }
-        if host.post(owner, address, vector, &cqe).is_err() {
+        if host.complete(owner, address, vector, &cqe, taken).is_err() {
             self.fatal(c);
         }
     }

@@ -75,6 +75,7 @@ mod background;
 mod chaos;
 mod charge;
 mod check;
+mod checkpoint;
 mod chore;
 mod config;
 mod controller;
@@ -90,6 +91,7 @@ mod guard;
 mod host;
 mod interrupt;
 mod io;
+mod journals;
 mod judging;
 mod layout;
 mod ledger;
@@ -125,6 +127,7 @@ mod zoned;
 pub use admin::ana::AnaState;
 pub use association::{VERSION as ASSOCIATION_VERSION, WithDrive};
 pub use attainment::{Attainment, Judge, PERIOD, PeriodFigures, TOLERANCE};
+pub use checkpoint::{Again, Ring, RingPlace, VERSION as CHECKPOINT_VERSION};
 pub use config::{
     ClassFrom, Config, Cost, DiscoveryRecord, Kind, Management, NamespaceConfig, TenantConfig, ZonedNamespace,
 };
@@ -132,7 +135,8 @@ pub use event::{ControllerHandle, Effect, Effects, Event, Io, Op, Request, SlotI
 pub use fabrics::{ConnectError, ConnectRequest, Connected};
 pub use firmware::firmware_image;
 pub use function::VERSION as FUNCTION_VERSION;
-pub use host::{Data, DataPointer, Host, Owner, Tag};
+pub use host::{Data, DataPointer, Host, Owner, Tag, Taken};
+pub use journals::{Journals, Recovered, Trouble};
 pub use memory_buffer::{CMB_BAR, MemoryBuffer};
 pub use metadata::{Format, METADATA_SHIFT, Metadata};
 pub use nonvolatile::{RestoreError, VERSION as NONVOLATILE_VERSION};

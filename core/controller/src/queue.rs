@@ -211,6 +211,17 @@ pub(crate) fn data_pointer(entry: &[u64; 8], page_shift: u8) -> Option<DataPoint
     (psdt != 3).then(|| DataPointer::from_dptr(psdt, [entry[3], entry[4]], page_shift))
 }
 
+/// A ring's entry taken apart, and where its data is.
+#[inline(always)]
+pub(crate) fn of_ring(entry: &[u64; 8], page_shift: u8) -> (Command, DataPointer) {
+    let mut command = Command::parse(entry, Tag(0));
+    let data = data_pointer(entry, page_shift).unwrap_or_else(|| {
+        command.flags |= flag::BAD_POINTER;
+        DataPointer::tag(Tag(0))
+    });
+    (command, data)
+}
+
 /// What state a submission queue is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SqState {
@@ -277,6 +288,8 @@ pub(crate) struct Sq {
     /// The tail in its shadow doorbell, as it was seen last, and its event index.
     pub seen: u32,
     pub event: u32,
+    /// Tells it from others that its controller had or will have.
+    pub made: u32,
 }
 
 impl Sq {
@@ -346,6 +359,10 @@ pub(crate) struct Cq {
     /// Entries neither written nor reserved for a fetched command.
     pub credit: u32,
     pub phase: bool,
+    /// How often the tail has wrapped; of one that was taken over whether it was odd.
+    pub laps: u64,
+    /// Tells it from others that its controller had or will have.
+    pub made: u32,
     pub qid: u16,
     /// Interrupt vector, where enabled.
     pub vector: Option<u16>,
@@ -371,6 +388,8 @@ impl Cq {
             head: 0,
             credit,
             phase: true,
+            laps: 0,
+            made: 0,
             qid,
             vector,
             gated: false,
@@ -400,6 +419,12 @@ impl Cq {
         true
     }
 
+    /// How many entries there were before the next one.
+    #[inline]
+    pub fn place(&self) -> u64 {
+        self.laps.wrapping_mul(self.size.into()).wrapping_add(self.tail.into())
+    }
+
     /// Where the next entry goes and with which phase; the phase flips at the wrap.
     #[inline]
     pub fn produce(&mut self) -> (u64, bool) {
@@ -408,6 +433,7 @@ impl Cq {
         if self.tail == self.size {
             self.tail = 0;
             self.phase = !phase;
+            self.laps += 1;
         }
         (at, phase)
     }

@@ -300,7 +300,7 @@ impl Subsystem {
     }
 
     /// CC.SHN: nothing more is fetched, what is in flight ends, the media is flushed, then CSTS.SHST says complete.
-    fn shut_down(&mut self, now: Nanos, c: u32) {
+    pub(crate) fn shut_down(&mut self, now: Nanos, c: u32) {
         let Some(ctrl) = self.ctrl_mut(c) else { return };
         if ctrl.shutdown != Shutdown::None || ctrl.csts.cfs() == 1 {
             return;

@@ -195,6 +195,10 @@ pub struct Subsystem {
     pub(crate) words: Words,
     /// They are kept of every command, not of a vendor's own only.
     pub(crate) keep_words: bool,
+    /// The entries of a fused pair that is being fetched from a ring: they leave it when it is clear what comes of them.
+    pub(crate) pair: [[u64; 8]; 2],
+    /// The outcome of the command that is being started, where it was decided before a crash.
+    pub(crate) decided: Option<u64>,
     /// Commands that left their queue and wait for bytes in flight (or, eagerly fetched, for a slot), in order.
     pub(crate) fetched: VecDeque<Fetched>,
     /// Reservations, unreadable blocks, and who waits for whom.
@@ -303,6 +307,8 @@ impl Subsystem {
             vendor: Vendor::default(),
             words: [0; 3],
             keep_words: false,
+            pair: [[0; 8]; 2],
+            decided: None,
             fetched: VecDeque::with_capacity(64),
             ledger: Ledger::default(),
             condemned: VecDeque::new(),

@@ -111,6 +111,8 @@ impl Subsystem {
             class_from: None,
             wish: None,
             shutdown: Shutdown::None,
+            journaled: false,
+            kept: Vec::new(),
         };
         ctrl.sqs.push(NONE);
         ctrl.cqs.push(NONE);
@@ -183,6 +185,7 @@ impl Subsystem {
             deleter: None,
             seen: 0,
             event: 0,
+            made: self.ring_epoch,
         });
         let ctrl = self.ctrl_mut(c).expect("the controller exists");
         let at = usize::from(qid);
@@ -207,14 +210,15 @@ impl Subsystem {
         self.arbiter.set_queue_class(key, class, local);
     }
 
-    pub(crate) fn place_cq(&mut self, cq: Cq) -> u32 {
+    pub(crate) fn place_cq(&mut self, mut cq: Cq) -> u32 {
+        self.ring_epoch = self.ring_epoch.wrapping_add(1);
+        cq.made = self.ring_epoch;
         let (c, qid) = (cq.controller, usize::from(cq.qid));
         let index = self.cqs.iter().position(Option::is_none).unwrap_or(self.cqs.len());
         if index == self.cqs.len() {
             self.cqs.push(None);
         }
         self.cqs[index] = Some(cq);
-        self.ring_epoch = self.ring_epoch.wrapping_add(1);
         let ctrl = self.ctrl_mut(c).expect("the controller exists");
         if ctrl.cqs.len() <= qid {
             ctrl.cqs.resize(qid + 1, NONE);

@@ -35,9 +35,10 @@ mod header {
 pub(crate) mod head {
     /// State in bits 15:0, head of the newest request in 31:16, `last_idx` in 47:32.
     pub(crate) const MERGE: usize = 0;
-    /// `used_idx` in bits 15:0; in 31:16 where the batch began that it ends.
+    /// `used_idx` in bits 15:0; in 31:16 where the batch began that it ends. NVMe: a count of 64 bits.
     pub(crate) const USED: usize = 1;
-    /// What the part is used for in bits 7:0, 0 for nothing; [`UNSURE`]; the queue's size in 31:16. Stored last when a queue begins.
+    /// What the part is used for in bits 7:0, 0 for nothing; [`UNSURE`]; the queue's size in 31:16; NVMe: the queue's generation in 63:32. Stored
+    /// last when a queue begins.
     pub(crate) const START: usize = 2;
     /// Where the queue was stopped in order: [`CLOSED`](super::CLOSED) and its base in bits 31:0. 0 of one that has begun.
     pub(crate) const CLOSED: usize = 3;
@@ -342,13 +343,14 @@ impl<W: Words + Clone> Region<W> {
         Ok(recover::find(self.words.clone(), self.shape.part(index), kind, size)?)
     }
 
-    /// The part of an NVMe submission queue whose commands in flight are `size` at the most.
+    /// The part of an NVMe submission queue whose commands in flight are `size` at the most. Queues of one identifier that were made one
+    /// after the other have different generations: what another one has left is not this one's.
     ///
     /// # Errors
     /// As [`Region::ring`].
-    pub fn nvme(&self, index: u16, size: u16) -> Result<NvmeFound<W>, OpenError> {
+    pub fn nvme(&self, index: u16, size: u16, generation: u32) -> Result<NvmeFound<W>, OpenError> {
         self.room(Kind::Nvme, index, size)?;
-        Ok(nvme::find(self.words.clone(), self.shape.part(index), size)?)
+        Ok(nvme::find(self.words.clone(), self.shape.part(index), size, generation)?)
     }
 
     fn room(&self, kind: Kind, index: u16, size: u16) -> Result<(), OpenError> {

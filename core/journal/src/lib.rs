@@ -46,7 +46,7 @@
 //! **The region is the front end's, its order ours.** It is handed out by vhost-user's GET_INFLIGHT_FD, whose users only
 //! keep it; the layout is private (`docs/formats.md`).
 //!
-//! **NVMe.** An entry has the command's 64 bytes, because the host may overwrite the submission queue's slot. DONE has the completion and its place,
+//! **NVMe.** (`weir_controller::Journals` is who keeps them.) An entry has the command's 64 bytes, because the host may overwrite the submission queue's slot. DONE has the completion and its place,
 //! so it is posted again, at the same place, rather than executed again. Between the effect of a command and DONE
 //! there is room for a crash, so a command that must not be executed twice is first DECIDED: its completion is
 //! stored, and with it what remains to be done, which can be repeated (an append's address, a compare that has

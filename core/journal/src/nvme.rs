@@ -2,9 +2,10 @@
 //!
 //! The head of the paper is a *slot* here: a command's place in the journal, since its place in the submission queue is the
 //! host's again as soon as a completion has told it so. `last_idx` is the submission queue's head, `used_idx` counts the
-//! completion queue's entries (a free-running 16-bit count: place and phase follow from it and the queue's size).
+//! completion queue's entries (a free-running 64-bit count: place and phase follow from it and the queue's size). Several
+//! submission queues may share a completion queue: how far that is, the one that is furthest says.
 //! Step 10 comes after step 11, because the entry that is DONE names its place itself: the count alone could be ahead of any
-//! completion that is known.
+//! completion that is known. A queue that is deleted leaves its part as it is: the next one of its identifier has another generation.
 
 use crate::Words;
 use crate::layout::{Damage, FINISHED, LINE, SEQUENCE, STARTED, head, merge, state};
@@ -14,7 +15,7 @@ use core::sync::atomic::Ordering::{Acquire, Release};
 
 /// Words of an entry: two cache lines.
 pub(crate) const ENTRY: usize = 16;
-/// The completion's place, in bits 15:0.
+/// The completion's place.
 const PLACE: usize = 1;
 /// The completion, two words.
 const CQE: usize = 2;
@@ -38,7 +39,7 @@ pub struct NvmeJournal<W> {
 /// A submission queue's part of a region.
 #[derive(Debug)]
 pub enum NvmeFound<W> {
-    /// Of a queue that has not begun, or was deleted.
+    /// Of a queue that has not begun, was deleted, or is not this one: one of another generation or size was there.
     Fresh(Left<W>),
     /// Of a queue that was served when its server died.
     Left(Left<W>),
@@ -50,6 +51,7 @@ pub struct Left<W> {
     words: W,
     part: usize,
     size: u16,
+    generation: u32,
 }
 
 /// What a command that had been taken is owed.
@@ -67,7 +69,7 @@ pub enum Owed {
         /// Completion queue entry, its phase included.
         cqe: [u64; 2],
         /// The count that [`NvmeJournal::done`] was given.
-        place: u16,
+        place: u64,
     },
 }
 
@@ -78,8 +80,8 @@ pub struct Recovered {
     pub step: Step,
     /// The submission queue's head.
     pub last_idx: u16,
-    /// Completions so far: what the next one's place is.
-    pub used: u16,
+    /// Completions so far: what the next one's place is, as far as this queue knows.
+    pub used: u64,
     /// The entry of the newest command did not say INFLIGHT and now does.
     pub redone: bool,
     /// Slots, commands and what they are owed, in the order of submission. Completions are to be posted first, in the order
@@ -87,20 +89,21 @@ pub struct Recovered {
     pub commands: Vec<(u16, [u64; 8], Owed)>,
 }
 
-pub(crate) fn find<W: Words>(words: W, part: usize, size: u16) -> Result<NvmeFound<W>, Damage> {
+pub(crate) fn find<W: Words>(words: W, part: usize, size: u16, generation: u32) -> Result<NvmeFound<W>, Damage> {
     // Acquire: what the start word, stored last, stands for.
     let start = words.load(part + head::START, Acquire);
-    let left = Left { words, part, size };
+    let left = Left { words, part, size, generation };
     match start {
         0 => Ok(NvmeFound::Fresh(left)),
         s if s == left.start() => Ok(NvmeFound::Left(left)),
+        s if s & 0xffff == CODE => Ok(NvmeFound::Fresh(left)),
         _ => Err(Damage::Start),
     }
 }
 
 impl<W: Words> Left<W> {
     fn start(&self) -> u64 {
-        CODE | u64::from(self.size) << 16
+        CODE | u64::from(self.size) << 16 | u64::from(self.generation) << 32
     }
 
     fn load(&self, at: usize) -> u64 {
@@ -116,21 +119,23 @@ impl<W: Words> Left<W> {
     }
 
     /// Begins the queue's journal with the submission queue's head and the completions posted so far.
-    pub fn begin(self, last_idx: u16, used: u16) -> NvmeJournal<W> {
+    pub fn begin(self, last_idx: u16, used: u64) -> NvmeJournal<W> {
+        // First: what was there is of a queue that has gone.
+        self.put(head::START, 0);
         for slot in 0..self.size {
             if self.load(Self::entry(slot)) != 0 {
                 self.put(Self::entry(slot), 0);
             }
         }
         self.put(head::MERGE, merge(FINISHED, 0, last_idx));
-        self.put(head::USED, u64::from(used));
+        self.put(head::USED, used);
         // Last: a queue that has begun has all of the above.
         self.put(head::START, self.start());
         self.journal(0)
     }
 
     fn journal(self, sequence: u64) -> NvmeJournal<W> {
-        let Self { words, part, size } = self;
+        let Self { words, part, size, generation: _ } = self;
         let sequences = alloc::vec![0; usize::from(size)];
         NvmeJournal { words, part, sequence, free: (0..size).rev().collect(), sequences }
     }
@@ -145,12 +150,14 @@ impl<W: Words> Left<W> {
         if word as u16 > STARTED as u16 || word >> 48 != 0 || newest >= self.size {
             return Err(Damage::Merge);
         }
-        let counted = self.load(head::USED);
-        let mut used = u16::try_from(counted).map_err(|_| Damage::Used)?;
+        let mut used = self.load(head::USED);
+        if used == u64::MAX {
+            return Err(Damage::Used);
+        }
         let mut commands = Vec::new();
         let mut step = Step::Idle;
         let mut redone = false;
-        let mut latest: Option<u16> = None;
+        let mut latest: Option<u64> = None;
         for slot in 0..self.size {
             let at = Self::entry(slot);
             let entry = self.load(at);
@@ -165,13 +172,13 @@ impl<W: Words> Left<W> {
                 _ if ours => return Err(Damage::Entry(slot)),
                 state::DECIDED => Owed::Effect { cqe: self.cqe(at) },
                 _ => {
-                    let place = u16::try_from(self.load(at + PLACE)).map_err(|_| Damage::Entry(slot))?;
-                    // At most the queue's size behind the count, or the one that was not counted yet.
-                    if place.wrapping_sub(used) != 0 && used.wrapping_sub(place) > self.size {
+                    let place = self.load(at + PLACE);
+                    if place >= u64::MAX - 1 {
                         return Err(Damage::Entry(slot));
                     }
-                    if place == used {
-                        latest = Some(place);
+                    // The one that was not counted yet.
+                    if place >= used {
+                        latest = latest.max(Some(place));
                     }
                     Owed::Completion { cqe: self.cqe(at), place }
                 }
@@ -189,8 +196,8 @@ impl<W: Words> Left<W> {
             step = Step::Counted;
         }
         if let Some(place) = latest {
-            used = place.wrapping_add(1);
-            self.put(head::USED, u64::from(used));
+            used = place + 1;
+            self.put(head::USED, used);
         }
         commands.sort_unstable_by_key(|c| (c.0, c.1));
         let mut journal = self.journal(commands.last().map_or(0, |c| (c.0 + 1) & SEQUENCE));
@@ -255,13 +262,13 @@ impl<W: Words> NvmeJournal<W> {
 
     /// A command is done; its completion is about to be posted as number `place`, the next.
     #[inline]
-    pub fn done(&self, slot: u16, cqe: [u64; 2], place: u16) {
+    pub fn done(&self, slot: u16, cqe: [u64; 2], place: u64) {
         self.complete(slot, cqe);
-        self.put(Left::<W>::entry(slot) + PLACE, u64::from(place));
+        self.put(Left::<W>::entry(slot) + PLACE, place);
         // After completion and place: what is DONE has both, and the place is taken.
         self.state(slot, state::DONE);
         // After DONE: a place that is counted is known to be somebody's. Before the next completion's DONE.
-        self.put(head::USED, u64::from(place.wrapping_add(1)));
+        self.put(head::USED, place + 1);
     }
 
     fn complete(&self, slot: u16, cqe: [u64; 2]) {

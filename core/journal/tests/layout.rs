@@ -184,9 +184,9 @@ fn golden_words_of_an_nvme_queue() {
     let words = zeroes(NVME);
     let region = Region::open(words.clone(), NVME).unwrap();
     assert_eq!(line(&words, 0)[..4], [MAGIC, 0x02_0000_0002, 64 + 64 + 2 * 128, 0x0002_0001]);
-    let Ok(NvmeFound::Fresh(fresh)) = region.nvme(0, 2) else { panic!("it is new") };
+    let Ok(NvmeFound::Fresh(fresh)) = region.nvme(0, 2, 5) else { panic!("it is new") };
     let mut journal = fresh.begin(7, 9);
-    assert_eq!(line(&words, 1)[..3], [0x0007_0000_0000, 9, 0x0002_0003]);
+    assert_eq!(line(&words, 1)[..3], [0x0007_0000_0000, 9, 0x0005_0002_0003]);
     assert_eq!(journal.take(&[11, 12, 13, 14, 15, 16, 17, 18], 8), Some(0));
     assert_eq!(line(&words, 2), [1, 0, 0, 0, 0, 0, 0, 0]);
     assert_eq!(line(&words, 3), [11, 12, 13, 14, 15, 16, 17, 18]);
@@ -194,10 +194,18 @@ fn golden_words_of_an_nvme_queue() {
     assert_eq!(line(&words, 2)[..4], [3, 0, 0x51, 0x52], "DECIDED");
     journal.done(0, [0x61, 0x62], 9);
     assert_eq!((line(&words, 2)[..4].to_vec(), line(&words, 1)[1]), (vec![2, 9, 0x61, 0x62], 10));
-    let Ok(NvmeFound::Left(left)) = region.nvme(0, 2) else { panic!("it has begun") };
+    let Ok(NvmeFound::Left(left)) = region.nvme(0, 2, 5) else { panic!("it has begun") };
     let (_, found) = left.recover().unwrap();
     let owed = Owed::Completion { cqe: [0x61, 0x62], place: 9 };
     assert_eq!((found.used, found.last_idx, found.commands[0].2), (10, 8, owed));
+    // Another queue of that identifier begins where it is, whatever the one before has left.
+    let Ok(NvmeFound::Fresh(fresh)) = region.nvme(0, 2, 6) else { panic!("it is another one") };
+    fresh.begin(0, 1 << 40);
+    assert_eq!(line(&words, 1)[..3], [0, 1 << 40, 0x0006_0002_0003]);
+    assert_eq!(line(&words, 2)[0], 0);
+    assert!(matches!(region.nvme(0, 1, 6), Ok(NvmeFound::Fresh(_))), "of another size");
+    words.store(10, 0x0006_0002_0001, Ordering::Relaxed);
+    assert!(matches!(region.nvme(0, 2, 6), Err(OpenError::Damaged(_))), "of another kind");
 }
 
 /// One that says nothing of its medium is of before that word, or of a medium that is never replaced: it is for whatever comes first.
@@ -240,7 +248,7 @@ fn a_region_for_others_is_refused_and_left_alone() {
     let region = Region::open(words, RINGS).unwrap();
     assert!(matches!(region.ring(2, RingKind::Split, 4), Err(OpenError::Queue { index: 2, size: 4 })));
     assert!(matches!(region.ring(0, RingKind::Split, 8), Err(OpenError::Queue { .. })));
-    assert!(matches!(region.nvme(0, 4), Err(OpenError::Kind)));
+    assert!(matches!(region.nvme(0, 4, 1), Err(OpenError::Kind)));
     let Ok(Found::Fresh(fresh)) = region.ring(0, RingKind::Split, 4) else { panic!("it is new") };
     fresh.begin(0, 0);
     assert!(matches!(region.ring(0, RingKind::Packed, 4), Err(OpenError::Damaged(Damage::Start))));
@@ -316,8 +324,8 @@ proptest! {
         let words = zeroes(NVME);
         let region = Region::open(words.clone(), NVME).unwrap();
         words.0.borrow_mut()[8..48].copy_from_slice(&body);
-        words.store(10, 3 | u64::from(size) << 16, Ordering::Relaxed);
-        let Ok(NvmeFound::Left(left)) = region.nvme(0, size) else { return Ok(()) };
+        words.store(10, 3 | u64::from(size) << 16 | 1 << 32, Ordering::Relaxed);
+        let Ok(NvmeFound::Left(left)) = region.nvme(0, size, 1) else { return Ok(()) };
         let Ok((mut journal, found)) = left.recover() else { return Ok(()) };
         let mut slots: Vec<_> = found.commands.iter().map(|c| c.0).collect();
         slots.sort_unstable();

@@ -45,7 +45,7 @@ impl Words for Memory {
 /// Commands: the first, third, ... are appends, the others writes.
 const COMMANDS: u16 = 5;
 /// Entries of the completion queue.
-const CQ: u16 = 3;
+const CQ: u64 = 3;
 const SHAPE: Shape = Shape { kind: Kind::Nvme, queues: 1, size: 3 };
 
 fn is_append(number: u64) -> bool {
@@ -73,9 +73,9 @@ struct Held {
 #[derive(Clone, Debug, Default, Hash)]
 struct World {
     /// Completion queue: the free-running place that an entry was written for, and the entry.
-    cq: [Option<(u16, u64)>; CQ as usize],
+    cq: [Option<(u64, u64)>; CQ as usize],
     /// What the host has seen of it, and how often each command completed.
-    reaped: u16,
+    reaped: u64,
     completions: [u16; COMMANDS as usize],
     /// The zone: which append's data lie at each address.
     zone: Vec<u64>,
@@ -88,15 +88,15 @@ struct Controller {
     memory: Rc<Memory>,
     journal: NvmeJournal<Rc<Memory>>,
     fetched: u16,
-    used: u16,
+    used: u64,
     held: Vec<Held>,
-    done: Vec<(u16, [u64; 2], u16)>,
+    done: Vec<(u16, [u64; 2], u64)>,
 }
 
 impl Controller {
     fn new(memory: &Rc<Memory>) -> Self {
         let region = Region::open(memory.clone(), SHAPE).unwrap();
-        let NvmeFound::Fresh(fresh) = region.nvme(0, SHAPE.size).unwrap() else { panic!("it is new") };
+        let NvmeFound::Fresh(fresh) = region.nvme(0, SHAPE.size, 1).unwrap() else { panic!("it is new") };
         let journal = fresh.begin(0, 0);
         Self { memory: memory.clone(), journal, fetched: 0, used: 0, held: Vec::new(), done: Vec::new() }
     }
@@ -104,7 +104,7 @@ impl Controller {
     /// After a death: what is owed is paid, completions first and in the order of their places.
     fn recover(memory: &Rc<Memory>, world: &mut World) -> (Self, Step) {
         let region = Region::open(memory.clone(), SHAPE).unwrap();
-        let left = match region.nvme(0, SHAPE.size).unwrap() {
+        let left = match region.nvme(0, SHAPE.size, 1).unwrap() {
             NvmeFound::Left(left) => left,
             // Killed before the queue had begun.
             NvmeFound::Fresh(_) => return (Self::new(memory), Step::Idle),
@@ -171,7 +171,7 @@ impl Controller {
     fn post(&mut self, world: &mut World) {
         for (_, cqe, place) in &self.done {
             if self.memory.alive() {
-                world.cq[usize::from(place % CQ)] = Some((*place, cqe[1]));
+                world.cq[(place % CQ) as usize] = Some((*place, cqe[1]));
             }
         }
         for (slot, ..) in std::mem::take(&mut self.done) {
@@ -181,7 +181,7 @@ impl Controller {
 
     fn acts(&self, world: &World) -> Vec<Act> {
         let mut acts = Vec::new();
-        let busy = self.fetched - world.reaped;
+        let busy = u64::from(self.fetched) - world.reaped;
         // A place in the completion queue is reserved before a command is fetched.
         if self.fetched < COMMANDS && busy < CQ && self.journal.has_room() {
             acts.push(Act::Fetch);
@@ -216,11 +216,11 @@ impl Controller {
 
 /// The host sees the next entry by its phase, which follows from the place it was written for.
 fn can_reap(world: &World) -> bool {
-    world.cq[usize::from(world.reaped % CQ)].is_some_and(|(place, _)| place == world.reaped)
+    world.cq[(world.reaped % CQ) as usize].is_some_and(|(place, _)| place == world.reaped)
 }
 
 fn reap(world: &mut World) {
-    let (_, number) = world.cq[usize::from(world.reaped % CQ)].unwrap();
+    let (_, number) = world.cq[(world.reaped % CQ) as usize].unwrap();
     world.reaped += 1;
     world.completions[number as usize] += 1;
     assert_eq!(world.completions[number as usize], 1, "command {number} completed twice");

@@ -85,6 +85,9 @@ pub(crate) fn introduce(
         return;
     };
     shards[shard as usize].post(move |s| {
-        s.with_doors(|doors, cx| doors.vhost_user.adopt(met, UnixStream::from(fd), cx));
+        s.with_doors(|doors, cx| match doors.vfio_user.knows(Path::new(&met.path)) {
+            true => doors.vfio_user.adopt(met, UnixStream::from(fd), cx),
+            false => doors.vhost_user.adopt(met, UnixStream::from(fd), cx),
+        });
     });
 }

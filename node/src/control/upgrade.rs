@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use weir_session::keeper::Layouts;
+use weir_session::vfio_user::checkpoint;
 use weir_sys::keep::{self, ToKeeper};
 use weir_sys::media::{FLASH_SCHEMA, RAM_SCHEMA, REGIONS_SCHEMA};
 
@@ -20,6 +21,8 @@ pub fn layouts() -> Layouts {
         .with("nvme-tcp-connection", weir_session::nvme_tcp::SAVED_VERSION, weir_session::nvme_tcp::SAVED_VERSION)
         .with("association", weir_controller::ASSOCIATION_VERSION, weir_controller::ASSOCIATION_VERSION)
         .with("vfio-user-client", weir_session::vfio_user::SAVED_VERSION, weir_session::vfio_user::SAVED_VERSION)
+        .with("vfio-user-checkpoint", checkpoint::VERSION, checkpoint::VERSION)
+        .with("checkpoint", weir_controller::CHECKPOINT_VERSION, weir_controller::CHECKPOINT_VERSION)
         .with("function", weir_controller::FUNCTION_VERSION, weir_controller::FUNCTION_VERSION)
         .with("drive-state", weir_controller::NONVOLATILE_VERSION, weir_controller::NONVOLATILE_VERSION);
     arenas.into_iter().fold(list, |list, s| list.with(s.name, s.version, s.version))

@@ -12,7 +12,7 @@ pub mod vhost_user;
 use crate::device::Drives;
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
-use weir_controller::{DataPointer, Event, Host, Owner, Tag};
+use weir_controller::{DataPointer, Event, Host, Owner, Tag, Taken};
 use weir_spec::nvme::{Cqe, Status};
 use weir_sys::keep::Keep;
 use weir_sys::reactor::Reactor;
@@ -150,6 +150,27 @@ impl Host for Doors {
     #[inline]
     fn post(&mut self, owner: Owner, address: u64, vector: Option<u16>, cqe: &Cqe) -> Result<(), Status> {
         self.vfio_user.post(owner, address, vector, cqe)
+    }
+
+    #[inline]
+    fn take(&mut self, owner: Owner, qid: u16, entry: &[u64; 8], head: u32) -> Tag {
+        self.vfio_user.take(owner, qid, entry, head)
+    }
+
+    fn decide(&mut self, owner: Owner, tag: Tag, cqe: &Cqe) {
+        self.vfio_user.decide(owner, tag, cqe);
+    }
+
+    #[inline]
+    fn complete(
+        &mut self,
+        owner: Owner,
+        address: u64,
+        vector: Option<u16>,
+        cqe: &Cqe,
+        taken: Taken,
+    ) -> Result<(), Status> {
+        self.vfio_user.complete(owner, address, vector, cqe, taken)
     }
 
     fn interrupt(&mut self, owner: Owner, vector: u16) {

@@ -1,21 +1,22 @@
-//! A vhost-user socket at the keeper: its listener, and one front end at a time with what it has said.
+//! A socket of vhost-user or vfio-user at the keeper: its listener, and one client at a time with what it has said.
 
-use super::renew::{Collected, Taken};
-use super::{FRONTS, PLAIN_FRONTS};
+mod kept;
+mod talk;
+
+use super::{FRONTS, PLAIN_FRONTS, RELAYS};
 use rustix::event::PollFlags;
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::rc::Rc;
-use weir_session::keeper::saved::{SavedConn, SavedFront, SavedLine, SavedOut};
-use weir_session::keeper::{Envelope, Passed, Replay};
-use weir_session::vhost_user::{Inbox, Message};
+use talk::{Frames, Talk};
+use weir_session::keeper::{Envelope, Passed, Relay, Replay};
 use weir_sys::keep::{Channel, Introduction, ToWorker};
 use weir_sys::sched;
 use weir_sys::transport::fds;
 
-/// Messages that may wait for the worker before no more are read from the front end.
+/// Messages that may wait for one side before no more are read from the other.
 const MOST: usize = 64;
 
 /// What of a socket is ready.
@@ -62,121 +63,87 @@ impl Outgoing {
 }
 
 /// The stream to the worker that serves.
-struct Line {
+struct Line<T: Talk> {
     stream: UnixStream,
-    inbox: Inbox<OwnedFd>,
+    inbox: T::Inbox,
     out: Outgoing,
     /// The worker's end is closed: it has died, or will say so.
     over: bool,
 }
 
-struct Conn {
+struct Conn<T: Talk> {
     /// As the worker that serves knows it.
     number: u64,
     socket: UnixStream,
     pid: Option<i32>,
-    inbox: Inbox<OwnedFd>,
+    inbox: T::Inbox,
     out: Outgoing,
-    replay: Replay<Rc<OwnedFd>>,
-    line: Option<Line>,
+    talk: T,
+    line: Option<Line<T>>,
+}
+
+/// Who is there.
+enum Client {
+    FrontEnd(Box<Conn<Replay<Rc<OwnedFd>>>>),
+    Drive(Box<Conn<Relay<Rc<OwnedFd>>>>),
+}
+
+/// The same of either.
+macro_rules! either {
+    ($client:expr, $conn:ident => $does:expr) => {
+        match $client {
+            Client::FrontEnd($conn) => $does,
+            Client::Drive($conn) => $does,
+        }
+    };
+}
+
+/// What comes in at a socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Front ends of vhost-user, for which workers keep in-flight regions.
+    Journalled,
+    /// Front ends for which they do not.
+    Plain,
+    /// Clients of vfio-user.
+    Relayed,
+}
+
+impl Kind {
+    fn prefix(self) -> &'static str {
+        match self {
+            Kind::Journalled => FRONTS,
+            Kind::Plain => PLAIN_FRONTS,
+            Kind::Relayed => RELAYS,
+        }
+    }
 }
 
 /// See the [module](self).
 pub(super) struct Front {
     path: String,
-    /// Whether workers keep in-flight regions for it.
-    inflight: bool,
+    kind: Kind,
     listener: UnixListener,
-    conn: Option<Conn>,
+    conn: Option<Client>,
 }
 
-impl Outgoing {
-    fn save<'a>(&'a self, fds: &Collected<'a>) -> SavedOut {
-        SavedOut { queue: self.queue.iter().map(|envelope| fds.envelope(envelope)).collect(), sent: self.sent as u32 }
-    }
-
-    fn restore(saved: SavedOut, fds: &mut Taken) -> io::Result<Self> {
-        let queue = saved.queue.into_iter().map(|envelope| fds.envelope(envelope)).collect::<io::Result<_>>()?;
-        Ok(Self { queue, sent: saved.sent as usize })
-    }
-}
-
-impl Line {
-    fn save<'a>(&'a self, fds: &Collected<'a>) -> io::Result<SavedLine> {
-        Ok(SavedLine {
-            stream: fds.number(&self.stream),
-            inbox: self.inbox.try_map(|fd| io::Result::Ok(fds.number(fd)))?,
-            out: self.out.save(fds),
-            over: self.over,
-        })
-    }
-
-    fn restore(saved: SavedLine, fds: &mut Taken) -> io::Result<Self> {
-        Ok(Self {
-            stream: fds.take(saved.stream)?.into(),
-            inbox: saved.inbox.try_map(|number| fds.take(*number))?,
-            out: Outgoing::restore(saved.out, fds)?,
-            over: saved.over,
-        })
-    }
-}
-
-impl Conn {
-    fn save<'a>(&'a self, fds: &Collected<'a>) -> io::Result<SavedConn> {
-        Ok(SavedConn {
-            number: self.number,
-            socket: fds.number(&self.socket),
-            pid: self.pid.and_then(|pid| u32::try_from(pid).ok()),
-            inbox: self.inbox.try_map(|fd| io::Result::Ok(fds.number(fd)))?,
-            out: self.out.save(fds),
-            replay: self.replay.try_map(|fd| io::Result::Ok(fds.number(&**fd)))?,
-            line: self.line.as_ref().map(|line| line.save(fds)).transpose()?,
-        })
-    }
-
-    fn restore(saved: SavedConn, fds: &mut Taken) -> io::Result<Self> {
-        Ok(Self {
-            number: saved.number,
-            socket: fds.take(saved.socket)?.into(),
-            pid: saved.pid.and_then(|pid| i32::try_from(pid).ok()),
-            inbox: saved.inbox.try_map(|number| fds.take(*number))?,
-            out: Outgoing::restore(saved.out, fds)?,
-            replay: saved.replay.try_map(|number| fds.share(*number))?,
-            line: saved.line.map(|line| Line::restore(line, fds)).transpose()?,
-        })
-    }
+/// The path of a socket whose clients the keeper lets in, and what they are.
+pub(super) fn of_name(name: &str) -> Option<(&str, Kind)> {
+    [Kind::Journalled, Kind::Plain, Kind::Relayed]
+        .into_iter()
+        .find_map(|kind| name.strip_prefix(kind.prefix()).map(|path| (path, kind)))
 }
 
 impl Front {
-    pub(super) fn new(path: String, inflight: bool, listener: OwnedFd) -> Self {
+    pub(super) fn new(path: String, kind: Kind, listener: OwnedFd) -> Self {
         let listener = UnixListener::from(listener);
         let _ = listener.set_nonblocking(true);
-        Self { path, inflight, listener, conn: None }
-    }
-
-    /// All that is known of it, for the program that the keeper runs next.
-    pub(super) fn save<'a>(&'a self, fds: &Collected<'a>) -> io::Result<SavedFront> {
-        Ok(SavedFront {
-            path: self.path.clone(),
-            inflight: self.inflight,
-            listener: fds.number(&self.listener),
-            conn: self.conn.as_ref().map(|conn| conn.save(fds)).transpose()?,
-        })
-    }
-
-    /// What [`save`](Self::save) gave.
-    pub(super) fn restore(saved: SavedFront, fds: &mut Taken) -> io::Result<Self> {
-        Ok(Self {
-            path: saved.path,
-            inflight: saved.inflight,
-            listener: fds.take(saved.listener)?.into(),
-            conn: saved.conn.map(|conn| Conn::restore(conn, fds)).transpose()?,
-        })
+        Self { path, kind, listener, conn: None }
     }
 
     /// What workers call it.
     pub(super) fn name(&self) -> String {
-        format!("{}{}", if self.inflight { FRONTS } else { PLAIN_FRONTS }, self.path)
+        format!("{}{}", self.kind.prefix(), self.path)
     }
 
     pub(super) fn path(&self) -> &str {
@@ -185,35 +152,24 @@ impl Front {
 
     /// Whether the worker that serves knows its connection by that number.
     pub(super) fn is(&self, number: u64) -> bool {
-        self.conn.as_ref().is_some_and(|c| c.number == number)
+        self.conn.as_ref().is_some_and(|c| either!(c, c => c.number) == number)
     }
 
     /// The worker will know its connection by that number.
     pub(super) fn number(&mut self, number: u64) {
         if let Some(conn) = &mut self.conn {
-            conn.number = number;
+            either!(conn, conn => conn.told(number));
         }
     }
 
     /// What is to be waited for; front ends are let in while somebody serves them.
     pub(super) fn watch<'a>(&'a self, serving: bool, mut each: impl FnMut(Place, BorrowedFd<'a>, PollFlags)) {
-        let Some(conn) = &self.conn else {
-            if serving {
-                each(Place::Listener, self.listener.as_fd(), PollFlags::IN);
-            }
-            return;
-        };
-        let mut flags = if conn.has_room() { PollFlags::IN } else { PollFlags::empty() };
-        if !conn.out.queue.is_empty() {
-            flags |= PollFlags::OUT;
+        // A drive has one client at a time; front ends of a disk wait for each other.
+        if serving && (self.conn.is_none() || self.kind == Kind::Relayed) {
+            each(Place::Listener, self.listener.as_fd(), PollFlags::IN);
         }
-        // Without a flag the kernel reports a hang-up all the same, again and again.
-        if !flags.is_empty() {
-            each(Place::Socket, conn.socket.as_fd(), flags);
-        }
-        if let Some(line) = conn.line.as_ref().filter(|l| !l.over) {
-            let out = if line.out.queue.is_empty() { PollFlags::empty() } else { PollFlags::OUT };
-            each(Place::Worker, line.stream.as_fd(), PollFlags::IN | out);
+        if let Some(conn) = &self.conn {
+            either!(conn, conn => conn.watch(each));
         }
     }
 
@@ -223,15 +179,11 @@ impl Front {
             return self.accept();
         }
         let Some(conn) = &mut self.conn else { return false };
-        let result = match place {
-            Place::Socket => conn.hear_front(),
-            _ => conn.hear_worker(),
-        };
-        match result.and_then(|()| conn.flush()) {
+        match either!(conn, conn => conn.ready(place)) {
             Ok(()) => {}
             Err(e) => {
                 if let Some(why) = e {
-                    tracing::warn!(socket = %self.path, "front end disconnected: {why}");
+                    tracing::warn!(socket = %self.path, "client disconnected: {why}");
                 }
                 self.close();
             }
@@ -240,10 +192,16 @@ impl Front {
     }
 
     fn accept(&mut self) -> bool {
-        if self.conn.is_some() {
+        // One that has hung up makes room as soon as that is read.
+        if self.conn.as_ref().is_some_and(|conn| !fds::is_open(either!(conn, conn => &conn.socket))) {
             return false;
         }
         let socket = match self.listener.accept() {
+            Ok((socket, _)) if self.conn.is_some() => {
+                let pid = sched::peer(&socket).ok().and_then(|p| p.pid);
+                tracing::warn!(socket = %self.path, ?pid, "client turned away: the drive has one already");
+                return false;
+            }
             Ok((socket, _)) => socket,
             Err(e) => {
                 if e.kind() != io::ErrorKind::WouldBlock {
@@ -258,15 +216,9 @@ impl Front {
         if socket.set_nonblocking(true).is_err() {
             return false;
         }
-        let replay = Replay::new(self.inflight);
-        self.conn = Some(Conn {
-            number: 0,
-            socket,
-            pid,
-            inbox: Inbox::default(),
-            out: Outgoing::default(),
-            replay,
-            line: None,
+        self.conn = Some(match self.kind {
+            Kind::Relayed => Client::Drive(Box::new(Conn::new(socket, pid, Relay::new()))),
+            kind => Client::FrontEnd(Box::new(Conn::new(socket, pid, Replay::new(kind == Kind::Journalled)))),
         });
         true
     }
@@ -275,7 +227,7 @@ impl Front {
     pub(super) fn close(&mut self) {
         if let Some(mut conn) = self.conn.take() {
             // What the worker answered before it wanted that.
-            let _ = conn.hear_worker().and_then(|()| conn.flush());
+            let _ = either!(&mut conn, conn => conn.hear_all());
         }
     }
 
@@ -283,9 +235,7 @@ impl Front {
     /// taken up again is disconnected, and comes back.
     pub(super) fn orphan(&mut self) {
         let Some(conn) = &mut self.conn else { return };
-        let heard = conn.hear_worker();
-        conn.line = None;
-        if heard.and_then(|()| conn.flush()).is_err() || !conn.replay.survives() {
+        if !either!(conn, conn => conn.orphan()) {
             self.conn = None;
         }
     }
@@ -293,27 +243,82 @@ impl Front {
     /// Hands the front end to the worker that serves, with all that it has said.
     pub(super) fn introduce(&mut self, channel: &Channel) -> io::Result<()> {
         let Some(conn) = &mut self.conn else { return Ok(()) };
-        let (ours, theirs) = UnixStream::pair()?;
-        ours.set_nonblocking(true)?;
-        channel.tell(
-            &ToWorker::Connection(Introduction { number: conn.number, pid: conn.pid, path: self.path.clone() }),
-            &[theirs.as_fd()],
-        )?;
-        let mut line = Line { stream: ours, inbox: Inbox::of_answers(), out: Outgoing::default(), over: false };
-        conn.replay.again().into_iter().for_each(|envelope| line.out.push(envelope));
-        line.out.flush(&line.stream)?;
-        conn.line = Some(line);
-        Ok(())
+        either!(conn, conn => conn.introduce(&self.path, channel))
     }
 }
 
 /// An error ends the connection, with a reason unless the front end has just gone.
 type Step = Result<(), Option<String>>;
 
-impl Conn {
-    /// Whether more may be read from the front end.
+impl<T: Talk> Conn<T> {
+    fn new(socket: UnixStream, pid: Option<i32>, talk: T) -> Self {
+        Self { number: 0, socket, pid, inbox: T::inbox(), out: Outgoing::default(), talk, line: None }
+    }
+
+    fn told(&mut self, number: u64) {
+        self.number = number;
+        self.talk.told(number);
+    }
+
+    fn watch<'a>(&'a self, mut each: impl FnMut(Place, BorrowedFd<'a>, PollFlags)) {
+        let mut flags = if self.has_room() { PollFlags::IN } else { PollFlags::empty() };
+        if !self.out.queue.is_empty() {
+            flags |= PollFlags::OUT;
+        }
+        // Without a flag the kernel reports a hang-up all the same, again and again.
+        if !flags.is_empty() {
+            each(Place::Socket, self.socket.as_fd(), flags);
+        }
+        if let Some(line) = self.line.as_ref().filter(|l| !l.over) {
+            let mut flags = if line.out.queue.is_empty() { PollFlags::empty() } else { PollFlags::OUT };
+            if self.out.queue.len() < MOST {
+                flags |= PollFlags::IN;
+            }
+            if !flags.is_empty() {
+                each(Place::Worker, line.stream.as_fd(), flags);
+            }
+        }
+    }
+
+    fn ready(&mut self, place: Place) -> Step {
+        match place {
+            Place::Socket => self.hear_front()?,
+            _ => self.hear_worker(MOST)?,
+        }
+        self.flush()
+    }
+
+    /// Everything that the worker has said is passed on, as far as the client takes it.
+    fn hear_all(&mut self) -> Step {
+        self.hear_worker(usize::MAX)?;
+        self.flush()
+    }
+
+    /// Nobody serves it any more; false where nobody could go on.
+    fn orphan(&mut self) -> bool {
+        let heard = self.hear_all();
+        self.line = None;
+        heard.is_ok() && self.talk.survives()
+    }
+
+    fn introduce(&mut self, path: &str, channel: &Channel) -> io::Result<()> {
+        let (ours, theirs) = UnixStream::pair()?;
+        ours.set_nonblocking(true)?;
+        let mut line = Line { stream: ours, inbox: T::inbox_of_answers(), out: Outgoing::default(), over: false };
+        self.talk.again().into_iter().for_each(|envelope| line.out.push(envelope));
+        // What comes first is there when the worker hears of it.
+        line.out.flush(&line.stream)?;
+        channel.tell(
+            &ToWorker::Connection(Introduction { number: self.number, pid: self.pid, path: path.to_owned() }),
+            &[theirs.as_fd()],
+        )?;
+        self.line = Some(line);
+        Ok(())
+    }
+
+    /// Whether more may be read from the client.
     fn has_room(&self) -> bool {
-        self.line.as_ref().is_some_and(|l| !l.over && l.out.queue.len() < MOST) && !self.replay.is_full()
+        self.line.as_ref().is_some_and(|l| !l.over && l.out.queue.len() < MOST) && !self.talk.is_full()
     }
 
     fn flush(&mut self) -> Step {
@@ -336,39 +341,41 @@ impl Conn {
         }
     }
 
-    /// Reads what the front end has sent, as much as the worker's stream should take.
+    /// Reads what the client has sent, as much as the worker's stream should take.
     fn hear_front(&mut self) -> Step {
         while self.has_room() {
             let Some(message) = read(&self.socket, &mut self.inbox)? else { return Ok(()) };
-            let Some(Message { request, needs_reply, payload, fds, .. }) = message else { return Err(None) };
-            let fds = fds.into_iter().map(Rc::new).collect();
+            let Some(message) = message else { return Err(None) };
             let mut out = Vec::new();
-            self.replay.front(Message { request, needs_reply, again: false, payload, fds }, &mut out);
+            self.talk.front(message, &mut out);
             self.pass(out);
             self.flush()?;
         }
         Ok(())
     }
 
-    /// Reads what the worker has answered.
-    fn hear_worker(&mut self) -> Step {
-        loop {
+    /// Reads what the worker has answered, until so many messages wait for the client.
+    fn hear_worker(&mut self, most: usize) -> Step {
+        while self.out.queue.len() < most {
             let Some(line) = self.line.as_mut().filter(|l| !l.over) else { return Ok(()) };
             let Some(message) = read(&line.stream, &mut line.inbox)? else { return Ok(()) };
             let Some(answer) = message else {
                 line.over = true;
                 return Ok(());
             };
-            let (mut out, fds) = (Vec::new(), answer.fds.into_iter().map(Rc::new).collect());
-            let back = self.replay.back(answer.request, &answer.payload, fds, &mut out);
-            back.map_err(|e| Some(e.to_string()))?;
+            let mut out = Vec::new();
+            self.talk.back(answer, &mut out).map_err(Some)?;
             self.pass(out);
         }
+        Ok(())
     }
 }
 
+/// A message that may have come, or the end of the stream.
+type Heard<M> = Option<Option<M>>;
+
 /// One message: `None` where it is not whole yet, `Some(None)` where the other side has closed.
-fn read(socket: &UnixStream, inbox: &mut Inbox<OwnedFd>) -> Result<Option<Option<Message<OwnedFd>>>, Option<String>> {
+fn read<I: Frames>(socket: &UnixStream, inbox: &mut I) -> Result<Heard<I::Message>, Option<String>> {
     loop {
         let mut got = Vec::new();
         let count = match fds::receive(socket, inbox.space(), &mut got) {
@@ -379,7 +386,7 @@ fn read(socket: &UnixStream, inbox: &mut Inbox<OwnedFd>) -> Result<Option<Option
             Err(e) if e.kind() == io::ErrorKind::ConnectionReset => return Ok(Some(None)),
             Err(e) => return Err(Some(e.to_string())),
         };
-        if let Some(message) = inbox.advance(count, got).map_err(|e| Some(e.to_string()))? {
+        if let Some(message) = inbox.advance(count, got).map_err(Some)? {
             return Ok(Some(Some(message)));
         }
     }

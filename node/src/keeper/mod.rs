@@ -1,5 +1,5 @@
-//! The keeper's process: it starts workers, holds what must outlive them, and stands between vhost-user front ends and the worker
-//! that serves. `weir_session::keeper` decides; this does.
+//! The keeper's process: it starts workers, holds what must outlive them, and stands between clients of vhost-user and vfio-user and the
+//! worker that serves. `weir_session::keeper` decides; this does.
 //!
 //! ```text
 //!   signals ─┐                       ┌─► held: name ─ descriptors   (memory files, listeners, the configuration as it is)
@@ -34,7 +34,7 @@ use std::process::Stdio;
 use std::time::Duration;
 use upgrade::{Binary, Progress};
 use weir_session::keeper::{Effect, End, Event, Fit, Keeper, Layouts, Program, WorkerId};
-use weir_sys::keep::{Channel, PASSING, ToKeeper, ToWorker};
+use weir_sys::keep::{Channel, LIVE, PASSING, ToKeeper, ToWorker};
 use weir_sys::signals::Signals;
 use weir_sys::systemd::{self, Notifier};
 use weir_sys::{reactor, renew as sys_renew, sched};
@@ -44,6 +44,8 @@ use weir_units::Nanos;
 pub const FRONTS: &str = "vhost-user:";
 /// The same, where workers keep no in-flight regions: front ends with started rings do not outlive a worker.
 pub const PLAIN_FRONTS: &str = "vhost-user-plain:";
+/// Names of listeners at which the keeper accepts clients of vfio-user.
+pub const RELAYS: &str = "vfio-user:";
 /// Names of UNIX sockets whose paths disappear with the node; their paths follow.
 pub const SOCKETS: &str = "socket:";
 
@@ -191,13 +193,13 @@ impl Process {
 
     /// Holds these under that name.
     fn keep(&mut self, name: String, fds: Vec<OwnedFd>) {
-        let known = if of_front(&name).is_some() { &[] } else { &fds[..] };
+        let known = if front::of_name(&name).is_some() { &[] } else { &fds[..] };
         self.tell_waiting(|worker| worker.tell_held(&name, known));
-        match of_front(&name) {
-            Some((path, inflight)) => {
+        match front::of_name(&name) {
+            Some((path, kind)) => {
                 if let Some(listener) = fds.into_iter().next() {
                     self.fronts.retain(|f| f.path() != path);
-                    self.fronts.push(Front::new(path.to_owned(), inflight, listener));
+                    self.fronts.push(Front::new(path.to_owned(), kind, listener));
                 }
             }
             None => drop(self.held.insert(name, fds)),
@@ -426,21 +428,21 @@ impl Process {
                 self.notifier.ready();
             }
             ToKeeper::Hold(name) if serves => {
-                if !name.starts_with(PASSING) {
+                if outlives(&name) {
                     self.notifier.store(&name, &fds.iter().map(AsFd::as_fd).collect::<Vec<_>>());
                 }
                 self.keep(name, fds);
             }
             ToKeeper::Release(name) if serves => {
                 self.tell_waiting(|worker| worker.channel.tell(&ToWorker::Dropped(name.clone()), &[]));
-                let count = match of_front(&name) {
+                let count = match front::of_name(&name) {
                     Some((path, _)) => {
                         self.fronts.retain(|f| f.path() != path);
                         1
                     }
                     None => self.held.remove(&name).map_or(0, |fds| fds.len()),
                 };
-                if !name.starts_with(PASSING) {
+                if outlives(&name) {
                     self.notifier.remove(&name, count);
                 }
             }
@@ -578,8 +580,7 @@ impl Process {
     }
 }
 
-/// The path of a socket whose front ends the keeper lets in, and whether workers keep in-flight regions for them.
-fn of_front(name: &str) -> Option<(&str, bool)> {
-    let plain = || name.strip_prefix(PLAIN_FRONTS).map(|path| (path, false));
-    name.strip_prefix(FRONTS).map(|path| (path, true)).or_else(plain)
+/// Whether it is worth something to another keeper.
+fn outlives(name: &str) -> bool {
+    !name.starts_with(PASSING) && !name.starts_with(LIVE)
 }

@@ -215,7 +215,7 @@ impl Process {
             channel: fds.number(&w.channel),
             layouts: w.layouts.clone(),
         };
-        Ok(Saved {
+        let mut saved = Saved {
             pid: std::process::id(),
             machine: self.machine.clone(),
             usual: bytes(self.settings.program.as_os_str()),
@@ -232,8 +232,11 @@ impl Process {
                 .iter()
                 .map(|(n, held)| (n.clone(), held.iter().map(|fd| fds.number(fd)).collect()))
                 .collect(),
-            fronts: self.fronts.iter().map(|front| front.save(fds)).collect::<io::Result<_>>()?,
-        })
+            fronts: Vec::new(),
+            relays: Vec::new(),
+        };
+        self.fronts.iter().try_for_each(|front| front.save(&mut saved, fds))?;
+        Ok(saved)
     }
 
     /// It goes on as the new program.
@@ -272,6 +275,9 @@ pub(super) fn take_over(inherited: sys_renew::Inherited) -> io::Result<Process> 
     let mut fronts = Vec::new();
     for front in saved.fronts {
         fronts.push(Front::restore(front, &mut fds)?);
+    }
+    for relay in saved.relays {
+        fronts.push(Front::restore_relay(relay, &mut fds)?);
     }
     Ok(Process {
         settings: Settings {

@@ -4,7 +4,7 @@
 use crate::device::Device;
 use crate::door::{Kind, owner};
 use std::collections::VecDeque;
-use weir_controller::{Data, DataPointer, Host, Owner, SlotId, Tag};
+use weir_controller::{Data, DataPointer, Host, Owner, SlotId, Tag, Taken};
 use weir_spec::nvme::{Cqe, Status};
 
 /// Whose queue at a drive it is that belongs to the front of that number.
@@ -271,6 +271,27 @@ impl<H: Host> Host for Via<'_, H> {
     #[inline]
     fn post(&mut self, owner: Owner, address: u64, vector: Option<u16>, cqe: &Cqe) -> Result<(), Status> {
         self.doors.post(owner, address, vector, cqe)
+    }
+
+    #[inline]
+    fn take(&mut self, owner: Owner, qid: u16, entry: &[u64; 8], head: u32) -> Tag {
+        self.doors.take(owner, qid, entry, head)
+    }
+
+    fn decide(&mut self, owner: Owner, tag: Tag, cqe: &Cqe) {
+        self.doors.decide(owner, tag, cqe);
+    }
+
+    #[inline]
+    fn complete(
+        &mut self,
+        owner: Owner,
+        address: u64,
+        vector: Option<u16>,
+        cqe: &Cqe,
+        taken: Taken,
+    ) -> Result<(), Status> {
+        self.doors.complete(owner, address, vector, cqe, taken)
     }
 
     fn interrupt(&mut self, owner: Owner, vector: u16) {

@@ -200,6 +200,17 @@ impl Cqe {
         let (dw2, dw3) = (dword(self.sqhd.get(), self.sqid.get()), dword(self.cid.get(), self.status_phase.get()));
         [wide(self.dw0.get(), self.dw1.get()), wide(dw2, dw3)]
     }
+    /// From those two words.
+    pub fn from_words([first, last]: [u64; 2]) -> Self {
+        Self {
+            dw0: U32::new(first as u32),
+            dw1: U32::new((first >> 32) as u32),
+            sqhd: U16::new(last as u16),
+            sqid: U16::new((last >> 16) as u16),
+            cid: U16::new((last >> 32) as u16),
+            status_phase: U16::new((last >> 48) as u16),
+        }
+    }
     /// The status field, without the phase tag.
     pub fn status(&self) -> Status {
         Status::from_field(self.status_phase.get() >> 1)

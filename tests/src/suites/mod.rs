@@ -6,6 +6,7 @@ mod bindings;
 mod classes;
 mod cli;
 mod crash;
+mod crash_vfio;
 mod dirty_log;
 mod faults;
 mod fio;
@@ -61,6 +62,7 @@ pub fn all() -> Vec<Test> {
         hostile_vfio::tests(),
         faults::tests(),
         crash::tests(),
+        crash_vfio::tests(),
         upgrade::tests(),
         upgrade_vfio::tests(),
         layouts::tests(),

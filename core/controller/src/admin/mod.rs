@@ -156,12 +156,24 @@ impl Subsystem {
         sq.advance();
         sq.in_flight += 1;
         self.admin_done += 1;
-        let admin = Admin { c, q, owner, sqe, tag, data };
+        if ring {
+            let (qid, head, entry) = (0, self.sq(q).head, sqe.words());
+            host.take(owner, qid, &entry, head);
+        }
+        self.answer(now, &Admin { c, q, owner, sqe, tag, data }, bad_pointer, host);
+    }
+
+    /// Carries out an admin command that was taken from its queue.
+    pub(crate) fn answer<H: Host>(&mut self, now: Nanos, admin: &Admin, bad_pointer: bool, host: &mut H) {
+        let Admin { c, q, sqe, tag, .. } = *admin;
         let outcome = if sqe.fuse() != 0 || bad_pointer {
             Outcome::status(Status::INVALID_FIELD.dnr())
         } else {
-            self.admin(now, &admin, host)
+            self.admin(now, admin, host)
         };
+        if outcome == Outcome::Parked && sqe.opcode != AdminOpcode::ASYNC_EVENT_REQUEST.0 {
+            self.keep_admin(c, &sqe);
+        }
         if let Outcome::Done(status, result) = outcome {
             if !status.is_success() {
                 self.log_error(q, sqe.cid.get(), status, (0, sqe.nsid.get()));
@@ -372,7 +384,7 @@ impl Subsystem {
 }
 
 /// Bytes that an admin command moves, for its data pointer: NUMD where it has one, else a page or less.
-fn transfer_len(sqe: &Sqe) -> u32 {
+pub(crate) fn transfer_len(sqe: &Sqe) -> u32 {
     let (cdw10, cdw11) = (sqe.cdw10.get(), sqe.cdw11.get());
     let dwords = match AdminOpcode(sqe.opcode) {
         AdminOpcode::GET_LOG_PAGE => cdw10 >> 16 | cdw11 << 16,

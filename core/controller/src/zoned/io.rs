@@ -65,12 +65,22 @@ impl Subsystem {
             Verdict::Reset(op) => self.hold_reset(now, id, op),
             Verdict::Move { offset, due, owes } => {
                 if let Some(op) = owes {
+                    self.decide_place(queue, command, &op, host);
                     self.owe(id, op);
                 }
                 let (op, nsid, len, fua) = (plan.op, command.nsid, plan.len, command.is(flag::FUA));
                 let io = Io { slot: SlotId(id), owner, data, op, nsid, offset, len, fua, skip: 0 };
                 self.emit_at(now, id, io, due.max(least));
             }
+        }
+    }
+
+    /// Where a write goes is known, and nothing of it is there yet.
+    fn decide_place<H: Host>(&self, queue: u32, command: &Command, op: &ZonedOp, host: &mut H) {
+        let (sq, ZonedOp::Write { result, .. }) = (self.sq(queue), op) else { return };
+        if sq.ring {
+            let cqe = self.outcome(queue, command.cid, Status::SUCCESS, *result);
+            host.decide(sq.owner, Tag(command.tag), &cqe);
         }
     }
 
@@ -126,9 +136,17 @@ impl Subsystem {
         }
         zones.locked_at(start)?;
         let append = ZonedOpcode(command.opcode) == ZonedOpcode::ZONE_APPEND;
+        let decided = self.decided.map(|at| if append { at } else { start });
         let engine = &mut zones.engine;
-        let placed = if append { engine.append(now, start, blocks) } else { engine.write(now, start, blocks) };
-        let placed = placed.map_err(status)?;
+        let placed = match decided {
+            Some(at) => engine.write(now, at, blocks),
+            None if append => engine.append(now, start, blocks),
+            None => engine.write(now, start, blocks),
+        };
+        let placed = match (placed, decided) {
+            (Err(_), Some(at)) => return self.write_again(now, (space, &ns), (at, blocks), append),
+            (placed, _) => placed.map_err(status)?,
+        };
         let owes = ZonedOp::Write {
             space,
             zone: placed.zone,
@@ -139,6 +157,23 @@ impl Subsystem {
         };
         let offset = ns.locate(placed.start, blocks.into()).ok_or(Status::INTERNAL_ERROR)?;
         Ok(Verdict::Move { offset, due: placed.done, owes: Some(owes) })
+    }
+
+    /// A write whose place was decided before a crash, which the zone has already: its bytes go there once more.
+    fn write_again(
+        &self,
+        now: Nanos,
+        (space, ns): (usize, &Namespace),
+        (at, blocks): (u64, u32),
+        append: bool,
+    ) -> Result<Verdict, Status> {
+        let zones = &self.zoned[space];
+        let (zone, _) = zones.zones().locate(at).map_err(status)?;
+        let offset = ns.locate(at, blocks.into()).ok_or(Status::INTERNAL_ERROR)?;
+        // Of another life: where the zone is is known.
+        let life = zones.life.wrapping_add(1);
+        let owes = ZonedOp::Write { space, zone, wp: 0, durable: false, life, result: if append { at } else { 0 } };
+        Ok(Verdict::Move { offset, due: now, owes: Some(owes) })
     }
 
     /// What a copy within a zoned namespace does to its zones (ZNS 1.1, 3.2.1): every source is readable, and the destination is

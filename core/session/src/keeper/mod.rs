@@ -28,6 +28,9 @@
 mod event;
 mod layouts;
 mod notice;
+pub mod relay;
+#[cfg(test)]
+mod relay_tests;
 mod replay;
 pub mod saved;
 #[cfg(test)]
@@ -39,6 +42,7 @@ mod times;
 pub use event::{Effect, End, Event, Fit, Program, Terms, WorkerId};
 pub use layouts::{Layouts, LayoutsError, Unreadable};
 pub use notice::{Notice, Refused};
+pub use relay::Relay;
 pub use replay::{Envelope, Passed, Replay, ReplayError};
 pub use times::*;
 

@@ -7,7 +7,8 @@
 //! Descriptors are their numbers, which a process keeps when it executes another program. Only a keeper at rest is saved: one worker serves,
 //! and no upgrade, death or end is being dealt with.
 
-use super::{Envelope, Keeper, Layouts, Phase, Replay, Worker, WorkerId};
+use super::{Envelope, Keeper, Layouts, Phase, Relay, Replay, Worker, WorkerId};
+use crate::vfio_user;
 use crate::vhost_user::Inbox;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::{String, ToString};
@@ -18,8 +19,10 @@ use weir_spec::vhost_user::{MemoryRegion, Request, VringAddress};
 use weir_units::Nanos;
 use zerocopy::{FromBytes, IntoBytes};
 
-/// The version that is written, and the only one that is read.
-pub const VERSION: u32 = 1;
+/// The version that is written; [`OLDEST`] and what is between are read as well.
+pub const VERSION: u32 = 2;
+/// The oldest version that is read: it ends before [`Saved::relays`].
+pub const OLDEST: u32 = 1;
 const MAGIC: [u8; 8] = *b"WEIRKEEP";
 /// Magic, version, length.
 const HEAD: usize = 16;
@@ -58,6 +61,8 @@ pub struct Saved {
     pub held: BTreeMap<String, Vec<Number>>,
     /// The sockets where front ends are let in.
     pub fronts: Vec<SavedFront>,
+    /// The sockets where clients of vfio-user are.
+    pub relays: Vec<SavedRelay>,
 }
 
 /// A program's file.
@@ -116,6 +121,49 @@ pub struct SavedConn {
     pub line: Option<SavedLine>,
 }
 
+/// A socket where clients of vfio-user are let in.
+#[derive(Debug)]
+pub struct SavedRelay {
+    /// Its path.
+    pub path: String,
+    /// The socket.
+    pub listener: Number,
+    /// The client that is there.
+    pub conn: Option<SavedClient>,
+}
+
+/// A client of vfio-user.
+#[derive(Debug)]
+pub struct SavedClient {
+    /// As the worker that serves knows it.
+    pub number: u64,
+    /// Its socket.
+    pub socket: Number,
+    /// Its process, where it is known.
+    pub pid: Option<u32>,
+    /// What of a message is here.
+    pub inbox: vfio_user::Inbox<Number>,
+    /// What it is to hear.
+    pub out: SavedOut,
+    /// What it has said.
+    pub relay: Relay<Number>,
+    /// The stream to the worker that serves.
+    pub line: Option<SavedWire>,
+}
+
+/// A stream to a worker, with messages of vfio-user.
+#[derive(Debug)]
+pub struct SavedWire {
+    /// Its descriptor.
+    pub stream: Number,
+    /// What of a message is here.
+    pub inbox: vfio_user::Inbox<Number>,
+    /// What the worker is to hear.
+    pub out: SavedOut,
+    /// The worker's end is closed.
+    pub over: bool,
+}
+
 /// Messages on their way.
 #[derive(Debug)]
 pub struct SavedOut {
@@ -154,7 +202,7 @@ impl fmt::Display for SavedError {
         match self {
             SavedError::Foreign => f.write_str("it is not the state of a keeper"),
             SavedError::Version(version) => {
-                write!(f, "it has layout {version} and this release reads layout {VERSION}")
+                write!(f, "it has layout {version} and this release reads layouts {OLDEST} to {VERSION}")
             }
             SavedError::Damaged => f.write_str("it is damaged: its length, its checksum or what it says is wrong"),
         }
@@ -185,7 +233,7 @@ impl Saved {
         let head = bytes.get(..HEAD).filter(|head| head.starts_with(&MAGIC)).ok_or(SavedError::Foreign)?;
         let mut rest = Rest(&head[MAGIC.len()..]);
         let (version, length) = <(u32, u32)>::get(&mut rest).ok_or(SavedError::Foreign)?;
-        if version != VERSION {
+        if !(OLDEST..=VERSION).contains(&version) {
             return Err(SavedError::Version(version));
         }
         let whole = bytes.len() == length as usize && bytes.len() >= HEAD + TAIL;
@@ -193,7 +241,12 @@ impl Saved {
         if D::append(0, body).to_le_bytes() != crc {
             return Err(SavedError::Damaged);
         }
-        let mut rest = Rest(&body[HEAD..]);
+        let mut body = body[HEAD..].to_vec();
+        if version < 2 {
+            // No relays.
+            0u32.put(&mut body);
+        }
+        let mut rest = Rest(&body);
         Saved::get(&mut rest).filter(|saved| rest.0.is_empty() && saved.agrees()).ok_or(SavedError::Damaged)
     }
 
@@ -208,18 +261,30 @@ impl Saved {
             && machine.spare.is_none_or(|w| Some(w.id) != serves && w.phase != Phase::Ready)
             && self.ready.is_none_or(|id| Some(id) == serves)
             && self.fronts.iter().filter_map(|f| f.conn.as_ref()).all(SavedConn::agrees)
+            && self.relays.iter().filter_map(|r| r.conn.as_ref()).all(SavedClient::agrees)
+    }
+}
+
+impl SavedOut {
+    fn agrees(&self) -> bool {
+        match self.queue.front() {
+            Some(first) => (self.sent as usize) < first.bytes.len(),
+            None => self.sent == 0,
+        }
     }
 }
 
 impl SavedConn {
     fn agrees(&self) -> bool {
-        let sane = |out: &SavedOut| match out.queue.front() {
-            Some(first) => (out.sent as usize) < first.bytes.len(),
-            None => out.sent == 0,
-        };
         !self.inbox.has_answers()
-            && sane(&self.out)
-            && self.line.as_ref().is_none_or(|line| line.inbox.has_answers() && sane(&line.out))
+            && self.out.agrees()
+            && self.line.as_ref().is_none_or(|line| line.inbox.has_answers() && line.out.agrees())
+    }
+}
+
+impl SavedClient {
+    fn agrees(&self) -> bool {
+        self.out.agrees() && self.relay.agrees() && self.line.as_ref().is_none_or(|line| line.out.agrees())
     }
 }
 
@@ -398,12 +463,15 @@ fn get_all<T: Code>(from: &mut Rest) -> Option<Vec<T>> {
 
 coded! {
     Saved {
-        pid, machine, usual, program, arguments, generation, connections, upgrade, since, workers, ready, held, fronts,
+        pid, machine, usual, program, arguments, generation, connections, upgrade, since, workers, ready, held, fronts, relays,
     }
     SavedProgram { path, file }
     SavedWorker { id, pid, pidfd, channel, layouts }
     SavedFront { path, inflight, listener, conn }
     SavedConn { number, socket, pid, inbox, out, replay, line }
+    SavedRelay { path, listener, conn }
+    SavedClient { number, socket, pid, inbox, out, relay, line }
+    SavedWire { stream, inbox, out, over }
     SavedOut { queue, sent }
     SavedLine { stream, inbox, out, over }
     Envelope<Number> { bytes, fds }
@@ -453,5 +521,18 @@ impl Code for Inbox<Number> {
         let mut inbox = if bool::get(from)? { Inbox::of_answers() } else { Inbox::default() };
         let (bytes, fds): (Vec<u8>, Vec<Number>) = Code::get(from)?;
         inbox.refill(&bytes, fds).then_some(inbox)
+    }
+}
+
+/// The same.
+impl Code for vfio_user::Inbox<Number> {
+    fn put(&self, out: &mut Vec<u8>) {
+        let (bytes, fds) = self.partial();
+        put_all(bytes.iter(), out);
+        put_all(fds.iter(), out);
+    }
+    fn get(from: &mut Rest) -> Option<Self> {
+        let (bytes, fds): (Vec<u8>, Vec<Number>) = Code::get(from)?;
+        vfio_user::gathered(&bytes, fds).ok().and_then(|(inbox, whole)| whole.is_none().then_some(inbox))
     }
 }

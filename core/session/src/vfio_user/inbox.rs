@@ -71,7 +71,7 @@ pub struct Message<F> {
 
 impl<F> Message<F> {
     /// As it came.
-    pub(super) fn bytes(&self) -> Vec<u8> {
+    pub(crate) fn bytes(&self) -> Vec<u8> {
         [self.header.as_bytes(), &self.payload].concat()
     }
 }
@@ -92,8 +92,17 @@ impl<F> Default for Inbox<F> {
 
 impl<F> Inbox<F> {
     /// What has arrived of the message that is being received.
-    pub(super) fn partial(&self) -> (&[u8], &[F]) {
+    pub(crate) fn partial(&self) -> (&[u8], &[F]) {
         (&self.bytes[..self.have], &self.fds)
+    }
+
+    /// The same, with other descriptors.
+    ///
+    /// # Errors
+    /// The first that `f` has.
+    pub fn try_map<'a, G, E>(&'a self, f: impl FnMut(&'a F) -> Result<G, E>) -> Result<Inbox<G>, E> {
+        let fds = self.fds.iter().map(f).collect::<Result<_, E>>()?;
+        Ok(Inbox { bytes: self.bytes.clone(), have: self.have, fds })
     }
 
     /// Its descriptors so far.

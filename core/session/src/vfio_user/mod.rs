@@ -28,6 +28,7 @@
 //! Limits: [`MAX_REGIONS`] DMA regions of whole pages of 4 KiB, [`MAX_TRANSFER`] bytes a message. Left out, and refused with
 //! ENOTSUP: migration and its dirty pages (DEVICE_FEATURE, MIG_DATA_*), region descriptors (DEVICE_GET_REGION_IO_FDS).
 
+pub mod checkpoint;
 mod config_space;
 mod device;
 mod dma;
@@ -47,6 +48,7 @@ pub use dma::{Access, DmaRegion, MAX_REGIONS};
 pub use inbox::{Inbox, Message, ProtocolError};
 pub use msix::Msix;
 pub use requests::{Answered, Requests, Ticket};
+pub(crate) use saved::gathered;
 pub use saved::{Bell, Client, Late, SavedError, Unsent, VERSION as SAVED_VERSION};
 
 use crate::memory::MapError;

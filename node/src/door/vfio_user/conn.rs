@@ -3,11 +3,16 @@
 mod data;
 mod gated;
 mod kept;
+mod live;
+mod rings;
+mod shadow;
 
 pub(super) use kept::Found;
+pub(super) use live::{Line, Live};
+pub(super) use rings::Rings;
 
 use super::gate::Gate;
-use super::reach::{Buffer, Files, Homes, Pages, Reach};
+use super::reach::{Buffer, Files, Reach};
 use super::{EVERY_TURN, PATIENCE};
 use crate::config::Doorbells as Way;
 use crate::door::{Arrival, Cx};
@@ -15,7 +20,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use weir_controller::{ControllerHandle, Event, Shadow, Subsystem};
+use weir_controller::{ControllerHandle, Event, Subsystem};
 use weir_session::vfio_user::{Action, DOORBELLS, DOORBELLS_END, Device, Inbox, Message, Shape, Shared, Unsent};
 
 use weir_spec::nvme::register;
@@ -64,10 +69,14 @@ pub(super) struct Conn {
     /// What was mapped and is signalled, for who goes on with this client; only where somebody could.
     files: Option<Box<Files>>,
     buffer: Option<Box<Buffer>>,
+    /// The journal of its I/O queues; only where somebody could go on after a crash.
+    pub(super) rings: Option<Box<Rings>>,
     actions: Vec<Action<OwnedFd>>,
     answers: VecDeque<Unsent>,
     /// Since when the client has not taken its answers.
     stuck: Option<Nanos>,
+    /// The keeper has its socket, and it is to go on when this process is killed.
+    live: Option<Box<Live>>,
 
     bells: Option<Doorbells>,
     /// What was rung, by queue identifier: tail and head.
@@ -126,9 +135,11 @@ impl Conn {
             memory: GuestMemory::new(),
             files: cx.keep.is_kept().then(Box::default),
             buffer,
+            rings: None,
             actions: Vec::new(),
             answers: VecDeque::new(),
             stuck: None,
+            live: None,
             bells,
             seen: Vec::new(),
             there: Vec::new(),
@@ -163,60 +174,6 @@ impl Conn {
         self.wrote = false;
     }
 
-    /// Takes what the client has written into its shadow doorbells; true if there was anything. `sleep`: the client is to ring
-    /// for what comes from now on.
-    #[cold]
-    fn look_at_shadow(&mut self, (drive, controller): (u32, ControllerHandle), sleep: bool, cx: &mut Cx) -> bool {
-        let told = self.gate_shadow((drive, controller), cx);
-        let machine = cx.drives.to_poll(drive);
-        let Some(shadow) = machine.shadow(controller) else {
-            self.shadowed = false;
-            return false;
-        };
-        let homes = Homes { memory: &self.memory, buffer: self.buffer.as_deref() };
-        let mut pages = Pages { homes, shadow, gate: told.then_some(&self.gate) };
-        let rung = match sleep {
-            true => !machine.arm_shadow(controller, &mut pages),
-            false => machine.poll_shadow(controller, &mut pages),
-        };
-        if rung {
-            cx.arrivals.push(Arrival { drive, event: Event::Run });
-        }
-        rung
-    }
-
-    /// The same where it has some: its host says so by an admin command, which comes without a message where doorbells are mapped.
-    #[inline]
-    fn look_at_shadow_if_any(&mut self, drive: u32, controller: ControllerHandle, cx: &mut Cx) -> bool {
-        self.shadowed = cx.drives.machine(drive).shadow(controller).is_some();
-        self.shadowed && self.look_at_shadow((drive, controller), false, cx)
-    }
-
-    /// Before its doorbells are looked at no more: true if something has come after all.
-    pub(super) fn has_come(&mut self, drive: u32, controller: ControllerHandle, cx: &mut Cx) -> bool {
-        let Some(shadow) = cx.drives.machine(drive).shadow(controller) else { return false };
-        !self.unring(&shadow) || self.look_at_shadow((drive, controller), true, cx)
-    }
-
-    /// Puts into the mapped doorbells of queues with shadow doorbells what nobody rings, before their host is asked to ring: it
-    /// may have rung the same value a round of its queue earlier. False if somebody has rung meanwhile.
-    fn unring(&mut self, shadow: &Shadow) -> bool {
-        let Some(bells) = &self.bells else { return true };
-        let queues = self.there.iter().zip(&mut self.seen).zip(0u16..);
-        let mut still = true;
-        for ((there, seen), qid) in queues.skip(1).take(usize::from(shadow.queues).saturating_sub(1)) {
-            if there.0 && seen.0 != UNRUNG {
-                still &= bells.exchange_tail(qid, seen.0, UNRUNG);
-                seen.0 = UNRUNG;
-            }
-            if there.1 && seen.1 != UNRUNG {
-                still &= bells.exchange_head(qid, seen.1, UNRUNG);
-                seen.1 = UNRUNG;
-            }
-        }
-        still
-    }
-
     /// The doorbells of its queues and what stands in them, to be looked at together with those of others.
     pub(super) fn lie_down(&self, name: u16, sleepers: &mut Sleepers) {
         let Some(bells) = &self.bells else { return };
@@ -233,19 +190,26 @@ impl Conn {
         let mut heard = Heard::default();
         self.shadowed = cx.drives.machine(drive).shadow(controller).is_some();
         self.follow_buffer(drive, controller, cx);
+        self.tell_noted(drive, controller, cx);
         if self.is_gated() {
             self.follow_queues(drive, controller, cx);
         }
         for _ in 0..MESSAGES {
             // A client that does not take its answers is not asked for more.
-            if self.answers.iter().map(|a| a.bytes.len()).sum::<usize>() > ANSWERS {
+            let waiting = self.live.as_ref().map_or(0, |live| live.waiting());
+            if self.answers.iter().map(|a| a.bytes.len()).sum::<usize>() + waiting > ANSWERS {
                 return heard;
             }
             let message = match self.parked.take() {
                 Some(message) => message,
                 None => match self.receive() {
+                    // It had its effect in another process.
+                    Ok(Some(_)) if self.live.as_mut().is_some_and(|live| !live.is_new()) => continue,
                     Ok(Some(message)) => message,
-                    Ok(None) => return heard,
+                    Ok(None) => {
+                        self.tell_noted(drive, controller, cx);
+                        return heard;
+                    }
                     Err(over) => {
                         heard.over = Some(over);
                         return heard;
@@ -263,6 +227,9 @@ impl Conn {
             let files = self.files.as_deref_mut();
             let mut reach = Reach { memory, files, buffer, drive: cx.drives.machine(drive), controller };
             self.device.message(message, &mut reach, &mut self.actions);
+            if let Some(live) = &mut self.live {
+                live.has_applied();
+            }
             if let Err(why) = self.act(drive, controller, &mut heard, cx) {
                 heard.over = Some(Some(why));
                 return heard;
@@ -298,6 +265,9 @@ impl Conn {
     fn act(&mut self, drive: u32, controller: ControllerHandle, heard: &mut Heard, cx: &mut Cx) -> Result<(), String> {
         let mut advance = false;
         for action in std::mem::take(&mut self.actions) {
+            if matches!(action, Action::Register { offset, value, .. } if self.note_bell(offset, value)) {
+                continue;
+            }
             match action {
                 Action::Answered(answered) => {
                     if let Some((address, vector, cqe)) = self.gate.answered(answered) {
@@ -332,7 +302,7 @@ impl Conn {
                 Action::Request { fd } => {
                     self.request.set(fd.as_ref()).map_err(|e| not_eventfd("for requests", &e))?;
                     if let Some(files) = &mut self.files {
-                        files.request = fd;
+                        files.set_request(fd);
                     }
                 }
                 Action::Signal(vector) => self.vectors[usize::from(vector)].signal(),
@@ -360,6 +330,7 @@ impl Conn {
             buffer.at = None;
         }
         self.gate.forget_all(&mut self.device);
+        self.forget_posts();
         if let Some(bells) = &self.bells {
             (0..bells.queues()).for_each(|qid| bells.clear(qid));
         }
@@ -372,6 +343,9 @@ impl Conn {
     /// Looks at mapped doorbells that may have been rung; true if some were.
     #[inline]
     pub(super) fn look(&mut self, drive: u32, controller: ControllerHandle, cx: &mut Cx) -> bool {
+        if self.is_deaf() {
+            return false;
+        }
         let shadow = self.look_at_shadow_if_any(drive, controller, cx);
         if self.bells.is_none() {
             return shadow;
@@ -389,6 +363,9 @@ impl Conn {
 
     /// The same of all doorbells.
     pub(super) fn look_at_all(&mut self, drive: u32, controller: ControllerHandle, cx: &mut Cx) -> bool {
+        if self.is_deaf() {
+            return false;
+        }
         self.follow_queues(drive, controller, cx);
         let shadow = self.look_at_shadow_if_any(drive, controller, cx);
         shadow | self.look_from(0, self.there.len() as u16, (drive, controller), cx)
@@ -476,7 +453,7 @@ impl Conn {
 
     pub(super) fn is_cold(&self, way: Way, now: Nanos) -> bool {
         // Nobody rings again for what its shadow doorbells have said already.
-        let waits = self.shadowed && !self.gate.is_idle();
+        let waits = self.shadowed && !self.gate.is_idle() || self.is_deaf();
         now >= self.hot_until && !(way == Way::Mmap && self.is_rung()) && !waits
     }
 
@@ -503,6 +480,9 @@ impl Conn {
             if self.device.fire(vector) {
                 self.vectors[usize::from(vector)].signal();
             }
+        }
+        if self.live.is_some() {
+            return self.send_words(output, cx);
         }
         while let Some(answer) = self.answers.front_mut() {
             let with: Option<BorrowedFd> = match answer.with.filter(|_| answer.sent == 0) {

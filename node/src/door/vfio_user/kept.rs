@@ -24,6 +24,21 @@ const FUNCTIONS: &str = "passing:vfio-user-functions:";
 /// Names of clients: the path of the socket follows.
 const CLIENTS: &str = "passing:vfio-user-client:";
 
+/// Names of clients that go on when a process is killed: the path of the socket follows.
+pub(super) const LIVE_CLIENTS: &str = "live:vfio-user-client:";
+/// Names of the descriptors that they have handed over: the path of the socket follows, and a number.
+const LIVE_FILES: &str = "live:vfio-user-file:";
+
+/// The name of a descriptor of a client that goes on when a process is killed.
+pub(super) fn live_file(path: &str, name: u64) -> String {
+    format!("{LIVE_FILES}{path}:{name}")
+}
+
+/// What such names begin with at a socket.
+pub(super) fn live_files(path: &str) -> String {
+    format!("{LIVE_FILES}{path}:")
+}
+
 /// The name of a client's descriptors, so many at a time.
 fn files(n: usize, path: &str) -> String {
     format!("passing:vfio-user-files:{n}:{path}")
@@ -89,6 +104,13 @@ impl Door {
         for Export { config, conn, controller, .. } in self.exports.iter_mut().flatten() {
             let Some(conn) = conn else { continue };
             let socket = config.path.display();
+            if conn.client().is_some() {
+                if cx.drives.machine(config.drive).carries_function(*controller) {
+                    conn.publish((config.drive, *controller), true, cx);
+                }
+                // Otherwise it goes on as if this process had been killed now.
+                continue;
+            }
             if !cx.drives.machine(config.drive).carries_function(*controller) {
                 tracing::warn!(%socket, "the client cannot be handed over, its commands have not ended; it is disconnected");
             } else if let Err(e) = hand_on(conn, &socket.to_string(), cx) {

@@ -33,7 +33,9 @@
 mod conn;
 mod gate;
 mod kept;
+mod live;
 mod reach;
+mod side;
 mod watched;
 
 use super::{Cx, Kind};
@@ -45,9 +47,8 @@ use std::io::ErrorKind;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use watched::{Watched, decode, encode};
-use weir_controller::{Attach, ClassFrom, ControllerHandle, DataPointer, Model, Owner};
+use weir_controller::{Attach, ClassFrom, ControllerHandle, Model, Owner};
 use weir_session::vfio_user::Shape;
-use weir_spec::nvme::{Cqe, Status};
 use weir_sys::memory::doorbells::Sleepers;
 use weir_sys::reactor::{Interest, Mode, Ready, WAKE_MARGIN, WatchId};
 use weir_sys::sched;
@@ -89,6 +90,8 @@ pub struct ExportConfig {
     pub doorbells: Doorbells,
     /// The device's serial number in configuration space.
     pub serial: u64,
+    /// What is in flight is journalled, and its client goes on when the process that serves it is killed.
+    pub journal: bool,
 }
 
 struct Export {
@@ -142,6 +145,7 @@ macro_rules! export {
         $door.exports.get_mut(usize::from($at)).and_then(Option::as_mut)
     };
 }
+use export;
 
 impl Door {
     /// A door without exports.
@@ -161,6 +165,9 @@ impl Door {
             return Err(fail(std::io::Error::other(format!("a shard has at most {MAX_EXPORTS} vfio-user exports"))));
         }
         let at = at as u16;
+        if config.journal && cx.keep.is_kept() {
+            return self.export_live(config, at, cx).map_err(fail);
+        }
         let listener = holder::keep_unix(cx.keep, &config.path, MODE)?;
         listener.set_nonblocking(true).map_err(fail)?;
         let (controller, client) = Self::take_up(&config, at, cx).map_err(|e| {
@@ -168,15 +175,18 @@ impl Door {
             fail(std::io::Error::other(e.to_string()))
         })?;
         let watch = cx.reactor.watch(&listener, Interest::READ, Mode::Edge, encode(at, 0, Watched::Listener));
-        let export = Export { config, listener: Some((listener, watch)), controller, conn: None, generation: 0 };
-        if usize::from(at) == self.exports.len() {
-            self.exports.push(None);
-        }
-        self.exports[usize::from(at)] = Some(export);
+        self.put(at, Export { config, listener: Some((listener, watch)), controller, conn: None, generation: 0 });
         if let Some(client) = client {
             self.go_on(at, client, cx);
         }
         Ok(())
+    }
+
+    fn put(&mut self, at: u16, export: Export) {
+        if usize::from(at) == self.exports.len() {
+            self.exports.push(None);
+        }
+        self.exports[usize::from(at)] = Some(export);
     }
 
     /// Ends the export at a socket: its client is disconnected, its controller is gone. False if there is none.
@@ -186,6 +196,9 @@ impl Door {
         self.close_listener(at as u16, cx);
         self.remove(at as u16, cx);
         if let Some(export) = self.exports[at].take() {
+            if export.config.journal && cx.keep.is_kept() {
+                live::give_up(&export.config, cx);
+            }
             cx.drives.get(export.config.drive).detach(cx.now, export.controller);
         }
         true
@@ -208,6 +221,11 @@ impl Door {
     pub fn close(&mut self, cx: &mut Cx) {
         self.close_listeners(cx);
         (0..self.exports.len() as u16).for_each(|at| self.remove(at, cx));
+    }
+
+    /// Whether it has an export there.
+    pub fn knows(&self, path: &std::path::Path) -> bool {
+        self.exports.iter().flatten().any(|e| e.config.path == path)
     }
 
     /// Every socket and whether it has a client.
@@ -272,6 +290,7 @@ impl Door {
         let Some(export) = export!(self, at) else { return };
         let Some(mut conn) = export.conn.take() else { return };
         conn.close(cx);
+        conn.give_up(cx);
         reset(export, cx);
         for list in
             [&mut self.hot, &mut self.cold, &mut self.woken, &mut self.dirty, &mut self.talking, &mut self.doomed]
@@ -459,8 +478,11 @@ impl Door {
         let mut busy = false;
         while let Some(at) = self.dirty.pop() {
             busy = true;
-            let Some(Export { conn: Some(conn), generation, .. }) = export!(self, at) else { continue };
+            let Some(Export { conn: Some(conn), generation, config, controller, .. }) = export!(self, at) else {
+                continue;
+            };
             let output = encode(at, *generation, Watched::Output);
+            conn.publish((config.drive, *controller), false, cx);
             if !conn.flush(output, cx) {
                 self.doom(at);
             }
@@ -496,63 +518,6 @@ impl Door {
     pub fn next_deadline(&self) -> Nanos {
         let late = self.exports.iter().flatten().filter_map(|e| e.conn.as_ref()).map(|c| c.deadline());
         late.fold(self.peers_at.unwrap_or(Nanos::NEVER), Nanos::min)
-    }
-
-    #[inline]
-    fn conn(&mut self, owner: Owner) -> Result<&mut Conn, Status> {
-        let export = self.exports.get_mut(super::index(owner)).and_then(Option::as_mut);
-        export.and_then(|e| e.conn.as_deref_mut()).ok_or(Status::DATA_TRANSFER_ERROR)
-    }
-
-    /// Reads a submission queue entry.
-    ///
-    /// # Errors
-    /// It is not in the client's memory.
-    #[inline]
-    pub fn fetch(&mut self, owner: Owner, address: u64) -> Result<[u64; 8], Status> {
-        self.conn(owner)?.fetch(address)
-    }
-
-    /// Writes a completion queue entry, and notes the vector that is to be signalled.
-    ///
-    /// # Errors
-    /// It is not in the client's memory.
-    #[inline]
-    pub fn post(&mut self, owner: Owner, address: u64, vector: Option<u16>, cqe: &Cqe) -> Result<(), Status> {
-        if self.conn(owner)?.post(address, vector, cqe)? {
-            self.dirty.push(super::index(owner) as u16);
-        }
-        Ok(())
-    }
-
-    /// Notes a vector that is to be signalled.
-    pub fn interrupt(&mut self, owner: Owner, vector: u16) {
-        if self.conn(owner).is_ok_and(|conn| conn.due(vector)) {
-            self.dirty.push(super::index(owner) as u16);
-        }
-    }
-
-    /// Copies the host's bytes of a command.
-    ///
-    /// # Errors
-    /// Its data pointer is wrong, or they are not in the client's memory.
-    #[inline]
-    pub fn read_data(&mut self, owner: Owner, data: &DataPointer, offset: u32, into: &mut [u8]) -> Result<(), Status> {
-        self.conn(owner)?.read_data(data, offset, into)
-    }
-
-    /// Copies bytes that were read to the host.
-    ///
-    /// # Errors
-    /// The command's data pointer is wrong, or they have no place in the client's memory.
-    #[inline]
-    pub fn write_data(&mut self, owner: Owner, data: &DataPointer, offset: u32, from: &[u8]) -> Result<(), Status> {
-        let conn = self.conn(owner)?;
-        let written = conn.write_data(data, offset, from);
-        if conn.asks() {
-            self.soil(super::index(owner) as u16);
-        }
-        written
     }
 }
 

@@ -35,22 +35,71 @@ impl Buffer {
     }
 }
 
+/// A descriptor that a client has handed over.
+pub(super) struct Handed {
+    pub(super) fd: OwnedFd,
+    /// What the keeper holds it as; 0: it does not.
+    pub(super) name: u64,
+}
+
 /// The descriptors that a client has handed over.
 #[derive(Default)]
 pub(super) struct Files {
     /// Of DMA regions, by address.
-    pub(super) regions: BTreeMap<u64, OwnedFd>,
+    regions: BTreeMap<u64, Handed>,
     /// Of vectors.
-    pub(super) vectors: BTreeMap<u16, OwnedFd>,
-    pub(super) request: Option<OwnedFd>,
+    vectors: BTreeMap<u16, Handed>,
+    request: Option<Handed>,
+    /// Names that are not wanted any more.
+    pub(super) gone: Vec<u64>,
+    /// Some have come or gone since somebody [looked](Self::news).
+    changed: bool,
 }
 
 impl Files {
+    pub(super) fn set_region(&mut self, address: u64, fd: Option<OwnedFd>) {
+        let old = match fd {
+            Some(fd) => self.regions.insert(address, Handed { fd, name: 0 }),
+            None => self.regions.remove(&address),
+        };
+        self.forget(old);
+    }
+
     pub(super) fn set_vector(&mut self, vector: u16, fd: Option<OwnedFd>) {
-        match fd {
-            Some(fd) => drop(self.vectors.insert(vector, fd)),
-            None => drop(self.vectors.remove(&vector)),
-        }
+        let old = match fd {
+            Some(fd) => self.vectors.insert(vector, Handed { fd, name: 0 }),
+            None => self.vectors.remove(&vector),
+        };
+        self.forget(old);
+    }
+
+    pub(super) fn set_request(&mut self, fd: Option<OwnedFd>) {
+        let old = std::mem::replace(&mut self.request, fd.map(|fd| Handed { fd, name: 0 }));
+        self.forget(old);
+    }
+
+    pub(super) fn has_request(&self) -> bool {
+        self.request.is_some()
+    }
+
+    fn forget(&mut self, old: Option<Handed>) {
+        self.changed = true;
+        self.gone.extend(old.map(|old| old.name).filter(|name| *name != 0));
+    }
+
+    /// All of them, in the order that [`Client`](weir_session::vfio_user::Client) says.
+    pub(super) fn all(&mut self) -> impl Iterator<Item = &mut Handed> {
+        self.regions.values_mut().chain(self.vectors.values_mut()).chain(&mut self.request)
+    }
+
+    pub(super) fn into_all(self) -> impl Iterator<Item = OwnedFd> {
+        let all = self.regions.into_values().chain(self.vectors.into_values()).chain(self.request);
+        all.map(|handed| handed.fd)
+    }
+
+    /// Whether some have come or gone since the last time.
+    pub(super) fn news(&mut self) -> bool {
+        std::mem::take(&mut self.changed)
     }
 }
 
@@ -109,7 +158,7 @@ pub(super) fn map(
     let Some(files) = files else { return memory.add_for(region, fd, access) };
     let again = fd.try_clone().map_err(|e| MapError::System(e.raw_os_error().unwrap_or_default()))?;
     memory.add_for(region, fd, access)?;
-    files.regions.insert(address, again);
+    files.set_region(address, Some(again));
     Ok(())
 }
 
@@ -144,7 +193,7 @@ impl Port<OwnedFd> for Reach<'_> {
     fn unmap(&mut self, region: &DmaRegion) {
         self.memory.forget(region.address, region.len);
         if let Some(files) = &mut self.files {
-            files.regions.remove(&region.address);
+            files.set_region(region.address, None);
         }
     }
 }

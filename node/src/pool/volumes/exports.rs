@@ -125,6 +125,7 @@ impl Volumes {
                     class_from: controller::ClassFrom::Tenant,
                     doorbells,
                     serial: u64::from_le_bytes(std::array::from_fn(|i| found.uuid.0[i])),
+                    journal: config.node.journal,
                 };
                 let open = move |s: &mut Shard| s.with_doors(|doors, cx| doors.vfio_user.export(settings, cx));
                 self.at(front.shard, open)?.map_err(|e| Refusal::Conflict(e.to_string()))

@@ -27,6 +27,9 @@ impl Conn {
         vector: Option<u16>,
         cqe: &Cqe,
     ) -> Result<bool, Status> {
+        if cqe.sqid.get() == 0 && self.post_later(address, vector, cqe) {
+            return Ok(true);
+        }
         if !self.gate.is_empty() {
             return self.post_late(address, vector, cqe);
         }

@@ -50,24 +50,29 @@ impl Conn {
         }
     }
 
-    /// Everything that another process needs to go on; nothing is done with the client any more. `None` where nobody keeps anything.
-    pub(in crate::door::vfio_user) fn leave(&mut self, now: Nanos) -> Option<Left<'_>> {
-        let files = *self.files.take()?;
+    /// What is known of its doorbells.
+    pub(super) fn all_bells(&self) -> Vec<Bell> {
         let bell = |qid: usize| {
             let (rung, told) = self.gate.tail(qid);
             let there = self.there.get(qid).copied().unwrap_or_default();
             Bell { seen: self.seen.get(qid).copied().unwrap_or_default(), there, rung, told }
         };
+        (0..self.there.len().max(self.gate.queues())).map(bell).collect()
+    }
+
+    /// Everything that another process needs to go on; nothing is done with the client any more. `None` where nobody keeps anything.
+    pub(in crate::door::vfio_user) fn leave(&mut self, now: Nanos) -> Option<Left<'_>> {
+        let files = *self.files.take()?;
         let client = Client {
-            request: files.request.is_some(),
-            bells: (0..self.there.len().max(self.gate.queues())).map(bell).collect(),
+            request: files.has_request(),
+            bells: self.all_bells(),
             late: self.gate.late(),
             inbox: std::mem::take(&mut self.inbox),
             parked: self.parked.take(),
             unsent: self.answers.drain(..).collect(),
         };
         let state = self.device.save::<Crc32c, _>(now, &client);
-        let own = files.regions.into_values().chain(files.vectors.into_values()).chain(files.request).collect();
+        let own = files.into_all().collect();
         let mut shared = vec![self.socket.as_fd()];
         shared.extend(self.bells.as_ref().map(Doorbells::fd));
         shared.extend(self.buffer.as_ref().map(|b| b.file.as_fd()));
@@ -135,7 +140,7 @@ impl Conn {
         if client.request {
             let fd = next()?;
             conn.request.set(Some(&fd)).map_err(text)?;
-            conn.files.iter_mut().for_each(|files| files.request = fd.try_clone().ok());
+            conn.files.iter_mut().for_each(|files| files.set_request(fd.try_clone().ok()));
         }
         conn.gate = Gate::resume(&client.bells, &client.late);
         conn.seen = client.bells.iter().map(|bell| bell.seen).collect();

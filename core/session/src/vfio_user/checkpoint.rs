@@ -1,0 +1,280 @@
+//! A client while it is served, as bytes in a file of two slots, so that another process goes on where this one was killed.
+//!
+//! ```text
+//!  slot 0:  SlotHead │ CheckpointHead │ name of each descriptor u64 … │ Post … │ the device and its client │ the controller
+//!  slot 1:  the same, of the time before or after
+//! ```
+//! `docs/formats.md` has the tables. It is written once in a turn, before anything of that turn can be seen: answers, completions of admin
+//! commands, their interrupts. The slot of the last but one is overwritten, so that one is whole whenever the process dies; the whole one
+//! of the higher generation counts. What queues of I/O commands have done since is their journal's to tell.
+
+use super::saved::SavedError;
+use alloc::vec::Vec;
+use weir_spec::nvme::tcp::Digest;
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// The version that is written, and the only one that is read.
+pub const VERSION: u32 = 1;
+/// Length of a slot. What is longer cannot be kept.
+pub const SLOT: u64 = 4 << 20;
+const MAGIC: [u8; 8] = *b"WEIRLIVE";
+
+/// What a slot begins with.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct SlotHead {
+    /// `WEIRLIVE`.
+    pub magic: [u8; 8],
+    /// [`VERSION`].
+    pub version: U32,
+    /// Bytes behind this.
+    pub length: U32,
+    /// Counts what was written, from 1.
+    pub generation: U64,
+    /// CRC32C of the rest of this, and of the bytes behind it.
+    pub crc: U32,
+}
+
+/// What stands behind it.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct CheckpointHead {
+    /// Bit 0: a process that finds it after a crash can go on; 1: it was written for one that takes over.
+    pub flags: U32,
+    /// Descriptors.
+    pub files: U32,
+    /// Completions of admin commands.
+    pub posts: U32,
+    /// Bytes of the device.
+    pub device: U32,
+    /// Of the controller.
+    pub controller: U32,
+    /// Which client, of all that the keeper has let in.
+    pub client: U64,
+    /// Messages that have had their effect.
+    pub applied: U64,
+    /// Messages that had been sent to the client before the first that is written down as unsent.
+    pub answered: U64,
+    /// The name that was given to a descriptor last.
+    pub named: U64,
+}
+
+/// Length of [`SlotHead`].
+pub const HEAD: usize = size_of::<SlotHead>();
+const _: () = assert!(HEAD == 28 && size_of::<CheckpointHead>() == 52);
+
+/// A completion of an admin command: where it goes, its two words, what is signalled.
+pub type Post = [u64; 4];
+
+/// See the [module](self).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Checkpoint {
+    /// A process that finds it after a crash can go on.
+    pub survives: bool,
+    /// It was the last before another process was to take over: nothing was in flight.
+    pub left: bool,
+    /// Which client, of all that the keeper has let in.
+    pub client: u64,
+    /// Messages that have had their effect.
+    pub applied: u64,
+    /// Messages that had been sent to the client before the first unsent one.
+    pub answered: u64,
+    /// The name that was given to a descriptor last.
+    pub named: u64,
+    /// The names of its descriptors, in the order of [`Client`](super::Client).
+    pub files: Vec<u64>,
+    /// Completions that have not been written for certain.
+    pub posts: Vec<Post>,
+    /// The device and its client, as [`Device::save`](super::Device::save) writes them.
+    pub device: Vec<u8>,
+    /// The controller.
+    pub controller: Vec<u8>,
+}
+
+fn crc<D: Digest>(head: &SlotHead, body: &[u8]) -> u32 {
+    D::append(D::append(0, &head.as_bytes()[..HEAD - 4]), body)
+}
+
+impl Checkpoint {
+    /// As it is written at [`place`] of that generation; `None`: it is too long.
+    pub fn to_bytes<D: Digest>(&self, generation: u64) -> Option<Vec<u8>> {
+        let count = |n: usize| U32::new(n as u32);
+        let inner = CheckpointHead {
+            flags: U32::new(u32::from(self.survives) | u32::from(self.left) << 1),
+            files: count(self.files.len()),
+            posts: count(self.posts.len()),
+            device: count(self.device.len()),
+            controller: count(self.controller.len()),
+            client: U64::new(self.client),
+            applied: U64::new(self.applied),
+            answered: U64::new(self.answered),
+            named: U64::new(self.named),
+        };
+        let words = self.files.iter().chain(self.posts.iter().flatten());
+        let length = size_of::<CheckpointHead>()
+            + 8 * (self.files.len() + 4 * self.posts.len())
+            + self.device.len()
+            + self.controller.len();
+        if (HEAD + length) as u64 > SLOT {
+            return None;
+        }
+        let mut head = SlotHead {
+            magic: MAGIC,
+            version: U32::new(VERSION),
+            length: count(length),
+            generation: U64::new(generation),
+            crc: U32::new(0),
+        };
+        let mut bytes = Vec::with_capacity(HEAD + length);
+        bytes.extend_from_slice(head.as_bytes());
+        bytes.extend_from_slice(inner.as_bytes());
+        words.for_each(|word| bytes.extend_from_slice(&word.to_le_bytes()));
+        bytes.extend_from_slice(&self.device);
+        bytes.extend_from_slice(&self.controller);
+        head.crc = U32::new(crc::<D>(&head, &bytes[HEAD..]));
+        bytes[..HEAD].copy_from_slice(head.as_bytes());
+        Some(bytes)
+    }
+
+    /// The checkpoint that counts of two slots' bytes, and its generation; `None` where none was ever finished.
+    ///
+    /// # Errors
+    /// One that is whole is of another release, or contradicts itself.
+    pub fn newest<D: Digest>(slots: [&[u8]; 2]) -> Result<Option<(u64, Self)>, SavedError> {
+        let whole = slots.into_iter().filter_map(whole::<D>).max_by_key(|(head, _)| head.generation.get());
+        let Some((head, body)) = whole else { return Ok(None) };
+        if head.version.get() != VERSION {
+            return Err(SavedError::Version(head.version.get()));
+        }
+        Ok(Some((head.generation.get(), Self::read(body).ok_or(SavedError::Damaged)?)))
+    }
+
+    fn read(body: &[u8]) -> Option<Self> {
+        let (head, rest) = CheckpointHead::read_from_prefix(body).ok()?;
+        let [files, posts, device, controller] =
+            [head.files, head.posts, head.device, head.controller].map(|n| n.get() as usize);
+        let (names, rest) = rest.split_at_checked(files.checked_mul(8)?)?;
+        let (posted, rest) = rest.split_at_checked(posts.checked_mul(size_of::<Post>())?)?;
+        let (device, rest) = rest.split_at_checked(device)?;
+        if rest.len() != controller || head.flags.get() > 3 {
+            return None;
+        }
+        let word = |bytes: &[u8]| U64::read_from_bytes(bytes).map_or(0, U64::get);
+        let post = |bytes: &[u8]| [0, 8, 16, 24].map(|at| word(&bytes[at..at + 8]));
+        Some(Self {
+            survives: head.flags.get() & 1 != 0,
+            left: head.flags.get() & 2 != 0,
+            client: head.client.get(),
+            applied: head.applied.get(),
+            answered: head.answered.get(),
+            named: head.named.get(),
+            files: names.chunks_exact(8).map(word).collect(),
+            posts: posted.chunks_exact(size_of::<Post>()).map(post).collect(),
+            device: device.to_vec(),
+            controller: rest.to_vec(),
+        })
+    }
+}
+
+/// Where the checkpoint of a generation is written in its file.
+pub fn place(generation: u64) -> u64 {
+    generation % 2 * SLOT
+}
+
+/// Bytes of a slot that begins so, as far as it may have any.
+pub fn length(head: &[u8; HEAD]) -> usize {
+    let length = SlotHead::read_from_bytes(head).map_or(0, |head| head.length.get());
+    HEAD + length.min(SLOT as u32 - HEAD as u32) as usize
+}
+
+/// A slot that was written to its end.
+fn whole<D: Digest>(slot: &[u8]) -> Option<(SlotHead, &[u8])> {
+    let (head, rest) = SlotHead::read_from_prefix(slot).ok()?;
+    let body = rest.get(..head.length.get() as usize)?;
+    let sound = head.magic == MAGIC && u64::from(head.length.get()) <= SLOT - HEAD as u64;
+    (sound && crc::<D>(&head, body) == head.crc.get()).then_some((head, body))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+    use proptest::prelude::*;
+    use weir_spec::nvme::tcp::TableDigest;
+
+    fn some() -> impl Strategy<Value = Checkpoint> {
+        let bytes = || proptest::collection::vec(any::<u8>(), 0..300);
+        let words = || proptest::collection::vec(any::<u64>(), 0..5);
+        let posts = proptest::collection::vec(any::<Post>(), 0..4);
+        (any::<[bool; 2]>(), any::<[u64; 4]>(), words(), posts, bytes(), bytes()).prop_map(
+            |([survives, left], [client, applied, answered, named], files, posts, device, controller)| Checkpoint {
+                survives,
+                left,
+                client,
+                applied,
+                answered,
+                named,
+                files,
+                posts,
+                device,
+                controller,
+            },
+        )
+    }
+
+    fn newest(file: &[u8]) -> Result<Option<(u64, Checkpoint)>, SavedError> {
+        Checkpoint::newest::<TableDigest>([file, file.get(SLOT as usize..).unwrap_or_default()])
+    }
+
+    fn put(file: &mut Vec<u8>, generation: u64, bytes: &[u8]) {
+        let at = place(generation) as usize;
+        file.resize(file.len().max(at + bytes.len()), 0);
+        file[at..at + bytes.len()].copy_from_slice(bytes);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(24))]
+        /// Whoever dies in the middle of the third leaves the second, wherever that was.
+        #[test]
+        fn one_is_whole_after_every_byte(each in proptest::collection::vec(some(), 3)) {
+            let mut file = vec![];
+            prop_assert_eq!(newest(&file), Ok(None));
+            for (one, generation) in each[..2].iter().zip(1..) {
+                put(&mut file, generation, &one.to_bytes::<TableDigest>(generation).unwrap());
+                prop_assert_eq!(newest(&file), Ok(Some((generation, one.clone()))));
+            }
+            let third = each[2].to_bytes::<TableDigest>(3).unwrap();
+            for torn in 0..third.len() {
+                let mut file = file.clone();
+                put(&mut file, 3, &third[..torn]);
+                let found = newest(&file);
+                // The last bytes may be those that stood there.
+                let same = file.get(SLOT as usize..).is_some_and(|slot| slot.starts_with(&third));
+                let want = if same { (3, each[2].clone()) } else { (2, each[1].clone()) };
+                prop_assert_eq!(found, Ok(Some(want)), "{} bytes", torn);
+            }
+            put(&mut file, 3, &third);
+            prop_assert_eq!(newest(&file), Ok(Some((3, each[2].clone()))));
+        }
+    }
+
+    #[test]
+    fn what_is_too_long_or_from_elsewhere_is_refused() {
+        let long = Checkpoint { device: vec![0; SLOT as usize], ..Checkpoint::default() };
+        assert_eq!(long.to_bytes::<TableDigest>(1), None);
+        let mut later = Checkpoint::default().to_bytes::<TableDigest>(2).unwrap();
+        later[8] = 9;
+        let head = SlotHead::read_from_prefix(&later).unwrap().0;
+        let sum = crc::<TableDigest>(&head, &later[HEAD..]);
+        later[HEAD - 4..HEAD].copy_from_slice(&sum.to_le_bytes());
+        assert_eq!(newest(&later), Err(SavedError::Version(9)));
+        // Whole, and longer inside than outside.
+        let mut false_one = Checkpoint::default().to_bytes::<TableDigest>(2).unwrap();
+        false_one[HEAD + 4] = 200;
+        let head = SlotHead::read_from_prefix(&false_one).unwrap().0;
+        let sum = crc::<TableDigest>(&head, &false_one[HEAD..]);
+        false_one[HEAD - 4..HEAD].copy_from_slice(&sum.to_le_bytes());
+        assert_eq!(newest(&false_one), Err(SavedError::Damaged));
+    }
+}
