@@ -18,6 +18,9 @@ const CALM: u64 = 20_000_000;
 /// some time.
 pub(super) const SPACE: Duration = Duration::from_millis(40);
 
+/// What a start consists of for its client.
+pub(super) const COLD_START: &str = "exec to the first completion";
+
 /// What was seen, ns.
 pub(super) struct Seen {
     pub(super) gap: u64,
@@ -143,7 +146,7 @@ fn restart(setup: &Setup, node: &mut Node, front: &Front) -> Result<Seen, BenchE
     let waited = seen.waited.load(Relaxed);
     let mut phases = vec![
         ("SIGTERM to the end of the process".to_owned(), gone - told),
-        ("exec to the first completion".to_owned(), ended.saturating_sub(gone)),
+        (COLD_START.to_owned(), ended.saturating_sub(gone)),
     ];
     phases.extend(steps(node)?);
     Ok(Seen { gap, net: gap.saturating_sub(waited), phases })

@@ -7,11 +7,11 @@ use crate::{BenchError, Setup, failed};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use weir_driver::{Io, IoKind, QueuePair, nvme_tcp as tcp, vhost_user};
 use weir_sys::reactor::now;
 use weir_sys::sched::RunDelay;
-use weir_sys::transport::{nvme_tcp, vhost_user::connect_for};
+use weir_sys::transport::{nvme_tcp, vhost_user::connect};
 use weir_workload::Rng;
 
 /// Bytes of a request.
@@ -20,6 +20,8 @@ const SIZE: u32 = 4096;
 pub(super) const GAP: u64 = 50_000;
 /// How long a node that is away is waited for.
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
+/// Between two attempts to connect to it.
+const AGAIN: Duration = Duration::from_micros(100);
 const HOST: &str = "nqn.2014-08.org.nvmexpress:uuid:b0f5a6c2-6c3e-4f0f-9a71-2b1f6c1d0c11";
 
 /// What the front end's thread tells.
@@ -81,19 +83,26 @@ impl Front {
             let none = || failed("the drive", "it gives no queue");
             match case.door {
                 Door::VhostUser => {
-                    let options = vhost_user::Options::default();
-                    let patience = case.reconnects().then_some(PATIENCE);
-                    let mut pairs = connect_for(&vhost, options, case.depth, SIZE, patience)?;
+                    let first = || {
+                        let mut pairs = connect(&vhost, vhost_user::Options::default(), case.depth, SIZE)?;
+                        pairs.pop().ok_or_else(none)
+                    };
+                    let pair = first()?;
                     let _ = ready.send(());
-                    run(pairs.pop().ok_or_else(none)?, &case, &told)
+                    let again = || persist(first);
+                    run(pair, case.begins_anew().then_some(&again), &case, &told)
                 }
                 Door::NvmeTcp => {
                     let depth = case.depth as u16;
                     let options = tcp::Options { queues: 1, depth, ..tcp::Options::new(Node::NQN, HOST) };
-                    let mut pair = nvme_tcp::open("127.0.0.1", port, &options, SIZE)?.pop().ok_or_else(none)?;
-                    pair.reconnect_for(PATIENCE);
+                    let first = || nvme_tcp::open("127.0.0.1", port, &options, SIZE)?.pop().ok_or_else(none);
+                    let mut pair = first()?;
+                    if !case.begins_anew() {
+                        pair.reconnect_for(PATIENCE);
+                    }
                     let _ = ready.send(());
-                    run(pair, &case, &told)
+                    let again = || persist(first);
+                    run(pair, case.begins_anew().then_some(&again), &case, &told)
                 }
             }
         };
@@ -118,7 +127,24 @@ impl Front {
     }
 }
 
-fn run(mut pair: impl QueuePair, case: &Case, seen: &Seen) -> Result<(), BenchError> {
+/// Tries until it succeeds, or [`PATIENCE`] is over.
+fn persist<T>(one: impl Fn() -> Result<T, BenchError>) -> Result<T, BenchError> {
+    let begun = Instant::now();
+    loop {
+        match one() {
+            Err(_) if begun.elapsed() < PATIENCE => std::thread::sleep(AGAIN),
+            result => return result,
+        }
+    }
+}
+
+/// Keeps requests in flight until it is told to stop. `again` makes a new queue where one is lost, with all that was in flight.
+fn run<Q: QueuePair>(
+    mut pair: Q,
+    again: Option<&impl Fn() -> Result<Q, BenchError>>,
+    case: &Case,
+    seen: &Seen,
+) -> Result<(), BenchError> {
     let depth = case.depth.min(pair.depth());
     let (mut free, mut done): (Vec<u32>, Vec<_>) = ((0..depth).collect(), Vec::new());
     let mut random = Rng::new(7);
@@ -133,7 +159,12 @@ fn run(mut pair: impl QueuePair, case: &Case, seen: &Seen) -> Result<(), BenchEr
             let kind = if case.write || random.below(2) == 0 { IoKind::Write } else { IoKind::Read };
             pair.submit(Io { kind, offset: random.below(blocks) * u64::from(SIZE), len: SIZE, slot })?;
         }
-        pair.poll(&mut done)?;
+        if let Err(e) = pair.poll(&mut done) {
+            pair = again.ok_or(e)?()?;
+            free = (0..depth).collect();
+            done.clear();
+            continue;
+        }
         if done.is_empty() {
             if begun.is_none() && now().0 - last > GAP {
                 begun = Some(seen.along(&own));

@@ -73,8 +73,8 @@ impl Case {
         Case { targets: Some((p50, p99)), ..self }
     }
 
-    /// Whether the client has to connect again.
-    fn reconnects(&self) -> bool {
+    /// Whether the client begins anew: what was in a drive in memory has gone with the node, and whoever had it is told so.
+    fn begins_anew(&self) -> bool {
         self.what == What::Restart
     }
 
@@ -187,6 +187,7 @@ fn one(setup: &Setup, case: &Case, report: &mut Report) -> Result<(), BenchError
                 report.figure(name(&format!("{what}, p50")), "ms", &percentile(50.0));
                 report.figure(name(&format!("{what}, p99")), "ms", &percentile(99.0));
             }
+            _ if what == event::COLD_START => report.judged(name(what), "ms", series, Target::AtMost(10.0)),
             _ => report.figure(name(what), "ms", series),
         }
     }
