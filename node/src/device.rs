@@ -100,6 +100,8 @@ pub struct Device {
     undo: Option<Undo>,
     /// Without power.
     down: Option<Down>,
+    /// The generation of its associations that somebody has noted.
+    noted: Option<u64>,
 }
 
 impl Device {
@@ -221,6 +223,7 @@ impl Device {
             remembered: None,
             undo: None,
             down: None,
+            noted: None,
         }
     }
 
@@ -459,6 +462,14 @@ impl Device {
     /// 0: it is what its configuration names.
     pub fn medium(&self) -> u64 {
         self.backend.medium()
+    }
+
+    /// Where what its hosts have written is, as bytes for the next process: who finds other ones there has another drive.
+    pub fn possessions(&self) -> [u8; 16] {
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&self.medium().to_le_bytes());
+        bytes[8..].copy_from_slice(&self.beside.medium().to_le_bytes());
+        bytes
     }
 
     fn must_poll(&self) -> bool {

@@ -249,7 +249,7 @@ fn resume_drives(shards: &mut [Shard], keep: &Keep) -> std::io::Result<nvme_tcp:
     for shard in shards {
         let now = shard.reactor.now();
         for drive in 0..shard.drives.count() {
-            associations.resume(shard.drives.get(drive), now);
+            associations.resume(&mut shard.drives, drive, now);
             vfio_user::resume_functions(shard.drives.get(drive), now, keep);
         }
     }

@@ -330,6 +330,7 @@ impl Shard {
             self.doors.vhost_user.resized(drive, bytes, cx!(self, now));
         }
         let cx = cx!(self, now);
+        self.doors.nvme_tcp.withdraw_notes(cx);
         busy |= self.doors.vhost_user.flush(cx);
         busy |= self.doors.vfio_user.flush(cx);
         // A ring shows its completions from here on, and a connection has got its; what the network then takes is not the

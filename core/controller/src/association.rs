@@ -147,6 +147,25 @@ impl Subsystem {
         (sq.in_flight as usize == with.events.len()).then_some(with)
     }
 
+    /// Moves whenever something of an association may have changed but by I/O, keep alives and what is only read: what
+    /// [`associations`](Self::associations) has said until then counts no more.
+    #[inline]
+    pub fn association_generation(&self) -> u64 {
+        self.nonvolatile.wrapping_add(self.associated)
+    }
+
+    /// Something of an association may have changed.
+    #[cold]
+    pub(crate) fn associate(&mut self) {
+        self.associated = self.associated.wrapping_add(1);
+    }
+
+    /// Whether hosts have registered with a namespace for as long as the drive has power only: what they rely on does not outlive the
+    /// process.
+    pub fn has_fleeting_reservations(&self) -> bool {
+        self.ledger.reservations.values().any(|r| !r.ptpl && !r.registrants.is_empty())
+    }
+
     /// The associations of fabrics hosts, for [`resume_associations`](Self::resume_associations).
     pub fn associations(&self, now: Nanos) -> Vec<u8> {
         let rests = |c: &&Controller| matches!(c.shutdown, Shutdown::None | Shutdown::Complete);

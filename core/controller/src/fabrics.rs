@@ -166,6 +166,7 @@ impl Subsystem {
     }
 
     fn join(&mut self, c: u32, request: &ConnectRequest, size: u32) -> Connected {
+        self.associate();
         let command = &request.command;
         let (qid, cattr) = (command.qid.get(), command.cattr);
         let priority = Class::from_bits(cattr & CATTR_PRIORITY);
@@ -190,6 +191,7 @@ impl Subsystem {
     /// its I/O queues are asked to disconnect. Also how a front controller's queue is removed.
     pub fn disconnect(&mut self, _now: Nanos, queue: SqHandle) {
         let Some(q) = self.resolve_queue(queue) else { return };
+        self.associate();
         let sq = self.sq(q);
         let (c, qid) = (sq.controller, sq.qid);
         self.free_sq(q);

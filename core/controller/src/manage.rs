@@ -354,6 +354,7 @@ impl Subsystem {
     }
 
     fn note_event_at(&mut self, c: u32, event: AsyncEvent, nsid: Option<u32>) {
+        self.associate();
         let Some(ctrl) = self.ctrl_mut(c) else { return };
         if let Some(nsid) = nsid {
             note_changed(&mut ctrl.changed, nsid);

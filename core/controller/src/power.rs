@@ -199,6 +199,7 @@ impl Subsystem {
             if alarm && !before {
                 ctrl.aer.raise(AsyncEvent::TEMPERATURE, ctrl.features.async_config);
                 self.list_admin(c);
+                self.associate();
                 let over = self.temperature(now).saturating_sub(thermal::WARNING).min(255) as u8;
                 self.record(now, Some(c), persistent::THERMAL, &[over, 0]);
             }

@@ -175,6 +175,8 @@ pub struct Subsystem {
     pub(crate) background: Background,
     /// Moves with every change of what is remembered without power.
     pub(crate) nonvolatile: u64,
+    /// What [`Subsystem::association_generation`] counts beside it.
+    pub(crate) associated: u64,
     pub(crate) sanitize: Sanitize,
     pub(crate) firmware: Firmware,
     pub(crate) self_test: SelfTest,
@@ -291,6 +293,7 @@ impl Subsystem {
             slots: Slots::new(config.slots, config.slot_bytes),
             background: Background::new(),
             nonvolatile: 0,
+            associated: 0,
             sanitize: Sanitize::default(),
             firmware: Firmware::default(),
             self_test: SelfTest::default(),

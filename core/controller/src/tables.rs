@@ -330,6 +330,7 @@ impl Subsystem {
 
     /// Removes a controller with all its queues.
     pub(crate) fn drop_controller(&mut self, c: u32) {
+        self.associate();
         self.reset_ends_self_test(self.counted, c);
         if let Some(ctrl) = self.ctrl_mut(c) {
             ctrl.shutdown = Shutdown::None;

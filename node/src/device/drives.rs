@@ -61,9 +61,16 @@ impl Device {
         &mut self.machine
     }
 
+    /// Somebody has noted its associations, and they have changed.
+    #[inline]
+    pub(super) fn is_noted_wrong(&self) -> bool {
+        self.noted.is_some_and(|generation| generation != self.machine.association_generation())
+    }
+
     /// It has nothing to do and nothing to tell until something comes or that time has.
     pub(super) fn is_idle(&self, until: Nanos) -> bool {
-        let told = self.deferred.is_empty() && self.disconnects.is_empty() && !self.has_news();
+        let told =
+            self.deferred.is_empty() && self.disconnects.is_empty() && !self.has_news() && !self.is_noted_wrong();
         let done = told && self.deadlines.handed().is_none() && !self.must_poll();
         done && self.down.is_none() && !self.dirty && self.due > until
     }
@@ -288,6 +295,21 @@ impl Drives {
         // Of a front nobody but the node changes the size, and says so.
         let list = &mut self.list;
         self.awake.iter().find_map(|i| list[*i as usize].take_news().map(|bytes| (*i, bytes)))
+    }
+
+    /// A drive's associations are noted as they are now.
+    pub fn note(&mut self, drive: u32) {
+        let device = self.device_mut(drive);
+        device.noted = Some(device.machine.association_generation());
+    }
+
+    /// A drive whose associations have changed since they were [noted](Self::note), and are so no more.
+    #[inline]
+    pub fn take_wrong_note(&mut self) -> Option<u32> {
+        let list = self.awake.iter().copied().find(|i| self.list[*i as usize].is_noted_wrong());
+        let drive = list.or_else(|| self.volumes.noted_wrong())?;
+        self.device_mut(drive).noted = None;
+        Some(drive)
     }
 
     /// Queues whose connections the machines want closed.

@@ -58,6 +58,14 @@ impl Beside {
         self.medium.is_some()
     }
 
+    /// Which memory it is in, as [`Device::medium`](super::Device::medium) says of data.
+    pub fn medium(&self) -> u64 {
+        match &self.medium {
+            Some(Medium::Store(store)) => store.identity(),
+            Some(Medium::File(_)) | None => 0,
+        }
+    }
+
     /// The file that is to be made durable with the data's.
     pub fn file(&self) -> Option<Arc<OwnedFd>> {
         match &self.medium {

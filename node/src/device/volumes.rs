@@ -67,6 +67,13 @@ impl Volumes {
         }
     }
 
+    /// See [`Drives::take_wrong_note`].
+    #[inline]
+    pub fn noted_wrong(&self) -> Option<u32> {
+        let awake = self.awake.iter().copied();
+        awake.map(|number| number | FRONT).find(|place| self.fronts[(place & !FRONT) as usize].is_noted_wrong())
+    }
+
     /// When the first of the fronts that sleep must be run.
     #[inline]
     pub fn rest(&self) -> Nanos {

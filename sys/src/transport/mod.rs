@@ -2,6 +2,7 @@
 
 pub mod fds;
 pub mod nvme_tcp;
+pub mod position;
 pub mod signal;
 pub mod vfio_user;
 pub mod vhost_user;

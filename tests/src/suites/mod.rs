@@ -1,6 +1,7 @@
 //! What is tested, a file for each kind of client.
 
 mod admission;
+mod at_rest;
 mod bench_verify;
 mod bindings;
 mod classes;
@@ -63,6 +64,7 @@ pub fn all() -> Vec<Test> {
         faults::tests(),
         crash::tests(),
         crash_vfio::tests(),
+        at_rest::tests(),
         upgrade::tests(),
         upgrade_vfio::tests(),
         layouts::tests(),

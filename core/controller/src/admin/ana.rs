@@ -107,6 +107,7 @@ impl Subsystem {
         ctrl.aer.raise(AsyncEvent::ANA_CHANGE, ctrl.features.async_config);
         self.list_admin(c);
         self.more = true;
+        self.associate();
     }
 
     /// Whether anybody is refused: commands of all namespaces ask then.

@@ -66,6 +66,19 @@ impl Admin {
 /// Admin commands served in one `Run` at the most.
 const BUDGET: usize = 64;
 
+/// Whether a command changes nothing of any association but that it was heard.
+fn is_only_read(opcode: AdminOpcode) -> bool {
+    matches!(
+        opcode,
+        AdminOpcode::IDENTIFY
+            | AdminOpcode::GET_LOG_PAGE
+            | AdminOpcode::GET_FEATURES
+            | AdminOpcode::DIRECTIVE_RECEIVE
+            | AdminOpcode::ASYNC_EVENT_REQUEST
+            | AdminOpcode::KEEP_ALIVE
+    )
+}
+
 impl Subsystem {
     /// An admin capsule waits for its turn.
     pub(crate) fn admin_capsule(&mut self, q: u32, sqe: &Sqe, tag: Tag) {
@@ -190,6 +203,7 @@ impl Subsystem {
         let ready = if fabrics { ctrl.serves() } else { ctrl.csts.rdy() == 1 };
         let opcode = AdminOpcode(admin.sqe.opcode);
         if opcode == AdminOpcode::FABRICS && fabrics {
+            self.associate();
             return self.fabrics_admin(now, admin.c, &admin.sqe, host);
         }
         if !ready {
@@ -197,6 +211,9 @@ impl Subsystem {
         }
         if let Err(status) = self.admits(admin, ctrl) {
             return Outcome::status(status);
+        }
+        if !is_only_read(opcode) {
+            self.associate();
         }
         match opcode {
             AdminOpcode::IDENTIFY => self.identify(admin, host),
@@ -270,6 +287,7 @@ impl Subsystem {
         if matches!(event, AsyncEvent::INVALID_DOORBELL_REGISTER | AsyncEvent::INVALID_DOORBELL_VALUE) && q != NONE {
             self.log_error(q, 0xffff, Status::INVALID_FIELD, (0, 0));
         }
+        self.associate();
         let Some(ctrl) = self.ctrl_mut(c) else { return };
         ctrl.aer.raise(event, ctrl.features.async_config);
         self.report_events(c, host);

@@ -224,6 +224,19 @@ impl<D: Digest> Connection<D> {
         }
     }
 
+    /// Whether nothing is on its way: no part of a PDU has come that is not whole, all answers have gone, and all commands are with the
+    /// drive.
+    pub fn is_at_rest(&self) -> bool {
+        let rx = &self.rx;
+        self.is_running()
+            && rx.phase == Phase::Header
+            && rx.have == 0
+            && self.stash.is_empty()
+            && self.tx.ready().is_empty()
+            && self.tx.unsent().is_some()
+            && self.table.iter().all(|r| matches!(r.stage, Stage::Free | Stage::Executing))
+    }
+
     /// The connection as bytes. `None` where it is not to be carried on: it ends, or an answer is half written.
     pub fn save(&self, now: Nanos) -> Option<Vec<u8>> {
         let running = match self.state {

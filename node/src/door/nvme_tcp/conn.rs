@@ -6,6 +6,7 @@ use weir_controller::SqHandle;
 use weir_session::nvme_tcp::{Command, Connection, Settings};
 use weir_sys::crc::Crc32c;
 use weir_sys::reactor::{Interest, Mode, Reactor, Ready, WatchId};
+use weir_sys::transport::position::Position;
 use weir_units::Nanos;
 
 /// The queue that a connection is.
@@ -36,6 +37,10 @@ pub(super) struct Conn {
     pub awaiting: bool,
     /// Its violation was logged.
     pub told: bool,
+    /// When it counts as at rest, where nothing comes until then.
+    pub rest_at: Nanos,
+    /// Where it stood when it was noted at rest, and the name of that note.
+    pub noted: Option<(Position, String)>,
     input: Option<WatchId>,
     output: Option<WatchId>,
 }
@@ -56,6 +61,8 @@ impl Conn {
             dirty: false,
             awaiting: false,
             told: false,
+            rest_at: Nanos::NEVER,
+            noted: None,
             input: None,
             output: None,
         })
@@ -64,7 +71,7 @@ impl Conn {
     /// When something has to be done about it although nothing comes.
     pub fn deadline(&self) -> Nanos {
         let connect = if self.queue.is_none() { self.give_up } else { Nanos::NEVER };
-        self.session.deadline().min(connect)
+        self.session.deadline().min(connect).min(self.rest_at)
     }
 
     pub fn watch_input(&mut self, reactor: &mut Reactor, token: u64) {

@@ -5,17 +5,18 @@
 //!   leave:  drive has begun nothing of a connection ─► session.save ─► hold(socket, state)      Subsystem::associations ─► hold
 //!   resume: Subsystem::resume_associations ─► each connection: claim its queue, session.restore ─► the rest is dropped, as if it had been lost
 //! ```
-//! A connection that cannot be carried (the host broke the protocol, commands that did not end in time) ends with the process,
+//! After the death of a worker there are those that were [at rest](super::rest) instead. A connection that cannot be carried (the host broke the protocol, commands that did not end in time) ends with the process,
 //! and its host connects again.
 
 use super::conn::{Conn, Queue};
-use super::{Door, NOBODY};
+use super::{Door, NOBODY, rest};
+use crate::device::Drives;
 use crate::door::{Cx, Place};
 use std::collections::BTreeMap;
 use std::io;
 use std::net::TcpStream;
 use std::os::fd::{AsFd, OwnedFd};
-use weir_controller::{Subsystem, Tag};
+use weir_controller::Tag;
 use weir_session::nvme_tcp::Connection;
 use weir_sys::crc::Crc32c;
 use weir_sys::keep::{self, Keep};
@@ -39,11 +40,18 @@ struct Carried {
 pub struct Kept {
     connections: Vec<Carried>,
     /// By the drive's place; nothing where the drive has them already.
-    associations: BTreeMap<u32, Option<Vec<u8>>>,
+    associations: BTreeMap<u32, Option<Saved>>,
+}
+
+/// The associations of a drive's hosts.
+struct Saved {
+    bytes: Vec<u8>,
+    /// [`Device::possessions`](crate::device::Device::possessions) of the drive; a program before this one did not say.
+    drive: Option<Vec<u8>>,
 }
 
 /// What was held of the hosts of drives, by NQN.
-pub struct Associations(Vec<(String, Option<Vec<u8>>)>);
+pub struct Associations(Vec<(String, Option<Saved>)>);
 
 impl Associations {
     /// Takes them.
@@ -52,25 +60,52 @@ impl Associations {
     /// They cannot be read.
     pub fn take(keep: &Keep) -> io::Result<Self> {
         let read = |(name, fds): (String, Vec<OwnedFd>)| {
-            let bytes = fds.into_iter().next().map(keep::contents).transpose()?;
-            Ok((name[ASSOCIATIONS.len()..].to_owned(), bytes))
+            let mut contents = fds.into_iter().map(keep::contents);
+            let (bytes, drive) = (contents.next().transpose()?, contents.next().transpose()?);
+            io::Result::Ok((name, bytes.map(|bytes| Saved { bytes, drive })))
         };
-        keep.take_all(ASSOCIATIONS).into_iter().map(read).collect::<io::Result<_>>().map(Self)
+        let mut all: Vec<(String, Option<Saved>)> = Vec::new();
+        // What was handed over before what was noted: of two the first counts.
+        for prefix in [ASSOCIATIONS, rest::ASSOCIATIONS] {
+            for (name, saved) in keep.take_all(prefix).into_iter().map(read).collect::<io::Result<Vec<_>>>()? {
+                let nqn = name[prefix.len()..].to_owned();
+                if !all.iter().any(|(other, _)| *other == nqn) {
+                    all.push((nqn, saved));
+                }
+            }
+        }
+        Ok(Self(all))
     }
 
     /// Gives a drive its own, before anybody else can have the identifiers of their controllers.
-    pub fn resume(&mut self, machine: &mut Subsystem, now: Nanos) {
-        let own = self.0.iter_mut().find(|(nqn, _)| *nqn == machine.config().subnqn);
-        if let Some(bytes) = own.and_then(|(_, bytes)| bytes.take()) {
-            go_on(machine, now, &bytes);
+    pub fn resume(&mut self, drives: &mut Drives, drive: u32, now: Nanos) {
+        let nqn = &drives.machine(drive).config().subnqn;
+        let own = self.0.iter_mut().find(|(other, _)| other == nqn);
+        if let Some(saved) = own.and_then(|(_, saved)| saved.take()) {
+            go_on(drives, drive, now, &saved);
         }
     }
 }
 
-fn go_on(machine: &mut Subsystem, now: Nanos, bytes: &[u8]) {
-    if let Err(e) = machine.resume_associations(now, bytes) {
-        tracing::error!(nqn = machine.config().subnqn, "the controllers of hosts cannot be taken over: {e}");
+fn go_on(drives: &mut Drives, drive: u32, now: Nanos, saved: &Saved) {
+    let possessions = drives.device(drive).possessions();
+    let machine = drives.get(drive);
+    let nqn = machine.config().subnqn.clone();
+    if saved.drive.as_ref().is_some_and(|drive| *drive != possessions) {
+        tracing::warn!(
+            nqn,
+            "the drive has lost what was written to it with the process before; its hosts connect again"
+        );
+    } else if let Err(e) = machine.resume_associations(now, &saved.bytes) {
+        tracing::error!(nqn, "the controllers of hosts cannot be taken over: {e}");
     }
+}
+
+/// Has the keeper hold a drive's associations.
+pub(super) fn hold(name: &str, drive: u32, cx: &mut Cx) -> io::Result<()> {
+    let possessions = keep::sealed("drive", &cx.drives.device(drive).possessions())?;
+    let bytes = cx.drives.get(drive).associations(cx.now);
+    cx.keep.hold(name, &[keep::sealed("associations", &bytes)?.as_fd(), possessions.as_fd()])
 }
 
 /// What was held for the doors, by shard. The keeper has let go of it: whatever happens from here on happens once.
@@ -83,14 +118,23 @@ pub fn take(
     find: impl Fn(&str) -> Option<Place>,
 ) -> io::Result<BTreeMap<u32, Kept>> {
     let mut all: BTreeMap<u32, Kept> = BTreeMap::new();
-    for (nqn, bytes) in associations.0 {
-        keep.release(&format!("{ASSOCIATIONS}{nqn}"))?;
+    for (nqn, saved) in associations.0 {
+        for prefix in [ASSOCIATIONS, rest::ASSOCIATIONS] {
+            keep.release(&format!("{prefix}{nqn}"))?;
+        }
         if let Some(place) = find(&nqn) {
-            all.entry(place.shard).or_default().associations.insert(place.drive, bytes);
+            all.entry(place.shard).or_default().associations.insert(place.drive, saved);
         }
     }
-    for (name, fds) in keep.take_all(CONNECTIONS) {
+    let mut taken: Vec<String> = Vec::new();
+    for (name, fds) in keep.take_all(CONNECTIONS).into_iter().chain(keep.take_all(rest::CONNECTIONS)) {
         keep.release(&name)?;
+        let is_noted = name.starts_with(rest::CONNECTIONS);
+        let own = name.trim_start_matches(if is_noted { rest::CONNECTIONS } else { CONNECTIONS });
+        if taken.iter().any(|other| other == own) {
+            continue;
+        }
+        taken.push(own.to_owned());
         let mut words = name.splitn(4, ' ').skip(1);
         let queue = match (words.next(), words.next(), words.next()) {
             (Some(cntlid), Some(qid), Some(nqn)) => {
@@ -103,6 +147,10 @@ pub fn take(
         };
         let mut fds = fds.into_iter();
         let (Some(socket), Some(session)) = (fds.next(), fds.next()) else { continue };
+        if is_noted && !rest::is_proved(&socket, fds.next())? {
+            tracing::info!("a connection was used since it was noted; its host connects again");
+            continue;
+        }
         let shard = queue.map_or(0, |(place, ..)| place.shard);
         let queue = queue.map(|(place, cntlid, qid)| (place.drive, cntlid, qid));
         all.entry(shard).or_default().connections.push(Carried { socket, session: keep::contents(session)?, queue });
@@ -118,6 +166,8 @@ impl Door {
             return;
         }
         let mut drives = others;
+        // Before what is handed over: of a connection there is one note.
+        self.forget_notes(cx);
         for at in 0..self.conns.len() as u32 {
             let Some(conn) = &mut self.conns[at as usize] else { continue };
             match carry(at, conn, cx) {
@@ -131,10 +181,8 @@ impl Door {
         drives.sort_unstable();
         drives.dedup();
         for drive in drives {
-            let machine = cx.drives.get(drive);
-            let (name, bytes) = (format!("{ASSOCIATIONS}{}", machine.config().subnqn), machine.associations(cx.now));
-            let held = keep::sealed("associations", &bytes).and_then(|file| cx.keep.hold(&name, &[file.as_fd()]));
-            if let Err(e) = held {
+            let name = format!("{ASSOCIATIONS}{}", cx.drives.machine(drive).config().subnqn);
+            if let Err(e) = hold(&name, drive, cx) {
                 tracing::error!("{name}: cannot be handed over: {e}");
             }
         }
@@ -142,9 +190,9 @@ impl Door {
 
     /// Goes on with what another process has left.
     pub fn resume(&mut self, kept: Kept, cx: &mut Cx) {
-        for (drive, bytes) in &kept.associations {
-            if let Some(bytes) = bytes {
-                go_on(cx.drives.get(*drive), cx.now, bytes);
+        for (drive, saved) in &kept.associations {
+            if let Some(saved) = saved {
+                go_on(cx.drives, *drive, cx.now, saved);
             }
         }
         for carried in kept.connections {
@@ -190,25 +238,46 @@ impl Door {
     }
 }
 
+/// A connection's name, with what its queue is. `None`: the queue has gone.
+pub(super) fn name(prefix: &str, at: u32, queue: Queue, cx: &mut Cx) -> Option<String> {
+    let shard = cx.shard;
+    let machine = cx.drives.get(queue.drive);
+    let (cntlid, qid) = machine.queue_id(queue.handle)?;
+    Some(format!("{prefix}{shard}:{at} {cntlid} {qid} {}", machine.config().subnqn))
+}
+
+/// Commands of a queue that the session has given to the drive: those that it has begun, and those that wait. `None`: the queue ends.
+fn with_drive(conn: &Conn, queue: Queue, cx: &mut Cx) -> Option<(Vec<u16>, Vec<u16>)> {
+    let with = cx.drives.get(queue.drive).with_drive(queue.handle)?;
+    let places = |tags: &[Tag]| tags.iter().map(|tag| tag.0 as u16).collect::<Vec<_>>();
+    let (waiting, events) = (places(&with.waiting), places(&with.events));
+    let begun = conn.session.executing().filter(|tag| !waiting.contains(tag) && !events.contains(tag)).collect();
+    Some((begun, waiting))
+}
+
+/// Whether nothing of a queue's connection is under way but event requests.
+pub(super) fn at_rest(conn: &Conn, cx: &mut Cx) -> bool {
+    let Some(queue) = conn.queue.filter(|_| conn.session.is_at_rest()) else { return false };
+    with_drive(conn, queue, cx).is_some_and(|(begun, waiting)| begun.is_empty() && waiting.is_empty())
+}
+
 /// Holds one connection; the queue that it is. `None`: it cannot be carried.
 fn carry(at: u32, conn: &mut Conn, cx: &mut Cx) -> io::Result<Option<Option<Queue>>> {
-    let mut name = format!("{CONNECTIONS}{}:{at}", cx.shard);
-    let mut begun: Vec<u16> = conn.session.executing().collect();
-    if let Some(queue) = conn.queue {
-        let machine = cx.drives.get(queue.drive);
-        let (Some(with), Some((cntlid, qid))) = (machine.with_drive(queue.handle), machine.queue_id(queue.handle))
-        else {
-            return Ok(None);
-        };
-        let places = |tags: &[Tag]| tags.iter().map(|tag| tag.0 as u16).collect::<Vec<_>>();
-        let (waiting, events) = (places(&with.waiting), places(&with.events));
-        begun.retain(|tag| !waiting.contains(tag) && !events.contains(tag));
-        conn.session.hand_back(&waiting);
-        name += &format!(" {cntlid} {qid} {}", machine.config().subnqn);
-    }
-    if !begun.is_empty() {
-        return Ok(None);
-    }
+    let name = match conn.queue {
+        Some(queue) => {
+            let (Some(name), Some((begun, waiting))) = (name(CONNECTIONS, at, queue, cx), with_drive(conn, queue, cx))
+            else {
+                return Ok(None);
+            };
+            conn.session.hand_back(&waiting);
+            if !begun.is_empty() {
+                return Ok(None);
+            }
+            name
+        }
+        None if conn.session.executing().next().is_some() => return Ok(None),
+        None => format!("{CONNECTIONS}{}:{at}", cx.shard),
+    };
     let Some(session) = conn.session.save(cx.now) else { return Ok(None) };
     let state = keep::sealed("connection", &session)?;
     cx.keep.hold(&name, &[conn.stream.as_fd(), state.as_fd()])?;

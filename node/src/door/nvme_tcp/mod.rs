@@ -10,6 +10,7 @@
 mod conn;
 mod connect;
 mod kept;
+mod rest;
 #[cfg(test)]
 mod tests;
 
@@ -62,6 +63,8 @@ pub struct Door {
     /// Connections to be closed at the end of this turn.
     doomed: Vec<u32>,
     deadline: Nanos,
+    /// Drives whose associations are noted, and as of which generation.
+    noted: Vec<rest::Noted>,
     buffer: Vec<u8>,
 }
 
@@ -89,6 +92,7 @@ impl Door {
             awaiting: Vec::new(),
             doomed: Vec::new(),
             deadline: Nanos::NEVER,
+            noted: Vec::new(),
             buffer: vec![0; RECEIVE],
         }
     }
@@ -209,6 +213,7 @@ impl Door {
             cx.drives.get(queue.drive).disconnect(cx.now, queue.handle);
         }
         conn.session.close();
+        rest::forget(&mut conn, cx.keep);
         conn.session.release(&mut self.budgets[conn.tenant]);
         conn.unwatch(cx.reactor);
         self.hot.retain(|c| *c != at);
@@ -221,6 +226,7 @@ impl Door {
         if let Some(conn) = &mut self.conns[at as usize] {
             if conn.hot_until == Nanos(0) {
                 self.hot.push(at);
+                conn.rest_at = Nanos::NEVER;
             }
             conn.hot_until = now.saturating_add(HOT);
         }
@@ -251,7 +257,7 @@ impl Door {
             i += 1;
         }
         if cx.now >= self.deadline {
-            self.expire(cx.now);
+            self.expire(cx);
         }
         busy
     }
@@ -264,6 +270,7 @@ impl Door {
         }
         conn.hot_until = Nanos(0);
         conn.rearm(cx.reactor);
+        self.may_rest(at, cx);
         true
     }
 
@@ -432,8 +439,10 @@ impl Door {
         busy
     }
 
-    fn expire(&mut self, now: Nanos) {
+    fn expire(&mut self, cx: &mut Cx) {
+        let now = cx.now;
         self.deadline = Nanos::NEVER;
+        self.note_those_at_rest(cx);
         for at in 0..self.conns.len() as u32 {
             let Some(conn) = &mut self.conns[at as usize] else { continue };
             conn.session.tick(now);
@@ -454,6 +463,7 @@ impl Door {
             if let Some(conn) = &mut self.conns[at as usize] {
                 conn.hot_until = Nanos(0);
                 conn.rearm(cx.reactor);
+                self.may_rest(at, cx);
             }
         }
         !self.dirty.is_empty() || !self.doomed.is_empty()
