@@ -19,6 +19,7 @@ use crate::controller::{Controller, Shutdown, Transport};
 use crate::crc::crc32c;
 use crate::event::SqHandle;
 use crate::host::{Owner, Tag};
+use crate::namespace::Namespace;
 use crate::nonvolatile::{Damaged, Reader, RestoreError, Writer};
 use crate::queue::{Command, NONE, SqState, flag};
 use crate::reservation;
@@ -26,6 +27,7 @@ use crate::subsystem::Subsystem;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use weir_spec::nvme::log::AsyncEvent;
+use weir_spec::nvme::namespace::write_protect;
 use weir_spec::nvme::register::{Cc, Csts};
 use weir_units::{Class, Nanos};
 
@@ -160,10 +162,14 @@ impl Subsystem {
         self.associated = self.associated.wrapping_add(1);
     }
 
-    /// Whether hosts have registered with a namespace for as long as the drive has power only: what they rely on does not outlive the
-    /// process.
-    pub fn has_fleeting_reservations(&self) -> bool {
+    /// Whether hosts rely on something that ends with the drive's power and is not carried by their associations: reservations,
+    /// notices of them that were not read or are not wanted, what Lockdown prohibits, write protection until a power cycle.
+    pub fn has_what_fleets(&self) -> bool {
+        let until_power_cycle = |ns: &Namespace| u32::from(ns.protect) == write_protect::UNTIL_POWER_CYCLE;
         self.ledger.reservations.values().any(|r| !r.ptpl && !r.registrants.is_empty())
+            || self.controllers.iter().flatten().any(|ctrl| !ctrl.notices.is_plain())
+            || !self.prohibited.is_nothing()
+            || self.namespaces.iter().flatten().any(until_power_cycle)
     }
 
     /// The associations of fabrics hosts, for [`resume_associations`](Self::resume_associations).

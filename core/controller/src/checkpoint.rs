@@ -155,7 +155,9 @@ impl Subsystem {
     #[cold]
     pub(crate) fn keep_admin(&mut self, c: u32, sqe: &Sqe) {
         let Some(ctrl) = self.ctrl(c).filter(|ctrl| ctrl.transport == Transport::Rings) else { return };
-        let mut kept: Vec<Sqe> = ctrl.kept.iter().filter(|s| self.is_kept(ctrl, s.cid.get())).copied().collect();
+        // Of one of the same identifier it is its own waiter that would be found: that one is complete.
+        let waits = |s: &&Sqe| s.cid != sqe.cid && self.is_kept(ctrl, s.cid.get());
+        let mut kept: Vec<Sqe> = ctrl.kept.iter().filter(waits).copied().collect();
         kept.push(*sqe);
         if let Some(ctrl) = self.ctrl_mut(c) {
             ctrl.kept = kept;

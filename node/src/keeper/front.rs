@@ -192,8 +192,11 @@ impl Front {
     }
 
     fn accept(&mut self) -> bool {
-        // One that has hung up makes room as soon as that is read.
+        // One that has hung up makes room as soon as that is read; where nothing is read from it, at once.
         if self.conn.as_ref().is_some_and(|conn| !fds::is_open(either!(conn, conn => &conn.socket))) {
+            if self.conn.as_ref().is_some_and(|conn| !either!(conn, conn => conn.has_room())) {
+                self.close();
+            }
             return false;
         }
         let socket = match self.listener.accept() {

@@ -441,7 +441,7 @@ fn waits(env: &Env) -> Outcome {
 /// Somebody else becomes the owner while a host waits for its reads: they are never answered, and the worker ends.
 fn disowned(env: &Env) -> Outcome {
     with_node(env, &kept(Setup::default().device("latency = \"400ms\"")), |node| {
-        let (mut admin, cntlid) = Host::admin(node.address(), &host_nqn("gold"), 0)?;
+        let (_admin, cntlid) = Host::admin(node.address(), &host_nqn("gold"), 0)?;
         let mut queue = Host::io_queue(node.address(), &host_nqn("gold"), cntlid, 1)?;
         queue.send(&nvme_tcp::io(2, 7, 0, 1, Data::Transport(512)))?;
         std::thread::sleep(Duration::from_millis(100));
@@ -455,8 +455,9 @@ fn disowned(env: &Env) -> Outcome {
         let word = Arena::open(file.into(), Schema { name: "owner", version: 1 }).context(|| "the word".into())?;
         word.claim(word.epoch()).map_err(|e| format!("the epoch is {e}"))?;
         until(Duration::from_secs(5), "the worker ends", || Ok((node.worker()? != worker).then_some(())))?;
-        let (answers, events) = (queue.until_closed()?, admin.until_closed()?);
-        ensure(answers.is_empty() && events.is_empty(), || "a worker without ownership has answered".into())?;
+        // The admin queue may have been at rest, and goes on then.
+        let answers = queue.until_closed()?;
+        ensure(answers.is_empty(), || "a worker without ownership has answered".into())?;
         let said = node.process().stderr();
         ensure(said.contains("another worker is the owner"), || said.clone())?;
         bench(env, &node.tcp_target(), &["--time", "1s", "--qd", "1"])?.clean()

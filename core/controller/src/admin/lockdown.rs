@@ -15,6 +15,12 @@ pub(crate) struct Prohibited {
     features: BTreeSet<u8>,
 }
 
+impl Prohibited {
+    pub fn is_nothing(&self) -> bool {
+        self.opcodes.is_empty() && self.features.is_empty()
+    }
+}
+
 impl Subsystem {
     /// Lockdown.
     pub(super) fn lockdown(&mut self, admin: &Admin) -> Outcome {

@@ -111,6 +111,11 @@ pub(crate) struct Notices {
 }
 
 impl Notices {
+    /// Nothing waits to be read, and nothing is unwanted.
+    pub fn is_plain(&self) -> bool {
+        self.waiting.is_empty() && self.masks.iter().all(|(_, mask)| *mask == 0)
+    }
+
     /// The notifications of a namespace that are not wanted.
     pub fn mask(&self, nsid: u32) -> u32 {
         self.masks.iter().find(|(ns, _)| *ns == nsid).map_or(0, |(_, mask)| *mask)

@@ -513,7 +513,16 @@ impl<D: Digest> Connection<D> {
             tags.len() == list.len() && tags.len() == count(stage)
         };
         let lonely = self.table.iter().filter(|r| r.stage == Stage::AwaitsPair && r.partner.is_none()).count();
-        let paired = self.table.iter().all(|r| r.partner.is_none_or(|p| usize::from(p) < self.table.len()));
+        // Two that become ready together are each other's, and one of them at least is still on its way.
+        let early = |r: &super::request::Request| !matches!(r.stage, Stage::Free | Stage::Ready | Stage::Executing);
+        let paired = (0u16..).zip(self.table.iter()).all(|(tag, r)| {
+            let Some(p) = r.partner.filter(|_| early(r)) else {
+                return r.partner.is_none_or(|p| usize::from(p) < self.table.len());
+            };
+            let waits = |r: &super::request::Request| r.stage == Stage::AwaitsPair;
+            let other = self.table.get(p).filter(|_| p != tag);
+            other.is_some_and(|o| early(o) && o.partner == Some(tag) && !(waits(r) && waits(o)))
+        });
         // The PDU in work is a command's that waits for just that.
         let expected = if self.rx.h2c { Stage::Transferring } else { Stage::InCapsule };
         let filling = self.rx.phase == Phase::Header

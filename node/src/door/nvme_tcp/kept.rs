@@ -12,7 +12,7 @@ use super::conn::{Conn, Queue};
 use super::{Door, NOBODY, rest};
 use crate::device::Drives;
 use crate::door::{Cx, Place};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::TcpStream;
 use std::os::fd::{AsFd, OwnedFd};
@@ -126,15 +126,14 @@ pub fn take(
             all.entry(place.shard).or_default().associations.insert(place.drive, saved);
         }
     }
-    let mut taken: Vec<String> = Vec::new();
+    let mut taken = BTreeSet::new();
     for (name, fds) in keep.take_all(CONNECTIONS).into_iter().chain(keep.take_all(rest::CONNECTIONS)) {
         keep.release(&name)?;
         let is_noted = name.starts_with(rest::CONNECTIONS);
         let own = name.trim_start_matches(if is_noted { rest::CONNECTIONS } else { CONNECTIONS });
-        if taken.iter().any(|other| other == own) {
+        if !taken.insert(own.to_owned()) {
             continue;
         }
-        taken.push(own.to_owned());
         let mut words = name.splitn(4, ' ').skip(1);
         let queue = match (words.next(), words.next(), words.next()) {
             (Some(cntlid), Some(qid), Some(nqn)) => {
@@ -147,13 +146,15 @@ pub fn take(
         };
         let mut fds = fds.into_iter();
         let (Some(socket), Some(session)) = (fds.next(), fds.next()) else { continue };
-        if is_noted && !rest::is_proved(&socket, fds.next())? {
+        let mut session = keep::contents(session)?;
+        if is_noted && !rest::is_proved(&socket, &mut session) {
             tracing::info!("a connection was used since it was noted; its host connects again");
+            let _ = TcpStream::from(socket).shutdown(std::net::Shutdown::Both);
             continue;
         }
         let shard = queue.map_or(0, |(place, ..)| place.shard);
         let queue = queue.map(|(place, cntlid, qid)| (place.drive, cntlid, qid));
-        all.entry(shard).or_default().connections.push(Carried { socket, session: keep::contents(session)?, queue });
+        all.entry(shard).or_default().connections.push(Carried { socket, session, queue });
     }
     Ok(all)
 }
@@ -196,7 +197,10 @@ impl Door {
             }
         }
         for carried in kept.connections {
+            let socket = carried.socket.try_clone();
             if let Err(e) = self.take_over(carried, cx) {
+                // Others may still have it open.
+                let _ = socket.map(|socket| TcpStream::from(socket).shutdown(std::net::Shutdown::Both));
                 tracing::warn!("a connection cannot be taken over; its host connects again: {e}");
             }
         }

@@ -11,7 +11,10 @@
 //! ```
 //! So an association of the note is that of every connection which is found where it was: what its own host does moves a
 //! connection of it, and what others do to it moves its drive's [generation](weir_controller::Subsystem::association_generation).
-//! Hosts of a drive with reservations that do not outlive a loss of power are not noted: they are to notice that these have gone.
+//! Hosts of a drive with something that ends with its power, reservations first of all, are not noted: they are to notice that it has gone.
+//!
+//! The keeper has two descriptors of each, and so has a standby: only the first [`MOST`] of a shard are noted. All that are due at a time are
+//! noted together, at most [`BATCH`] of them, at multiples of [`REST`].
 
 use super::Door;
 use super::conn::Conn;
@@ -28,9 +31,20 @@ pub(super) const CONNECTIONS: &str = "passing:rest:nvme-tcp-connection:";
 /// Names of a drive's associations: its NQN follows.
 pub(super) const ASSOCIATIONS: &str = "passing:rest:nvme-tcp-associations:";
 
-/// How long nothing comes over a connection before it is noted. All are noted together that are due, so this is also how often a
-/// drive's associations are written down at most.
+/// How long nothing comes over a connection before it is noted, at least; and how often a drive's associations are written down at most.
 const REST: Nanos = Nanos::from_millis(100);
+/// Connections of a shard that are noted at a time.
+const MOST: usize = 256;
+/// Connections that are noted in one turn.
+const BATCH: usize = 32;
+
+/// Bytes of a position.
+const POSITION: usize = 16;
+
+/// The next multiple of [`REST`] that is at least so far away.
+fn after_rest(now: Nanos) -> Nanos {
+    Nanos((now.get() / REST.get()).saturating_add(2).saturating_mul(REST.get()))
+}
 
 /// A drive whose associations the keeper has.
 pub(super) struct Noted {
@@ -43,21 +57,35 @@ pub(super) fn forget(conn: &mut Conn, keep: &Keep) {
     if let Some((_, name)) = conn.noted.take() {
         // The keeper's descriptor would keep the host from seeing the end.
         let _ = conn.stream.shutdown(std::net::Shutdown::Both);
-        let _ = keep.release(&name);
+        release(&name, keep);
+    }
+}
+
+/// The keeper lets go of a note. Nobody is answered before it has heard it: as long as it is only slow, it is told again.
+fn release(name: &str, keep: &Keep) {
+    while let Err(e) = keep.release(name) {
+        tracing::error!("{name}: the keeper does not listen: {e}");
+        if e.kind() != io::ErrorKind::WouldBlock {
+            // It has gone, and this process with it.
+            return;
+        }
     }
 }
 
 /// Whether a connection is where it was when it was noted so.
-pub(super) fn is_proved(socket: &OwnedFd, position: Option<OwnedFd>) -> io::Result<bool> {
-    let noted = position.map(keep::contents).transpose()?.as_deref().and_then(Position::read);
-    Ok(noted.is_some() && Position::of(socket).ok() == noted)
+/// What follows the position is its session.
+pub(super) fn is_proved(socket: &OwnedFd, note: &mut Vec<u8>) -> bool {
+    let Some((position, session)) = note.split_at_checked(POSITION) else { return false };
+    let noted = Position::read(position);
+    *note = session.to_vec();
+    noted.is_some() && Position::of(socket).ok() == noted
 }
 
 impl Door {
     /// A connection has gone quiet.
     pub(super) fn may_rest(&mut self, at: u32, cx: &Cx) {
         if let Some(conn) = self.conns[at as usize].as_mut().filter(|_| cx.keep.is_kept()) {
-            conn.rest_at = cx.now.saturating_add(REST);
+            conn.rest_at = after_rest(cx.now);
             self.deadline = self.deadline.min(conn.rest_at);
         }
     }
@@ -65,11 +93,17 @@ impl Door {
     /// Notes the connections that are due. One that cannot be noted is looked at again when it has been used.
     pub(super) fn note_those_at_rest(&mut self, cx: &mut Cx) {
         let mut due = Vec::new();
+        let mut noted = self.conns.iter().flatten().filter(|conn| conn.noted.is_some()).count();
         for (at, conn) in self.conns.iter_mut().enumerate() {
             let Some(conn) = conn.as_mut().filter(|conn| conn.rest_at <= cx.now) else { continue };
+            if due.len() == BATCH {
+                conn.rest_at = after_rest(cx.now);
+                continue;
+            }
             conn.rest_at = Nanos::NEVER;
-            let Some(queue) = conn.queue else { continue };
-            if !cx.drives.machine(queue.drive).has_fleeting_reservations() {
+            let Some(queue) = conn.queue.filter(|_| conn.noted.is_some() || noted < MOST) else { continue };
+            if !cx.drives.machine(queue.drive).has_what_fleets() {
+                noted += usize::from(conn.noted.is_none());
                 due.push((queue.drive, at as u32));
             }
         }
@@ -102,7 +136,13 @@ impl Door {
         let name = format!("{ASSOCIATIONS}{}", cx.drives.machine(*drive).config().subnqn);
         kept::hold(&name, *drive, cx)?;
         cx.drives.note(*drive);
-        self.noted.retain(|noted| noted.drive != *drive);
+        if let Some(at) = self.noted.iter().position(|noted| noted.drive == *drive) {
+            let before = self.noted.swap_remove(at).name;
+            // The place was another drive's.
+            if before != name {
+                release(&before, cx.keep);
+            }
+        }
         self.noted.push(Noted { drive: *drive, name });
         for (at, position) in rest {
             let Some(conn) = &mut self.conns[at as usize] else { continue };
@@ -112,8 +152,8 @@ impl Door {
             }
             let (Some(queue), Some(session)) = (conn.queue, conn.session.save(cx.now)) else { continue };
             let Some(name) = kept::name(CONNECTIONS, at, queue, cx) else { continue };
-            let (state, stands) = (keep::sealed("connection", &session)?, keep::sealed("position", &position.bytes())?);
-            cx.keep.hold(&name, &[conn.stream.as_fd(), state.as_fd(), stands.as_fd()])?;
+            let note = keep::sealed("connection", &[&position.bytes()[..], &session].concat())?;
+            cx.keep.hold(&name, &[conn.stream.as_fd(), note.as_fd()])?;
             conn.noted = Some((position, name));
         }
         Ok(())
@@ -133,10 +173,7 @@ impl Door {
     #[cold]
     fn withdraw(&mut self, drive: u32, cx: &mut Cx) {
         let Some(i) = self.noted.iter().position(|noted| noted.drive == drive) else { return };
-        let Noted { name, .. } = self.noted.swap_remove(i);
-        if let Err(e) = cx.keep.release(&name) {
-            tracing::error!("{name}: the keeper does not listen: {e}");
-        }
+        release(&self.noted.swap_remove(i).name, cx.keep);
         for at in 0..self.conns.len() as u32 {
             let is_noted = |c: &&Conn| c.noted.is_some() && c.queue.is_some_and(|q| q.drive == drive);
             let conn = self.conns[at as usize].as_ref().filter(is_noted);
@@ -150,10 +187,6 @@ impl Door {
     pub(super) fn forget_notes(&mut self, cx: &Cx) {
         let connections = self.conns.iter_mut().flatten().filter_map(|conn| conn.noted.take());
         let names = self.noted.drain(..).map(|noted| noted.name).chain(connections.map(|(_, name)| name));
-        for name in names {
-            if let Err(e) = cx.keep.release(&name) {
-                tracing::error!("{name}: the keeper does not listen: {e}");
-            }
-        }
+        names.for_each(|name| release(&name, cx.keep));
     }
 }

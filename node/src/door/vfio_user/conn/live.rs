@@ -321,6 +321,8 @@ impl Conn {
             self.follow_queues(drive, controller, cx);
             // Where one cannot go, its host has taken the queue away.
             for Posted { address, vector, cqe } in std::mem::take(&mut live.posts) {
+                // What its command has written by messages is waited for.
+                let Some((address, vector, cqe)) = self.gate.hold(address, vector, &cqe) else { continue };
                 let _ = self.put(address, &cqe);
                 vector.into_iter().for_each(|v| _ = self.due(v));
             }
