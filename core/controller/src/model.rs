@@ -484,6 +484,11 @@ impl Ring {
         self.sqs.insert(qid, SqView { base, size, tail: 0, head: 0, cqid, pending: BTreeSet::new() });
     }
 
+    /// The next command has this identifier.
+    pub fn name_next(&mut self, cid: u16) {
+        self.next_cid = (cid + 0xffef) % 0xfff0;
+    }
+
     /// Puts an entry into a ring and rings the doorbell; answers its identifier, or `None` if the ring is full.
     pub fn submit(&mut self, world: &mut World, qid: u16, sqe: Sqe) -> Option<u16> {
         let cid = self.put(world, qid, sqe)?;

@@ -150,6 +150,28 @@ fn an_admin_command_that_takes_long_is_carried_out_again() {
     assert_eq!(ring.pending(0), 0);
 }
 
+/// A command that is complete is not carried out again because the next one has its identifier.
+#[test]
+fn one_that_is_complete_is_not_carried_out_again() {
+    let management = Management { capacity: 4 << 30, least_block: 512, metadata: false };
+    let mut world = drive(|c| c.management = Some(management));
+    let mut ring = host(&mut world);
+    let mut format = admin(AdminOpcode::FORMAT_NVM, 1, 0, 0);
+    format.nsid = 1.into();
+    let first = ring.submit(&mut world, 0, format).unwrap();
+    world.settle();
+    assert_eq!(ring.reap(&mut world, 0).len(), 1);
+    ring.name_next(first);
+    assert_eq!(ring.submit(&mut world, 0, format).unwrap(), first);
+    world.run();
+    assert!(ring.reap(&mut world, 0).is_empty(), "the media has not erased anything yet");
+    world.issued.clear();
+    move_on(&mut world, &mut ring);
+    world.settle();
+    let done = ring.reap(&mut world, 0);
+    assert_eq!(done.iter().map(|cqe| (cqe.cid.get(), cqe.status())).collect::<Vec<_>>(), [(first, Status::SUCCESS)]);
+}
+
 /// What waits in a ring whose door keeps a journal is not aborted, and says so.
 #[test]
 fn what_waits_is_not_aborted_where_a_journal_is_kept() {
