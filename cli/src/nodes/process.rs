@@ -294,7 +294,7 @@ impl Qemu {
         command.args(["--object", "iothread,id=io0,poll-max-ns=1000000", "--blockdev", &node, "--export", &export]);
         let mut server = Server::spawn(command.stdout(Stdio::null()))?;
         let begun = Instant::now();
-        while !socket.exists() {
+        while !listens(&socket) {
             if let Some(status) = server.0.try_wait().map_err(|e| e.to_string())? {
                 return Err(format!("qemu-storage-daemon ended ({status}) before it served: {}", server.said()));
             }
@@ -310,6 +310,16 @@ impl Qemu {
     pub fn target(&self) -> String {
         format!("vhost-user:{}", self.socket.display())
     }
+}
+
+/// Whether somebody listens at a socket, which is there a moment before that. Nobody is connected to for it.
+fn listens(socket: &Path) -> bool {
+    const ACCEPTS: u32 = 1 << 16;
+    let all = std::fs::read_to_string("/proc/net/unix").unwrap_or_default();
+    // "address: references protocol flags type state inode path"
+    let flags = |line: &str| u32::from_str_radix(line.split_whitespace().nth(3)?, 16).ok();
+    let of = |line: &&str| line.ends_with(&format!(" {}", socket.display()));
+    all.lines().filter(of).filter_map(flags).any(|flags| flags & ACCEPTS != 0)
 }
 
 /// The program, from QEMU_STORAGE_DAEMON, PATH, or where ./test has installed it.
@@ -332,6 +342,17 @@ pub fn find_qemu() -> Result<PathBuf, String> {
 mod tests {
     use super::*;
     use weir_node::config::Config;
+
+    #[test]
+    fn who_listens_is_found_without_connecting() {
+        let socket = std::env::temp_dir().join(format!("weir-listens-{}", std::process::id()));
+        assert!(!listens(&socket));
+        let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        assert!(listens(&socket) && !listens(&socket.with_extension("x")));
+        drop(listener);
+        assert!(!listens(&socket), "the file alone is nobody");
+        std::fs::remove_file(&socket).unwrap();
+    }
 
     #[test]
     fn every_configuration_is_one() {
