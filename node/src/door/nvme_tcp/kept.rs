@@ -5,8 +5,8 @@
 //!   leave:  drive has begun nothing of a connection ─► session.save ─► hold(socket, state)      Subsystem::associations ─► hold
 //!   resume: Subsystem::resume_associations ─► each connection: claim its queue, session.restore ─► the rest is dropped, as if it had been lost
 //! ```
-//! After the death of a worker there are those that were [at rest](super::rest) instead. A connection that cannot be carried (the host broke the protocol, commands that did not end in time) ends with the process,
-//! and its host connects again.
+//! After the death of a worker there are those that were [at rest](super::rest) instead. A connection that cannot be carried (the host
+//! broke the protocol, commands that did not end in time) ends with the process, and its host connects again.
 
 use super::conn::{Conn, Queue};
 use super::{Door, NOBODY, rest};
