@@ -113,6 +113,9 @@ pub struct Setup {
     /// A third core, of the second drive of a volume on two cores [default: 2, or the one that asks]
     #[arg(long, global = true)]
     far_core: Option<usize>,
+    /// Of crash, upgrade and restart only the cases whose names contain this
+    #[arg(long, global = true, default_value = "")]
+    only: String,
     /// The binary weir [default: the one beside this program]
     #[arg(long, global = true, env = "WEIR")]
     weir: Option<PathBuf>,

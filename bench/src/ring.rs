@@ -154,6 +154,7 @@ mod tests {
             server_core: 0,
             client_core: 0,
             far_core: None,
+            only: String::new(),
             weir: None,
             qemu_storage_daemon: None,
         };

@@ -15,8 +15,8 @@ use weir_sys::reactor::now;
 /// So long completions come again before a gap counts as over, ns.
 const CALM: u64 = 20_000_000;
 /// Between one and the next at least: a worker that is killed again within 5 ms is replaced after a pause, and the standby needs
-/// some time.
-pub(super) const SPACE: Duration = Duration::from_millis(40);
+/// some time until it has mapped the drive beside those who work.
+pub(super) const SPACE: Duration = Duration::from_millis(300);
 
 /// What a start consists of for its client.
 pub(super) const COLD_START: &str = "exec to the first completion";

@@ -4,6 +4,7 @@ use super::processes::{Way, on_the_way};
 use super::{Case, Door};
 use crate::servers::Node;
 use crate::{BenchError, Setup, failed};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -11,7 +12,7 @@ use std::time::{Duration, Instant};
 use weir_driver::{Io, IoKind, QueuePair, nvme_tcp as tcp, vhost_user};
 use weir_sys::reactor::now;
 use weir_sys::sched::RunDelay;
-use weir_sys::transport::{nvme_tcp, vhost_user::connect};
+use weir_sys::transport::{nvme_tcp, vfio_user, vhost_user::connect};
 use weir_workload::Rng;
 
 /// Bytes of a request.
@@ -68,11 +69,11 @@ pub(super) struct Front {
 }
 
 impl Front {
-    /// Connects to the node, on the client's core.
+    /// Connects to the node, on the client's core; `pcie` is the socket of its vfio-user door, where it has one.
     ///
     /// # Errors
     /// No thread can be started; why it could not connect [`stop`](Self::stop) says.
-    pub(super) fn start(setup: &Setup, case: &Case, node: &Node) -> Result<Self, BenchError> {
+    pub(super) fn start(setup: &Setup, case: &Case, node: &Node, pcie: PathBuf) -> Result<Self, BenchError> {
         let seen = Arc::new(Seen::default());
         seen.is_of(node.server.id(), Vec::new());
         let (case, core, told) = (*case, setup.client_core, seen.clone());
@@ -91,6 +92,14 @@ impl Front {
                     let _ = ready.send(());
                     let again = || persist(first);
                     run(pair, case.begins_anew().then_some(&again), &case, &told)
+                }
+                // Its connection stays, or nothing does.
+                Door::VfioUser => {
+                    let options =
+                        vfio_user::Options { depth: case.depth, max_io: SIZE, ..vfio_user::Options::default() };
+                    let pair = vfio_user::connect(&pcie, &options)?.pop().ok_or_else(none)?;
+                    let _ = ready.send(());
+                    run(pair, None::<&fn() -> _>, &case, &told)
                 }
                 Door::NvmeTcp => {
                     let depth = case.depth as u16;

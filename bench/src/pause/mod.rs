@@ -17,7 +17,7 @@ mod processes;
 
 use crate::figure::{Report, Series, Target};
 use crate::servers::{Node, Scratch};
-use crate::{BenchError, Setup};
+use crate::{BenchError, Setup, failed};
 use event::Seen;
 use front::Front;
 use std::collections::BTreeMap;
@@ -28,6 +28,7 @@ use weir_workload::Rng;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Door {
     VhostUser,
+    VfioUser,
     NvmeTcp,
 }
 
@@ -58,6 +59,9 @@ struct Case {
 const COLLECTS: (&str, &str) = ("flash", "profile = \"p3700\"\n[device.flash]\nprecondition = \"steady\"");
 const RAM: (&str, &str) = ("ram", "");
 
+/// So long a node serves before anything happens to it: what its drive was filled with is put into huge pages meanwhile.
+const SETTLES: Duration = Duration::from_secs(4);
+
 impl Case {
     /// A RAM drive, one request at a time.
     const fn ram(what: What, door: Door) -> Self {
@@ -82,6 +86,7 @@ impl Case {
         let drive = if self.drive == RAM { "RAM, QD1" } else { "p3700 collecting, QD32" };
         let door = match self.door {
             Door::VhostUser => "vhost-user",
+            Door::VfioUser => "vfio-user",
             Door::NvmeTcp => "NVMe/TCP",
         };
         let what = match self.what {
@@ -98,13 +103,15 @@ impl Case {
 /// # Errors
 /// Something could not be started, or nobody served any more after a kill.
 pub fn crash(setup: &Setup) -> Result<Report, BenchError> {
-    use Door::{NvmeTcp, VhostUser};
+    use Door::{NvmeTcp, VfioUser, VhostUser};
     let (cold, warm) = (What::Crash { standby: false }, What::Crash { standby: true });
     let cases = [
         Case::ram(warm, VhostUser).with(3.0, 20.0),
         Case::ram(cold, VhostUser),
         Case::flash(warm, VhostUser),
         Case::flash(cold, VhostUser),
+        Case::ram(warm, VfioUser),
+        Case::flash(warm, VfioUser),
         Case::ram(warm, NvmeTcp),
         Case::flash(warm, NvmeTcp),
     ];
@@ -116,10 +123,12 @@ pub fn crash(setup: &Setup) -> Result<Report, BenchError> {
 /// # Errors
 /// As [`crash`].
 pub fn upgrade(setup: &Setup) -> Result<Report, BenchError> {
-    use Door::{NvmeTcp, VhostUser};
+    use Door::{NvmeTcp, VfioUser, VhostUser};
     let cases = [
         Case::ram(What::Upgrade, VhostUser).with(0.5, 5.0),
         Case::flash(What::Upgrade, VhostUser),
+        Case::ram(What::Upgrade, VfioUser),
+        Case::flash(What::Upgrade, VfioUser),
         Case::ram(What::Upgrade, NvmeTcp),
         Case::flash(What::Upgrade, NvmeTcp),
     ];
@@ -147,7 +156,15 @@ fn measure(name: &'static str, setup: &Setup, cases: &[Case]) -> Result<Report, 
                 .into(),
         ],
     );
-    cases.iter().try_for_each(|case| one(setup, case, &mut report))?;
+    let mut wanted = cases.iter().filter(|case| case.name().contains(&setup.only)).peekable();
+    if wanted.peek().is_none() {
+        let all: Vec<_> = cases.iter().map(Case::name).collect();
+        return Err(failed(
+            "--only",
+            format!("no case's name contains {:?}; there are: {}", setup.only, all.join("; ")),
+        ));
+    }
+    wanted.try_for_each(|case| one(setup, case, &mut report))?;
     Ok(report)
 }
 
@@ -160,8 +177,17 @@ fn one(setup: &Setup, case: &Case, report: &mut Report) -> Result<(), BenchError
     };
     // A p3700 of its real size would be filled for minutes.
     let capacity = if case.drive == RAM { setup.capacity.as_str() } else { "1GiB" };
-    let mut node = Node::start(setup, &scratch, &keys, (case.drive.0, capacity, case.drive.1))?;
-    let front = Front::start(setup, case, &node)?;
+    let pcie = scratch.path("vfio.sock");
+    let export = match case.door {
+        Door::VfioUser => {
+            format!("[[export]]\ndevice = \"ssd0\"\ntenant = \"all\"\ndoor = \"vfio-user:{}\"", pcie.display())
+        }
+        Door::VhostUser | Door::NvmeTcp => String::new(),
+    };
+    let drive = format!("{}\n{export}", case.drive.1);
+    let mut node = Node::start(setup, &scratch, &keys, (case.drive.0, capacity, &drive))?;
+    let front = Front::start(setup, case, &node, pcie)?;
+    std::thread::sleep(SETTLES);
     let mut lines: BTreeMap<usize, (String, Series)> = BTreeMap::new();
     let mut random = Rng::new(u64::from(std::process::id()));
     let result = (0..setup.rounds).try_for_each(|_| {

@@ -25,6 +25,12 @@ const ALIKE: f64 = 0.15;
 /// What two runs of the same on a quiet machine may differ by.
 const SAME: f64 = 0.03;
 
+/// So wide, in percent, the interval of what the journal costs may be before more pairs are measured, so many at a time, up to so many: a
+/// machine that does other things as well needs more of them. Only the width decides, never where the interval lies.
+const WIDE: f64 = 1.0;
+const MORE: usize = 16;
+const MOST: usize = 160;
+
 /// Runs of nothing before it is given up.
 const ATTEMPTS: u32 = 5;
 
@@ -51,10 +57,15 @@ impl Effort {
 
     fn about(self) -> String {
         format!(
-            "Medians of runs of {}, {} with and without journal in turn, {} of the others; everything on one drive has its tenant of \
+            "Medians of runs of {}, {} with and without journal in turn{}, {} of the others; everything on one drive has its tenant of \
              the same class.{}",
             self.time,
             self.pairs,
+            if self.full {
+                format!(", up to {MOST} until the interval of their difference is at most {WIDE} % wide")
+            } else {
+                String::new()
+            },
             self.rounds,
             if self.full { "" } else { " --full takes some minutes and judges the journal's cost by its interval." }
         )
@@ -97,17 +108,23 @@ fn measured(
 ) -> Result<Vec<Found>, String> {
     let mut found: Vec<Found> = servers.iter().map(|s| Found { server: *s, rounds: Vec::new() }).collect();
     let paired = |server: Server| servers.contains(&Server::NoJournal) && is_pair(server);
-    for round in 0..effort.pairs.max(effort.rounds) {
+    let (mut round, mut pairs) = (0, effort.pairs);
+    while round < pairs.max(effort.rounds) {
         let order: Vec<usize> = match round % 2 {
             0 => (0..servers.len()).collect(),
             _ => (0..servers.len()).rev().collect(),
         };
         for at in order {
-            let wanted = if paired(servers[at]) { effort.pairs } else { effort.rounds };
+            let wanted = if paired(servers[at]) { pairs } else { effort.rounds };
             if round < wanted {
                 let run = answered(live, servers[at], drive, case, effort.time);
                 found[at].rounds.push(run.map_err(|e| format!("{}, {}: {e}", case.name, servers[at].name()))?);
             }
+        }
+        round += 1;
+        let is_wide = |found: &[Found]| journal(found, case).is_some_and(|i| i.high - i.low > WIDE);
+        if effort.full && round == pairs && pairs < MOST && is_wide(&found) {
+            pairs = (pairs + MORE).min(MOST);
         }
     }
     Ok(found)
