@@ -6,6 +6,7 @@ use crate::shard::{Call, Shard, ShardHandle};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use weir_sys::arena::Arena;
 use weir_sys::lifeline::Roster;
 use weir_sys::reactor::{Reactor, ReactorError, Waker, mailbox};
 use weir_sys::sched;
@@ -74,6 +75,7 @@ impl Crew {
     pub fn prepare(config: &Config) -> Result<Crew, StartError> {
         let cores = config.node.cores.clone();
         let roster = Roster::new().map_err(|e| StartError::Owner(std::io::Error::other(e)))?;
+        Arena::prepare_huge();
         let (report, pinned) = mpsc::channel();
         let mut members = Vec::new();
         for (id, core) in cores.iter().copied().enumerate() {
@@ -107,10 +109,13 @@ fn start_thread(
     let run = move || {
         // Whoever waits for its death sees it here, from now on.
         let here = sched::pin(core).and_then(|()| place.enter());
+        // Who served before on this core may not have ended yet, and whoever is served waits.
+        sched::prompt();
         let (result, here) = here.map_or_else(|e| (Err(e), None), |here| (Ok(()), Some(here)));
         let _ = report.send((core, result));
         drop(report);
         if let (Some(_here), Ok(shard)) = (here, given.recv()) {
+            sched::patient();
             shard.run();
         }
     };

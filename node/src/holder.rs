@@ -7,7 +7,7 @@
 //! A process that was killed can leave its sockets behind for some milliseconds, while the kernel takes its io_uring apart:
 //! what no living process is seen to have is asked for again for a while.
 
-use crate::keeper::{API_SOCKETS, SOCKETS};
+use crate::keeper::{API_SOCKETS, FRONTS, PLAIN_FRONTS, RELAYS, SOCKETS};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 use std::fmt;
 use std::io;
@@ -142,6 +142,27 @@ fn keep_unix_as(keep: &Keep, kind: &str, path: &Path, mode: u32) -> Result<UnixL
     let fail = |error| BindError::Io { address: path.display().to_string(), error };
     keep.hold(&name, &[listener.as_fd()]).map_err(fail)?;
     Ok(listener)
+}
+
+/// As [`keep_unix`] of a socket at which clients come: it may have been held as something else, because of who let them in. `kind` begins
+/// the name that it is held by from now on.
+pub fn keep_door(keep: &Keep, kind: &str, path: &Path, mode: u32) -> Result<Option<UnixListener>, BindError> {
+    let address = path.display().to_string();
+    let name = |kind: &str| format!("{kind}{address}");
+    if let Some(fds) = keep.take(&name(kind)) {
+        return Ok(fds.into_iter().next().map(UnixListener::from));
+    }
+    let fail = |error| BindError::Io { address: address.clone(), error };
+    for other in [SOCKETS, FRONTS, PLAIN_FRONTS, RELAYS].into_iter().filter(|other| *other != kind) {
+        let Some(listener) = keep.take_one(&name(other)) else { continue };
+        keep.hold(&name(kind), &[listener.as_fd()]).map_err(fail)?;
+        // Not before: it is always held.
+        keep.release(&name(other)).map_err(fail)?;
+        return Ok(Some(listener.into()));
+    }
+    let listener = listen_unix(path, mode)?;
+    keep.hold(&name(kind), &[listener.as_fd()]).map_err(fail)?;
+    Ok(Some(listener))
 }
 
 /// The socket of [`keep_unix`] is gone, and its path free again.

@@ -484,3 +484,6 @@ impl Shard {
         }
     }
 }
+
+#[cfg(test)]
+mod kept_tests;

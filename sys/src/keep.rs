@@ -270,10 +270,10 @@ impl Channel {
         send(&self.0, kind, &text, with)
     }
 
-    /// The next word of the worker, if there is one; `None` where there is none yet, or where it has gone.
+    /// The next word of the worker, if there is one yet.
     ///
     /// # Errors
-    /// It says what makes no sense.
+    /// `UnexpectedEof`: it has gone and says nothing more. Anything else: it says what makes no sense.
     pub fn hear(&self) -> io::Result<Option<(ToKeeper, Vec<OwnedFd>)>> {
         let flags = rustix::event::PollFlags::IN;
         let mut ready = [rustix::event::PollFd::new(&self.0, flags)];
@@ -281,7 +281,7 @@ impl Channel {
         if rustix::event::poll(&mut ready, Some(&now))? == 0 {
             return Ok(None);
         }
-        let Some((kind, text, fds)) = receive(&self.0)? else { return Ok(None) };
+        let (kind, text, fds) = receive(&self.0)?.ok_or(io::ErrorKind::UnexpectedEof)?;
         Ok(Some((ToKeeper::read(kind, text).ok_or_else(garbled)?, fds)))
     }
 }
@@ -484,6 +484,15 @@ impl Keep {
         *held = rest;
         let taken: BTreeMap<String, Held> = taken;
         taken.into_iter().map(|(name, held)| (name, held.fds)).collect()
+    }
+
+    /// Takes everything whose name begins so and ends with a number, by number.
+    pub fn take_numbered(&self, prefix: &str) -> Vec<(u64, Vec<OwnedFd>)> {
+        let Some(shared) = &self.0 else { return Vec::new() };
+        let mut held = shared.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let number = |name: &String| name.strip_prefix(prefix).and_then(|rest| rest.parse().ok());
+        let numbers: Vec<(u64, String)> = held.keys().filter_map(|name| Some((number(name)?, name.clone()))).collect();
+        numbers.into_iter().filter_map(|(number, name)| Some((number, held.remove(&name)?.fds))).collect()
     }
 
     /// As [`take`](Self::take) where it is one descriptor.

@@ -12,6 +12,7 @@
 //! The words lie in an arena of the schema [`SCHEMA`]: how many there are, then one for each thread.
 
 use crate::arena::{Arena, ArenaError, Pages, Schema, Words};
+use crate::sched;
 use crate::transport::fds;
 use rustix::io::Errno;
 use rustix::thread::futex;
@@ -175,6 +176,8 @@ impl Watch {
         let watch = Watch { words, over: Arc::default(), dead };
         let (words, over, dead) = (watch.words.clone(), watch.over.clone(), watch.dead.try_clone()?);
         let wait = move || {
+            // Those that it waits for leave a core to somebody who has much to do: to what takes their process down, for instance.
+            sched::prompt();
             if all_dead(&words, &over) {
                 let _ = rustix::io::write(&dead, &1u64.to_ne_bytes());
             }

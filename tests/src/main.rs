@@ -12,7 +12,9 @@
 //! Tests run one after the other, because many of them measure. Each prints its name, its result and what it measured.
 //! Exit status 0: all passed; 1: some failed; 2: usage.
 
+mod aimed;
 mod bench;
+mod bios;
 mod guest;
 mod harness;
 mod http;
@@ -20,9 +22,11 @@ mod node;
 mod process;
 mod qmp;
 mod raw;
+mod relay;
 mod stepped;
 mod suites;
 mod systemd;
+mod tracee;
 mod vfio;
 
 use std::process::ExitCode;

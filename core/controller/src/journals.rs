@@ -3,7 +3,8 @@
 //!
 //! ```text
 //!   memory │ a region of `weir-journal`: a part for each submission queue identifier from 1 on │ doorbells, two words for each identifier:
-//!          │ tail in 31:0, `made` of the submission queue in 63:32; the same of the head and the completion queue
+//!          │ tail in 31:0, `made` of the submission queue in 63:32; the same of the head and the completion queue; in the region's header
+//!          │ the number of the last message that has rung one, so that older ones that come once more say nothing
 //!
 //!   at work:       Host::take ─► take      Host::decide ─► decide      Host::complete ─► done ─► the entry is posted ─► posted
 //!   after a crash: Subsystem::resume_checkpoint ─► recover ─► Subsystem::resubmit ─► Event::Run
@@ -35,6 +36,8 @@ pub struct Journals<W> {
     made: Vec<(u32, u32)>,
     /// The drive's, when its queues were looked at.
     epoch: Option<u32>,
+    /// The number of the last message whose doorbell was noted.
+    noted: u64,
 }
 
 #[derive(Debug)]
@@ -110,7 +113,8 @@ impl<W: Words + Clone> Journals<W> {
         let parts = usize::from(queues) + 1;
         let none = || core::iter::repeat_with(|| None).take(parts).collect();
         let (bells, made) = ((shape.bytes() / 8) as usize, alloc::vec![(0, 0); parts]);
-        Ok(Self { words, region, bells, queues: none(), made, epoch: None })
+        let noted = region.noted();
+        Ok(Self { words, region, bells, queues: none(), made, epoch: None, noted })
     }
 
     /// Begins the journals of queues that are new: to be called before anybody can know of them, which is before a
@@ -202,14 +206,28 @@ impl<W: Words + Clone> Journals<W> {
         }
     }
 
-    /// A doorbell was rung by a message: its value is known to whoever comes after us as well, as long as its queue is there.
-    pub fn ring(&self, qid: u16, tail: Option<u32>, head: Option<u32>) {
+    /// A doorbell was rung by its client's message of that number, counted from 1: its value is known to whoever comes after us as well, as
+    /// long as its queue is there. False where that was [noted](Self::rang) before: the message has come once more, and newer ones may be
+    /// known.
+    pub fn ring(&self, number: u64, qid: u16, tail: Option<u32>, head: Option<u32>) -> bool {
+        if number <= self.noted {
+            return false;
+        }
         let at = self.bells + usize::from(qid) * 2;
-        let Some((sq, cq)) = self.made.get(usize::from(qid)) else { return };
+        let Some((sq, cq)) = self.made.get(usize::from(qid)) else { return true };
         for (at, made, value) in [(at, sq, tail), (at + 1, cq, head)] {
             if let Some(value) = value {
                 self.words.store(at, u64::from(*made) << 32 | u64::from(value), Release);
             }
+        }
+        true
+    }
+
+    /// All that the message of that number has rung is stored: if it comes once more it says nothing.
+    pub fn rang(&mut self, number: u64) {
+        if number > self.noted {
+            self.noted = number;
+            self.region.note(number);
         }
     }
 

@@ -73,8 +73,6 @@ struct Outside {
     messages: RefCell<Vec<Message>>,
     /// What a drive's file tells of its first zone: blocks that have landed.
     landed: Cell<u32>,
-    /// Of messages that are doorbells, beside the checkpoint.
-    applied: Cell<usize>,
 }
 
 impl Outside {
@@ -216,8 +214,18 @@ struct Server {
     issued: Vec<Io>,
     seen: Vec<(u32, u32)>,
     applied: usize,
+    /// Messages that the servers before had heard: until they have come again doorbells say nothing.
+    awaits: usize,
+    /// The drive has yet to be told what was rung by messages.
+    untold: bool,
+    /// Messages that have had their effect by the newest checkpoint.
+    written: usize,
     steps: Vec<Step>,
 }
+
+/// Messages that a turn handles at the most, and doorbells that wait for a checkpoint.
+const HANDLED: usize = 3;
+const UNWRITTEN: usize = 7;
 
 /// Nobody waits for what a drive is told of its zones.
 struct Quiet;
@@ -282,7 +290,8 @@ impl Server {
             let controller = drive.attach(Nanos(0), attach).unwrap();
             drive.keep_rings(controller, true);
             let (issued, steps, seen) = Default::default();
-            return Self { drive, controller, door, issued, seen, applied: 0, steps };
+            let (applied, awaits, untold, written) = (0, outside.messages.borrow().len(), false, 0);
+            return Self { drive, controller, door, issued, seen, applied, awaits, untold, written, steps };
         };
         let controller = drive.resume_checkpoint(Nanos(0), &found.controller, 0, OWNER).unwrap();
         for (address, cqe) in &found.posts {
@@ -301,18 +310,31 @@ impl Server {
         if !outside.dead.get() {
             drive.check();
         }
-        let applied = found.applied.max(outside.applied.get());
+        let (applied, written, awaits) = (found.applied, found.applied, outside.messages.borrow().len());
         let steps = recovered.steps.iter().map(|s| s.1).collect();
-        let mut server = Self { drive, controller, door, issued: Vec::new(), seen, applied, steps };
+        let (issued, untold) = (Vec::new(), !outside.mapped);
+        let mut server = Self { drive, controller, door, issued, seen, applied, awaits, untold, written, steps };
         server.clear_bells();
         server.end();
-        for qid in 0..if outside.mapped { 0 } else { server.drive.ring_queues(controller).1 } {
-            let (tail, _) = server.door.journals.rung(qid);
-            if server.drive.ring_queue(controller, qid).0 {
-                server.event(Event::SqTail { controller, qid, tail });
-            }
-        }
         server
+    }
+
+    fn is_deaf(&self) -> bool {
+        self.applied < self.awaits
+    }
+
+    /// Tells the drive what was rung by messages, once all of them have come again.
+    fn tell(&mut self, arrivals: &mut Vec<Event>) {
+        if !self.untold || self.is_deaf() {
+            return;
+        }
+        self.untold = false;
+        let controller = self.controller;
+        for qid in 0..self.drive.ring_queues(controller).1 {
+            let ((sq, cq), (tail, head)) = (self.drive.ring_queue(controller, qid), self.door.journals.rung(qid));
+            arrivals.extend(cq.then_some(Event::CqHead { controller, qid, head }));
+            arrivals.extend(sq.then_some(Event::SqTail { controller, qid, tail }));
+        }
     }
 
     fn event(&mut self, event: Event) {
@@ -330,12 +352,12 @@ impl Server {
     fn turn(&mut self) {
         let outside = self.door.outside.clone();
         let controller = self.controller;
-        while let Some(message) = outside.messages.borrow().get(self.applied).copied() {
-            // What is applied is known by number: a doorbell does not overtake what has to be in a checkpoint.
-            if self.door.dirty && !matches!(message, Message::Register(..)) {
-                break;
-            }
+        let mut arrivals = Vec::new();
+        self.tell(&mut arrivals);
+        for _ in 0..HANDLED {
+            let Some(message) = outside.messages.borrow().get(self.applied).copied() else { break };
             self.applied += 1;
+            let (number, is_deaf) = (self.applied as u64, self.is_deaf());
             let event = match message {
                 Message::Register(offset, value) => {
                     self.door.dirty = true;
@@ -343,22 +365,27 @@ impl Server {
                     Event::Register { controller, offset, value, size }
                 }
                 Message::Tail(qid, tail) => {
-                    self.door.journals.ring(qid, Some(tail), None);
+                    self.door.journals.ring(number, qid, Some(tail), None);
                     Event::SqTail { controller, qid, tail }
                 }
                 Message::Head(qid, head) => {
-                    self.door.journals.ring(qid, None, Some(head));
+                    self.door.journals.ring(number, qid, None, Some(head));
                     Event::CqHead { controller, qid, head }
                 }
             };
-            if !self.door.dirty && outside.alive() {
-                outside.applied.set(self.applied);
+            self.door.journals.rang(number);
+            match message {
+                Message::Tail(..) | Message::Head(..) if is_deaf => self.untold = true,
+                _ => arrivals.push(event),
             }
-            self.event(event);
         }
+        self.tell(&mut arrivals);
+        arrivals.into_iter().for_each(|event| self.event(event));
+        // What doorbells have said is noted: of them a checkpoint says only how many there were.
+        self.door.dirty |= self.applied - self.written > UNWRITTEN;
         let len = self.drive.ring_queues(controller).1;
         self.seen.resize(usize::from(len), (0, 0));
-        for qid in 0..if outside.mapped { len } else { 0 } {
+        for qid in 0..if outside.mapped && !self.is_deaf() { len } else { 0 } {
             let (tail, head) = outside.bells.borrow()[usize::from(qid)];
             let (sq, cq) = self.drive.ring_queue(controller, qid);
             let seen = &mut self.seen[usize::from(qid)];
@@ -387,6 +414,7 @@ impl Server {
             let posts = std::mem::take(&mut self.door.posts);
             if outside.alive() {
                 let applied = self.applied;
+                self.written = applied;
                 *outside.checkpoint.borrow_mut() = Some(Checkpoint { controller, posts: posts.clone(), applied });
             }
             self.clear_bells();
@@ -822,7 +850,6 @@ fn live(script: &[Act], seed: u64, mapped: bool, kills: &[u64]) -> Killed {
         mapped,
         messages: RefCell::default(),
         landed: Cell::new(0),
-        applied: Cell::new(0),
     });
     let mut kills = kills.iter().copied();
     let mut next = || kills.next().unwrap_or(u64::MAX);
@@ -993,5 +1020,17 @@ fn nothing_is_lost_when_it_is_killed_again_and_again() {
         let kills: Vec<u64> = (0..dice.below(12)).map(|_| dice.below(200) as u64).collect();
         let lived = std::panic::catch_unwind(|| live(&script(), seed, seed % 2 == 0, &kills));
         assert!(lived.is_ok(), "seed {seed}, killed after {kills:?}");
+    }
+}
+
+/// What two servers in a row have heard of the same messages.
+#[test]
+fn nothing_is_lost_when_two_in_a_row_are_killed() {
+    let stores = live(&script(), 1, false, &[]).stores;
+    for first in 0..stores {
+        for second in (first % 4..48).step_by(4) {
+            let lived = std::panic::catch_unwind(|| live(&script(), 1, false, &[first, second]));
+            assert!(lived.is_ok(), "killed after stores {first} and {second}");
+        }
     }
 }

@@ -29,6 +29,8 @@ mod header {
     /// The medium that the requests are for; 0: any.
     pub(super) const MEDIUM: usize = 4;
     pub(super) const WORDS: usize = 5;
+    /// Of NVMe queues: [`Region::noted`](super::Region::noted); 0 before that word was there.
+    pub(super) const NOTED: usize = 5;
 }
 
 /// Words of the head of a queue's part.
@@ -319,6 +321,16 @@ impl<W: Words + Clone> Region<W> {
         } else {
             Ok(())
         }
+    }
+
+    /// The number of the last message that its owner need not hear again: 0 at first.
+    pub fn noted(&self) -> u64 {
+        self.words.load(header::NOTED, Acquire)
+    }
+
+    /// Stores that number, after what the message has said is stored: Release.
+    pub fn note(&self, number: u64) {
+        self.words.store(header::NOTED, number, Release);
     }
 
     /// What it was made for.

@@ -184,6 +184,12 @@ fn golden_words_of_an_nvme_queue() {
     let words = zeroes(NVME);
     let region = Region::open(words.clone(), NVME).unwrap();
     assert_eq!(line(&words, 0)[..4], [MAGIC, 0x02_0000_0002, 64 + 64 + 2 * 128, 0x0002_0001]);
+    assert_eq!((region.noted(), line(&words, 0)[5]), (0, 0));
+    region.note(0x1_0000_0007);
+    assert_eq!(
+        (Region::open(words.clone(), NVME).unwrap().noted(), line(&words, 0)[5]),
+        (0x1_0000_0007, 0x1_0000_0007)
+    );
     let Ok(NvmeFound::Fresh(fresh)) = region.nvme(0, 2, 5) else { panic!("it is new") };
     let mut journal = fresh.begin(7, 9);
     assert_eq!(line(&words, 1)[..3], [0x0007_0000_0000, 9, 0x0005_0002_0003]);

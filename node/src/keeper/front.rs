@@ -146,6 +146,10 @@ impl Front {
         format!("{}{}", self.kind.prefix(), self.path)
     }
 
+    pub(super) fn listener(&self) -> BorrowedFd<'_> {
+        self.listener.as_fd()
+    }
+
     pub(super) fn path(&self) -> &str {
         &self.path
     }

@@ -193,8 +193,7 @@ impl Process {
 
     /// Holds these under that name.
     fn keep(&mut self, name: String, fds: Vec<OwnedFd>) {
-        let known = if front::of_name(&name).is_some() { &[] } else { &fds[..] };
-        self.tell_waiting(|worker| worker.tell_held(&name, known));
+        self.tell_waiting(|worker| worker.tell_held(&name, fds.iter().map(AsFd::as_fd)));
         match front::of_name(&name) {
             Some((path, kind)) => {
                 if let Some(listener) = fds.into_iter().next() {
@@ -240,8 +239,12 @@ impl Process {
         let mut names = vec![Found::Signal];
         let mut fds = vec![PollFd::new(&self.signals, PollFlags::IN)];
         for (id, worker) in &self.workers {
-            names.extend([Found::Channel(*id), Found::Death(*id)]);
-            fds.extend([PollFd::new(&worker.channel, PollFlags::IN), PollFd::new(&worker.pidfd, PollFlags::IN)]);
+            names.push(Found::Death(*id));
+            fds.push(PollFd::new(&worker.pidfd, PollFlags::IN));
+            if !worker.silent {
+                names.push(Found::Channel(*id));
+                fds.push(PollFd::new(&worker.channel, PollFlags::IN));
+            }
             if let Some(threads) = &worker.threads {
                 names.push(Found::Still(*id));
                 fds.push(PollFd::new(threads, PollFlags::IN));
@@ -354,8 +357,8 @@ impl Process {
             }
         };
         tracing::info!(worker = id.0, pid = child.id(), "started");
-        self.workers
-            .insert(id, Running { pid, pidfd, channel, layouts: Layouts::default(), threads: None, told: false });
+        let layouts = Layouts::default();
+        self.workers.insert(id, Running { pid, pidfd, channel, layouts, threads: None, told: false, silent: false });
         Ok(())
     }
 
@@ -404,10 +407,15 @@ impl Process {
     /// Hears everything that a worker has said.
     fn listen(&mut self, id: WorkerId) {
         loop {
-            let Some(worker) = self.workers.get(&id) else { return };
+            let Some(worker) = self.workers.get_mut(&id) else { return };
             match worker.channel.hear() {
                 Ok(Some((word, fds))) => self.heard(id, word, fds),
                 Ok(None) => return,
+                // To ask it again and again until its process has ended would take the next one's core.
+                Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => {
+                    worker.silent = true;
+                    return;
+                }
                 Err(e) => {
                     tracing::error!("worker {}: {e}", id.0);
                     return self.kill(id);
@@ -436,8 +444,9 @@ impl Process {
             ToKeeper::Release(name) if serves => {
                 self.tell_waiting(|worker| worker.channel.tell(&ToWorker::Dropped(name.clone()), &[]));
                 let count = match front::of_name(&name) {
-                    Some((path, _)) => {
-                        self.fronts.retain(|f| f.path() != path);
+                    // Its path may be another front's by now.
+                    Some(_) => {
+                        self.fronts.retain(|f| f.name() != name);
                         1
                     }
                     None => self.held.remove(&name).map_or(0, |fds| fds.len()),

@@ -17,8 +17,8 @@ fn roster_of(id: WorkerId) -> String {
 
 impl Running {
     /// Tells it of what is held, by name.
-    pub(super) fn tell_held(&self, name: &str, fds: &[OwnedFd]) -> io::Result<()> {
-        let fds: Vec<BorrowedFd> = fds.iter().map(AsFd::as_fd).collect();
+    pub(super) fn tell_held<'a>(&self, name: &str, fds: impl Iterator<Item = BorrowedFd<'a>>) -> io::Result<()> {
+        let fds: Vec<BorrowedFd> = fds.collect();
         self.channel.tell(&ToWorker::Held(name.to_owned()), &fds)
     }
 }
@@ -29,9 +29,10 @@ impl Process {
         let Some(worker) = self.workers.get_mut(&id).filter(|w| !w.told) else { return Ok(()) };
         worker.told = true;
         let mut held = self.held.iter().filter(|(name, _)| !name.starts_with(ROSTERS));
-        held.try_for_each(|(name, fds)| worker.tell_held(name, fds))?;
-        // Its listeners are the keeper's as well; it is told their names.
-        self.fronts.iter().try_for_each(|front| worker.tell_held(&front.name(), &[]))?;
+        held.try_for_each(|(name, fds)| worker.tell_held(name, fds.iter().map(AsFd::as_fd)))?;
+        // At these the keeper listens itself, as long as the worker does not say otherwise.
+        let mut fronts = self.fronts.iter();
+        fronts.try_for_each(|front| worker.tell_held(&front.name(), std::iter::once(front.listener())))?;
         worker.channel.tell(&ToWorker::Told, &[])
     }
 

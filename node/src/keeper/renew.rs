@@ -266,7 +266,7 @@ pub(super) fn take_over(inherited: sys_renew::Inherited) -> io::Result<Process> 
         let (pidfd, channel) = (fds.take(w.pidfd)?, Channel::of(fds.take(w.channel)?));
         // One that has said so knows what is held, unless it serves.
         let told = w.layouts != Layouts::default() && saved.machine.serving() != Some(w.id);
-        workers.insert(w.id, Running { pid, pidfd, channel, layouts: w.layouts, threads: None, told });
+        workers.insert(w.id, Running { pid, pidfd, channel, layouts: w.layouts, threads: None, told, silent: false });
     }
     let mut held = BTreeMap::new();
     for (name, numbers) in saved.held {

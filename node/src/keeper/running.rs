@@ -18,6 +18,8 @@ pub(super) struct Running {
     pub(super) threads: Option<Watch>,
     /// It waits, and has been told what is held; it hears of every change.
     pub(super) told: bool,
+    /// It has closed its channel: it is dying, which may take a while, and will say nothing more.
+    pub(super) silent: bool,
 }
 
 impl Running {

@@ -114,17 +114,32 @@ impl Mapping {
         }
         // What is not there stays so: to touch it would make it.
         let from = rustix::fs::seek(fd, SeekFrom::Data(at)).ok()?;
-        let until = rustix::fs::seek(fd, SeekFrom::Hole(from)).ok()?;
-        let until = until.min((from + 1).next_multiple_of(HUGE as u64)).min(self.len as u64);
+        let until = (from + 1).next_multiple_of(HUGE as u64).min(self.len as u64);
         if until <= from {
             return None;
         }
+        let there = self.present(from as usize..until as usize) as u64;
+        if there == 0 {
+            // It is in swap: it comes when it is used.
+            return Some(until);
+        }
+        let until = from + there;
         // SAFETY: a range of this mapping, whose pages keep what they hold. Where it fails they are mapped when they are used.
         unsafe {
             let piece = self.at.as_ptr().add(from as usize).cast();
             libc::madvise(piece, (until - from) as usize, libc::MADV_POPULATE_WRITE);
         }
         Some(until)
+    }
+
+    /// How many bytes of a range of at most a huge page are there, from its start on. (SEEK_HOLE looks at every page up to the next
+    /// hole, which was 11 ms for 1 GiB of small pages.)
+    fn present(&self, range: Range<usize>) -> usize {
+        let mut pages = [0u8; HUGE / 4096];
+        assert!(range.end <= self.len.next_multiple_of(4096) && range.len() <= HUGE);
+        // SAFETY: a range of this mapping, for each page of which a byte is written.
+        let found = unsafe { libc::mincore(self.at.as_ptr().add(range.start).cast(), range.len(), pages.as_mut_ptr()) };
+        if found == 0 { pages.iter().take_while(|page| **page & 1 != 0).count() * 4096 } else { 0 }
     }
 
     /// See [`super::Arena::lend`].
@@ -173,7 +188,7 @@ impl Mapping {
     /// See [`super::Arena::want_huge`].
     pub(super) fn want_huge(&self, range: &Range<usize>) {
         if !self.hugetlb {
-            pieces(range).for_each(|piece| self.collapse().want(piece));
+            self.collapse().want(pieces(range));
         }
     }
 

@@ -275,14 +275,14 @@ impl Arena {
     }
 
     /// Maps the pages of it that are there, piece by piece, so that they need not be mapped one by one when they are used: until
-    /// `stop` says so, or nobody else has the arena any more. Of the system's reserve of huge pages none is mapped.
-    pub fn touch(arena: &Weak<Arena>, stop: &dyn Fn() -> bool) {
+    /// `stop` says so, which is asked after each piece, or nobody else has the arena any more. Of the system's reserve of huge pages none is mapped.
+    pub fn touch(arena: &Weak<Arena>, mut stop: impl FnMut() -> bool) {
         let mut at = 0;
-        while let Some(arena) = arena.upgrade().filter(|_| !stop()) {
-            match arena.map.touch(&arena.fd, at) {
-                Some(next) => at = next,
-                None => return,
+        while let Some(next) = arena.upgrade().and_then(|arena| arena.map.touch(&arena.fd, at)) {
+            if stop() {
+                return;
             }
+            at = next;
         }
     }
 
@@ -303,6 +303,11 @@ impl Arena {
     /// stays. What is not there by then appears.
     pub fn want_huge(&self, range: Range<usize>) {
         self.map.want_huge(&(range.start + HEADER..range.end + HEADER));
+    }
+
+    /// Starts the thread that assembles huge pages, for a process that will have no time for it when it wants the first one.
+    pub fn prepare_huge() {
+        collapse::prepare();
     }
 
     /// Gives the memory of a range of whole pages back; it reads as zeroes.

@@ -178,17 +178,22 @@ fn huge_pages_where_they_can_be_had() {
     a.release(first + HUGE..first + 2 * HUGE).unwrap();
     let blocks = |a: &Arena| rustix::fs::fstat(a.fd()).unwrap().st_blocks;
     let before = blocks(&a);
-    std::thread::sleep(std::time::Duration::from_millis(5));
+    std::thread::sleep(std::time::Duration::from_millis(250));
     assert!(blocks(&a) <= before);
 }
 
 /// That its mapping has of its file: smaps, in the transparent ones.
 fn huge_pages(a: &Arena) -> usize {
+    of_smaps(a, "ShmemPmdMapped:") / HUGE
+}
+
+/// Bytes of its mapping, as a line of smaps has them.
+fn of_smaps(a: &Arena, name: &str) -> usize {
     let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
     let from = format!("{:x}-", a.payload().as_ptr() as usize - HEADER);
-    let of = maps.lines().skip_while(|l| !l.starts_with(&from)).find_map(|l| l.strip_prefix("ShmemPmdMapped:"));
+    let of = maps.lines().skip_while(|l| !l.starts_with(&from)).find_map(|l| l.strip_prefix(name));
     let kib = of.and_then(|l| l.trim().strip_suffix(" kB")).and_then(|n| n.trim().parse::<usize>().ok());
-    kib.unwrap_or(0) / (HUGE >> 10)
+    kib.unwrap_or(0) << 10
 }
 
 /// Huge pages are assembled while memory is used, given back and unmapped; what it holds is what was stored last.
@@ -197,7 +202,9 @@ fn memory_is_used_while_its_pages_become_huge() {
     for _ in 0..4 {
         let mut a = Arena::create("test-collapse", SCHEMA, 16 << 20, Pages::Huge).unwrap();
         let first = HUGE - HEADER;
-        for turn in 0..200usize {
+        // Nothing is assembled in the first 100 ms.
+        let (begun, enough) = (std::time::Instant::now(), std::time::Duration::from_millis(300));
+        for turn in (0..1 << 20).take_while(|turn| *turn < 200 || begun.elapsed() < enough) {
             let at = first + turn % 7 * HUGE;
             let byte = at + turn * 4099 % HUGE;
             a.reserve(byte..byte + 1).unwrap();
@@ -216,11 +223,25 @@ fn memory_is_used_while_its_pages_become_huge() {
 fn touching_makes_nothing_that_is_not_there() {
     for pages in [Pages::Small, Pages::Huge] {
         let mut a = Arena::create("test-touch", SCHEMA, 16 << 20, pages).unwrap();
-        a.reserve(HUGE..HUGE + 4096).unwrap();
+        // Holes in a piece, between pieces and behind them.
+        for at in [HUGE, HUGE + 4 * 4096, 5 * HUGE - HEADER] {
+            a.reserve(at..at + 2 * 4096).unwrap();
+        }
         let blocks = |a: &Arena| rustix::fs::fstat(a.fd()).unwrap().st_blocks;
-        let (before, a) = (blocks(&a), std::sync::Arc::new(a));
-        Arena::touch(&std::sync::Arc::downgrade(&a), &|| false);
-        assert_eq!(blocks(&a), before, "from the system's reserve: {}", a.is_hugetlb());
+        let before = blocks(&a);
+        let again = std::sync::Arc::new(Arena::open(again(&a), SCHEMA).unwrap());
+        let mut pieces = 0;
+        let count = || {
+            pieces += 1;
+            false
+        };
+        Arena::touch(&std::sync::Arc::downgrade(&again), count);
+        assert_eq!(blocks(&again), before, "from the system's reserve: {}", a.is_hugetlb());
+        if !a.is_hugetlb() {
+            // The header; two in the second piece; one.
+            assert_eq!(pieces, 4);
+            assert_eq!(of_smaps(&again, "Rss:"), blocks(&again) as usize * 512);
+        }
     }
 }
 

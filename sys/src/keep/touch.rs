@@ -2,11 +2,12 @@
 
 use super::{ToKeeper, send};
 use crate::arena::Arena;
+use crate::sched;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak, mpsc};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What is done by who maps the pages of regions.
 pub(super) enum Touch {
@@ -36,14 +37,19 @@ impl Warmth {
     }
 }
 
-/// Maps the pages of regions, in a thread of its own that gives way to others, until it is dropped.
+/// Maps the pages of regions, in a thread of its own that leaves most of its core to others, until it is dropped.
+///
+/// Not by a low priority: one that has lost its core in the middle of a piece holds the lock of the process's address space, and whoever is to
+/// take over waits for that; and once it has the core the kernel takes it away at a tick only, which is 4 ms. It works for some 0.1 ms and sleeps for longer.
 pub(super) struct Toucher {
     pub(super) work: mpsc::Sender<Touch>,
     stop: Arc<AtomicBool>,
 }
 
-/// Beside a thread that serves on the same core it gets a tenth of it.
-const NICE: i32 = 10;
+/// So many times as long as a piece has taken it sleeps.
+const SLEEP: u32 = 2;
+/// But no longer at once: what it took may be time without a core.
+const LONGEST: Duration = Duration::from_millis(1);
 
 /// So long an upgrade waits for what is held to be mapped; the rest is mapped as it is used.
 pub(super) const WARM_FOR: Duration = Duration::from_secs(3);
@@ -54,11 +60,20 @@ impl Toucher {
         let stop = Arc::<AtomicBool>::default();
         let stopped = stop.clone();
         let run = move || {
-            // Of this thread alone.
-            let _ = rustix::process::setpriority_process(None, NICE);
+            sched::prompt();
             for touch in queue {
                 match touch {
-                    Touch::Region(region) => Arena::touch(&region, &|| stopped.load(Ordering::Relaxed)),
+                    Touch::Region(region) => {
+                        let mut begun = Instant::now();
+                        Arena::touch(&region, || {
+                            let stop = || stopped.load(Ordering::Relaxed);
+                            if !stop() {
+                                std::thread::sleep((begun.elapsed() * SLEEP).min(LONGEST));
+                            }
+                            begun = Instant::now();
+                            stop()
+                        });
+                    }
                     Touch::Warm(warmth) => warmth.say(),
                 }
             }

@@ -111,7 +111,7 @@ impl Ram {
         let map = |at: U64, bits: u64| at.get() as usize..(at.get() + bits::bytes_for(bits)) as usize;
         let mut suspects = vec![0; bits::bytes_for(extents) as usize];
         bits::fill(&mut suspects, 0..extents as usize, true);
-        Ok(Self {
+        let ram = Self {
             capacity,
             extent: extent as usize,
             written: map(layout.written_at, capacity.div_ceil(PAGE as u64)),
@@ -122,7 +122,19 @@ impl Ram {
             suspects,
             cursor: 0,
             arena,
-        })
+        };
+        ram.want_what_is_there();
+        Ok(ram)
+    }
+
+    /// Whoever had the drive may have ended before all of its memory was in huge pages, and small ones are what the end of a process takes long for.
+    fn want_what_is_there(&self) {
+        let (map, extents) = (&self.arena.payload()[self.taken.clone()], self.capacity.div_ceil(self.extent as u64));
+        let mut from = 0;
+        while let Some(start) = bits::first_set(map, from, extents as usize).filter(|_| self.extent == HUGE) {
+            from = bits::run(map, start..extents as usize);
+            self.arena.want_huge(self.data + start * HUGE..self.data + from * HUGE);
+        }
     }
 
     /// Bytes.

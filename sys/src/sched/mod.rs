@@ -67,6 +67,16 @@ const PROMPT: u64 = 100_000;
 /// share is no larger for that, and what it starts is as before. Linux 6.12 knows it; earlier ones let it wait for the end of the others' slices,
 /// which is some milliseconds.
 pub fn prompt() {
+    slice(PROMPT);
+}
+
+/// Takes [`prompt`] back.
+pub fn patient() {
+    slice(0);
+}
+
+/// Asks the kernel to let the calling thread run for so many ns at once; 0 leaves it to the kernel.
+fn slice(runtime: u64) {
     /// `struct sched_attr` of the kernel, sched_setattr(2).
     #[repr(C)]
     struct Attributes {
@@ -80,13 +90,17 @@ pub fn prompt() {
         period: u64,
     }
     const RESET_ON_FORK: u64 = 1;
+    // SAFETY: a system call on an integer. A policy that somebody has chosen (chrt) stays, with RESET_ON_FORK or without.
+    if unsafe { libc::sched_getscheduler(0) } & !libc::SCHED_RESET_ON_FORK != libc::SCHED_OTHER {
+        return;
+    }
     let attributes = Attributes {
         size: size_of::<Attributes>() as u32,
         policy: libc::SCHED_OTHER as u32,
         flags: RESET_ON_FORK,
         nice: rustix::process::getpriority_process(None).unwrap_or(0),
         priority: 0,
-        runtime: PROMPT,
+        runtime,
         deadline: 0,
         period: 0,
     };

@@ -23,6 +23,7 @@ pub mod request {
     pub const SET_FEATURES: u32 = 2;
     pub const SET_OWNER: u32 = 3;
     pub const SET_MEM_TABLE: u32 = 5;
+    pub const SET_LOG_BASE: u32 = 6;
     pub const SET_VRING_NUM: u32 = 8;
     pub const SET_VRING_ADDR: u32 = 9;
     pub const SET_VRING_BASE: u32 = 10;
@@ -35,6 +36,7 @@ pub mod request {
     pub const SET_VRING_ENABLE: u32 = 18;
     pub const SET_BACKEND_REQ_FD: u32 = 21;
     pub const GET_CONFIG: u32 = 24;
+    pub const GET_INFLIGHT_FD: u32 = 31;
     pub const ADD_MEM_REG: u32 = 37;
 }
 

@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use super::crash_vfio::kill;
 use super::{pool, test};
 use crate::harness::{Context, Env, Outcome, Test, ensure};
 use crate::node::{NQN, Node, Setup, host_nqn, with_node};
+use crate::raw::Rng;
 use crate::raw::nvme_tcp::{self, Data, Host};
 
 const SET_FEATURES: u8 = 0x09;
@@ -22,6 +24,7 @@ pub fn tests() -> Vec<Test> {
         test(S, "hosts_at_rest_notice_no_kill", rests),
         test(S, "hosts_of_volumes_at_rest_notice_no_kill", volumes),
         test(S, "what_was_under_way_ends_at_once", busy),
+        test(S, "who_is_connecting_is_told_at_once", connecting),
         test(S, "who_relies_on_what_has_gone_connects_again", gone),
     ]
 }
@@ -112,6 +115,39 @@ fn busy(env: &Env) -> Outcome {
         ensure(end.is_empty(), || format!("{end:02x?}"))?;
         alive(&mut admin, 1)?;
         Host::io_queue_of(NQN, node.address(), &host, cntlid, 1).map(drop)
+    })
+}
+
+/// A host that is killed under while it connects is let in or sees its connection end: it waits for nothing that does not come. (Linux waits
+/// a minute for a command of those by which it connects.)
+fn connecting(env: &Env) -> Outcome {
+    with_node(env, &kept(Setup::default()), |node| {
+        let (node, host) = (&*node, host_nqn("gold"));
+        let mut rng = Rng::new(3);
+        let (mut let_in, mut ended) = (0, 0);
+        for round in 0..30 {
+            let after = Duration::from_micros(rng.below(2000) as u64);
+            let (connected, killed) = std::thread::scope(|scope| {
+                let kills = scope.spawn(move || {
+                    std::thread::sleep(after);
+                    kill(node)
+                });
+                let connected = Host::admin(node.address(), &host, 60_000).map(drop);
+                (connected, kills.join().unwrap_or_else(|_| Err("panicked".into())))
+            });
+            killed?;
+            match connected {
+                Ok(()) => let_in += 1,
+                Err(e) => {
+                    // What a read says after its limit.
+                    let waited = e.contains("os error 11") || e.contains("timed out");
+                    ensure(!waited, || format!("round {round}, killed after {after:?}: {e}"))?;
+                    ended += 1;
+                }
+            }
+        }
+        println!("    {let_in} were let in, {ended} saw an end");
+        Ok(())
     })
 }
 

@@ -328,16 +328,16 @@ fn ram() -> Setup {
     kept(Setup::default().socket("gold.sock"))
 }
 
-fn slow() -> Setup {
+pub(super) fn slow() -> Setup {
     ram().device("latency = \"2ms\"")
 }
 
 /// A small drive of flash as it is after long use: it collects from the first write on.
-fn flash() -> Setup {
+pub(super) fn flash() -> Setup {
     ram().device("kind = \"flash\"\nprofile = \"p3700\"\n[device.flash]\nprecondition = \"steady\"")
 }
 
-fn standby() -> Setup {
+pub(super) fn standby() -> Setup {
     Setup { node: "keeper = true\nstandby = true".into(), ..ram() }
 }
 
@@ -378,7 +378,7 @@ struct Kills {
 }
 
 /// How many kills a campaign makes: a thousand, or as many as WEIR_KILLS says, for one that is made in parts.
-fn campaign() -> Result<u32, String> {
+pub(super) fn campaign() -> Result<u32, String> {
     std::env::var("WEIR_KILLS").map_or(Ok(1000), |text| text.parse().context(|| format!("WEIR_KILLS={text}")))
 }
 
@@ -549,7 +549,12 @@ fn guest(env: &Env, packed: bool, kills: u32) -> Outcome {
 const HANGS: Duration = Duration::from_secs(60);
 
 /// What the next worker finds in the journals, or nothing if the load ends meanwhile.
-fn left(node: &Node, dead: rustix::process::Pid, queues: f64, load: &mut Bench) -> Result<Option<Value>, String> {
+pub(super) fn left(
+    node: &Node,
+    dead: rustix::process::Pid,
+    queues: f64,
+    load: &mut Bench,
+) -> Result<Option<Value>, String> {
     let begun = Instant::now();
     while load.process().running() {
         let asked = http::get(&node.api(), "/v1/status").ok();

@@ -40,7 +40,7 @@ fn standby() -> Setup {
 }
 
 /// Kills the worker; the next one serves when this returns.
-fn kill(node: &Node) -> Outcome {
+pub(super) fn kill(node: &Node) -> Outcome {
     let dead = node.worker()?;
     node.kill_worker()?;
     let serves = || Ok((node.worker()? != dead && http::get(&node.api(), "/v1/status").is_ok()).then_some(()));

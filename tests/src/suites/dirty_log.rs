@@ -25,7 +25,6 @@ pub fn tests() -> Vec<Test> {
 const PAGE: u64 = 4096;
 /// A bit for each page up to the end of the memory.
 const LOG: u64 = (GUEST + MEMORY) / PAGE / 8;
-const SET_LOG_BASE: u32 = 6;
 const LOG_ALL: u64 = 1 << 26;
 const FEATURES: u64 = 1 << 32 | 1 << 30 | 1 << 28;
 /// LOG_SHMFD and CONFIG.
@@ -92,9 +91,9 @@ fn marked(env: &Env) -> Outcome {
             ensure(ask(&mut front, 1, sector, DATA, 512)? == 0, || "a write fails".into())?;
         }
         let log = bitmap(LOG)?;
-        front.tell(SET_LOG_BASE, &words(&[LOG, 0]), &[log.as_fd()])?;
-        let answer = front.reply(SET_LOG_BASE)?;
-        ensure(answer.is_empty(), || format!("{answer:02x?} as the answer to SET_LOG_BASE"))?;
+        front.tell(request::SET_LOG_BASE, &words(&[LOG, 0]), &[log.as_fd()])?;
+        let answer = front.reply(request::SET_LOG_BASE)?;
+        ensure(answer.is_empty(), || format!("{answer:02x?} as the answer to request::SET_LOG_BASE"))?;
         front.tell(request::SET_FEATURES, &words(&[FEATURES | LOG_ALL]), &[])?;
         let places = words(&[USER + DESC, USER + USED, USER + AVAIL, GUEST + USED]);
         front.tell(request::SET_VRING_ADDR, &[pair(0, 1), places].concat(), &[])?;
@@ -138,15 +137,15 @@ fn refused(env: &Env) -> Outcome {
             let mut front = front(node)?;
             ensure(front.read_sector()? == 0, || "a read fails".into())?;
             let log = bitmap(file)?;
-            front.tell(SET_LOG_BASE, &words(&[len, offset]), &[log.as_fd()])?;
+            front.tell(request::SET_LOG_BASE, &words(&[len, offset]), &[log.as_fd()])?;
             let limit = Duration::from_secs(5);
             ensure(front.closed(limit), || format!("{len} bytes at {offset} of {file} are taken for a log"))?;
         }
         // A file that shrinks under it costs nobody anything.
         let mut front = front(node)?;
         let log = bitmap(LOG)?;
-        front.tell(SET_LOG_BASE, &words(&[LOG, 0]), &[log.as_fd()])?;
-        front.reply(SET_LOG_BASE)?;
+        front.tell(request::SET_LOG_BASE, &words(&[LOG, 0]), &[log.as_fd()])?;
+        front.reply(request::SET_LOG_BASE)?;
         front.tell(request::SET_FEATURES, &words(&[FEATURES | LOG_ALL]), &[])?;
         front.ask_u64(request::GET_FEATURES)?;
         log.set_len(0).context(|| "truncate".into())?;

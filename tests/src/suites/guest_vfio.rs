@@ -24,7 +24,7 @@ pub fn tests() -> Vec<Test> {
 }
 
 /// QEMU's device for a drive on `socket`.
-fn device(socket: &str) -> Value {
+pub(super) fn device(socket: &str) -> Value {
     json!({ "driver": "vfio-user-pci", "id": "drive", "socket": { "type": "unix", "path": socket } })
 }
 

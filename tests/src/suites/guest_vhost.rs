@@ -230,10 +230,11 @@ echo "all is there"
 }
 
 /// What QEMU says of a migration as soon as that holds.
-fn reaches(monitor: &mut Monitor, what: &str, done: &dyn Fn(&Value) -> bool) -> Result<Value, String> {
+pub(super) fn reaches(monitor: &mut Monitor, what: &str, done: &dyn Fn(&Value) -> bool) -> Result<Value, String> {
     until(Duration::from_secs(90), what, || {
         let now = monitor.execute("query-migrate", json!({}))?;
-        ensure(!matches!(now["status"].as_str(), Some("failed" | "cancelled")), || now.to_string())?;
+        let over = matches!(now["status"].as_str(), Some("failed" | "cancelled"));
+        ensure(done(&now) || !over, || now.to_string())?;
         Ok(done(&now).then_some(now))
     })
 }

@@ -7,11 +7,14 @@ mod bindings;
 mod classes;
 mod cli;
 mod crash;
+mod crash_aimed;
 mod crash_vfio;
 mod dirty_log;
+mod every_message;
 mod faults;
 mod fio;
 mod guest_admin;
+mod guest_crash;
 mod guest_fdp;
 mod guest_io;
 mod guest_ns;
@@ -63,7 +66,9 @@ pub fn all() -> Vec<Test> {
         hostile_vfio::tests(),
         faults::tests(),
         crash::tests(),
+        crash_aimed::tests(),
         crash_vfio::tests(),
+        every_message::tests(),
         at_rest::tests(),
         upgrade::tests(),
         upgrade_vfio::tests(),
@@ -83,6 +88,7 @@ pub fn all() -> Vec<Test> {
         guest_vhost::tests(),
         journal::tests(),
         guest_vfio::tests(),
+        guest_crash::tests(),
         shares::tests(),
         rogue::tests(),
         limits::tests(),

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
+use super::crash_vfio::kill;
 use super::test;
 use crate::bench::Bench;
 use crate::harness::{Env, Outcome, Test, ensure};
@@ -27,6 +28,8 @@ pub fn tests() -> Vec<Test> {
         test(S, "a_client_that_dies_meanwhile", a_client_that_dies_meanwhile),
         test(S, "upgrades_in_the_middle_of_messages", upgrades),
         test(S, "upgrades_before_the_drive_fetches", upgrades_before_it_fetches),
+        test(S, "kills_while_nothing_is_on_its_way", killed),
+        test(S, "a_kill_in_the_middle_of_messages", killed_meanwhile),
     ]
 }
 
@@ -418,6 +421,79 @@ fn upgrades(env: &Env) -> Outcome {
             }
             upgrade()?;
             client.identify()?;
+        }
+        Ok(())
+    })
+}
+
+/// The worker is killed under a client which has such memory, as QEMU's has (its firmware's), with commands in flight that do not use it: all of
+/// them complete, and so do those that use it afterwards.
+fn killed(env: &Env) -> Outcome {
+    let slow = setup().device("latency = \"50ms\"");
+    with_node(env, &Setup { node: "keeper = true".into(), ..slow }, |node| {
+        let mut client = ready(node, "")?;
+        for mapped in [true, false] {
+            let mut queue = Queue::new(&mut client, mapped)?;
+            let mut all = |client: &mut Client, kills: bool, opcode: u8, at: u64| {
+                for cid in 0..6u16 {
+                    queue.submit(client, cid, (opcode, u64::from(cid) * 8), PAGE, [at + u64::from(cid) * PAGE, 0])?;
+                }
+                if kills {
+                    settle();
+                    kill(node)?;
+                }
+                let mut open: BTreeSet<u16> = (0..6).collect();
+                while !open.is_empty() {
+                    let done = queue.take(client, Duration::from_secs(5))?;
+                    let (cid, status) = done.ok_or_else(|| format!("commands {open:?} do not complete"))?;
+                    ensure(status == 0 && open.remove(&cid), || format!("command {cid}: status {status:#x}"))?;
+                }
+                Ok::<_, String>(())
+            };
+            // More commands than the queue has entries.
+            for round in 1..5u8 {
+                for cid in 0..6u64 {
+                    put(&mut client, DMA + NEAR + cid * PAGE, &[round * 16 + cid as u8; PAGE as usize])?;
+                    put(&mut client, FAR + 0x20_0000 + cid * PAGE, &[0; PAGE as usize])?;
+                }
+                all(&mut client, true, 0x01, DMA + NEAR)?;
+                all(&mut client, false, 0x02, FAR + 0x20_0000)?;
+                for cid in 0..6u64 {
+                    let bytes = page(&mut client, FAR + 0x20_0000 + cid * PAGE)?;
+                    ensure(bytes.iter().all(|b| *b == round * 16 + cid as u8), || format!("round {round}, {cid}"))?;
+                }
+                all(&mut client, false, 0x01, FAR + 0x20_0000)?;
+                settle();
+                kill(node)?;
+            }
+            for opcode in [0x00, 0x04] {
+                client.submit(opcode, [0, 0], [1, 0])?;
+                let status = client.completion(Duration::from_secs(5))?;
+                ensure(status == Some(0), || format!("command {opcode:#x}: {status:x?}"))?;
+            }
+        }
+        client.identify()
+    })
+}
+
+/// That the last bytes have arrived is written down in the turn in which their command completes, not before it does.
+fn settle() {
+    std::thread::sleep(Duration::from_millis(20));
+}
+
+/// Who has bytes on their way is disconnected by a kill, and nobody else: what has come of them is not known to who follows.
+fn killed_meanwhile(env: &Env) -> Outcome {
+    with_node(env, &Setup { node: "keeper = true".into(), ..setup() }, |node| {
+        let mut good = Client::ready(&node.socket(GOOD))?;
+        for opcode in [0x01, 0x02] {
+            let mut client = ready(node, "")?;
+            let mut queue = Queue::new(&mut client, true)?;
+            client.far.as_mut().ok_or("no far memory")?.manner = Manner::Later;
+            queue.submit(&mut client, 1, (opcode, 0), PAGE, [FAR, 0])?;
+            ensure(queue.take(&mut client, Duration::from_millis(100))?.is_none(), || "it did not wait".into())?;
+            kill(node)?;
+            ensure(client.identify().is_err(), || format!("opcode {opcode}: it goes on"))?;
+            good.identify()?;
         }
         Ok(())
     })

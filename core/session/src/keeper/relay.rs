@@ -6,7 +6,8 @@
 //!                       again() ──BEGIN, tail──► the next worker
 //! ```
 //! The client's messages are numbered from 1, and so are the messages that it gets. A worker writes a checkpoint of the client's device,
-//! which says how many messages have had their effect and which answers to them have not been sent, before it sends any of these. It says
+//! which says how many messages have had their effect and which answers to them have not been sent, before it sends any of these, unless who
+//! hears the messages behind the last one again would do and answer the same. It says
 //! [`APPLIED`] then, and that part of the tail is forgotten. One that follows is told where the tail [begins](BEGIN), skips what its
 //! checkpoint has had already, and sends the answers of its checkpoint (again): each behind its number ([`ANSWER`]), by which those that
 //! have been passed on are known.

@@ -1,12 +1,15 @@
 //! A client while it is served, as bytes in a file of two slots, so that another process goes on where this one was killed.
 //!
 //! ```text
-//!  slot 0:  SlotHead │ CheckpointHead │ name of each descriptor u64 … │ Post … │ the device and its client │ the controller
+//!  slot 0:  SlotHead │ CheckpointHead │ name of each descriptor u64 … │ Post … │ the device and its client │ the controller │ generation u64
 //!  slot 1:  the same, of the time before or after
 //! ```
 //! `docs/formats.md` has the tables. It is written once in a turn, before anything of that turn can be seen: answers, completions of admin
 //! commands, their interrupts. The slot of the last but one is overwritten, so that one is whole whenever the process dies; the whole one
-//! of the higher generation counts. What queues of I/O commands have done since is their journal's to tell.
+//! of the higher generation counts. Whole is a slot whose checksum is right and that ends in its own generation: where a section ends in a
+//! checksum of its own, as the device does, it adds the same to the slot's whatever it holds, so that one which was left behind by an earlier checkpoint of the same
+//! length would not be seen. What queues of I/O commands have done since is their journal's to tell, and so is what messages have
+//! rung since that did nothing else ([`Device::only_rings`](super::Device::only_rings)): a turn with no others needs none.
 
 use super::saved::SavedError;
 use alloc::vec::Vec;
@@ -15,7 +18,7 @@ use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// The version that is written, and the only one that is read.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Length of a slot. What is longer cannot be kept.
 pub const SLOT: u64 = 4 << 20;
 const MAGIC: [u8; 8] = *b"WEIRLIVE";
@@ -40,7 +43,7 @@ pub struct SlotHead {
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct CheckpointHead {
-    /// Bit 0: a process that finds it after a crash can go on; 1: it was written for one that takes over.
+    /// Bit 0: a process that finds it can go on; 1 says nothing any more.
     pub flags: U32,
     /// Descriptors.
     pub files: U32,
@@ -62,6 +65,8 @@ pub struct CheckpointHead {
 
 /// Length of [`SlotHead`].
 pub const HEAD: usize = size_of::<SlotHead>();
+/// Length of the generation at the end.
+const END: usize = 8;
 const _: () = assert!(HEAD == 28 && size_of::<CheckpointHead>() == 52);
 
 /// A completion of an admin command: where it goes, its two words, what is signalled.
@@ -70,10 +75,8 @@ pub type Post = [u64; 4];
 /// See the [module](self).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Checkpoint {
-    /// A process that finds it after a crash can go on.
+    /// A process that finds it can go on.
     pub survives: bool,
-    /// It was the last before another process was to take over: nothing was in flight.
-    pub left: bool,
     /// Which client, of all that the keeper has let in.
     pub client: u64,
     /// Messages that have had their effect.
@@ -101,7 +104,7 @@ impl Checkpoint {
     pub fn to_bytes<D: Digest>(&self, generation: u64) -> Option<Vec<u8>> {
         let count = |n: usize| U32::new(n as u32);
         let inner = CheckpointHead {
-            flags: U32::new(u32::from(self.survives) | u32::from(self.left) << 1),
+            flags: U32::new(u32::from(self.survives)),
             files: count(self.files.len()),
             posts: count(self.posts.len()),
             device: count(self.device.len()),
@@ -115,7 +118,8 @@ impl Checkpoint {
         let length = size_of::<CheckpointHead>()
             + 8 * (self.files.len() + 4 * self.posts.len())
             + self.device.len()
-            + self.controller.len();
+            + self.controller.len()
+            + END;
         if (HEAD + length) as u64 > SLOT {
             return None;
         }
@@ -132,6 +136,7 @@ impl Checkpoint {
         words.for_each(|word| bytes.extend_from_slice(&word.to_le_bytes()));
         bytes.extend_from_slice(&self.device);
         bytes.extend_from_slice(&self.controller);
+        bytes.extend_from_slice(&generation.to_le_bytes());
         head.crc = U32::new(crc::<D>(&head, &bytes[HEAD..]));
         bytes[..HEAD].copy_from_slice(head.as_bytes());
         Some(bytes)
@@ -147,7 +152,8 @@ impl Checkpoint {
         if head.version.get() != VERSION {
             return Err(SavedError::Version(head.version.get()));
         }
-        Ok(Some((head.generation.get(), Self::read(body).ok_or(SavedError::Damaged)?)))
+        let body = body.len().checked_sub(END).map(|end| &body[..end]);
+        Ok(Some((head.generation.get(), body.and_then(Self::read).ok_or(SavedError::Damaged)?)))
     }
 
     fn read(body: &[u8]) -> Option<Self> {
@@ -164,7 +170,6 @@ impl Checkpoint {
         let post = |bytes: &[u8]| [0, 8, 16, 24].map(|at| word(&bytes[at..at + 8]));
         Some(Self {
             survives: head.flags.get() & 1 != 0,
-            left: head.flags.get() & 2 != 0,
             client: head.client.get(),
             applied: head.applied.get(),
             answered: head.answered.get(),
@@ -193,7 +198,9 @@ fn whole<D: Digest>(slot: &[u8]) -> Option<(SlotHead, &[u8])> {
     let (head, rest) = SlotHead::read_from_prefix(slot).ok()?;
     let body = rest.get(..head.length.get() as usize)?;
     let sound = head.magic == MAGIC && u64::from(head.length.get()) <= SLOT - HEAD as u64;
-    (sound && crc::<D>(&head, body) == head.crc.get()).then_some((head, body))
+    // Of another version nothing else is known.
+    let ends = head.version.get() != VERSION || body.ends_with(head.generation.as_bytes());
+    (sound && ends && crc::<D>(&head, body) == head.crc.get()).then_some((head, body))
 }
 
 #[cfg(test)]
@@ -204,13 +211,20 @@ mod tests {
     use weir_spec::nvme::tcp::TableDigest;
 
     fn some() -> impl Strategy<Value = Checkpoint> {
-        let bytes = || proptest::collection::vec(any::<u8>(), 0..300);
-        let words = || proptest::collection::vec(any::<u64>(), 0..5);
-        let posts = proptest::collection::vec(any::<Post>(), 0..4);
-        (any::<[bool; 2]>(), any::<[u64; 4]>(), words(), posts, bytes(), bytes()).prop_map(
-            |([survives, left], [client, applied, answered, named], files, posts, device, controller)| Checkpoint {
+        // Some with a checksum of their own at the end, and of the same length again and again.
+        let free = || proptest::collection::vec(any::<u8>(), 0..300);
+        let summed = || {
+            proptest::collection::vec(any::<u8>(), 40).prop_map(|mut bytes| {
+                bytes.extend(TableDigest::append(0, &bytes).to_le_bytes());
+                bytes
+            })
+        };
+        let bytes = || prop_oneof![1 => free(), 3 => summed()];
+        let words = || proptest::collection::vec(any::<u64>(), 0..3);
+        let posts = proptest::collection::vec(any::<Post>(), 0..2);
+        (any::<bool>(), any::<[u64; 4]>(), words(), posts, bytes(), bytes()).prop_map(
+            |(survives, [client, applied, answered, named], files, posts, device, controller)| Checkpoint {
                 survives,
-                left,
                 client,
                 applied,
                 answered,
@@ -257,6 +271,22 @@ mod tests {
             put(&mut file, 3, &third);
             prop_assert_eq!(newest(&file), Ok(Some((3, each[2].clone()))));
         }
+    }
+
+    /// A death between two pages of the third: its head, and the device of the first.
+    #[test]
+    fn a_section_with_its_own_checksum_is_not_taken_from_the_checkpoint_before() {
+        let of = |n: u8| {
+            let mut device = vec![n; 8192];
+            device.extend(TableDigest::append(0, &device).to_le_bytes());
+            Checkpoint { applied: n.into(), device, ..Checkpoint::default() }
+        };
+        let mut file = vec![];
+        for n in 1..=2 {
+            put(&mut file, n.into(), &of(n).to_bytes::<TableDigest>(n.into()).unwrap());
+        }
+        put(&mut file, 3, &of(3).to_bytes::<TableDigest>(3).unwrap()[..HEAD + size_of::<CheckpointHead>()]);
+        assert_eq!(newest(&file), Ok(Some((2, of(2)))));
     }
 
     #[test]

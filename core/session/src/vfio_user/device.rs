@@ -75,7 +75,7 @@ pub struct Device {
     pub(super) client: Option<Capabilities>,
 }
 
-fn read<T: FromBytes + KnownLayout + Immutable>(payload: &[u8]) -> Result<(T, &[u8]), Errno> {
+pub(super) fn read<T: FromBytes + KnownLayout + Immutable>(payload: &[u8]) -> Result<(T, &[u8]), Errno> {
     T::read_from_prefix(payload).map_err(|_| errno::EINVAL)
 }
 
@@ -139,24 +139,6 @@ impl Device {
     #[inline]
     pub fn fire(&mut self, vector: u16) -> bool {
         self.msix.fire(vector)
-    }
-
-    /// Whether what the message does must wait until every [`Action::Register`] before it has had its effect.
-    pub fn must_follow<F>(message: &Message<F>) -> bool {
-        // A write to configuration space may be a reset, and one to the memory buffer may be what a command waits for.
-        if message.header.kind() == Header::REPLY {
-            return false;
-        }
-        match Command(message.header.command.get()) {
-            Command::REGION_WRITE => {
-                !read::<RegionAccess>(&message.payload).is_ok_and(|(access, _)| access.region.get() == region::BAR0)
-            }
-            Command::REGION_WRITE_MULTI => {
-                let mut writes = small_writes(&message.payload).into_iter().flatten();
-                writes.any(|write| write.region.get() != region::BAR0)
-            }
-            _ => true,
-        }
     }
 
     /// As at power-on, but for DMA regions and eventfds; the caller resets the controller.

@@ -34,6 +34,7 @@ mod device;
 mod dma;
 mod inbox;
 mod msix;
+mod order;
 mod requests;
 mod saved;
 

@@ -570,3 +570,45 @@ proptest! {
         }
     }
 }
+
+/// Such a message changes nothing that a checkpoint has: only doorbells of I/O queues do.
+#[test]
+fn what_only_rings_is_told_from_what_does_more() {
+    let access = |region, offset, count| RegionAccess {
+        offset: U64::new(offset),
+        region: U32::new(region),
+        count: U32::new(count),
+    };
+    let rings = |command, payload: &[u8]| {
+        let header = Header::command(7, command, payload.len());
+        Device::only_rings(&Message::<Fd> { header, payload: payload.to_vec(), fds: vec![] })
+    };
+    let write = |region, offset, count: u32| {
+        rings(Command::REGION_WRITE, &[access(region, offset, count).as_bytes(), &vec![0; count as usize]].concat())
+    };
+    let (queue, last) = (DOORBELLS + 8, DOORBELLS_END - 4);
+    assert!(write(region::BAR0, queue, 4) && write(region::BAR0, queue, 8) && write(region::BAR0, last, 4));
+    // The admin queues', a register, behind the doorbells, the vectors' table, the configuration.
+    for (region, offset, count) in [
+        (region::BAR0, DOORBELLS, 4),
+        (region::BAR0, DOORBELLS + 4, 8),
+        (region::BAR0, 0x14, 4),
+        (region::BAR0, last, 8),
+        (region::BAR0, TABLE, 4),
+        (region::BAR0, u64::MAX, 4),
+        (region::CONFIG, queue, 4),
+        (region::BAR2, queue, 4),
+    ] {
+        assert!(!write(region, offset, count), "{region} {offset:x} {count}");
+    }
+    assert!(!rings(Command::REGION_READ, access(region::BAR0, queue, 4).as_bytes()));
+    let multi = |offsets: &[u64]| {
+        let mut payload = (offsets.len() as u64).to_le_bytes().to_vec();
+        for offset in offsets {
+            let (offset, region, count) = (U64::new(*offset), U32::new(region::BAR0), U32::new(4));
+            payload.extend_from_slice(SmallWrite { offset, region, count, data: [0; 8] }.as_bytes());
+        }
+        rings(Command::REGION_WRITE_MULTI, &payload)
+    };
+    assert!(multi(&[queue, queue + 4, last]) && !multi(&[queue, TABLE]) && !multi(&[DOORBELLS, queue]));
+}

@@ -75,6 +75,8 @@ pub(super) struct Conn {
     answers: VecDeque<Unsent>,
     /// Since when the client has not taken its answers.
     stuck: Option<Nanos>,
+    /// It is not read from before they have gone.
+    full: bool,
     /// The keeper has its socket, and it is to go on when this process is killed.
     live: Option<Box<Live>>,
 
@@ -139,6 +141,7 @@ impl Conn {
             actions: Vec::new(),
             answers: VecDeque::new(),
             stuck: None,
+            full: false,
             live: None,
             bells,
             seen: Vec::new(),
@@ -195,9 +198,9 @@ impl Conn {
             self.follow_queues(drive, controller, cx);
         }
         for _ in 0..MESSAGES {
-            // A client that does not take its answers is not asked for more.
-            let waiting = self.live.as_ref().map_or(0, |live| live.waiting());
-            if self.answers.iter().map(|a| a.bytes.len()).sum::<usize>() + waiting > ANSWERS {
+            // A client that does not take its answers is not asked for more; nobody says again that it has sent something.
+            self.full = self.waiting() > ANSWERS;
+            if self.full {
                 return heard;
             }
             let message = match self.parked.take() {
@@ -221,14 +224,14 @@ impl Conn {
                 heard.more = true;
                 return heard;
             }
-            let header = &message.header;
+            let (header, only_rings) = (&message.header, Device::only_rings(&message));
             tracing::trace!(command = header.command.get(), bytes = message.payload.len(), fds = message.fds.len());
             let (memory, buffer) = (&mut self.memory, self.buffer.as_deref());
             let files = self.files.as_deref_mut();
             let mut reach = Reach { memory, files, buffer, drive: cx.drives.machine(drive), controller };
             self.device.message(message, &mut reach, &mut self.actions);
             if let Some(live) = &mut self.live {
-                live.has_applied();
+                live.has_applied(only_rings);
             }
             if let Err(why) = self.act(drive, controller, &mut heard, cx) {
                 heard.over = Some(Some(why));
@@ -310,6 +313,7 @@ impl Conn {
                 Action::Close(e) => return Err(e.to_string()),
             }
         }
+        self.has_rung();
         if advance {
             self.follow_queues(drive, controller, cx);
             self.advance((drive, controller), cx);
@@ -510,6 +514,17 @@ impl Conn {
         true
     }
 
+    /// Bytes of answers that have not gone.
+    fn waiting(&self) -> usize {
+        let words = self.live.as_ref().map_or(0, |live| live.waiting());
+        self.answers.iter().map(|answer| answer.bytes.len() - answer.sent).sum::<usize>() + words
+    }
+
+    /// Whether it was not read from because of them, and is to be by now.
+    pub(super) fn is_to_be_read(&mut self) -> bool {
+        self.full && self.waiting() <= ANSWERS
+    }
+
     /// The output has room again.
     pub(super) fn output_ready(&mut self) {
         self.stuck = None;
@@ -554,3 +569,6 @@ fn not_eventfd(which: &str, e: &io::Error) -> String {
         _ => format!("no way to signal the client {which}: {e}"),
     }
 }
+
+#[cfg(test)]
+mod tests;

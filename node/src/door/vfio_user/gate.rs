@@ -148,6 +148,11 @@ impl Gate {
         }
     }
 
+    /// The drive was told nothing: it is a new one, and looks at every doorbell anew.
+    pub(super) fn forget_tails(&mut self) {
+        self.tails.clear();
+    }
+
     /// The client has rung.
     pub(super) fn ring(&mut self, qid: u16, tail: u32) {
         let at = usize::from(qid);
@@ -211,9 +216,7 @@ impl Gate {
         if let Some(at) = self.entries.iter().position(is) {
             return self.gather(at, looks);
         }
-        let mut reaches = false;
-        walk(&data, direction, looks, &[], |_| reaches = true);
-        if !reaches {
+        if !is_far(&data, direction, looks) {
             return true;
         }
         let moving: u64 = self.entries.iter().map(|e| u64::from(e.data.len())).sum();
@@ -373,6 +376,19 @@ fn found<'a>(mut parts: impl Iterator<Item = &'a Part>, address: u64, into: &mut
 fn read(homes: Homes<'_>, address: u64, into: &mut [u8]) -> Result<(), Status> {
     let (memory, address) = homes.of(address, into.len())?;
     memory.read(address, into).map_err(|_| Status::DATA_TRANSFER_ERROR)
+}
+
+/// Whether bytes or lists of the command that an entry of that queue is are reached by messages.
+pub(super) fn is_entry_far(qid: u16, entry: &[u64; 8], looks: &Looks<'_>) -> bool {
+    let announced = looks.machine.announced(looks.controller, qid, entry);
+    announced.is_some_and(|(data, direction)| is_far(&data, direction, looks))
+}
+
+/// Whether some of these bytes, or of their lists, are reached by messages.
+fn is_far(data: &DataPointer, direction: Direction, looks: &Looks<'_>) -> bool {
+    let mut found = false;
+    walk(data, direction, looks, &[], |_| found = true);
+    found
 }
 
 /// Memory that is reached by messages, of a command's bytes or one of its lists.

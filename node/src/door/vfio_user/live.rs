@@ -1,14 +1,15 @@
 //! Exports whose sockets the keeper has: their clients go on when this process is killed.
 
 use super::conn::{Conn, Found, Line, Live, Rings};
-use super::kept::{LIVE_CLIENTS, live_files};
+use super::kept::{LIVE_CLIENTS, live_file, live_files};
 use super::{Door, Export, ExportConfig, MODE, Watched, attach, encode, export, owner, resume_functions, shape};
 use crate::door::Cx;
-use crate::holder;
-use crate::keeper::{RELAYS, SOCKETS};
+use crate::holder::{self, BindError};
+use crate::keeper::RELAYS;
 use rustix::io::pread;
+use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use weir_controller::{ClassFrom, ControllerHandle};
 use weir_session::vfio_user::checkpoint::{Checkpoint, HEAD, length, place};
@@ -53,54 +54,61 @@ fn slot(file: &OwnedFd, which: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Finds it; the keeper forgets what it does not name.
+/// What the keeper holds of a client, by name: files and descriptors.
+fn held(path: &str, cx: &Cx) -> (Option<Vec<OwnedFd>>, BTreeMap<u64, OwnedFd>) {
+    let files = cx.keep.take_numbered(&live_files(path)).into_iter();
+    let files = files.filter_map(|(name, fds)| Some((name, fds.into_iter().next()?)));
+    (cx.keep.take(&format!("{LIVE_CLIENTS}{path}")), files.collect())
+}
+
+/// The keeper holds nothing of a client there any more.
+pub(super) fn forget(path: &str, cx: &Cx) -> io::Result<()> {
+    let (client, files) = held(path, cx);
+    release(path, client.is_some(), files.into_keys(), cx)
+}
+
+/// Whoever comes if this process fails before it serves finds it all the same.
+fn release(path: &str, client: bool, mut files: impl Iterator<Item = u64>, cx: &Cx) -> io::Result<()> {
+    if client {
+        cx.keep.let_go(&format!("{LIVE_CLIENTS}{path}"))?;
+    }
+    files.try_for_each(|name| cx.keep.let_go(&live_file(path, name)))
+}
+
+/// Finds it; the keeper forgets what it does not name, and all of one that cannot be read.
 fn find(path: &str, cx: &Cx) -> io::Result<Option<Left>> {
-    let client = cx.keep.take(&format!("{LIVE_CLIENTS}{path}"));
-    let begin = live_files(path);
-    let mut files = cx.keep.take_all(&begin);
-    let mut shared = client.into_iter().flatten();
-    let file = shared.next();
-    let newest = match &file {
-        Some(file) => {
-            let (even, odd) = (slot(file, 0)?, slot(file, 1)?);
-            Checkpoint::newest::<Crc32c>([&even, &odd]).map_err(io::Error::other)?
-        }
-        None => None,
-    };
-    let names = newest.as_ref().map_or(&[][..], |(_, checkpoint)| &checkpoint.files);
-    let mut taken = Vec::new();
-    for name in names {
-        let name = format!("{begin}{name}");
-        let at = files.iter().position(|(held, _)| *held == name);
-        let fd = at.and_then(|at| files.swap_remove(at).1.into_iter().next());
-        taken.push(fd.ok_or_else(|| io::Error::other(format!("{name} is missing")))?);
+    let (client, mut files) = held(path, cx);
+    let (is_there, names) = (client.is_some(), files.keys().copied().collect::<Vec<_>>());
+    let left = read(client.unwrap_or_default(), &mut files);
+    match &left {
+        Ok(Some(_)) => release(path, false, files.into_keys(), cx)?,
+        _ => release(path, is_there, names.into_iter(), cx)?,
     }
-    for (name, _) in files {
-        cx.keep.release(&name)?;
-    }
-    let (Some(file), Some((generation, checkpoint))) = (file, newest) else { return Ok(None) };
+    left
+}
+
+/// What its file says, with the descriptors that it names.
+fn read(client: Vec<OwnedFd>, files: &mut BTreeMap<u64, OwnedFd>) -> io::Result<Option<Left>> {
+    let mut shared = client.into_iter();
+    let Some(file) = shared.next() else { return Ok(None) };
+    let (even, odd) = (slot(&file, 0)?, slot(&file, 1)?);
+    let newest = Checkpoint::newest::<Crc32c>([&even, &odd]).map_err(io::Error::other)?;
+    let Some((generation, checkpoint)) = newest else { return Ok(None) };
+    let mut take =
+        |name: &u64| files.remove(name).ok_or_else(|| io::Error::other(format!("its file {name} is missing")));
+    let taken = checkpoint.files.iter().map(&mut take).collect::<io::Result<_>>()?;
     Ok(Some(Left { file, shared: shared.collect(), generation, checkpoint, files: taken }))
 }
 
 impl Door {
     /// An export whose clients the keeper lets in.
-    pub(super) fn export_live(&mut self, config: ExportConfig, at: u16, cx: &mut Cx) -> io::Result<()> {
-        let name = name(&config);
+    pub(super) fn export_live(&mut self, config: ExportConfig, at: u16, cx: &mut Cx) -> Result<(), BindError> {
         let socket = config.path.display().to_string();
-        // Held already, by the worker before this one.
-        if cx.keep.take(&name).is_none() {
-            let before = format!("{SOCKETS}{socket}");
-            let listener = match cx.keep.take_one(&before) {
-                // It was one that does not go on.
-                Some(listener) => {
-                    cx.keep.release(&before)?;
-                    listener
-                }
-                None => holder::listen_unix(&config.path, MODE).map_err(io::Error::other)?.into(),
-            };
-            cx.keep.hold(&name, &[listener.as_fd()])?;
-        }
-        let other = |e: weir_controller::Error| io::Error::other(e.to_string());
+        holder::keep_door(cx.keep, RELAYS, &config.path, MODE)?;
+        let other = |e: weir_controller::Error| BindError::Io {
+            address: config.path.display().to_string(),
+            error: io::Error::other(e.to_string()),
+        };
         let left = find(&socket, cx).unwrap_or_else(|e| {
             tracing::error!(socket, "what was written of the client cannot be read, and it is disconnected: {e}");
             None
@@ -126,18 +134,18 @@ impl Door {
     ) -> Result<(ControllerHandle, Option<Conn>), weir_controller::Error> {
         let (socket, now) = (config.path.display().to_string(), cx.now);
         resume_functions(cx.drives.get(config.drive), now, cx.keep);
-        let mut claimed = cx.drives.get(config.drive).claim_function(&socket, config.tenant, owner(at));
-        // It was drained, and nobody has served it since; or somebody has.
-        if let Some(stale) = claimed.take_if(|_| !left.checkpoint.left) {
-            cx.drives.get(config.drive).detach(now, stale);
+        // What was handed on of its controller is in the checkpoint as well, which stays true until there is another one: whoever dies
+        // before that leaves the same to the next.
+        if let Some(same) = cx.drives.get(config.drive).claim_function(&socket, config.tenant, owner(at)) {
+            cx.drives.get(config.drive).detach(now, same);
         }
-        match take_up(left, config, (at, claimed), cx) {
+        let files = left.checkpoint.files.clone();
+        match take_up(left, config, at, cx) {
             Ok((controller, conn)) => Ok((controller, Some(conn))),
             Err(why) => {
                 tracing::error!(socket, "the client cannot be taken over, and is disconnected: {why}");
-                if let Some(controller) = claimed {
-                    cx.drives.get(config.drive).reset_function(now, controller);
-                    return Ok((controller, None));
+                if let Err(e) = release(&socket, true, files.into_iter(), cx) {
+                    tracing::error!(socket, "the keeper does not listen: {e}");
                 }
                 Ok((attach(config, at, cx)?, None))
             }
@@ -159,6 +167,12 @@ impl Door {
     fn meet(&mut self, at: u16, met: Introduction, socket: UnixStream, cx: &mut Cx) -> Result<(), String> {
         let line = Line::open(socket, met.number).map_err(|e| e.to_string())?;
         let Some(export) = export!(self, at) else { return Err("its export has ended".into()) };
+        if !export.config.journal {
+            return Err("its export lets its clients in itself by now".into());
+        }
+        if export.conn.as_ref().is_some_and(|conn| conn.client().is_none()) {
+            return Err("the drive has one already".into());
+        }
         let pid = met.pid.filter(|_| export.config.class_from == ClassFrom::Peer);
         let is_same = export.conn.as_ref().is_some_and(|conn| conn.client() == Some(line.begins.client.get()));
         if !is_same {
@@ -203,26 +217,15 @@ fn begin(export: &Export, line: Line, (token, pid): (u64, Option<i32>), cx: &mut
 }
 
 /// A client that another process has served, with its controller.
-fn take_up(
-    left: Left,
-    config: &ExportConfig,
-    (at, claimed): (u16, Option<ControllerHandle>),
-    cx: &mut Cx,
-) -> Result<(ControllerHandle, Conn), String> {
+fn take_up(left: Left, config: &ExportConfig, at: u16, cx: &mut Cx) -> Result<(ControllerHandle, Conn), String> {
     let text = |e: io::Error| e.to_string();
     let Left { file, mut shared, generation, checkpoint, files } = left;
     if !checkpoint.survives {
-        return Err("some of its memory is reached by messages only".into());
+        return Err("bytes of its commands were on their way by messages".into());
     }
     let now = cx.now;
-    let controller = match claimed {
-        Some(controller) => controller,
-        None => {
-            let resumed =
-                cx.drives.get(config.drive).resume_checkpoint(now, &checkpoint.controller, config.tenant, owner(at));
-            resumed.map_err(|e| e.to_string())?
-        }
-    };
+    let resumed = cx.drives.get(config.drive).resume_checkpoint(now, &checkpoint.controller, config.tenant, owner(at));
+    let controller = resumed.map_err(|e| e.to_string())?;
     let conn = (|| {
         let journal = shared.pop().ok_or("the file of its journal is missing")?;
         let (socket, end) = UnixStream::pair().map_err(text)?;
@@ -233,26 +236,18 @@ fn take_up(
         conn.follow_buffer(config.drive, controller, cx);
         conn.go_on_live(live, &checkpoint, now);
         let rings = Rings::open(journal, cx.drives.machine(config.drive)).map_err(text);
-        let went_on = rings.and_then(|mut rings| {
-            if claimed.is_some() {
-                rings.follow(cx.drives.machine(config.drive), controller);
-            }
+        let went_on = rings.and_then(|rings| {
             conn.rings = Some(Box::new(rings));
-            cx.drives.get(config.drive).keep_rings(controller, true);
-            match claimed {
-                // Nothing was in flight.
-                Some(_) => Ok(()),
-                None => conn.recover_rings((config.drive, controller), cx).map(|found| {
-                    tracing::info!(socket = %config.path.display(), commands = found.commands.len(), posted = found.posted, "recovered");
-                }),
-            }
+            conn.recover_rings((config.drive, controller), cx).map(|found| {
+                tracing::info!(socket = %config.path.display(), commands = found.commands.len(), posted = found.posted, "recovered");
+            })
         });
         if went_on.is_err() {
             conn.close(cx);
         }
         went_on.map(|()| conn)
     })();
-    if conn.is_err() && claimed.is_none() {
+    if conn.is_err() {
         cx.drives.get(config.drive).detach(now, controller);
     }
     conn.map(|conn| (controller, conn))

@@ -41,6 +41,7 @@ mod watched;
 use super::{Cx, Kind};
 use crate::config::Doorbells;
 use crate::holder::{self, BindError};
+use crate::keeper::SOCKETS;
 use conn::Conn;
 pub use kept::resume_functions;
 use std::io::ErrorKind;
@@ -166,10 +167,12 @@ impl Door {
         }
         let at = at as u16;
         if config.journal && cx.keep.is_kept() {
-            return self.export_live(config, at, cx).map_err(fail);
+            return self.export_live(config, at, cx);
         }
-        let listener = holder::keep_unix(cx.keep, &config.path, MODE)?;
+        let listener = holder::keep_door(cx.keep, SOCKETS, &config.path, MODE)?;
+        let listener = listener.ok_or_else(|| fail(ErrorKind::UnexpectedEof.into()))?;
         listener.set_nonblocking(true).map_err(fail)?;
+        live::forget(&address, cx).map_err(fail)?;
         let (controller, client) = Self::take_up(&config, at, cx).map_err(|e| {
             let _ = std::fs::remove_file(&config.path);
             fail(std::io::Error::other(e.to_string()))
@@ -244,11 +247,9 @@ impl Door {
             return;
         };
         match what {
-            // There is room for answers, and for what they kept from being read.
             Watched::Output => {
                 conn.output_ready();
                 self.soil(at);
-                self.talking.push(at);
             }
             _ => self.listen_to(at, cx),
         }
@@ -485,6 +486,8 @@ impl Door {
             conn.publish((config.drive, *controller), false, cx);
             if !conn.flush(output, cx) {
                 self.doom(at);
+            } else if conn.is_to_be_read() && !self.talking.contains(&at) {
+                self.talking.push(at);
             }
             self.heat(at, cx.now);
         }

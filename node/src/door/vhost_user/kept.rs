@@ -2,20 +2,19 @@
 
 use super::super::Cx;
 use super::{Door, ExportConfig, MODE};
-use crate::holder;
+use crate::holder::{self, BindError};
 use crate::keeper::{FRONTS, PLAIN_FRONTS};
-use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use weir_sys::keep::{Introduction, ToKeeper};
 
-fn name(config: &ExportConfig) -> String {
+fn kind(config: &ExportConfig) -> &'static str {
     // Without journals nobody could take up rings that have started.
-    format!("{}{}", if config.journal { FRONTS } else { PLAIN_FRONTS }, config.path.display())
+    if config.journal { FRONTS } else { PLAIN_FRONTS }
 }
 
 /// The keeper listens there no more.
 pub(super) fn give_up(config: &ExportConfig, cx: &Cx) {
-    let _ = cx.keep.release(&name(config));
+    let _ = cx.keep.release(&format!("{}{}", kind(config), config.path.display()));
     let _ = std::fs::remove_file(&config.path);
 }
 
@@ -26,13 +25,8 @@ impl Door {
         config: ExportConfig,
         vacant: Option<usize>,
         cx: &mut Cx,
-    ) -> std::io::Result<()> {
-        let name = name(&config);
-        // Held already, by the worker before this one.
-        if cx.keep.take(&name).is_none() {
-            let listener = holder::listen_unix(&config.path, MODE).map_err(std::io::Error::other)?;
-            cx.keep.hold(&name, &[listener.as_fd()])?;
-        }
+    ) -> Result<(), BindError> {
+        holder::keep_door(cx.keep, kind(&config), &config.path, MODE)?;
         self.put(config, None, vacant);
         Ok(())
     }

@@ -180,7 +180,7 @@ impl Door {
             return Err(fail(std::io::Error::other(format!("a shard has at most {MAX_EXPORTS} vhost-user exports"))));
         }
         if cx.keep.is_kept() {
-            return self.export_kept(config, vacant, cx).map_err(fail);
+            return self.export_kept(config, vacant, cx);
         }
         let listener = holder::listen_unix(&config.path, MODE)?;
         listener.set_nonblocking(true).map_err(fail)?;

@@ -19,7 +19,8 @@ impl Conn {
     }
 
     /// Writes a completion queue entry, or keeps it until what its command has written is there; whether a vector was waiting
-    /// for nothing else and nothing of this client was to be flushed before.
+    /// for nothing else and nothing of this client was to be flushed before, or nothing is on its way by messages any more, which is to be
+    /// written down.
     #[inline]
     pub(in crate::door::vfio_user) fn post(
         &mut self,
@@ -41,7 +42,7 @@ impl Conn {
     fn post_late(&mut self, address: u64, vector: Option<u16>, cqe: &Cqe) -> Result<bool, Status> {
         let Some((address, vector, cqe)) = self.gate.hold(address, vector, cqe) else { return Ok(false) };
         self.put(address, &cqe)?;
-        Ok(vector.is_some_and(|v| self.due(v)))
+        Ok(vector.is_some_and(|v| self.due(v)) | self.survives())
     }
 
     /// The half with the phase tag comes last and is released: who sees it sees the rest, and the data.

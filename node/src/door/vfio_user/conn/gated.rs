@@ -17,6 +17,12 @@ impl Conn {
         self.device.has_messaged() || !self.gate.is_idle()
     }
 
+    /// Whether nothing of a command is on its way by messages: who comes after a crash would know nothing of the rest.
+    #[inline]
+    pub(super) fn survives(&self) -> bool {
+        self.gate.is_empty()
+    }
+
     /// The same of what was rung by shadow doorbells.
     pub(super) fn gate_shadow(&mut self, (drive, controller): (u32, ControllerHandle), cx: &mut Cx) -> bool {
         if !self.is_gated() {

@@ -6,14 +6,15 @@
 //! ```
 //! The keeper has the client's socket (`weir_session::keeper::relay`), and holds the memory files, the checkpoint's file
 //! (`weir_session::vfio_user::checkpoint`) and every descriptor that the client has handed over. Nothing of a turn can be seen before its
-//! checkpoint is written. The doorbells of a client whose messages have not all come again are not looked at: one of them may be the reset
+//! checkpoint is written. Messages that only ring doorbells need none: they are noted, stay with the keeper until the next checkpoint, and are
+//! answered again under the same numbers. The doorbells of a client whose messages have not all come again are not looked at: one of them may be the reset
 //! that has cleared them.
 
 use super::Conn;
 use crate::door::Cx;
 use crate::door::vfio_user::kept::{LIVE_CLIENTS, live_file};
 use rustix::io::pwrite;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -59,6 +60,9 @@ impl Line {
         }
     }
 }
+
+/// Messages that only ring doorbells for which no checkpoint is written: half as many as make the keeper wait.
+const UNWRITTEN: u64 = 64;
 
 /// A word on its way to the keeper: some of the line's own, and a message behind them.
 struct Word {
@@ -111,8 +115,16 @@ pub(in crate::door::vfio_user) struct Live {
     /// The last name that was given to a descriptor.
     named: u64,
     names: Vec<u64>,
-    /// Something has happened since the last checkpoint.
+    /// Something has happened since the last checkpoint that it has to say.
     changed: bool,
+    /// Messages that have had their effect by the last checkpoint; those since have only rung doorbells, which are noted elsewhere.
+    written: u64,
+    /// What the keeper was told of that.
+    told: u64,
+    /// Bytes of `words` that the keeper has not taken.
+    waiting: usize,
+    /// The last checkpoint says that a process which finds it can go on.
+    survives: bool,
     /// No checkpoint can be written: the client goes with this process.
     lost: bool,
     /// Holds the place of a line that has not come.
@@ -143,6 +155,10 @@ impl Live {
             named: 0,
             names: Vec::new(),
             changed: false,
+            written: next - 1,
+            told: next - 1,
+            waiting: 0,
+            survives: false,
             lost: false,
             _end: None,
         })
@@ -170,6 +186,10 @@ impl Live {
             named: left.named,
             names: left.files.clone(),
             changed: true,
+            written: left.applied,
+            told: 0,
+            waiting: 0,
+            survives: false,
             lost: false,
             _end: Some(end),
         }
@@ -182,15 +202,21 @@ impl Live {
         number > self.applied
     }
 
-    /// It has had its effect now.
-    pub(super) fn has_applied(&mut self) {
+    /// It has had its effect now. One that only rings doorbells needs no checkpoint of its own: they are noted, and who hears it once more
+    /// answers it as before.
+    pub(super) fn has_applied(&mut self, only_rings: bool) {
         self.applied += 1;
-        self.changed = true;
+        self.changed |= !only_rings || self.applied - self.written > UNWRITTEN;
     }
 
     /// Bytes that the keeper has not taken.
     pub(super) fn waiting(&self) -> usize {
-        self.words.iter().map(|word| word.bytes.len() - word.sent).sum()
+        self.waiting
+    }
+
+    fn say(&mut self, word: Word) {
+        self.waiting += word.bytes.len();
+        self.words.push_back(word);
     }
 
     fn unsent(&self) -> impl Iterator<Item = Unsent> {
@@ -200,15 +226,12 @@ impl Live {
 
     /// Has the keeper hold what has come since the last time; the names of all.
     fn hold(&mut self, files: &mut super::Files, keep: &Keep) -> io::Result<()> {
-        self.names.clear();
-        for handed in files.all() {
-            if handed.name == 0 {
-                let name = self.named + 1;
-                keep.hold(&live_file(&self.path, name), &[handed.fd.as_fd()])?;
-                (self.named, handed.name) = (name, name);
-            }
-            self.names.push(handed.name);
+        for handed in files.all().filter(|handed| handed.name == 0) {
+            let name = self.named + 1;
+            keep.hold(&live_file(&self.path, name), &[handed.fd.as_fd()])?;
+            (self.named, handed.name) = (name, name);
         }
+        self.names = files.all().map(|handed| handed.name).collect();
         Ok(())
     }
 
@@ -228,12 +251,15 @@ impl Live {
         Ok(())
     }
 
-    /// The keeper forgets all of it.
-    fn let_go(&self, keep: &Keep) {
+    /// The keeper forgets all of it, whether the last checkpoint has come to name it or not.
+    fn let_go(&self, files: Option<&mut super::Files>, keep: &Keep) {
         let _ = keep.release(&format!("{LIVE_CLIENTS}{}", self.path));
-        for name in &self.names {
-            let _ = keep.release(&live_file(&self.path, *name));
+        let mut names: BTreeSet<u64> = self.names.iter().copied().collect();
+        if let Some(files) = files {
+            names.extend(files.gone.drain(..));
+            names.extend(files.all().map(|handed| std::mem::take(&mut handed.name)).filter(|name| *name != 0));
         }
+        names.iter().for_each(|name| _ = keep.release(&live_file(&self.path, *name)));
     }
 }
 
@@ -286,6 +312,11 @@ impl Conn {
         Ok(())
     }
 
+    /// The number of the message that is being handled.
+    pub(super) fn heard(&self) -> u64 {
+        self.live.as_ref().map_or(0, |live| live.applied)
+    }
+
     /// Which client of the keeper's it is.
     pub(in crate::door::vfio_user) fn client(&self) -> Option<u64> {
         self.live.as_ref().map(|live| live.client)
@@ -309,14 +340,10 @@ impl Conn {
         }
         self.ask();
         let Some(mut live) = self.live.take() else { return };
-        if live.changed || leaves || !live.posts.is_empty() || !self.answers.is_empty() {
-            if let Err(e) = self.checkpoint((&mut live, leaves), (drive, controller), cx) {
-                if !live.lost {
-                    tracing::error!(socket = live.path, "the client will not outlive this process: {e}");
-                    live.let_go(cx.keep);
-                }
-                live.lost = true;
-            }
+        let changed = live.changed || self.is_stale(&live, leaves);
+        // What is asked of a client whose memory is reached by messages is in no message of its own.
+        if changed || leaves || !live.posts.is_empty() || !self.answers.is_empty() && self.is_gated() {
+            self.write_down((&mut live, leaves), (drive, controller), cx);
             // Doorbells of queues that have gone are cleared between the checkpoint that has them no more and one with new ones.
             self.follow_queues(drive, controller, cx);
             // Where one cannot go, its host has taken the queue away.
@@ -326,10 +353,34 @@ impl Conn {
                 let _ = self.put(address, &cqe);
                 vector.into_iter().for_each(|v| _ = self.due(v));
             }
-            self.number_answers(&mut live);
-            live.changed = false;
+            // The last bytes on their way may have been one of these commands'.
+            if self.is_stale(&live, leaves) {
+                self.write_down((&mut live, leaves), (drive, controller), cx);
+            }
+            (live.changed, live.written) = (false, live.applied);
         }
+        self.number_answers(&mut live);
         self.live = Some(live);
+    }
+
+    /// Whether the last checkpoint says something else of whether the client survives.
+    fn is_stale(&self, live: &Live, leaves: bool) -> bool {
+        !live.lost && live.survives != (leaves || self.survives())
+    }
+
+    fn write_down(
+        &mut self,
+        (live, leaves): (&mut Live, bool),
+        (drive, controller): (u32, ControllerHandle),
+        cx: &mut Cx,
+    ) {
+        if let Err(e) = self.checkpoint((live, leaves), (drive, controller), cx) {
+            if !live.lost {
+                tracing::error!(socket = live.path, "the client will not outlive this process: {e}");
+                live.let_go(self.files.as_deref_mut(), cx.keep);
+            }
+            live.lost = true;
+        }
     }
 
     /// A completion of an admin command: it is written when it can be no other any more. False where nothing of this client is to go on.
@@ -372,21 +423,19 @@ impl Conn {
         if files.news() {
             live.hold(files, cx.keep)?;
         }
-        let gone = std::mem::take(&mut files.gone);
+        let request = files.has_request();
         let unsent: Vec<Unsent> = live.unsent().chain(self.answers.iter().cloned()).collect();
         let numbered = live.unsent().count() as u64;
         let client = Client::<OwnedFd> {
             inbox: Inbox::default(),
             parked: None,
-            request: files.has_request(),
+            request,
             unsent,
             bells: self.all_bells(),
             late: self.gate.late(),
         };
         let checkpoint = Checkpoint {
-            // Memory that only messages reach may have lost some of its own messages by then.
-            survives: leaves || !self.is_gated(),
-            left: leaves,
+            survives: leaves || self.survives(),
             client: live.client,
             applied: live.applied,
             answered: live.answered - numbered,
@@ -397,21 +446,26 @@ impl Conn {
             controller: machine.checkpoint(cx.now, controller),
         };
         live.write(&checkpoint)?;
+        live.survives = checkpoint.survives;
         // Nothing that counts names them any more.
-        gone.into_iter().try_for_each(|name| cx.keep.release(&live_file(&live.path, name)))
+        let mut gone = self.files.iter_mut().flat_map(|files| files.gone.drain(..));
+        gone.try_for_each(|name| cx.keep.release(&live_file(&live.path, name)))
     }
 
     /// The answers of this turn become words to the keeper, behind how far its messages have come.
     fn number_answers(&mut self, live: &mut Live) {
-        let mut head = relay::applied(live.applied);
+        let mut head = Vec::new();
+        if live.written > live.told {
+            (head, live.told) = (relay::applied(live.written), live.written);
+        }
         for Unsent { bytes, with, .. } in self.answers.drain(..) {
             live.answered += 1;
             head.extend(relay::answer(live.answered));
             let message = head.len();
-            live.words.push_back(Word { bytes: [std::mem::take(&mut head), bytes].concat(), message, sent: 0, with });
+            live.say(Word { bytes: [std::mem::take(&mut head), bytes].concat(), message, sent: 0, with });
         }
         if !head.is_empty() {
-            live.words.push_back(Word { message: head.len(), bytes: head, sent: 0, with: None });
+            live.say(Word { message: head.len(), bytes: head, sent: 0, with: None });
         }
     }
 
@@ -432,6 +486,7 @@ impl Conn {
             match fds::send_some(&self.socket, &word.bytes[word.sent..end], with.as_slice()) {
                 Ok(sent) => {
                     word.sent += sent;
+                    live.waiting -= sent;
                     self.stuck = None;
                     if word.sent == word.bytes.len() {
                         live.words.pop_front();
@@ -452,10 +507,7 @@ impl Conn {
     /// The client has gone, or is to go: the keeper has nothing of it any more.
     pub(in crate::door::vfio_user) fn give_up(&mut self, cx: &Cx) {
         let Some(live) = self.live.take() else { return };
-        live.let_go(cx.keep);
-        if let Some(files) = &self.files {
-            files.gone.iter().for_each(|name| _ = cx.keep.release(&live_file(&live.path, *name)));
-        }
+        live.let_go(self.files.as_deref_mut(), cx.keep);
         if live.number != 0 {
             let _ = cx.keep.say(&ToKeeper::Close(live.number), &[]);
         }

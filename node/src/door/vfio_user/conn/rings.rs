@@ -1,6 +1,7 @@
 //! The journal of a client's I/O queues: what was fetched from its rings and did not complete is known to who comes after a crash.
 
 use super::{Conn, UNRUNG};
+use crate::door::vfio_user::gate::{Looks, is_entry_far};
 use crate::door::vfio_user::reach::{Homes, Pages};
 use crate::door::{Arrival, Cx};
 use std::io;
@@ -100,30 +101,41 @@ impl Conn {
     /// A register was written by a message: a doorbell is known to who comes after us before the drive is told. True if the drive is told
     /// later: messages come once more, and the process before may have known of newer ones.
     pub(super) fn note_bell(&mut self, offset: u32, value: u64) -> bool {
-        let is_deaf = self.is_deaf();
+        let (is_deaf, number) = (self.is_deaf(), self.heard());
         let Some(rings) = &mut self.rings else { return false };
         let (qid, tail, head) = match register::doorbell_at(offset) {
             Some(Doorbell::SqTail(qid)) => (qid, Some(value as u32), None),
             Some(Doorbell::CqHead(qid)) => (qid, None, Some(value as u32)),
             None => return false,
         };
-        rings.journals.ring(qid, tail, head);
+        let is_new = rings.journals.ring(number, qid, tail, head);
+        let is_later = is_deaf || !is_new;
         let Some(bells) = &self.bells else {
-            rings.untold |= is_deaf;
-            return is_deaf;
+            rings.untold |= is_later;
+            return is_later;
         };
-        let Some(seen) = self.seen.get_mut(usize::from(qid)).filter(|_| !self.shadowed && qid < bells.queues()) else {
-            return false;
-        };
+        // What came before is in the doorbells already, and perhaps something newer.
+        let seen = self.seen.get_mut(usize::from(qid)).filter(|_| is_new && !self.shadowed && qid < bells.queues());
+        let Some(seen) = seen else { return is_later };
         // Who has them mapped may write their registers all the same: the newest of both is what counts.
         let (at_tail, at_head) = bells.pair(qid);
-        if let Some(tail) = tail.filter(|tail| bells.exchange_tail(qid, at_tail, *tail)) {
+        if let Some(tail) = tail.filter(|tail| bells.exchange_tail(qid, at_tail, *tail) && !is_deaf) {
             seen.0 = tail;
         }
-        if let Some(head) = head.filter(|head| bells.exchange_head(qid, at_head, *head)) {
+        if let Some(head) = head.filter(|head| bells.exchange_head(qid, at_head, *head) && !is_deaf) {
             seen.1 = head;
         }
-        false
+        // If so the drive is told when its doorbells are looked at.
+        is_later
+    }
+
+    /// All that a message has rung is noted.
+    #[inline]
+    pub(super) fn has_rung(&mut self) {
+        let number = self.heard();
+        if let Some(rings) = &mut self.rings {
+            rings.journals.rang(number);
+        }
     }
 
     /// Tells the drive what was rung by messages, once all of them have come again.
@@ -136,6 +148,7 @@ impl Conn {
 
     #[cold]
     fn tell_all(&mut self, (drive, controller): (u32, ControllerHandle), cx: &mut Cx) {
+        let gated = self.is_gated();
         let Some(rings) = &mut self.rings else { return };
         rings.untold = false;
         for qid in 0..cx.drives.machine(drive).ring_queues(controller).1 {
@@ -144,9 +157,14 @@ impl Conn {
             if cq {
                 cx.arrivals.push(Arrival { drive, event: Event::CqHead { controller, qid, head } });
             }
-            if sq {
+            if sq && gated && (qid == 0 || !self.shadowed) {
+                self.gate.ring(qid, tail);
+            } else if sq {
                 cx.arrivals.push(Arrival { drive, event: Event::SqTail { controller, qid, tail } });
             }
+        }
+        if gated {
+            self.advance((drive, controller), cx);
         }
     }
 
@@ -177,22 +195,32 @@ impl Conn {
         self.follow_buffer(drive, controller, cx);
         let mut rings = self.rings.take().ok_or("it has no journal")?;
         rings.untold = self.bells.is_none();
+        self.gate.forget_tails();
+        let gated = self.is_gated();
         let machine = cx.drives.get(drive);
         let shadow = machine.shadow(controller);
         let conn = &*self;
         let homes = || Homes { memory: &conn.memory, buffer: conn.buffer.as_deref() };
         let rung = |qid: u16, noted| {
             let mut pages = shadow.map(|shadow| Pages { homes: homes(), shadow, gate: None });
-            conn.rung(qid, noted, pages.as_mut())
+            let (tail, head) = conn.rung(qid, noted, pages.as_mut());
+            // Commands are shown to the drive one by one: it begins with none.
+            (if gated { UNRUNG } else { tail }, head)
         };
         let recovered = rings.journals.recover(machine, controller, rung, |address, cqe| conn.put(address, cqe));
         let recovered = recovered.map_err(|e| e.to_string())?;
         self.rings = Some(rings);
+        let homes = Homes { memory: &self.memory, buffer: self.buffer.as_deref() };
+        let looks = Looks { now: cx.now, machine, controller, homes, device: &mut self.device };
+        if gated && recovered.commands.iter().any(|again| is_entry_far(again.qid, &again.entry, &looks)) {
+            return Err("bytes of a command in flight are reached by messages".into());
+        }
         let (epoch, len) = machine.ring_queues(controller);
         self.epoch = epoch;
         self.there = (0..len).map(|qid| machine.ring_queue(controller, qid)).collect();
         // The drive is told all tails again.
         self.seen = vec![(UNRUNG, UNRUNG); usize::from(len)];
+        (0..self.gate.queues() as u16).for_each(|qid| self.gate.untell(qid));
         for qid in 0..self.bells.as_ref().map_or(0, Doorbells::queues) {
             let (sq, cq) = self.there.get(usize::from(qid)).copied().unwrap_or_default();
             let bells = self.bells.as_ref().filter(|_| !(sq && cq));
