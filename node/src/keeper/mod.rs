@@ -8,8 +8,8 @@
 //! ```
 //! After an upgrade it goes on as the new program itself ([`renew`]).
 //!
-//! One thread, and one for each worker that waits for the death of its threads (`weir_sys::lifeline`); no allocation that grows with I/O:
-//! rings, doorbells and data never come here.
+//! One thread, one for each worker that waits for the death of its threads (`weir_sys::lifeline`), and one for a moment after each
+//! death; no allocation that grows with I/O: rings, doorbells and data never come here.
 
 mod failed;
 mod front;
@@ -22,7 +22,7 @@ mod upgrade;
 use crate::api::UpgradeStart;
 use front::Front;
 use renew::Renewal;
-use running::Running;
+use running::{Running, reap};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, Signal, getrlimit, pidfd_open, pidfd_send_signal, setrlimit};
 use std::collections::BTreeMap;
@@ -567,6 +567,7 @@ impl Process {
         tracing::info!(worker = id.0, ?end, "ended");
         self.lose(id);
         self.apply(Event::Died(id, end));
+        reap(worker.pidfd);
     }
 
     /// Nobody is left behind, and no socket.

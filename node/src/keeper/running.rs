@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use weir_session::keeper::{End, GO_PATIENCE, Layouts, START_PATIENCE};
 use weir_sys::keep::Channel;
 use weir_sys::lifeline::Watch;
+use weir_sys::sched;
 
 /// A worker's process.
 pub(super) struct Running {
@@ -28,20 +29,43 @@ impl Running {
         let _ = pidfd_send_signal(&self.pidfd, Signal::KILL);
     }
 
-    /// Waits for its end.
+    /// Waits for its end. It is not [reaped](reap).
     pub(super) fn wait(&self) -> End {
-        ended(&self.pidfd).map_or(End::Crashed, |status| end_of(&status))
+        let status = wait_for(&self.pidfd, WaitIdOptions::EXITED | WaitIdOptions::NOWAIT);
+        status.map_or(End::Crashed, |status| end_of(&status))
     }
 }
 
-/// Waits for the end of that child.
+/// Waits for the end of that child, and reaps it.
 pub(super) fn ended(pidfd: &OwnedFd) -> io::Result<WaitIdStatus> {
+    wait_for(pidfd, WaitIdOptions::EXITED)
+}
+
+fn wait_for(pidfd: &OwnedFd, options: WaitIdOptions) -> io::Result<WaitIdStatus> {
     loop {
-        match waitid(WaitId::PidFd(pidfd.as_fd()), WaitIdOptions::EXITED) {
+        match waitid(WaitId::PidFd(pidfd.as_fd()), options) {
             Ok(Some(status)) => return Ok(status),
             Ok(None) | Err(rustix::io::Errno::INTR) => {}
             Err(e) => return Err(e.into()),
         }
+    }
+}
+
+/// Has the kernel forget a child that has ended, in a thread that nobody waits for.
+///
+/// The kernel drops what it knew of the process under /proc before waitid(2) returns, and where another task is dropping the same, it
+/// tries again and again until that one is done: one of low priority that reclaims memory and gets no core keeps it for seconds
+/// (12 s were seen). So who reaps is of low priority as well, and not who clients wait for.
+pub(super) fn reap(pidfd: OwnedFd) {
+    let run = move || {
+        sched::background();
+        // There is nothing to be done about an error.
+        let _ = ended(&pidfd);
+    };
+    // Without the thread, or where the keeper goes on as another program before it is done, a zombie stays until the keeper ends:
+    // an entry in a table.
+    if let Err(e) = std::thread::Builder::new().name("weir-reap".into()).stack_size(64 << 10).spawn(run) {
+        tracing::warn!("a child that has ended is not reaped: {e}");
     }
 }
 

@@ -62,6 +62,9 @@ impl Toucher {
         let run = move || {
             sched::prompt();
             for touch in queue {
+                if stopped.load(Ordering::Relaxed) {
+                    break;
+                }
                 match touch {
                     Touch::Region(region) => {
                         let mut begun = Instant::now();

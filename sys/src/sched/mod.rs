@@ -108,6 +108,12 @@ fn slice(runtime: u64) {
     unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
 }
 
+/// Has the calling thread run with what the others leave, from now on: for one that nobody waits for.
+pub fn background() {
+    // Refused, all is as before.
+    let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), 19);
+}
+
 /// Lets the calling thread run where the process's first one may, and not only where the one may that has started it.
 pub fn as_the_process() {
     if let Ok(set) = rustix::thread::sched_getaffinity(Some(rustix::process::getpid())) {
