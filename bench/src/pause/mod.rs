@@ -205,14 +205,15 @@ fn one(setup: &Setup, case: &Case, report: &mut Report) -> Result<(), BenchError
     front.stop().and(result)?;
     for (at, (what, series)) in &lines {
         let name = |what: &str| format!("{}: {what}", case.name());
+        // The median is told with the whole range.
         let percentile = |percent| Series::of(series.percentile(percent));
         match (*at, case.targets) {
             (1, Some((p50, p99))) => {
-                report.judged(name(&format!("{what}, p50")), "ms", &percentile(50.0), Target::AtMost(p50));
+                report.judged(name(&format!("{what}, p50")), "ms", series, Target::AtMost(p50));
                 report.judged(name(&format!("{what}, p99")), "ms", &percentile(99.0), Target::AtMost(p99));
             }
             (0 | 1, _) => {
-                report.figure(name(&format!("{what}, p50")), "ms", &percentile(50.0));
+                report.figure(name(&format!("{what}, p50")), "ms", series);
                 report.figure(name(&format!("{what}, p99")), "ms", &percentile(99.0));
             }
             _ if what == event::COLD_START => report.judged(name(what), "ms", series, Target::AtMost(10.0)),
