@@ -8,8 +8,8 @@
 //! ```
 //! After an upgrade it goes on as the new program itself ([`renew`]).
 //!
-//! One thread, one for each worker that waits for the death of its threads (`weir_sys::lifeline`), and one for a moment after each
-//! death; no allocation that grows with I/O: rings, doorbells and data never come here.
+//! One thread, one for each worker that waits for the death of its threads (`weir_sys::lifeline`), and one for a while for each that
+//! has ended; no allocation that grows with I/O: rings, doorbells and data never come here.
 
 mod failed;
 mod front;
@@ -22,7 +22,7 @@ mod upgrade;
 use crate::api::UpgradeStart;
 use front::Front;
 use renew::Renewal;
-use running::{Running, reap};
+use running::{Reapers, Running};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, Signal, getrlimit, pidfd_open, pidfd_send_signal, setrlimit};
 use std::collections::BTreeMap;
@@ -81,6 +81,7 @@ struct Process {
     signals: Signals,
     notifier: Notifier,
     workers: BTreeMap<WorkerId, Running>,
+    reapers: Reapers,
     held: BTreeMap<String, Vec<OwnedFd>>,
     fronts: Vec<Front>,
     /// The worker that front ends are handed to: the one that was told to go last, if it lives.
@@ -113,6 +114,7 @@ pub fn run(settings: Settings) -> io::Result<u8> {
         signals,
         notifier: Notifier::from_environment()?,
         workers: BTreeMap::new(),
+        reapers: Reapers::default(),
         held: BTreeMap::new(),
         fronts: Vec::new(),
         ready: None,
@@ -264,7 +266,8 @@ impl Process {
             names.push(Found::Answer);
             fds.push(PollFd::new(pidfd, PollFlags::IN));
         }
-        let deadline = [self.machine.deadline(), self.renewal.deadline()].into_iter().flatten().min();
+        let renewal = [self.renewal.deadline(), self.renewal.again(self.now())];
+        let deadline = self.machine.deadline().into_iter().chain(renewal.into_iter().flatten()).min();
         let timeout = deadline.map(|at| {
             let left = Duration::from_nanos(at.saturating_sub(self.now()).get());
             Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) }
@@ -567,7 +570,7 @@ impl Process {
         tracing::info!(worker = id.0, ?end, "ended");
         self.lose(id);
         self.apply(Event::Died(id, end));
-        reap(worker.pidfd);
+        self.reapers.reap(worker.pidfd);
     }
 
     /// Nobody is left behind, and no socket.

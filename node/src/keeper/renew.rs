@@ -8,7 +8,7 @@
 //! cannot read the state is found out by asking it before, so that there is nothing to go back from.
 
 use super::front::Front;
-use super::running::{Running, ended};
+use super::running::{Reapers, Running, ended};
 use super::upgrade::{Binary, Progress};
 use super::{Process, Settings, sys_renew};
 use rustix::process::{Pid, PidfdFlags, Signal, getppid, pidfd_open};
@@ -33,6 +33,9 @@ use weir_units::Nanos;
 /// How long the node may take to come to rest, and the program to answer.
 const PATIENCE: Nanos = Nanos::from_secs(10);
 
+/// So often it is looked whether the last thing is out of the way.
+const AGAIN: Nanos = Nanos::from_millis(20);
+
 /// How far it is.
 #[derive(Debug)]
 pub(super) enum Renewal {
@@ -56,6 +59,11 @@ impl Renewal {
             Renewal::Idle => None,
             Renewal::Wanted(at) | Renewal::Asked(at, _) | Renewal::Agreed(at) => Some(*at),
         }
+    }
+
+    /// When it is looked at again, whatever happens: nobody tells of what it waits for.
+    pub(super) fn again(&self, now: Nanos) -> Option<Nanos> {
+        matches!(self, Renewal::Agreed(_)).then(|| now.saturating_add(AGAIN))
     }
 
     /// Who is asked.
@@ -132,8 +140,9 @@ impl Process {
         } else if self.machine.is_at_rest() {
             let result = match self.renewal {
                 Renewal::Wanted(at) => self.ask().map(|pidfd| self.renewal = Renewal::Asked(at, pidfd)),
-                Renewal::Agreed(_) => Err(self.exec()),
-                Renewal::Idle | Renewal::Asked(..) => Ok(()),
+                // Who reaps would end by it, and nobody reap.
+                Renewal::Agreed(_) if self.reapers.are_done() => Err(self.exec()),
+                Renewal::Idle | Renewal::Asked(..) | Renewal::Agreed(_) => Ok(()),
             };
             if let Err(e) = result {
                 self.keep_program(e.to_string());
@@ -297,6 +306,7 @@ pub(super) fn take_over(inherited: sys_renew::Inherited) -> io::Result<Process> 
             Notifier::default()
         }),
         workers,
+        reapers: Reapers::default(),
         held,
         fronts,
         ready: saved.ready,

@@ -3,6 +3,8 @@
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitIdStatus, pidfd_send_signal, waitid};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::thread::JoinHandle;
+use std::time::Duration;
 use weir_session::keeper::{End, GO_PATIENCE, Layouts, START_PATIENCE};
 use weir_sys::keep::Channel;
 use weir_sys::lifeline::Watch;
@@ -29,7 +31,7 @@ impl Running {
         let _ = pidfd_send_signal(&self.pidfd, Signal::KILL);
     }
 
-    /// Waits for its end. It is not [reaped](reap).
+    /// Waits for its end. It is not [reaped](Reapers).
     pub(super) fn wait(&self) -> End {
         let status = wait_for(&self.pidfd, WaitIdOptions::EXITED | WaitIdOptions::NOWAIT);
         status.map_or(End::Crashed, |status| end_of(&status))
@@ -51,21 +53,39 @@ fn wait_for(pidfd: &OwnedFd, options: WaitIdOptions) -> io::Result<WaitIdStatus>
     }
 }
 
-/// Has the kernel forget a child that has ended, in a thread that nobody waits for.
+/// Children that have ended and that the kernel is yet to forget, each by a thread that nobody waits for.
 ///
 /// The kernel drops what it knew of the process under /proc before waitid(2) returns, and where another task is dropping the same, it
-/// tries again and again until that one is done: one of low priority that reclaims memory and gets no core keeps it for seconds
-/// (12 s were seen). So who reaps is of low priority as well, and not who clients wait for.
-pub(super) fn reap(pidfd: OwnedFd) {
-    let run = move || {
-        sched::background();
-        // There is nothing to be done about an error.
-        let _ = ended(&pidfd);
-    };
-    // Without the thread, or where the keeper goes on as another program before it is done, a zombie stays until the keeper ends:
-    // an entry in a table.
-    if let Err(e) = std::thread::Builder::new().name("weir-reap".into()).stack_size(64 << 10).spawn(run) {
-        tracing::warn!("a child that has ended is not reaped: {e}");
+/// tries again and again until that one is done. That one may have lost its core: threads of the same process that are on their way
+/// out, for as long as who reaps keeps them off it (8 ms were seen); and who reclaims memory at a low priority, for seconds (12 s were
+/// seen). So it is not done by who clients wait for, nor while they do.
+#[derive(Debug, Default)]
+pub(super) struct Reapers(Vec<JoinHandle<()>>);
+
+/// So long a child that has ended is left alone.
+const AWHILE: Duration = Duration::from_millis(200);
+
+impl Reapers {
+    /// That one has ended.
+    pub(super) fn reap(&mut self, pidfd: OwnedFd) {
+        self.are_done();
+        let run = move || {
+            sched::background();
+            std::thread::sleep(AWHILE);
+            // There is nothing to be done about an error.
+            let _ = ended(&pidfd);
+        };
+        match std::thread::Builder::new().name("weir-reap".into()).stack_size(64 << 10).spawn(run) {
+            Ok(thread) => self.0.push(thread),
+            // It stays a zombie until the keeper ends, which costs an entry in a table.
+            Err(e) => tracing::warn!("a child that has ended is not reaped: {e}"),
+        }
+    }
+
+    /// Whether all are forgotten.
+    pub(super) fn are_done(&mut self) -> bool {
+        self.0.retain(|thread| !thread.is_finished());
+        self.0.is_empty()
     }
 }
 
