@@ -66,6 +66,12 @@ impl Tracee {
         self.next(PATIENCE)
     }
 
+    /// As many as it takes until it enters a system call, or leaves one.
+    pub fn call(&self) -> Result<Next, String> {
+        ptrace::syscall(self.thread, None).context(|| format!("continue thread {}", self.thread))?;
+        self.next(PATIENCE)
+    }
+
     /// As many as it takes until it stores to the place that is watched, if that is within `limit`.
     pub fn go_on(&self, limit: Duration) -> Result<Next, String> {
         ptrace::cont(self.thread, None).context(|| format!("continue thread {}", self.thread))?;

@@ -317,6 +317,9 @@ impl Subsystem {
         for _ in 0..from.u16()? {
             ctrl.changed_zones.push((from.u32()?, from.u64()?));
         }
+        if transport == Transport::Rings {
+            self.recall_attachments(c);
+        }
         Ok(c)
     }
 

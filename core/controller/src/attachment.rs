@@ -97,6 +97,17 @@ impl Subsystem {
         set
     }
 
+    /// A controller that another process had has attached what the drive remembers of its host: that is newer than what was written of the
+    /// controller.
+    pub(crate) fn recall_attachments(&mut self, c: u32) {
+        let Some(ctrl) = self.ctrl(c).filter(|_| self.relaid) else { return };
+        let (mut set, host) = (ctrl.namespaces, known_as(&ctrl.host));
+        self.records.iter().for_each(|(nsid, record)| set.set(*nsid, record.seen_by(host)));
+        if let Some(ctrl) = self.ctrl_mut(c) {
+            ctrl.namespaces = set;
+        }
+    }
+
     /// The controllers that have a namespace attached, by their places.
     pub(crate) fn attached_to(&self, nsid: u32) -> impl Iterator<Item = u32> + '_ {
         let numbered = self.controllers.iter().enumerate();

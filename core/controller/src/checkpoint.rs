@@ -1,9 +1,9 @@
 //! One ring controller as bytes while its queues are at work, so that a successor goes on with it after its process was killed.
 //!
 //! ```text
-//!  magic "WEIRCKPT" │ version u32 │ length u32, a function of its own as `function.rs` writes it
+//!  magic "WEIRCKPT" │ version u32 │ length u32, a function of its own as `function.rs` writes it │ life u64, admin commands taken in it u64
 //!                   │ completion queues u16, each: QID u16, laps u64, made u32 │ submission queues u16, each: QID u16, made u32
-//!                   │ admin commands that are kept u16, each: 64 bytes
+//!                   │ admin commands that are kept u16, each: number u64, 64 bytes
 //!
 //!  take: Subsystem::checkpoint ─► memory that outlives the process, whenever something of this changed
 //!  go on: resume_checkpoint ─► Journals::recover: restore_rings, completions ─► resubmit ─► Event::Run
@@ -17,6 +17,7 @@ use crate::admin::{Admin, transfer_len};
 use crate::association::UNCLAIMED;
 use crate::controller::{Controller, Shutdown, Transport};
 use crate::event::ControllerHandle;
+use crate::executed::Kept;
 use crate::fused::{Next, Partner};
 use crate::guard::words_of;
 use crate::host::{Data, DataPointer, Host, Owner, Tag};
@@ -27,6 +28,7 @@ use crate::pointer::check_pointer;
 use crate::queue::{Cq, NONE, Sq, data_pointer, flag, of_ring};
 use crate::subsystem::{NO_STAMP, Subsystem};
 use alloc::vec::Vec;
+use core::num::NonZeroU64;
 use weir_spec::nvme::register::shst;
 use weir_spec::nvme::zns::ZonedOpcode;
 use weir_spec::nvme::{AdminOpcode, Cqe, IoOpcode, Sqe, Status};
@@ -35,7 +37,7 @@ use zerocopy::little_endian::{U16, U32};
 
 const MAGIC: [u8; 8] = *b"WEIRCKPT";
 /// The version that is written, and the only one that is read.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// A submission queue, as far as its journal is concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,11 +94,12 @@ impl Again {
 }
 
 impl Subsystem {
-    /// Whether the door of a ring controller keeps a journal of what is taken from its rings. While it does, commands that wait in them are
-    /// not aborted (Abort says so): what is complete has left its ring.
-    pub fn keep_rings(&mut self, controller: ControllerHandle, journaled: bool) {
-        if let Some(ctrl) = self.resolve(controller).and_then(|c| self.ctrl_mut(c)) {
-            ctrl.journaled = journaled && ctrl.transport == Transport::Rings;
+    /// The door of a ring controller keeps a journal of what is taken from its rings, and writes its checkpoints: `life` tells it from all others
+    /// that any process has had. From then on commands that wait in the rings are not aborted (Abort says so): what is complete has left its ring.
+    pub fn keep_rings(&mut self, controller: ControllerHandle, life: NonZeroU64) {
+        let ctrl = self.resolve(controller).and_then(|c| self.ctrl_mut(c));
+        if let Some(ctrl) = ctrl.filter(|ctrl| ctrl.transport == Transport::Rings) {
+            (ctrl.journaled, ctrl.life, ctrl.taken) = (true, life.get(), 0);
         }
     }
 
@@ -122,6 +125,8 @@ impl Subsystem {
         to.array(&MAGIC);
         to.u32(VERSION);
         to.bytes(&self.write_functions(now, &[ctrl]));
+        to.u64(ctrl.life);
+        to.u64(ctrl.taken);
         let cqs: Vec<&Cq> = ctrl.cqs.iter().filter_map(|at| self.cqs.get(*at as usize)?.as_ref()).collect();
         to.u16(cqs.len() as u16);
         for cq in cqs {
@@ -135,10 +140,11 @@ impl Subsystem {
             to.u16(sq.qid);
             to.u32(sq.made);
         }
-        let kept: Vec<&Sqe> = ctrl.kept.iter().filter(|sqe| self.is_kept(ctrl, sqe.cid.get())).collect();
+        let kept: Vec<&Kept> = ctrl.kept.iter().filter(|kept| self.is_kept(ctrl, kept.sqe.cid.get())).collect();
         to.u16(kept.len() as u16);
-        for sqe in kept {
-            sqe.words().into_iter().for_each(|word| to.u64(word));
+        for kept in kept {
+            to.u64(kept.number);
+            kept.sqe.words().into_iter().for_each(|word| to.u64(word));
         }
         to.done()
     }
@@ -153,12 +159,12 @@ impl Subsystem {
 
     /// An admin command of a ring controller is kept: a checkpoint has it until it is complete.
     #[cold]
-    pub(crate) fn keep_admin(&mut self, c: u32, sqe: &Sqe) {
+    pub(crate) fn keep_admin(&mut self, c: u32, one: Kept) {
         let Some(ctrl) = self.ctrl(c).filter(|ctrl| ctrl.transport == Transport::Rings) else { return };
         // Of one of the same identifier it is its own waiter that would be found: that one is complete.
-        let waits = |s: &&Sqe| s.cid != sqe.cid && self.is_kept(ctrl, s.cid.get());
-        let mut kept: Vec<Sqe> = ctrl.kept.iter().filter(waits).copied().collect();
-        kept.push(*sqe);
+        let waits = |k: &&Kept| k.sqe.cid != one.sqe.cid && self.is_kept(ctrl, k.sqe.cid.get());
+        let mut kept: Vec<Kept> = ctrl.kept.iter().filter(waits).copied().collect();
+        kept.push(one);
         if let Some(ctrl) = self.ctrl_mut(c) {
             ctrl.kept = kept;
         }
@@ -206,6 +212,11 @@ impl Subsystem {
     }
 
     fn read_rest(&mut self, c: u32, from: &mut Reader<'_>) -> Result<(), Damaged> {
+        let ctrl = self.ctrl_mut(c).ok_or(Damaged)?;
+        (ctrl.life, ctrl.taken) = (from.u64()?, from.u64()?);
+        if ctrl.taken >= 1 << 62 {
+            return Err(Damaged);
+        }
         for _ in 0..from.u16()? {
             let (qid, laps, made) = (from.u16()?, from.u64()?, from.u32()?);
             let index = self.ctrl(c).ok_or(Damaged)?.cq(qid);
@@ -224,11 +235,11 @@ impl Subsystem {
         }
         let mut kept = Vec::new();
         for _ in 0..from.u16()? {
-            let mut words = [0; 8];
+            let (number, mut words) = (from.u64()?, [0; 8]);
             for word in &mut words {
                 *word = from.u64()?;
             }
-            kept.push(Sqe::from_words(words));
+            kept.push(Kept { number, sqe: Sqe::from_words(words) });
         }
         let ctrl = self.ctrl_mut(c).ok_or(Damaged)?;
         if !kept.is_empty() && ctrl.sq(0) == NONE {
@@ -289,8 +300,8 @@ impl Subsystem {
             rest = if self.command_again(now, q, first, others.first(), host) { &others[1..] } else { others };
         }
         let kept = self.ctrl_mut(c).map(|ctrl| core::mem::take(&mut ctrl.kept)).unwrap_or_default();
-        for sqe in &kept {
-            self.admin_again(now, c, sqe, host);
+        for one in &kept {
+            self.admin_again(now, c, one, host);
         }
         self.serve_again(now, c);
     }
@@ -427,7 +438,7 @@ impl Subsystem {
         taken
     }
 
-    fn admin_again<H: Host>(&mut self, now: Nanos, c: u32, sqe: &Sqe, host: &mut H) {
+    fn admin_again<H: Host>(&mut self, now: Nanos, c: u32, Kept { number, sqe }: &Kept, host: &mut H) {
         let Some(q) = self.ctrl(c).map(|ctrl| ctrl.sq(0)).filter(|q| *q != NONE) else { return };
         self.reserve_again(q);
         let (owner, page_shift) = (self.sq(q).owner, self.sq(q).page_shift);
@@ -437,7 +448,7 @@ impl Subsystem {
             _ => data.of(transfer_len(sqe)),
         };
         debug_assert_ne!(sqe.opcode, AdminOpcode::ASYNC_EVENT_REQUEST.0);
-        self.answer(now, &Admin { c, q, owner, sqe: *sqe, tag: 0, data }, sqe.psdt() != 0, host);
+        self.answer(now, &Admin { c, q, owner, sqe: *sqe, number: *number, tag: 0, data }, sqe.psdt() != 0, host);
     }
 
     /// All of a resumed controller is where it was.

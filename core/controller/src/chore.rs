@@ -86,7 +86,7 @@ impl Subsystem {
     }
 
     /// Nobody has it attached any more.
-    fn hide_namespace(&mut self, nsid: u32) {
+    pub(crate) fn hide_namespace(&mut self, nsid: u32) {
         let attached: Vec<u32> = self.attached_to(nsid).collect();
         for c in attached {
             if let Some(ctrl) = self.ctrl_mut(c) {
@@ -128,6 +128,7 @@ impl Subsystem {
                 self.log_error(q, cid, status, (0, chore.nsids.first().copied().unwrap_or(0)));
             }
             let result = if status.is_success() { chore.result } else { 0 };
+            self.note_kept(q, cid, status, result);
             self.finish(q, cid, tag, status, result, host);
         }
     }

@@ -6,6 +6,7 @@ use crate::aer::Aer;
 use crate::attachment::NamespaceSet;
 use crate::config::ClassFrom;
 use crate::event::ControllerHandle;
+use crate::executed::Kept;
 use crate::host::Owner;
 use crate::power::{SENSORS, thermal};
 use crate::queue::NONE;
@@ -177,7 +178,11 @@ pub(crate) struct Controller {
     /// Rings: its door keeps a journal of what it takes from them.
     pub journaled: bool,
     /// Rings: admin commands that were kept, and may still be, event requests apart.
-    pub kept: Vec<Sqe>,
+    pub kept: Vec<Kept>,
+    /// Rings: tells this controller from all others that any process has had, where it outlives its process; else 0.
+    pub life: u64,
+    /// Rings: admin commands that were taken in that life.
+    pub taken: u64,
 }
 
 impl Controller {

@@ -2,8 +2,9 @@
 
 use crate::attainment::{Attainment, Judge};
 use crate::config::TenantConfig;
+use crate::error::Error;
 use crate::queue::Sq;
-use crate::subsystem::{Error, NO_STAMP, Subsystem};
+use crate::subsystem::{NO_STAMP, Subsystem};
 use crate::tenant::Tenant;
 use alloc::boxed::Box;
 use alloc::string::String;

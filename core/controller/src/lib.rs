@@ -82,7 +82,9 @@ mod controller;
 mod copying;
 mod counters;
 mod crc;
+mod error;
 mod event;
+mod executed;
 mod fabrics;
 mod firmware;
 mod function;
@@ -131,6 +133,7 @@ pub use checkpoint::{Again, Ring, RingPlace, VERSION as CHECKPOINT_VERSION};
 pub use config::{
     ClassFrom, Config, Cost, DiscoveryRecord, Kind, Management, NamespaceConfig, TenantConfig, ZonedNamespace,
 };
+pub use error::Error;
 pub use event::{ControllerHandle, Effect, Effects, Event, Io, Op, Request, SlotId, SqHandle};
 pub use fabrics::{ConnectError, ConnectRequest, Connected};
 pub use firmware::firmware_image;
@@ -145,7 +148,7 @@ pub use room::granule;
 pub use service::{Operation, Service};
 pub use shadow::{Shadow, ShadowPages};
 pub use stats::{ControllerInfo, DriveStats, QueueInfo, TenantStats, Work};
-pub use subsystem::{Attach, Error, Model, Subsystem};
+pub use subsystem::{Attach, Model, Subsystem};
 pub use vendor::{
     OpenChannelSet, VendorAnswer, VendorCommand, VendorData, VendorOpcode, VendorPort, VendorQueue, VendorRefusal,
     VendorRequest,

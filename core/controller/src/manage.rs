@@ -1,13 +1,14 @@
 //! What the operator asks and changes while the drive runs.
 
 use crate::config::{ClassFrom, Config, Cost, DiscoveryRecord};
+use crate::error::Error;
 use crate::event::ControllerHandle;
 use crate::namespace::{Namespace, why};
 use crate::placement::Placement;
 use crate::queue::{NONE, Sq};
 use crate::service::{Inside, Operation, Service};
 use crate::stats::{ControllerInfo, DriveStats, QueueInfo, TenantStats, Work};
-use crate::subsystem::{Error, Subsystem};
+use crate::subsystem::Subsystem;
 use crate::zoned::Space;
 use alloc::boxed::Box;
 use alloc::vec::Vec;

@@ -1,8 +1,9 @@
 //! The controller memory buffer (base 2.0, 3.1.3.11, 3.1.3.12, 3.1.3.18 and 3.1.3.19; 8.5): memory of the drive that hosts put
 //! queues, lists and data into. The bytes are the door's, a region of a BAR; here is where its host sees them.
 
+use crate::error::Error;
 use crate::event::ControllerHandle;
-use crate::subsystem::{Error, Subsystem};
+use crate::subsystem::Subsystem;
 use weir_spec::nvme::Status;
 use weir_spec::nvme::register::{CmbLoc, CmbMsc, CmbSts, CmbSz};
 

@@ -43,6 +43,7 @@ const SECTIONS: &[Section] = &[
     crate::sanitize::SECTION,
     crate::self_test::SECTION,
     crate::admin::persistent::SECTION,
+    crate::executed::SECTION,
     crate::layout::SECTION,
     crate::reservation::SECTION,
     crate::ledger::UNREADABLE,

@@ -10,7 +10,9 @@ use crate::chore::Chore;
 use crate::config::{Config, DiscoveryRecord, Kind};
 use crate::controller::{Controller, Features, Transport};
 use crate::counters::Counters;
+use crate::error::Error;
 use crate::event::{ControllerHandle, Effects, Event, SlotId, SqHandle};
+use crate::executed::Executed;
 use crate::firmware::Firmware;
 use crate::guard::Words;
 use crate::host::{Host, Owner};
@@ -60,65 +62,6 @@ pub struct Attach {
     /// Who it is, for `weir status`.
     pub host: String,
 }
-
-/// Why a management call was refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Error {
-    /// No tenant of that number or name.
-    NoTenant,
-    /// No such controller, or not of the model that the call is for.
-    NoController,
-    /// No such namespace.
-    NoNamespace,
-    /// The configured number of controllers or queues is reached.
-    Full,
-    /// The tenant has controllers.
-    InUse,
-    /// A queue of no entry or more than the drive's largest.
-    QueueSize,
-    /// Two namespaces of one NSID, an NSID of 0 or above 1024, a block size other than 512 and 4096, or a size or start
-    /// that is no multiple of it.
-    Namespace,
-    /// A subsystem name that is no NQN.
-    Nqn,
-    /// No slots, no queue entries, or a weight or quantum of zero.
-    Range,
-    /// The namespace's size is its commands' affair, or it is being formatted.
-    Fixed,
-    /// Other namespaces have what is left of the drive.
-    NoRoom,
-    /// A memory buffer that no base address register can show: none, or a power of two from 4 KiB to 1 GiB.
-    MemoryBuffer,
-    /// Zones that do not fill their namespace or do not go with their flash, or a zoned namespace that is to change its size.
-    Zones,
-}
-
-impl core::fmt::Display for Error {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.write_str(match self {
-            Error::NoTenant => "there is no such tenant",
-            Error::NoController => "there is no such controller, or it is of another kind",
-            Error::NoNamespace => "there is no such namespace",
-            Error::Full => "the drive has as many controllers or queues as it may have",
-            Error::InUse => "it has controllers: disconnect its hosts first",
-            Error::QueueSize => "the queue depth is zero or larger than the drive permits",
-            Error::Namespace => {
-                "a namespace needs an identifier of its own from 1 to 1024, a block size of 512 or 4096, and a start and size \
-                 that are multiples of it"
-            }
-            Error::Nqn => "the subsystem's name is no NQN (nqn.…, at most 223 bytes)",
-            Error::Zones => {
-                "a zoned namespace is as large as its zones, its zones go with its flash, and its size cannot be changed"
-            }
-            Error::NoRoom => "the drive has not so much room left: other namespaces have it",
-            Error::MemoryBuffer => "the controller memory buffer must be a power of two from 4 KiB to 1 GiB",
-            Error::Fixed => "this namespace keeps its size: its addresses are those of its flash",
-            Error::Range => "slots, queue entries, weights and quanta must be at least 1",
-        })
-    }
-}
-
-impl core::error::Error for Error {}
 
 /// One drive (or the discovery service).
 #[derive(Clone, Debug)]
@@ -207,6 +150,8 @@ pub struct Subsystem {
     pub(crate) ledger: Ledger,
     /// Queues whose connection is to be closed and whose door does not know yet.
     pub(crate) condemned: VecDeque<SqHandle>,
+    /// Admin commands that may come again after a crash, and are done; the oldest first.
+    pub(crate) executed: VecDeque<Executed>,
     /// Controllers with admin commands, in turn.
     pub(crate) admin_ready: VecDeque<u32>,
     /// Controllers whose tenant has spent its admin commands.
@@ -315,6 +260,7 @@ impl Subsystem {
             fetched: VecDeque::with_capacity(64),
             ledger: Ledger::default(),
             condemned: VecDeque::new(),
+            executed: VecDeque::new(),
             admin_ready: VecDeque::new(),
             admin_held: Vec::new(),
             admin_done: 0,

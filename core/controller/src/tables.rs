@@ -113,6 +113,8 @@ impl Subsystem {
             shutdown: Shutdown::None,
             journaled: false,
             kept: Vec::new(),
+            life: 0,
+            taken: 0,
         };
         ctrl.sqs.push(NONE);
         ctrl.cqs.push(NONE);
@@ -343,6 +345,7 @@ impl Subsystem {
         self.free_cqs(c);
         self.forget_host(c);
         if let Some(ctrl) = self.controllers[c as usize].take() {
+            self.forget_executed(ctrl.life);
             self.arbiter.remove_group(ctrl.group);
             self.refresh_guards();
         }

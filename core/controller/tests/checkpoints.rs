@@ -5,6 +5,7 @@ mod common;
 
 use common::{config, drive};
 use std::cell::RefCell;
+use std::num::NonZeroU64;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use weir_controller::model::{Ring, World, admin, io};
@@ -12,12 +13,16 @@ use weir_controller::{
     CHECKPOINT_VERSION, ControllerHandle, Event, Journals, Management, Owner, RestoreError, Subsystem,
 };
 use weir_journal::Words;
+use weir_spec::nvme::identify::namespace_list;
+use weir_spec::nvme::namespace::{HostSoftwareFields, attachment, management};
 use weir_spec::nvme::register::ams;
-use weir_spec::nvme::{AdminOpcode, Status};
+use weir_spec::nvme::{AdminOpcode, Sqe, Status};
 use weir_units::Nanos;
+use zerocopy::IntoBytes;
 
 const OWNER: Owner = Owner(5);
 const READ: u8 = 2;
+const LIFE: NonZeroU64 = NonZeroU64::new(0x0102_0304_0506_0708).unwrap();
 
 #[derive(Debug)]
 struct Plain(RefCell<Vec<u64>>);
@@ -67,13 +72,15 @@ fn move_on(world: &mut World, ring: &mut Ring) {
 fn golden_bytes_behind_the_function() {
     let mut world = drive(|_| {});
     let mut ring = host(&mut world);
+    world.drive.keep_rings(ring.controller, LIFE);
     assert!(world.drive.checkpoint(world.now, ring.controller).len() > 100);
     let function = world.drive.functions(world.now);
-    let head = [&b"WEIRCKPT"[..], &[1, 0, 0, 0], &(function.len() as u32).to_le_bytes()].concat();
+    let head = [&b"WEIRCKPT"[..], &[2, 0, 0, 0], &(function.len() as u32).to_le_bytes()].concat();
     let rest = |laps: u8| {
+        let life = [8, 7, 6, 5, 4, 3, 2, 1, 0, 0, 0, 0, 0, 0, 0, 0];
         let cqs = [&[2, 0][..], &[0, 0], &[0; 8], &[1, 0, 0, 0], &[1, 0], &[laps], &[0; 7], &[3, 0, 0, 0]].concat();
         let sqs = [2, 0, 0, 0, 2, 0, 0, 0, 1, 0, 4, 0, 0, 0];
-        [&cqs[..], &sqs, &[0, 0]].concat()
+        [&life[..], &cqs, &sqs, &[0, 0]].concat()
     };
     assert_eq!(world.drive.checkpoint(world.now, ring.controller), [head.clone(), function, rest(0)].concat());
     // A lap of the completion queue later.
@@ -84,7 +91,7 @@ fn golden_bytes_behind_the_function() {
     }
     let function = world.drive.functions(world.now);
     assert_eq!(world.drive.checkpoint(world.now, ring.controller), [head, function, rest(1)].concat());
-    assert_eq!(CHECKPOINT_VERSION, 1);
+    assert_eq!(CHECKPOINT_VERSION, 2);
 }
 
 #[test]
@@ -115,8 +122,8 @@ fn what_is_no_checkpoint_is_refused_whole() {
     }
     assert!(refused as usize > bytes.len() - 100, "{refused} of {}", bytes.len());
     let mut other = bytes.clone();
-    other[8] = 2;
-    assert_eq!(read(&other, 0), Err(RestoreError::Version(2)));
+    other[8] = 1;
+    assert_eq!(read(&other, 0), Err(RestoreError::Version(1)));
     other[0] = 0;
     assert_eq!(read(&other, 0), Err(RestoreError::Foreign));
 }
@@ -178,7 +185,9 @@ fn what_waits_is_not_aborted_where_a_journal_is_kept() {
     for journaled in [false, true] {
         let mut world = drive(|_| {});
         let mut ring = host(&mut world);
-        world.drive.keep_rings(ring.controller, journaled);
+        if journaled {
+            world.drive.keep_rings(ring.controller, LIFE);
+        }
         let cid = ring.submit(&mut world, 1, io(READ, 0, 0, 1)).unwrap();
         let abort = admin(AdminOpcode::ABORT, 1, u32::from(cid) << 16 | 1, 0);
         ring.submit(&mut world, 0, abort).unwrap();
@@ -188,4 +197,126 @@ fn what_waits_is_not_aborted_where_a_journal_is_kept() {
         let read = ring.reap(&mut world, 1);
         assert_eq!((read.len(), read[0].status().is_success()), (1, journaled));
     }
+}
+
+/// A drive that remembers, as its process leaves it when it is killed between the write of its state and that of its client's checkpoint.
+fn killed_before(world: &mut World, ring: &mut Ring, checkpoint: &[u8]) {
+    let blob = world.drive.save();
+    let mut next = Subsystem::new(world.drive.config().clone(), world.now).unwrap();
+    next.restore(&blob).unwrap();
+    let controller = next.resume_checkpoint(world.now, checkpoint, 0, OWNER).unwrap();
+    let (queues, entries) = (next.config().max_io_queues, next.config().max_queue_entries);
+    let words = Rc::new(Plain(RefCell::new(vec![0; Journals::<Rc<Plain>>::bytes(queues, entries) as usize / 8])));
+    let mut journals = Journals::open(words, queues, entries).unwrap();
+    assert!(journals.follow(&next, controller));
+    let place = next.ring_completions(controller, 0).unwrap();
+    let heads = [(place.place % u64::from(place.size)) as u32, 0];
+    let rung = |qid: u16, _| (ring.tail(qid), heads[usize::from(qid)]);
+    journals.recover(&mut next, controller, rung, |_, _| panic!("nothing is complete")).unwrap();
+    next.resubmit(world.now, controller, &[], &mut world.host);
+    next.check();
+    (world.drive, ring.controller) = (next, controller);
+    world.issued.clear();
+    let tail = ring.tail(0);
+    world.event(Event::SqTail { controller, qid: 0, tail });
+}
+
+const SECTION: u16 = 7;
+/// Where the client has data of its admin commands.
+const DATA: u64 = 0x3_0000;
+
+/// The namespaces that its controller has attached, as Identify lists them.
+fn active(world: &mut World, ring: &mut Ring) -> Vec<u32> {
+    let mut sqe = admin(AdminOpcode::IDENTIFY, 1, 2, 0);
+    sqe.dptr = [DATA.into(), 0.into()];
+    assert!(ring.admin(world, sqe).status().is_success());
+    namespace_list(&world.host.ring(OWNER)[DATA as usize..][..4096]).collect()
+}
+
+/// The bytes of a section of a drive's state; none where it is not there.
+fn section(blob: &[u8], id: u16) -> Vec<u8> {
+    let mut at = 16;
+    while at + 8 <= blob.len() - 4 {
+        let len = u32::from_le_bytes(blob[at + 4..at + 8].try_into().unwrap()) as usize;
+        if blob[at..at + 2] == id.to_le_bytes() {
+            return blob[at + 8..at + 8 + len].to_vec();
+        }
+        at += 8 + len;
+    }
+    Vec::new()
+}
+
+/// An admin command that has changed what the drive remembers is not carried out again where only the checkpoint is older: it is answered as it was.
+#[test]
+fn one_that_the_drive_remembers_is_answered_and_not_carried_out_again() {
+    let management = Management { capacity: 4 << 30, least_block: 512, metadata: false };
+    let mut world = drive(|c| c.management = Some(management));
+    let mut ring = host(&mut world);
+    world.drive.keep_rings(ring.controller, LIFE);
+    let own = world.drive.controllers()[0].id;
+    let fields = HostSoftwareFields { nsze: 2048.into(), ncap: 2048.into(), ..HostSoftwareFields::default() };
+    let list = [1u16, own].map(u16::to_le_bytes).concat();
+    let with_data = |mut sqe: Sqe, nsid: u32| {
+        (sqe.nsid, sqe.dptr) = (nsid.into(), [DATA.into(), 0.into()]);
+        sqe
+    };
+    let manage = |select, nsid| with_data(admin(AdminOpcode::NAMESPACE_MANAGEMENT, 1, select, 0), nsid);
+    let attach = |select, nsid| with_data(admin(AdminOpcode::NAMESPACE_ATTACHMENT, 1, select, 0), nsid);
+    let format = with_data(admin(AdminOpcode::FORMAT_NVM, 1, 0, 0), 1);
+    let steps: [(Sqe, &[u8]); 7] = [
+        (manage(management::CREATE, 0), fields.as_bytes()),
+        (attach(attachment::ATTACH, 2), &list),
+        (format, &[]),
+        (attach(attachment::DETACH, 2), &list),
+        (manage(management::CREATE, 0), fields.as_bytes()),
+        (manage(management::DELETE, 2), &[]),
+        // Refused: that changes nothing, and is refused again.
+        (manage(management::DELETE, 2), &[]),
+    ];
+    for (at, (sqe, data)) in steps.into_iter().enumerate() {
+        world.host.ring(OWNER)[DATA as usize..][..data.len()].copy_from_slice(data);
+        ring.put(&mut world, 0, sqe).unwrap();
+        let checkpoint = world.drive.checkpoint(world.now, ring.controller);
+        let (memory, client) = (world.host.clone(), ring.clone());
+        ring.ring(&mut world, 0);
+        world.settle();
+        let first = ring.reap(&mut world, 0);
+        let layout = section(&world.drive.save(), 16);
+        assert_eq!(section(&world.drive.save(), SECTION).len(), if at == 6 { 0 } else { 90 }, "step {at}");
+        let seen = active(&mut world, &mut ring);
+        // Killed: what the client saw was never written.
+        (world.host, ring) = (memory, client);
+        for _ in 0..2 {
+            killed_before(&mut world, &mut ring, &checkpoint);
+        }
+        world.run();
+        assert!(world.issued.is_empty(), "step {at}: nothing is erased again");
+        let again = ring.reap(&mut world, 0);
+        assert_eq!(again, first, "step {at}");
+        assert_eq!(section(&world.drive.save(), 16), layout, "step {at}: the namespaces are the same");
+        assert_eq!(active(&mut world, &mut ring), seen, "step {at}");
+        world.drive.checkpointed(ring.controller);
+        assert_eq!(section(&world.drive.save(), SECTION), [], "step {at}");
+    }
+}
+
+#[test]
+fn golden_bytes_of_commands_that_were_executed() {
+    let management = Management { capacity: 4 << 30, least_block: 512, metadata: false };
+    let mut world = drive(|c| c.management = Some(management));
+    let mut ring = host(&mut world);
+    world.drive.keep_rings(ring.controller, LIFE);
+    let mut sqe = admin(AdminOpcode::NAMESPACE_MANAGEMENT, 1, management::DELETE, 0);
+    sqe.nsid = 3.into();
+    ring.name_next(5);
+    ring.submit(&mut world, 0, sqe).unwrap();
+    world.settle();
+    let entry = [&[0x0d, 0, 5, 0, 3, 0, 0, 0][..], &[0; 32], &[1], &[0; 23]].concat();
+    let number = [1, 0, 0, 0, 0, 0, 0, 0];
+    let golden = [&[8, 7, 6, 5, 4, 3, 2, 1][..], &number, &entry, &[0, 0], &[0; 8]].concat();
+    assert_eq!(section(&world.drive.save(), SECTION), golden);
+    // A client that has gone leaves nothing.
+    world.drive.detach(world.now, ring.controller);
+    world.settle();
+    assert_eq!(section(&world.drive.save(), SECTION), []);
 }

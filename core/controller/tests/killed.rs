@@ -7,6 +7,7 @@ mod common;
 use common::config;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::num::NonZeroU64;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use weir_controller::{
@@ -288,7 +289,7 @@ impl Server {
         let Some(found) = found else {
             let attach = Attach { tenant: 0, owner: OWNER, model: Model::Rings, host: "rings".into() };
             let controller = drive.attach(Nanos(0), attach).unwrap();
-            drive.keep_rings(controller, true);
+            drive.keep_rings(controller, NonZeroU64::MIN);
             let (issued, steps, seen) = Default::default();
             let (applied, awaits, untold, written) = (0, outside.messages.borrow().len(), false, 0);
             return Self { drive, controller, door, issued, seen, applied, awaits, untold, written, steps };

@@ -10,6 +10,8 @@ use crate::node::{Node, Setup, with_node};
 use crate::process::until;
 use crate::raw::Rng;
 use crate::raw::vfio_user::{Client, DMA, HEADER};
+use crate::tracee::{Next, Tracee};
+use crate::vfio::{Drive, ams, command};
 
 /// The tests of this suite.
 pub fn tests() -> Vec<Test> {
@@ -17,7 +19,9 @@ pub fn tests() -> Vec<Test> {
     vec![
         test(S, "no_message_of_a_start_is_lost", |env| start(env, 2)),
         test(S, "clients_notice_no_kill", |env| killed(env, &[ram], 8)),
+        test(S, "a_namespace_is_made_once", |env| made_once(env, 24)),
         long(S, "no_message_of_many_starts_is_lost", |env| start(env, 20)),
+        long(S, "many_namespaces_are_made_once", |env| made_once(env, 200)),
         long(S, "a_thousand_kills", |env| killed(env, &[ram, slow, flash, standby], 1000)),
     ]
 }
@@ -95,6 +99,71 @@ fn start(env: &Env, rounds: u64) -> Outcome {
             client.identify()?;
         }
         Ok(())
+    })
+}
+
+/// A namespace is created and deleted, and the worker killed at every system call that its shard makes on the way: what the drive remembers and what is written
+/// of its client are two writes. Each command is answered once, and has its effect once.
+fn made_once(env: &Env, calls: u32) -> Outcome {
+    const CREATE: u32 = 0;
+    const DELETE: u32 = 1;
+    const MANAGEMENT: u8 = 0x0d;
+    with_node(env, &standby(), |node| {
+        let mut drive = Drive::ready(&node.socket("mapped.sock"), ams::ROUND_ROBIN)?;
+        let (fields, list) = (drive.allocate(4096), drive.allocate(4096));
+        // NSZE, NCAP: 1 MiB in blocks of 4 KiB.
+        drive.write(fields, &[256u64.to_le_bytes(), 256u64.to_le_bytes()].concat())?;
+        let allocated = |drive: &mut Drive| {
+            drive.admin_ok(command(0x06, (list, 0), &[(1, 0), (10, 0x10)]))?;
+            let mut bytes = [0; 4096];
+            drive.read(list, &mut bytes)?;
+            let nsids = bytes.chunks_exact(4).map(|n| u32::from_le_bytes([n[0], n[1], n[2], n[3]]));
+            Ok::<Vec<u32>, String>(nsids.take_while(|nsid| *nsid != 0).collect())
+        };
+        // It has all the room.
+        drive.admin_ok(command(MANAGEMENT, (0, 0), &[(1, 1), (10, DELETE)]))?;
+        let mut made = allocated(&mut drive)?;
+        // The first of them has just begun to serve.
+        std::thread::sleep(Duration::from_millis(50));
+        let mut late = 0;
+        for call in 0..2 * calls {
+            let creates = call % 2 == 0;
+            let nsid = made.last().copied().unwrap_or(0);
+            let sqe = match creates {
+                true => command(MANAGEMENT, (fields, 0), &[(1, 0), (10, CREATE)]),
+                false => command(MANAGEMENT, (0, 0), &[(1, nsid), (10, DELETE)]),
+            };
+            let (tracee, mut next) = Tracee::stop(node.worker()?)?;
+            drive.submit_admin(1, sqe)?;
+            for _ in 0..call / 2 {
+                ensure(next != Next::Ended, || format!("call {call}: the worker ended by itself"))?;
+                if next == Next::Asleep {
+                    break;
+                }
+                next = tracee.call()?;
+            }
+            let before = drive.admin_completion(Duration::ZERO)?;
+            late += u32::from(before.is_some());
+            tracee.kill()?;
+            let done = match before {
+                Some(done) => done,
+                None => {
+                    drive.admin_completion(Duration::from_secs(10))?.ok_or_else(|| format!("call {call}: no answer"))?
+                }
+            };
+            ensure(done.status == 0, || format!("call {call}: status {:#x}", done.status))?;
+            let again = drive.admin_completion(Duration::from_millis(5))?;
+            ensure(again.is_none(), || format!("call {call}: it is answered twice"))?;
+            if creates {
+                made.push(done.result);
+            } else {
+                made.pop();
+            }
+            let there = allocated(&mut drive)?;
+            ensure(there == made, || format!("call {call}: there are {there:?} and not {made:?}"))?;
+        }
+        println!("    {} kills, {late} of them after the answer", 2 * calls);
+        ensure(late < 2 * calls, || "every kill came after the answer".into())
     })
 }
 

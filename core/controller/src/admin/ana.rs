@@ -1,8 +1,9 @@
 //! Asymmetric namespace access (base 2.0, 2.4.1 and 8.1): one group of all namespaces, whose state each controller has for itself.
 
+use crate::error::Error;
 use crate::event::ControllerHandle;
 use crate::namespace::why;
-use crate::subsystem::{Error, Subsystem};
+use crate::subsystem::Subsystem;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;

@@ -18,6 +18,7 @@ mod zoned;
 use crate::aer;
 use crate::association::UNCLAIMED;
 use crate::controller::{Shutdown, Transport};
+use crate::executed::Kept;
 use crate::host::{DataPointer, Host, Owner, Tag};
 use crate::pointer::check_pointer;
 use crate::queue::{NONE, SqState, data_pointer};
@@ -50,6 +51,8 @@ pub(crate) struct Admin {
     pub q: u32,
     pub owner: Owner,
     pub sqe: Sqe,
+    /// Which one of its controller's life, see [`crate::executed`]; 0: it is not counted.
+    pub number: u64,
     pub tag: u32,
     pub data: DataPointer,
 }
@@ -169,23 +172,37 @@ impl Subsystem {
         sq.advance();
         sq.in_flight += 1;
         self.admin_done += 1;
+        let mut number = 0;
         if ring {
             let (qid, head, entry) = (0, self.sq(q).head, sqe.words());
             host.take(owner, qid, &entry, head);
+            if let Some(ctrl) = self.ctrl_mut(c) {
+                ctrl.taken += 1;
+                number = ctrl.taken;
+            }
         }
-        self.answer(now, &Admin { c, q, owner, sqe, tag, data }, bad_pointer, host);
+        self.answer(now, &Admin { c, q, owner, sqe, number, tag, data }, bad_pointer, host);
     }
 
     /// Carries out an admin command that was taken from its queue.
     pub(crate) fn answer<H: Host>(&mut self, now: Nanos, admin: &Admin, bad_pointer: bool, host: &mut H) {
-        let Admin { c, q, sqe, tag, .. } = *admin;
+        let Admin { c, q, sqe, number, tag, .. } = *admin;
         let outcome = if sqe.fuse() != 0 || bad_pointer {
             Outcome::status(Status::INVALID_FIELD.dnr())
+        } else if let Some(outcome) = self.was_executed(admin) {
+            outcome
         } else {
-            self.admin(now, admin, host)
+            let before = self.nonvolatile;
+            let outcome = self.admin(now, admin, host);
+            if let Outcome::Done(status, result) = outcome {
+                if self.nonvolatile != before {
+                    self.note_executed(c, Kept { number, sqe }, status, result);
+                }
+            }
+            outcome
         };
         if outcome == Outcome::Parked && sqe.opcode != AdminOpcode::ASYNC_EVENT_REQUEST.0 {
-            self.keep_admin(c, &sqe);
+            self.keep_admin(c, Kept { number, sqe });
         }
         if let Outcome::Done(status, result) = outcome {
             if !status.is_success() {

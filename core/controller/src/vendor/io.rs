@@ -2,11 +2,12 @@
 
 use super::{Vendor, VendorAnswer, VendorCommand, VendorData, VendorPort, VendorQueue, VendorRequest, VendorWork};
 use crate::admin::{Admin, Outcome};
+use crate::error::Error;
 use crate::event::{Io, Op, SlotId};
 use crate::host::{DataPointer, Host, Owner};
 use crate::namespace::{active, why};
 use crate::queue::{Command, NONE, flag};
-use crate::subsystem::{Error, Subsystem};
+use crate::subsystem::Subsystem;
 use crate::zoned::Begun;
 use alloc::boxed::Box;
 use weir_spec::nvme::{IoOpcode, Status, nvm};

@@ -12,7 +12,7 @@ pub use kept::ZoneLoss;
 mod report;
 
 use crate::config::ZonedNamespace;
-use crate::subsystem::Error;
+use crate::error::Error;
 use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;

@@ -447,6 +447,7 @@ impl Conn {
         };
         live.write(&checkpoint)?;
         live.survives = checkpoint.survives;
+        cx.drives.get(drive).checkpointed(controller);
         // Nothing that counts names them any more.
         let mut gone = self.files.iter_mut().flat_map(|files| files.gone.drain(..));
         gone.try_for_each(|name| cx.keep.release(&live_file(&live.path, name)))

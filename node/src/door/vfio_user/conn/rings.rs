@@ -4,7 +4,9 @@ use super::{Conn, UNRUNG};
 use crate::door::vfio_user::gate::{Looks, is_entry_far};
 use crate::door::vfio_user::reach::{Homes, Pages};
 use crate::door::{Arrival, Cx};
+use rustix::rand::{GetRandomFlags, getrandom};
 use std::io;
+use std::num::NonZeroU64;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use weir_controller::{
     ControllerHandle, DataPointer, Event, Host, Journals, Owner, Recovered, ShadowPages, Subsystem, Tag, Taken,
@@ -30,7 +32,7 @@ impl Rings {
     pub(in crate::door::vfio_user) fn new(machine: &mut Subsystem, controller: ControllerHandle) -> io::Result<Self> {
         let (queues, entries) = limits(machine);
         let file = sealed_file("weir-journal", Journals::<JournalWords>::bytes(queues, entries))?;
-        machine.keep_rings(controller, true);
+        machine.keep_rings(controller, life()?);
         Self::open(file, machine)
     }
 
@@ -55,6 +57,13 @@ impl Rings {
     pub(in crate::door::vfio_user) fn follow(&mut self, machine: &Subsystem, controller: ControllerHandle) -> bool {
         self.journals.follow(machine, controller)
     }
+}
+
+/// A number that no controller has had.
+fn life() -> io::Result<NonZeroU64> {
+    let mut bytes = [0; 8];
+    getrandom(&mut bytes, GetRandomFlags::empty())?;
+    Ok(NonZeroU64::new(u64::from_ne_bytes(bytes)).unwrap_or(NonZeroU64::MIN))
 }
 
 fn limits(machine: &Subsystem) -> (u16, u32) {
