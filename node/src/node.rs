@@ -286,7 +286,13 @@ fn resume(shards: &[ShardHandle], directory: &Directory, keep: &Keep, associatio
         }
     }
     for shard in shards {
-        shard.post(|s| s.drives.all().for_each(|drive| s.drives.get(drive).drop_unclaimed_functions()));
+        shard.post(|s| {
+            s.drives.all().for_each(|drive| {
+                let machine = s.drives.get(drive);
+                machine.drop_unclaimed_functions();
+                machine.forget_absent();
+            })
+        });
     }
 }
 

@@ -16,7 +16,7 @@ use weir_sys::reactor::now;
 const CALM: u64 = 20_000_000;
 /// Between one and the next at least: a worker that is killed again within 5 ms is replaced after a pause, and the standby needs
 /// some time until it has mapped the drive beside those who work.
-pub(super) const SPACE: Duration = Duration::from_millis(300);
+pub(super) const SPACE: Duration = Duration::from_millis(500);
 
 /// What a start consists of for its client.
 pub(super) const COLD_START: &str = "exec to the first completion";

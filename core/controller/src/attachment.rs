@@ -4,6 +4,7 @@
 //! therefore remembered by its name as well: its next controller begins with it (base 2.0, 3.1.2: what a host's controllers
 //! see is the same).
 
+use crate::chore::Task;
 use crate::namespace::{Namespace, why};
 use crate::nonvolatile::{Damaged, Reader};
 use crate::subsystem::Subsystem;
@@ -89,6 +90,8 @@ impl Subsystem {
     pub(crate) fn first_attachments(&self, host: &str) -> NamespaceSet {
         let mut set = NamespaceSet::ALL;
         if self.room.is_some() {
+            // Who goes on after a crash may have a namespace to come that others have made since.
+            set = NamespaceSet([0; 16]);
             for (nsid, record) in &self.records {
                 let taken = record.private && self.attached_to(*nsid).next().is_some();
                 set.set(*nsid, record.seen_by(known_as(host)) && !taken);
@@ -102,7 +105,11 @@ impl Subsystem {
     pub(crate) fn recall_attachments(&mut self, c: u32) {
         let Some(ctrl) = self.ctrl(c).filter(|_| self.relaid) else { return };
         let (mut set, host) = (ctrl.namespaces, known_as(&ctrl.host));
-        self.records.iter().for_each(|(nsid, record)| set.set(*nsid, record.seen_by(host)));
+        for (nsid, record) in &self.records {
+            let taken = record.private && self.attached_to(*nsid).any(|other| other != c);
+            let goes = self.chores.iter().any(|chore| chore.task == Task::Delete && chore.nsids.contains(nsid));
+            set.set(*nsid, record.seen_by(host) && !taken && !goes);
+        }
         if let Some(ctrl) = self.ctrl_mut(c) {
             ctrl.namespaces = set;
         }
@@ -120,6 +127,10 @@ impl Subsystem {
         ctrl.namespaces.set(nsid, yes);
         let host = String::from(known_as(&ctrl.host));
         if let Some(record) = self.records.get_mut(&nsid) {
+            if yes && record.private {
+                // Whoever had it before has it no more, and does not get it back.
+                (record.everyone, record.hosts) = (false, Vec::new());
+            }
             record.remember(&host, yes);
         }
         self.refresh_guard(nsid);

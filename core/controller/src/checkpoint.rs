@@ -97,6 +97,7 @@ impl Subsystem {
     /// The door of a ring controller keeps a journal of what is taken from its rings, and writes its checkpoints: `life` tells it from all others
     /// that any process has had. From then on commands that wait in the rings are not aborted (Abort says so): what is complete has left its ring.
     pub fn keep_rings(&mut self, controller: ControllerHandle, life: NonZeroU64) {
+        self.ends_with_process(controller);
         let ctrl = self.resolve(controller).and_then(|c| self.ctrl_mut(c));
         if let Some(ctrl) = ctrl.filter(|ctrl| ctrl.transport == Transport::Rings) {
             (ctrl.journaled, ctrl.life, ctrl.taken) = (true, life.get(), 0);

@@ -8,6 +8,7 @@
 use crate::admin::Admin;
 use crate::background::{Drain, Job, JobKind, NO_DATA};
 use crate::event::Op;
+use crate::executed::Kept;
 use crate::host::Host;
 use crate::metadata::Format;
 use crate::namespace::Namespace;
@@ -37,6 +38,8 @@ pub(crate) struct Chore {
     pub nsids: Vec<u32>,
     /// The admin command that waits: its queue, identifier and tag.
     pub waiter: Option<(u32, u16, u32)>,
+    /// The command, and its controller's life, whether anybody waits or not: see [`crate::executed`].
+    by: (u64, Kept),
     /// DW0 of its completion.
     result: u64,
     /// NSID and DW10 of the command.
@@ -76,7 +79,9 @@ impl Subsystem {
             if flushes { (Op::Flush, alloc::vec![(0, 1)]) } else { (Op::WriteZeroes { deallocate: true }, ranges) };
         let waiter = Some((admin.q, admin.sqe.cid.get(), admin.tag));
         let (asked, cdw10) = (admin.sqe.nsid.get(), admin.sqe.cdw10.get());
-        let chore = Chore { id, task, nsids: nsids.to_vec(), waiter, result, asked, cdw10 };
+        let life = self.ctrl(admin.c).map_or(0, |ctrl| ctrl.life);
+        let by = (life, Kept { number: admin.number, sqe: admin.sqe });
+        let chore = Chore { id, task, nsids: nsids.to_vec(), waiter, by, result, asked, cdw10 };
         if matches!(task, Task::Format { .. }) {
             self.end_self_test(self.counted, self_test_result::ABORTED_BY_FORMAT);
             self.record_format(self.counted, admin.c, &chore);
@@ -123,12 +128,12 @@ impl Subsystem {
             self.record_chore(now, &chore, (status, left));
         }
         self.relaid_now();
+        let result = if status.is_success() { chore.result } else { 0 };
+        self.note_executed(chore.by.0, chore.by.1, status, result);
         if let Some((q, cid, tag)) = chore.waiter {
             if !status.is_success() {
                 self.log_error(q, cid, status, (0, chore.nsids.first().copied().unwrap_or(0)));
             }
-            let result = if status.is_success() { chore.result } else { 0 };
-            self.note_kept(q, cid, status, result);
             self.finish(q, cid, tag, status, result, host);
         }
     }

@@ -15,6 +15,7 @@ use crate::event::ControllerHandle;
 use crate::namespace::active;
 use crate::nonvolatile::{Damaged, Reader, Section, Writer};
 use crate::subsystem::Subsystem;
+use alloc::vec::Vec;
 use weir_spec::nvme::identify::NSID_ALL;
 use weir_spec::nvme::log::AsyncEvent;
 use weir_spec::nvme::namespace::management;
@@ -84,18 +85,49 @@ fn counts_once(opcode: u8) -> bool {
 }
 
 impl Subsystem {
-    /// What this controller's commands have changed is in a checkpoint that outlives the process.
+    /// Whether anything is noted here.
+    #[inline]
+    pub fn has_executed(&self) -> bool {
+        !self.executed.is_empty()
+    }
+
+    /// What this controller's commands have changed is in a checkpoint that outlives the process: those that it has taken do not come again. What is
+    /// written of them says nothing then, and goes with the next write.
     pub fn checkpointed(&mut self, controller: ControllerHandle) {
-        let life = self.resolve(controller).and_then(|c| self.ctrl(c)).map_or(0, |ctrl| ctrl.life);
+        if let Some(ctrl) = self.resolve(controller).and_then(|c| self.ctrl(c)) {
+            let (life, taken) = (ctrl.life, ctrl.taken);
+            self.executed.retain(|done| done.life != life || done.number > taken);
+        }
+    }
+
+    /// This controller does not outlive the process: nothing of it comes again.
+    pub fn ends_with_process(&mut self, controller: ControllerHandle) {
+        let Some(ctrl) = self.resolve(controller).and_then(|c| self.ctrl_mut(c)) else { return };
+        let life = core::mem::take(&mut ctrl.life);
         self.forget_executed(life);
     }
 
-    /// Nobody asks for those of that life any more. What is written of them says nothing then: it goes with the next write.
+    /// Every controller that comes from another process is here: of the others nothing comes again.
+    pub fn forget_absent(&mut self) {
+        let lives: Vec<u64> = self.controllers.iter().flatten().map(|ctrl| ctrl.life).collect();
+        self.executed.retain(|done| lives.contains(&done.life));
+    }
+
+    /// Nobody asks for those of that life any more.
     #[inline]
     pub(crate) fn forget_executed(&mut self, life: u64) {
         if !self.executed.is_empty() {
             self.executed.retain(|done| done.life != life);
         }
+    }
+
+    /// A ring controller is reset: what its host asks for after that is something else, though it may look the same.
+    pub(crate) fn begin_again(&mut self, c: u32) {
+        let Some(ctrl) = self.ctrl_mut(c).filter(|ctrl| ctrl.life != 0) else { return };
+        // No number of before comes again, not even from a state of the drive that was written then.
+        ctrl.taken = (ctrl.taken | 0xffff) + 1;
+        let life = ctrl.life;
+        self.forget_executed(life);
     }
 
     /// What an admin command was answered before a crash, if it was executed then.
@@ -106,41 +138,44 @@ impl Subsystem {
         let life = self.ctrl(admin.c)?.life;
         let done = *self.executed.iter().find(|done| (done.life, done.number) == (life, admin.number))?;
         if done.words != admin.sqe.words() {
-            // Its host has gone another way since, as after a reset.
+            // Its host has gone another way since.
             self.forget_executed(life);
             return None;
         }
         if done.status.is_success() {
-            self.tell_again(&admin.sqe);
+            self.tell_again(admin);
         }
         Some(Outcome::Done(done.status, done.result))
     }
 
     /// Hosts may not have been told of what a command has changed, and are told again.
-    fn tell_again(&mut self, sqe: &Sqe) {
-        let deletes = match AdminOpcode(sqe.opcode) {
-            AdminOpcode::NAMESPACE_MANAGEMENT if sqe.cdw10.get() & 0xf == management::DELETE => true,
+    fn tell_again(&mut self, admin: &Admin) {
+        let deletes = match AdminOpcode(admin.sqe.opcode) {
+            AdminOpcode::NAMESPACE_MANAGEMENT if admin.sqe.cdw10.get() & 0xf == management::DELETE => true,
             AdminOpcode::NAMESPACE_ATTACHMENT | AdminOpcode::FORMAT_NVM => false,
             _ => return,
         };
-        let nsids = match sqe.nsid.get() {
+        let nsids = match admin.sqe.nsid.get() {
             NSID_ALL => 1..=self.namespaces.len() as u32,
             nsid => nsid..=nsid,
         };
         for nsid in nsids {
-            if deletes {
-                self.hide_namespace(nsid);
-            } else if active(&self.namespaces, nsid).is_ok() {
-                let all = 0..self.controllers.len() as u32;
-                all.for_each(|c| self.note_event_of(c, AsyncEvent::NAMESPACE_ATTRIBUTE, nsid));
+            match (deletes, active(&self.namespaces, nsid).is_ok()) {
+                (true, false) => self.hide_namespace(nsid),
+                (false, true) => {
+                    let sees = |c: &u32| *c == admin.c || self.is_attached(*c, nsid);
+                    let told: Vec<u32> = (0..self.controllers.len() as u32).filter(sees).collect();
+                    told.into_iter().for_each(|c| self.note_event_of(c, AsyncEvent::NAMESPACE_ATTRIBUTE, nsid));
+                }
+                // There is another one of that identifier by now.
+                (true, true) | (false, false) => {}
             }
         }
     }
 
     /// An admin command of a ring controller is done, and has changed what the drive remembers.
     #[cold]
-    pub(crate) fn note_executed(&mut self, c: u32, kept: Kept, status: Status, result: u64) {
-        let life = self.ctrl(c).map_or(0, |ctrl| ctrl.life);
+    pub(crate) fn note_executed(&mut self, life: u64, kept: Kept, status: Status, result: u64) {
         if life == 0 || kept.number == 0 || !counts_once(kept.sqe.opcode) {
             return;
         }
@@ -149,14 +184,5 @@ impl Subsystem {
         }
         let (number, words) = (kept.number, kept.sqe.words());
         self.executed.push_back(Executed { life, number, words, status, result });
-    }
-
-    /// The same of one that was kept until now.
-    pub(crate) fn note_kept(&mut self, q: u32, cid: u16, status: Status, result: u64) {
-        let c = self.sq(q).controller;
-        let kept = self.ctrl(c).and_then(|ctrl| ctrl.kept.iter().find(|kept| kept.sqe.cid.get() == cid));
-        if let Some(kept) = kept.copied() {
-            self.note_executed(c, kept, status, result);
-        }
     }
 }

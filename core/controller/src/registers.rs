@@ -281,9 +281,12 @@ impl Subsystem {
             for w in requests {
                 self.finish(admin, w.cid, w.tag, Status::ABORT_REQUESTED, 0, host);
             }
-        } else if admin != NONE {
-            self.free_sq(admin);
-            self.free_cqs(c);
+        } else {
+            self.begin_again(c);
+            if admin != NONE {
+                self.free_sq(admin);
+                self.free_cqs(c);
+            }
         }
     }
 

@@ -10,12 +10,12 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use weir_controller::model::{Ring, World, admin, io};
 use weir_controller::{
-    CHECKPOINT_VERSION, ControllerHandle, Event, Journals, Management, Owner, RestoreError, Subsystem,
+    Attach, CHECKPOINT_VERSION, ControllerHandle, Event, Journals, Management, Model, Owner, RestoreError, Subsystem,
 };
 use weir_journal::Words;
 use weir_spec::nvme::identify::namespace_list;
 use weir_spec::nvme::namespace::{HostSoftwareFields, attachment, management};
-use weir_spec::nvme::register::ams;
+use weir_spec::nvme::register::{self, ams};
 use weir_spec::nvme::{AdminOpcode, Sqe, Status};
 use weir_units::Nanos;
 use zerocopy::IntoBytes;
@@ -201,6 +201,12 @@ fn what_waits_is_not_aborted_where_a_journal_is_kept() {
 
 /// A drive that remembers, as its process leaves it when it is killed between the write of its state and that of its client's checkpoint.
 fn killed_before(world: &mut World, ring: &mut Ring, checkpoint: &[u8]) {
+    killed_before_the_bell(world, ring, checkpoint);
+    ring.ring(world, 0);
+}
+
+/// The same, before the successor looks at its client's doorbells.
+fn killed_before_the_bell(world: &mut World, ring: &mut Ring, checkpoint: &[u8]) {
     let blob = world.drive.save();
     let mut next = Subsystem::new(world.drive.config().clone(), world.now).unwrap();
     next.restore(&blob).unwrap();
@@ -215,10 +221,10 @@ fn killed_before(world: &mut World, ring: &mut Ring, checkpoint: &[u8]) {
     journals.recover(&mut next, controller, rung, |_, _| panic!("nothing is complete")).unwrap();
     next.resubmit(world.now, controller, &[], &mut world.host);
     next.check();
+    // It may write one before it looks at its client's doorbells.
+    next.checkpointed(controller);
     (world.drive, ring.controller) = (next, controller);
     world.issued.clear();
-    let tail = ring.tail(0);
-    world.event(Event::SqTail { controller, qid: 0, tail });
 }
 
 const SECTION: u16 = 7;
@@ -254,7 +260,7 @@ fn one_that_the_drive_remembers_is_answered_and_not_carried_out_again() {
     let mut ring = host(&mut world);
     world.drive.keep_rings(ring.controller, LIFE);
     let own = world.drive.controllers()[0].id;
-    let fields = HostSoftwareFields { nsze: 2048.into(), ncap: 2048.into(), ..HostSoftwareFields::default() };
+    let fields = created(2048);
     let list = [1u16, own].map(u16::to_le_bytes).concat();
     let with_data = |mut sqe: Sqe, nsid: u32| {
         (sqe.nsid, sqe.dptr) = (nsid.into(), [DATA.into(), 0.into()]);
@@ -319,4 +325,109 @@ fn golden_bytes_of_commands_that_were_executed() {
     world.drive.detach(world.now, ring.controller);
     world.settle();
     assert_eq!(section(&world.drive.save(), SECTION), []);
+}
+
+fn created(blocks: u64) -> HostSoftwareFields {
+    HostSoftwareFields { nsze: blocks.into(), ncap: blocks.into(), ..HostSoftwareFields::default() }
+}
+
+fn create(world: &mut World, blocks: u64) -> Sqe {
+    let fields = created(blocks);
+    world.host.ring(OWNER)[DATA as usize..][..4096].copy_from_slice(fields.as_bytes());
+    let mut sqe = admin(AdminOpcode::NAMESPACE_MANAGEMENT, 1, management::CREATE, 0);
+    sqe.dptr = [DATA.into(), 0.into()];
+    sqe
+}
+
+/// What looks the same after a reset is another command.
+#[test]
+fn after_a_reset_nothing_counts_as_executed() {
+    let management = Management { capacity: 4 << 30, least_block: 512, metadata: false };
+    let mut world = drive(|c| c.management = Some(management));
+    let mut ring = host(&mut world);
+    world.drive.keep_rings(ring.controller, LIFE);
+    let sqe = create(&mut world, 2048);
+    let cid = ring.put(&mut world, 0, sqe).unwrap();
+    let checkpoint = world.drive.checkpoint(world.now, ring.controller);
+    let (memory, client) = (world.host.clone(), ring.clone());
+    ring.ring(&mut world, 0);
+    world.settle();
+    assert_eq!(ring.reap(&mut world, 0).len(), 1);
+    (world.host, ring) = (memory, client);
+    killed_before_the_bell(&mut world, &mut ring, &checkpoint);
+    ring.write(&mut world, register::CC, 0);
+    ring.enable(&mut world, 16, 16, ams::RR);
+    let sqe = create(&mut world, 4096);
+    ring.name_next(cid);
+    assert_eq!(ring.submit(&mut world, 0, sqe), Some(cid));
+    world.settle();
+    let done = ring.reap(&mut world, 0);
+    assert_eq!((done.len(), done[0].status(), done[0].dw0.get()), (1, Status::SUCCESS, 4), "the one before is 2");
+}
+
+/// A command that is kept may be done after the reset of its controller: it is not carried out again all the same.
+#[test]
+fn one_whose_answer_nobody_waits_for_counts_as_well() {
+    let management = Management { capacity: 4 << 30, least_block: 512, metadata: false };
+    let mut world = drive(|c| c.management = Some(management));
+    let mut ring = host(&mut world);
+    world.drive.keep_rings(ring.controller, LIFE);
+    let sqe = create(&mut world, 2048);
+    ring.submit(&mut world, 0, sqe).unwrap();
+    world.run();
+    assert!(ring.reap(&mut world, 0).is_empty(), "it is kept");
+    let checkpoint = world.drive.checkpoint(world.now, ring.controller);
+    let (memory, client) = (world.host.clone(), ring.clone());
+    ring.write(&mut world, register::CC, 0);
+    world.settle();
+    let layout = section(&world.drive.save(), 16);
+    (world.host, ring) = (memory, client);
+    killed_before(&mut world, &mut ring, &checkpoint);
+    world.settle();
+    let done = ring.reap(&mut world, 0);
+    assert_eq!((done.len(), done[0].status(), done[0].dw0.get()), (1, Status::SUCCESS, 2));
+    assert_eq!(section(&world.drive.save(), 16), layout, "there is one");
+}
+
+/// A private namespace that has gone from one host to another does not come back.
+#[test]
+fn a_private_namespace_is_its_last_hosts() {
+    let management = Management { capacity: 4 << 30, least_block: 512, metadata: false };
+    let mut world = drive(|c| c.management = Some(management));
+    let mut ring = host(&mut world);
+    let sqe = create(&mut world, 2048);
+    ring.submit(&mut world, 0, sqe).unwrap();
+    world.settle();
+    assert_eq!(ring.reap(&mut world, 0)[0].dw0.get(), 2);
+    let attach = |world: &mut World, ring: &mut Ring, owner: Owner, id: u16| {
+        let list = [1u16, id].map(u16::to_le_bytes).concat();
+        world.host.ring(owner)[DATA as usize..][..4].copy_from_slice(&list);
+        let mut sqe = admin(AdminOpcode::NAMESPACE_ATTACHMENT, 1, attachment::ATTACH, 0);
+        (sqe.nsid, sqe.dptr) = (2.into(), [DATA.into(), 0.into()]);
+        ring.admin(world, sqe).status()
+    };
+    let own = world.drive.controllers()[0].id;
+    assert_eq!(attach(&mut world, &mut ring, OWNER, own), Status::SUCCESS);
+    world.drive.detach(world.now, ring.controller);
+    world.settle();
+    // Another host has it now.
+    let other = Attach { tenant: 0, owner: Owner(6), model: Model::Rings, host: "other".into() };
+    let controller = world.drive.attach(world.now, other).unwrap();
+    let mut second = ring.clone();
+    (second.controller, second.owner) = (controller, Owner(6));
+    second.enable(&mut world, 16, 16, ams::RR);
+    let id = world.drive.controllers()[0].id;
+    assert_eq!(attach(&mut world, &mut second, Owner(6), id), Status::SUCCESS);
+    // The first one comes again, and both are resumed.
+    let mut first = Ring::ready(&mut world, 0, OWNER, ams::RR);
+    assert!(!active(&mut world, &mut first).contains(&2));
+    let functions = world.drive.functions(world.now);
+    let mut next = Subsystem::new(world.drive.config().clone(), world.now).unwrap();
+    next.restore(&world.drive.save()).unwrap();
+    assert_eq!(next.resume_functions(world.now, &functions).unwrap(), 0);
+    next.check();
+    let (a, b) = (next.claim_function("rings", 0, OWNER), next.claim_function("other", 0, Owner(6)));
+    (world.drive, first.controller, second.controller) = (next, a.unwrap(), b.unwrap());
+    world.run();
+    assert!(!active(&mut world, &mut first).contains(&2));
 }

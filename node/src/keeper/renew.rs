@@ -133,6 +133,11 @@ impl Process {
                 self.keep_program("the node ends".into());
             }
         } else if self.renewal.deadline().is_some_and(|at| at <= now) {
+            if matches!(self.renewal, Renewal::Agreed(_)) && self.machine.is_at_rest() && !self.reapers.are_done() {
+                // The kernel takes its time: that is nobody's fault, and has an end.
+                self.renewal = Renewal::Agreed(now.saturating_add(AGAIN));
+                return;
+            }
             self.keep_program(match self.renewal {
                 Renewal::Asked(..) => "the new program did not say in time whether it can take over the keeper".into(),
                 _ => "the node did not come to rest in time".into(),
@@ -152,11 +157,10 @@ impl Process {
 
     /// The program before this one stays the keeper's.
     fn keep_program(&mut self, why: String) {
-        if let Some(pidfd) = self.renewal.asked() {
-            let _ = rustix::process::pidfd_send_signal(pidfd, Signal::KILL);
-            let _ = ended(pidfd);
+        if let Renewal::Asked(_, pidfd) = std::mem::replace(&mut self.renewal, Renewal::Idle) {
+            let _ = rustix::process::pidfd_send_signal(&pidfd, Signal::KILL);
+            self.reapers.reap(pidfd);
         }
-        self.renewal = Renewal::Idle;
         eprintln!("weir: the keeper stays with the program before: {why}");
         self.progress.renewed(Some(why), self.now());
         self.tell_progress();
@@ -193,8 +197,9 @@ impl Process {
 
     /// It has answered.
     pub(super) fn answered(&mut self) {
-        let Renewal::Asked(at, pidfd) = &self.renewal else { return };
-        let (at, said) = (*at, ended(pidfd));
+        let Renewal::Asked(at, pidfd) = std::mem::replace(&mut self.renewal, Renewal::Idle) else { return };
+        let said = ended(&pidfd);
+        self.reapers.reap(pidfd);
         self.renewal = Renewal::Agreed(at);
         if !said.as_ref().is_ok_and(|status| status.exit_status() == Some(0)) {
             self.keep_program("the new program cannot take over the keeper; the node's log has its messages".into());

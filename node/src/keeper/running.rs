@@ -33,14 +33,13 @@ impl Running {
 
     /// Waits for its end. It is not [reaped](Reapers).
     pub(super) fn wait(&self) -> End {
-        let status = wait_for(&self.pidfd, WaitIdOptions::EXITED | WaitIdOptions::NOWAIT);
-        status.map_or(End::Crashed, |status| end_of(&status))
+        ended(&self.pidfd).map_or(End::Crashed, |status| end_of(&status))
     }
 }
 
-/// Waits for the end of that child, and reaps it.
+/// Waits for the end of that child, which is not [reaped](Reapers).
 pub(super) fn ended(pidfd: &OwnedFd) -> io::Result<WaitIdStatus> {
-    wait_for(pidfd, WaitIdOptions::EXITED)
+    wait_for(pidfd, WaitIdOptions::EXITED | WaitIdOptions::NOWAIT)
 }
 
 fn wait_for(pidfd: &OwnedFd, options: WaitIdOptions) -> io::Result<WaitIdStatus> {
@@ -73,7 +72,7 @@ impl Reapers {
             sched::background();
             std::thread::sleep(AWHILE);
             // There is nothing to be done about an error.
-            let _ = ended(&pidfd);
+            let _ = wait_for(&pidfd, WaitIdOptions::EXITED);
         };
         match std::thread::Builder::new().name("weir-reap".into()).stack_size(64 << 10).spawn(run) {
             Ok(thread) => self.0.push(thread),

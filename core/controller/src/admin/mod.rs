@@ -196,7 +196,8 @@ impl Subsystem {
             let outcome = self.admin(now, admin, host);
             if let Outcome::Done(status, result) = outcome {
                 if self.nonvolatile != before {
-                    self.note_executed(c, Kept { number, sqe }, status, result);
+                    let life = self.ctrl(c).map_or(0, |ctrl| ctrl.life);
+                    self.note_executed(life, Kept { number, sqe }, status, result);
                 }
             }
             outcome

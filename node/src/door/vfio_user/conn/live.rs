@@ -378,6 +378,7 @@ impl Conn {
             if !live.lost {
                 tracing::error!(socket = live.path, "the client will not outlive this process: {e}");
                 live.let_go(self.files.as_deref_mut(), cx.keep);
+                cx.drives.get(drive).ends_with_process(controller);
             }
             live.lost = true;
         }
@@ -447,7 +448,9 @@ impl Conn {
         };
         live.write(&checkpoint)?;
         live.survives = checkpoint.survives;
-        cx.drives.get(drive).checkpointed(controller);
+        if cx.drives.machine(drive).has_executed() {
+            cx.drives.get(drive).checkpointed(controller);
+        }
         // Nothing that counts names them any more.
         let mut gone = self.files.iter_mut().flat_map(|files| files.gone.drain(..));
         gone.try_for_each(|name| cx.keep.release(&live_file(&live.path, name)))
