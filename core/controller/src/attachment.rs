@@ -90,7 +90,7 @@ impl Subsystem {
     pub(crate) fn first_attachments(&self, host: &str) -> NamespaceSet {
         let mut set = NamespaceSet::ALL;
         if self.room.is_some() {
-            // Who goes on after a crash may have a namespace to come that others have made since.
+            // None that is yet to be made: who goes on from what was written of it before would have it.
             set = NamespaceSet([0; 16]);
             for (nsid, record) in &self.records {
                 let taken = record.private && self.attached_to(*nsid).next().is_some();
