@@ -108,10 +108,11 @@ fn slice(runtime: u64) {
     unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
 }
 
-/// Has the calling thread run with what the others leave, from now on: for one that nobody waits for.
+/// Gives the calling thread a third of the weight of others, from now on: for one that nobody waits for at once. Not the least there is: one
+/// that gets no core for seconds keeps locks of the kernel for as long, and whoever waits for it in the end.
 pub fn background() {
     // Refused, all is as before.
-    let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), 19);
+    let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), 5);
 }
 
 /// Lets the calling thread run where the process's first one may, and not only where the one may that has started it.
