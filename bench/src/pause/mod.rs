@@ -196,7 +196,7 @@ fn one(setup: &Setup, case: &Case, report: &mut Report) -> Result<(), BenchError
     std::thread::sleep(SETTLES);
     let mut lines: BTreeMap<usize, (String, Series)> = BTreeMap::new();
     let mut random = Rng::new(u64::from(std::process::id()));
-    // Every restart begins with a drive in small pages: a process that ends with 1 GiB of them takes 50 ms for that alone.
+    // Every restart begins with a drive in small pages: a process that ends with 1 GiB of them takes 50 ms more.
     let space = if case.begins_anew() { SETTLES } else { event::SPACE };
     let result = (0..setup.rounds).try_for_each(|_| {
         std::thread::sleep(space - QUIET + Duration::from_micros(random.below(30_000)));

@@ -8,7 +8,8 @@
 //! controller whose command is still to come, and a drive that has its effect: it would create a second namespace. So the effect and the fact are one
 //! write. A command is known by its controller's life, its number among the admin commands of that life, and all of its entry.
 //!
-//! Only commands that must not be carried out twice are noted. Those that set something are, which is a controller's as well.
+//! Only commands that must not be carried out twice are noted. Those that set something are carried out again: what they set is their controller's as well,
+//! whose checkpoint is older.
 
 use crate::admin::{Admin, Outcome};
 use crate::event::ControllerHandle;

@@ -45,6 +45,14 @@ fn host(world: &mut World) -> Ring {
     ring
 }
 
+/// The same on a drive whose namespaces hosts manage.
+fn managed() -> (World, Ring) {
+    let management = Management { capacity: 4 << 30, least_block: 512, metadata: false };
+    let mut world = drive(|c| c.management = Some(management));
+    let ring = host(&mut world);
+    (world, ring)
+}
+
 /// Another drive has what was written of it, and nothing of its I/O queues was ever in flight.
 fn move_on(world: &mut World, ring: &mut Ring) {
     let bytes = world.drive.checkpoint(world.now, ring.controller);
@@ -131,9 +139,7 @@ fn what_is_no_checkpoint_is_refused_whole() {
 /// Admin commands that take more than one turn are carried out again, and complete once.
 #[test]
 fn an_admin_command_that_takes_long_is_carried_out_again() {
-    let management = Management { capacity: 4 << 30, least_block: 512, metadata: false };
-    let mut world = drive(|c| c.management = Some(management));
-    let mut ring = host(&mut world);
+    let (mut world, mut ring) = managed();
     let mut format = admin(AdminOpcode::FORMAT_NVM, 1, 0, 0);
     format.nsid = 1.into();
     let cid = ring.submit(&mut world, 0, format).unwrap();
@@ -160,9 +166,7 @@ fn an_admin_command_that_takes_long_is_carried_out_again() {
 /// A command that is complete is not carried out again because the next one has its identifier.
 #[test]
 fn one_that_is_complete_is_not_carried_out_again() {
-    let management = Management { capacity: 4 << 30, least_block: 512, metadata: false };
-    let mut world = drive(|c| c.management = Some(management));
-    let mut ring = host(&mut world);
+    let (mut world, mut ring) = managed();
     let mut format = admin(AdminOpcode::FORMAT_NVM, 1, 0, 0);
     format.nsid = 1.into();
     let first = ring.submit(&mut world, 0, format).unwrap();
@@ -255,9 +259,7 @@ fn section(blob: &[u8], id: u16) -> Vec<u8> {
 /// An admin command that has changed what the drive remembers is not carried out again where only the checkpoint is older: it is answered as it was.
 #[test]
 fn one_that_the_drive_remembers_is_answered_and_not_carried_out_again() {
-    let management = Management { capacity: 4 << 30, least_block: 512, metadata: false };
-    let mut world = drive(|c| c.management = Some(management));
-    let mut ring = host(&mut world);
+    let (mut world, mut ring) = managed();
     world.drive.keep_rings(ring.controller, LIFE);
     let own = world.drive.controllers()[0].id;
     let fields = created(2048);
@@ -308,9 +310,7 @@ fn one_that_the_drive_remembers_is_answered_and_not_carried_out_again() {
 
 #[test]
 fn golden_bytes_of_commands_that_were_executed() {
-    let management = Management { capacity: 4 << 30, least_block: 512, metadata: false };
-    let mut world = drive(|c| c.management = Some(management));
-    let mut ring = host(&mut world);
+    let (mut world, mut ring) = managed();
     world.drive.keep_rings(ring.controller, LIFE);
     let mut sqe = admin(AdminOpcode::NAMESPACE_MANAGEMENT, 1, management::DELETE, 0);
     sqe.nsid = 3.into();
@@ -342,9 +342,7 @@ fn create(world: &mut World, blocks: u64) -> Sqe {
 /// What looks the same after a reset is another command.
 #[test]
 fn after_a_reset_nothing_counts_as_executed() {
-    let management = Management { capacity: 4 << 30, least_block: 512, metadata: false };
-    let mut world = drive(|c| c.management = Some(management));
-    let mut ring = host(&mut world);
+    let (mut world, mut ring) = managed();
     world.drive.keep_rings(ring.controller, LIFE);
     let sqe = create(&mut world, 2048);
     let cid = ring.put(&mut world, 0, sqe).unwrap();
@@ -368,9 +366,7 @@ fn after_a_reset_nothing_counts_as_executed() {
 /// A command that is kept may be done after the reset of its controller: it is not carried out again all the same.
 #[test]
 fn one_whose_answer_nobody_waits_for_counts_as_well() {
-    let management = Management { capacity: 4 << 30, least_block: 512, metadata: false };
-    let mut world = drive(|c| c.management = Some(management));
-    let mut ring = host(&mut world);
+    let (mut world, mut ring) = managed();
     world.drive.keep_rings(ring.controller, LIFE);
     let sqe = create(&mut world, 2048);
     ring.submit(&mut world, 0, sqe).unwrap();
@@ -392,9 +388,7 @@ fn one_whose_answer_nobody_waits_for_counts_as_well() {
 /// A private namespace that has gone from one host to another does not come back.
 #[test]
 fn a_private_namespace_is_its_last_hosts() {
-    let management = Management { capacity: 4 << 30, least_block: 512, metadata: false };
-    let mut world = drive(|c| c.management = Some(management));
-    let mut ring = host(&mut world);
+    let (mut world, mut ring) = managed();
     let sqe = create(&mut world, 2048);
     ring.submit(&mut world, 0, sqe).unwrap();
     world.settle();
