@@ -311,7 +311,8 @@ impl Device {
         }
         self.dirty |= self.machine.has_work() || !self.deferred.is_empty();
         let held = self.deadlines.next().unwrap_or(Nanos::NEVER);
-        self.due = self.machine.next_deadline().unwrap_or(Nanos::NEVER).min(held);
+        let unwritten = self.remembered.as_ref().map_or(Nanos::NEVER, Kept::again);
+        self.due = self.machine.next_deadline().unwrap_or(Nanos::NEVER).min(held).min(unwritten);
         busy
     }
 

@@ -220,9 +220,10 @@ impl<W: Words> NvmeJournal<W> {
         self.words.store(self.part + at, value, Release);
     }
 
+    /// That a slot's command is in that state.
     #[inline]
-    fn state(&self, slot: u16, state: u64) {
-        self.put(Left::<W>::entry(slot), self.sequences[usize::from(slot)] | state);
+    fn state(&self, slot: u16, state: u64) -> (usize, u64) {
+        (Left::<W>::entry(slot), self.sequences[usize::from(slot)] | state)
     }
 
     /// Whether a command can be taken.
@@ -240,48 +241,57 @@ impl<W: Words> NvmeJournal<W> {
         self.sequence = (self.sequence + 1) & SEQUENCE;
         let at = Left::<W>::entry(slot);
         // Before the merge word: a redo finds sequence number and command.
-        for (i, word) in sqe.iter().enumerate() {
-            self.put(at + SQE + i, *word);
-        }
-        self.state(slot, state::NONE);
-        // After the entry: from here on the command counts as taken and as in flight.
-        self.put(head::MERGE, merge(STARTED, slot, last_idx));
-        // After the merge word: what no head covers would be fetched twice.
-        self.state(slot, state::INFLIGHT);
-        // After the entry: the next merge may replace the slot only now.
-        self.put(head::MERGE, merge(FINISHED, slot, last_idx));
+        self.words.store_each(self.part, core::array::from_fn::<_, 8, _>(|i| (at + SQE + i, sqe[i])));
+        self.words.store_each(
+            self.part,
+            [
+                self.state(slot, state::NONE),
+                // After the entry: from here on the command counts as taken and as in flight.
+                (head::MERGE, merge(STARTED, slot, last_idx)),
+                // After the merge word: what no head covers would be fetched twice.
+                self.state(slot, state::INFLIGHT),
+                // After the entry: the next merge may replace the slot only now.
+                (head::MERGE, merge(FINISHED, slot, last_idx)),
+            ],
+        );
         Some(slot)
     }
 
     /// The outcome of a command that must not be executed twice is known, and nothing of its effect has happened yet.
     pub fn decide(&self, slot: u16, cqe: [u64; 2]) {
-        self.complete(slot, cqe);
+        let [low, high] = Self::completion(slot, cqe);
         // After the completion: what is DECIDED has one.
-        self.state(slot, state::DECIDED);
+        self.words.store_each(self.part, [low, high, self.state(slot, state::DECIDED)]);
     }
 
     /// A command is done; its completion is about to be posted as number `place`, the next.
     #[inline]
     pub fn done(&self, slot: u16, cqe: [u64; 2], place: u64) {
-        self.complete(slot, cqe);
-        self.put(Left::<W>::entry(slot) + PLACE, place);
-        // After completion and place: what is DONE has both, and the place is taken.
-        self.state(slot, state::DONE);
-        // After DONE: a place that is counted is known to be somebody's. Before the next completion's DONE.
-        self.put(head::USED, place + 1);
+        let [low, high] = Self::completion(slot, cqe);
+        self.words.store_each(
+            self.part,
+            [
+                low,
+                high,
+                (Left::<W>::entry(slot) + PLACE, place),
+                // After completion and place: what is DONE has both, and the place is taken.
+                self.state(slot, state::DONE),
+                // After DONE: a place that is counted is known to be somebody's. Before the next completion's DONE.
+                (head::USED, place + 1),
+            ],
+        );
     }
 
-    fn complete(&self, slot: u16, cqe: [u64; 2]) {
+    const fn completion(slot: u16, cqe: [u64; 2]) -> [(usize, u64); 2] {
         let at = Left::<W>::entry(slot) + CQE;
-        self.put(at, cqe[0]);
-        self.put(at + 1, cqe[1]);
+        [(at, cqe[0]), (at + 1, cqe[1])]
     }
 
     /// The completion has been posted; before the place is used again.
     #[inline]
     pub fn posted(&mut self, slot: u16) {
         // After the completion queue's entry: a command that is NONE is owed nothing.
-        self.state(slot, state::NONE);
+        self.words.store_each(self.part, [self.state(slot, state::NONE)]);
         self.free.push(slot);
     }
 

@@ -2,7 +2,7 @@
 
 use crate::Words;
 use crate::layout::{CLOSED, Damage, FINISHED, LINE, SEQUENCE, STARTED, head, merge, state};
-use crate::ring::{Descriptor, END, InRing, Known, RingJournal, RingKind, chain};
+use crate::ring::{Descriptor, END, InRing, Known, RingJournal, RingKind, batch_at, chain};
 use alloc::vec;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering::{Acquire, Release};
@@ -181,7 +181,7 @@ impl<W: Words> Fresh<W> {
             sequence,
             used,
             batch: Vec::with_capacity(size),
-            began: used,
+            began: batch_at(used),
             unsure: false,
             known: vec![Known::NOTHING; size],
             owners: vec![0; usize::from(slots)],

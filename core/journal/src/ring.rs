@@ -123,6 +123,20 @@ pub(crate) mod chain {
     }
 }
 
+/// The upper half of the used word: where the batch began.
+pub(crate) const fn batch_at(used: u16) -> u64 {
+    (used as u64) << 16
+}
+
+/// As [`PackedIndex::advance`], of its bits: sizes up to [`chain::MOST`] leave one free below the wrap counter.
+#[inline]
+const fn advance(bits: u16, slots: u16, size: u16) -> u16 {
+    let next = bits.wrapping_add(slots);
+    if next & !WRAP >= size { next.wrapping_sub(size) ^ WRAP } else { next }
+}
+
+const WRAP: u16 = 1 << 15;
+
 /// What the process knows of the request of a head.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Known {
@@ -152,9 +166,9 @@ pub struct RingJournal<W> {
     pub(crate) sequence: u64,
     /// Where the next used element goes (packed: with its wrap counter), published or not.
     pub(crate) used: u16,
-    /// Heads that are DONE, and where their batch began.
+    /// Heads that are DONE, and where their batch began: in the used word's place, and so wide because it is read so.
     pub(crate) batch: Vec<u16>,
-    pub(crate) began: u16,
+    pub(crate) began: u64,
     /// Nothing has been taken that tells where the ring begins, whose base was 0.
     pub(crate) unsure: bool,
     /// By head.
@@ -192,48 +206,45 @@ impl<W: Words> RingJournal<W> {
     pub fn take(&mut self, head: u16, last_idx: u16) {
         let entry = self.next() << state::BITS;
         self.known[usize::from(head)].entry = entry;
-        self.mark(LINE + usize::from(head), entry, head, last_idx);
+        self.words.store_each(self.part, Self::marks(LINE + usize::from(head), entry, head, last_idx));
     }
 
     /// Steps 5 to 7.
     #[inline]
-    fn mark(&mut self, at: usize, entry: u64, head: u16, last_idx: u16) {
-        // After all else that the entry holds: from here on the request counts as taken and as in flight. Its sequence number
-        // comes with the next store: until then it is the newest, which recovery gives the highest.
-        self.put(head::MERGE, merge(STARTED, head, last_idx));
-        // After the merge word: an entry in flight that no index covers would be taken twice.
-        self.put(at, entry | state::INFLIGHT);
-        // After the entry: the next merge may replace the head only once the entry says the same.
-        self.put(head::MERGE, merge(FINISHED, head, last_idx));
+    const fn marks(at: usize, entry: u64, head: u16, last_idx: u16) -> [(usize, u64); 3] {
+        [
+            // After all else that the entry holds: from here on the request counts as taken and as in flight. Its sequence number
+            // comes with the next store: until then it is the newest, which recovery gives the highest.
+            (head::MERGE, merge(STARTED, head, last_idx)),
+            // After the merge word: an entry in flight that no index covers would be taken twice.
+            (at, entry | state::INFLIGHT),
+            // After the entry: the next merge may replace the head only once the entry says the same.
+            (head::MERGE, merge(FINISHED, head, last_idx)),
+        ]
     }
 
     /// The same for a packed ring, of whose chain is noted where it stands.
     #[inline]
     pub fn take_packed(&mut self, head: u16, last_idx: PackedIndex, chain: InRing) {
         let (entry, word) = (self.next() << state::BITS, chain::word(chain));
-        let at = self.entry(head);
+        let at = LINE + usize::from(head) * RingKind::Packed.entry();
         self.known[usize::from(head)] = Known { entry, chain: word };
         if chain.slots > 1 {
             self.owners[usize::from(chain.at)] = head;
             self.long = true;
         }
+        let [merged, marked, finished] = Self::marks(at, entry, head, last_idx.bits());
         // Before the merge word, from which on they count. The entry says NONE: of what it held nobody asks.
-        self.put(at + chain::AT, word);
-        self.put(at + chain::ADDRESS, chain.address);
-        self.mark(at, entry, head, last_idx.bits());
+        let noted = [(at + chain::AT, word), (at + chain::ADDRESS, chain.address)];
+        self.words.store_each(self.part, [noted[0], noted[1], merged, marked, finished]);
     }
 
     /// Whether a request's completion overwrites no descriptor but its own, and those that the entries have: [`RingJournal::done`] may
     /// follow. Otherwise what [`RingJournal::endangered`] says is to be kept before.
     #[inline]
     pub fn is_in_order(&self, head: u16) -> bool {
-        match self.kind {
-            RingKind::Split => true,
-            RingKind::Packed => {
-                let word = self.known[usize::from(head)].chain;
-                !self.long || chain::begins_at(word, PackedIndex::from_bits(self.used).offset)
-            }
-        }
+        // No chain of a split ring is.
+        !self.long || chain::begins_at(self.known[usize::from(head)].chain, PackedIndex::from_bits(self.used).offset)
     }
 
     /// The chains whose descriptors are lost once `head` is put to the used ring, of whose slots it takes `slots`: into `out`.
@@ -298,13 +309,15 @@ impl<W: Words> RingJournal<W> {
     #[inline]
     pub fn done(&mut self, head: u16, slots: u16) {
         if self.batch.is_empty() {
-            self.began = self.used;
+            self.began = batch_at(self.used);
         }
         // Before DONE: whoever finds a DONE finds by the used word whether its batch was published. DONE before the used
         // element, which is the ring's store, and long before the used index.
         let (used, at) = match self.kind {
             RingKind::Split => (self.used.wrapping_add(1), LINE + usize::from(head)),
-            RingKind::Packed => (PackedIndex::from_bits(self.used).advance(slots, self.size).bits(), self.entry(head)),
+            RingKind::Packed => {
+                (advance(self.used, slots, self.size), LINE + usize::from(head) * RingKind::Packed.entry())
+            }
         };
         let entry = self.known[usize::from(head)].entry | state::DONE;
         if slots > 1 {
@@ -313,8 +326,7 @@ impl<W: Words> RingJournal<W> {
         }
         // Not read back: as one wide load with its neighbour it would wait for the narrow store.
         self.used = used;
-        self.put(head::USED, u64::from(used) | u64::from(self.began) << 16);
-        self.put(at, entry);
+        self.words.store_each(self.part, [(head::USED, u64::from(used) | self.began), (at, entry)]);
         self.batch.push(head);
     }
 
@@ -324,9 +336,8 @@ impl<W: Words> RingJournal<W> {
         // After the used index: a request that is NONE and that the driver has not got would be lost. Before the next
         // completion: what is DONE is of one batch. The sequence number means nothing any more.
         let words = self.kind.entry();
-        for head in &self.batch {
-            self.put(LINE + usize::from(*head) * words, state::NONE);
-        }
+        let each = self.batch.iter().map(|head| (usize::from(*head) * words, state::NONE));
+        self.words.store_each(self.part + LINE, each);
         if self.kept != 0 {
             self.release();
         }
@@ -353,8 +364,8 @@ impl<W: Words> RingJournal<W> {
     /// The used index was found anew in the ring, with nothing DONE: its memory has been replaced.
     pub fn resume(&mut self, used: u16) {
         if self.batch.is_empty() && self.used != used {
-            (self.used, self.began) = (used, used);
-            self.put(head::USED, u64::from(used) | u64::from(used) << 16);
+            (self.used, self.began) = (used, batch_at(used));
+            self.put(head::USED, u64::from(used) | self.began);
         }
     }
 
@@ -366,11 +377,11 @@ impl<W: Words> RingJournal<W> {
 
     /// Nothing has been taken yet, and the queue turned out to begin elsewhere.
     pub fn restart(&mut self, last_idx: u16, used: u16) {
-        (self.used, self.began, self.unsure) = (used, used, false);
+        (self.used, self.began, self.unsure) = (used, batch_at(used), false);
         // In between the queue has not begun, as before.
         self.put(head::START, 0);
         self.put(head::MERGE, merge(FINISHED, 0, last_idx));
-        self.put(head::USED, u64::from(used) | u64::from(used) << 16);
+        self.put(head::USED, u64::from(used) | self.began);
         self.put(head::START, self.start());
     }
 
@@ -385,5 +396,28 @@ impl<W: Words> RingJournal<W> {
         let unsure = if self.unsure { CLOSED_UNSURE } else { 0 };
         self.put(head::CLOSED, CLOSED | unsure | u64::from(base));
         self.put(head::START, 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_index_in_bits_goes_on_as_one_in_parts() {
+        for size in [1, 2, 3, 7, 128, chain::MOST - 1, chain::MOST] {
+            for offset in [0, 1, size / 2, size - 1].into_iter().filter(|o| *o < size) {
+                for wrap in [false, true] {
+                    for slots in [1, 2, size / 2, size - 1, size].into_iter().filter(|s| *s <= size) {
+                        let at = PackedIndex { offset, wrap };
+                        assert_eq!(
+                            advance(at.bits(), slots, size),
+                            at.advance(slots, size).bits(),
+                            "{at:?} {slots} {size}"
+                        );
+                    }
+                }
+            }
+        }
     }
 }

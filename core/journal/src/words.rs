@@ -14,6 +14,18 @@ pub trait Words: fmt::Debug {
     fn load(&self, at: usize, order: Ordering) -> u64;
     /// Stores one.
     fn store(&self, at: usize, value: u64, order: Ordering);
+
+    /// Stores several one after the other, each with `Release`, at places counted from word `from`. Who has them in memory of its own
+    /// keeps in registers where that is: the compiler loads it anew after every such store.
+    #[inline]
+    fn store_each(&self, from: usize, stores: impl IntoIterator<Item = (usize, u64)>)
+    where
+        Self: Sized,
+    {
+        for (at, value) in stores {
+            self.store(from + at, value, Ordering::Release);
+        }
+    }
 }
 
 macro_rules! shared {

@@ -9,10 +9,27 @@ use weir_sys::keep::Keep;
 use weir_sys::media::{MediaError, Remembered};
 use weir_units::Nanos;
 
-/// The file, and the generation of the machine's state that was written last.
+/// What could not be written is tried again so much later.
+const AGAIN: Nanos = Nanos::from_secs(1);
+
+/// The file, and the generation of the machine's state that was written last, or could not be.
 pub(super) struct Kept {
-    file: Remembered,
-    written: u64,
+    pub(super) file: Remembered,
+    tried: u64,
+    /// Where it could not be written: when that is tried again, unless it changes before.
+    again: Option<Nanos>,
+}
+
+impl Kept {
+    fn new(file: Remembered) -> Self {
+        // What the power cut short has been noted: that is written at the first run.
+        Kept { file, tried: 0, again: None }
+    }
+
+    /// When there is something to be written that could not be.
+    pub(super) fn again(&self) -> Nanos {
+        self.again.unwrap_or(Nanos::NEVER)
+    }
 }
 
 /// Whether there is nothing in a file, so that a drive in it is new.
@@ -47,8 +64,7 @@ pub(super) fn remember(
         let refused = |e: RestoreError| OpenError::Flash(format!("{}: {e}; {advice}", beside.display()));
         machine.restore(&blob).map_err(refused)?;
     }
-    // What the power cut short has been noted: that is written at the first run.
-    Ok(Some(Kept { file, written: 0 }))
+    Ok(Some(Kept::new(file)))
 }
 
 /// The same for a drive in memory, in memory that outlives the process; without a keeper there is none.
@@ -59,14 +75,15 @@ fn remember_in_memory(config: &DeviceConfig, machine: &mut Subsystem, keep: &Kee
     if let Some(blob) = blob {
         machine.restore(&blob).map_err(|e| OpenError::Flash(format!("{path}: {e}")))?;
     }
-    Ok(Some(Kept { file, written: 0 }))
+    Ok(Some(Kept::new(file)))
 }
 
 impl Device {
     /// Writes down what the machine remembers, if that has changed.
     #[inline]
     pub(super) fn write_remembered(&mut self, now: Nanos) {
-        if self.remembered.as_ref().is_some_and(|kept| kept.written != self.machine.nonvolatile_generation()) {
+        let Some(kept) = &self.remembered else { return };
+        if kept.tried != self.machine.nonvolatile_generation() || kept.again.is_some_and(|again| now >= again) {
             self.write_changes(now);
         }
     }
@@ -76,11 +93,23 @@ impl Device {
         self.prepare_metadata();
         let Some(kept) = &mut self.remembered else { return };
         self.machine.count_until(now);
-        kept.written = self.machine.nonvolatile_generation();
-        if let Err(e) = kept.file.write(&self.machine.save()) {
-            tracing::error!("what the drive remembers could not be written: {e}");
-            self.machine.note_media_fault(false);
+        match kept.file.write(&self.machine.save()) {
+            Ok(()) => {
+                if kept.again.take().is_some() {
+                    tracing::info!("what the drive remembers could be written again");
+                }
+            }
+            Err(e) => {
+                // The first cause; what the next attempts find follows from it.
+                if kept.again.replace(now.saturating_add(AGAIN)).is_none() {
+                    tracing::error!(
+                        "what the drive remembers could not be written: {e}; it is tried again every second"
+                    );
+                }
+                self.machine.note_media_fault(false);
+            }
         }
+        kept.tried = self.machine.nonvolatile_generation();
     }
 
     /// The drive is being stopped, `quiet`ly or not; what it remembers is durable afterwards.

@@ -3,6 +3,7 @@
 use super::*;
 use std::path::PathBuf;
 use weir_controller::{Operation, Service};
+use weir_sys::media::Remembered;
 
 const SMALL: &str = "capacity=64MiB";
 
@@ -90,6 +91,36 @@ fn a_volatile_buffer_is_written_when_a_drive_is_stopped() {
     device.close(Nanos(1000));
     drop(device);
     assert_eq!(mapped(&mut open(&dir, buffered).unwrap()), 10);
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+#[test]
+fn what_a_drive_remembers_is_written_as_soon_as_it_can_be() {
+    let dir = folder("unwritten");
+    let mut device = open(&dir, SMALL).unwrap();
+    let written = || std::fs::metadata(dir.join("ssd.nvme")).unwrap().len() != 0;
+    // It can be read and not be written.
+    let unwritable = std::fs::File::open("/dev/null").unwrap();
+    let (unwritable, _) = Remembered::in_memory(unwritable.into(), "/dev/null".into()).unwrap();
+    let kept = device.remembered.as_mut().unwrap();
+    let file = std::mem::replace(&mut kept.file, unwritable);
+    device.machine.note_media_fault(false);
+    device.write_remembered(Nanos(5));
+    let again = device.remembered.as_ref().unwrap().again();
+    assert_eq!(again, Nanos(1_000_000_005));
+    device.write_remembered(Nanos(6));
+    assert_eq!(device.remembered.as_ref().unwrap().again(), again, "nothing new");
+    device.machine.note_media_fault(true);
+    device.write_remembered(Nanos(7));
+    let kept = device.remembered.as_mut().unwrap();
+    let again = kept.again();
+    assert_eq!(again, Nanos(1_000_000_007), "a change is tried at once");
+    kept.file = file;
+    device.write_remembered(again.saturating_sub(Nanos(1)));
+    assert!(!written(), "too early");
+    device.write_remembered(again);
+    assert!(written() && device.remembered.as_ref().unwrap().again() == Nanos::NEVER);
+    drop(device);
     std::fs::remove_dir_all(dir).unwrap();
 }
 

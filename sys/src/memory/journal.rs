@@ -91,11 +91,10 @@ impl JournalWords {
     }
 
     #[inline]
-    fn word(&self, at: usize) -> &AtomicU64 {
-        assert!(at < self.count, "word {at} of {}", self.count);
-        // SAFETY: within the mapping, which lives as long as `self`, and aligned: mappings begin at pages. All access in this
-        // process is atomic.
-        unsafe { AtomicU64::from_ptr(self.words.as_ptr().add(at)) }
+    fn words(&self) -> &[AtomicU64] {
+        // SAFETY: all of it is in the mapping, which lives as long as `self`, and aligned: mappings begin at pages. All access in
+        // this process is atomic.
+        unsafe { std::slice::from_raw_parts(self.words.cast().as_ptr(), self.count) }
     }
 }
 
@@ -105,11 +104,18 @@ impl Words for JournalWords {
     }
     #[inline]
     fn load(&self, at: usize, order: Ordering) -> u64 {
-        u64::from_le(self.word(at).load(order))
+        u64::from_le(self.words()[at].load(order))
     }
     #[inline]
     fn store(&self, at: usize, value: u64, order: Ordering) {
-        self.word(at).store(value.to_le(), order);
+        self.words()[at].store(value.to_le(), order);
+    }
+    #[inline]
+    fn store_each(&self, from: usize, stores: impl IntoIterator<Item = (usize, u64)>) {
+        let words = self.words();
+        for (at, value) in stores {
+            words[from + at].store(value.to_le(), Ordering::Release);
+        }
     }
 }
 
@@ -117,7 +123,7 @@ impl Bits for JournalWords {
     #[inline]
     fn set(&self, at: usize, bits: u64) {
         // Release: whoever takes the bits away with Acquire sees what was written before.
-        self.word(at).fetch_or(bits.to_le(), Ordering::Release);
+        self.words()[at].fetch_or(bits.to_le(), Ordering::Release);
     }
 }
 
