@@ -250,8 +250,10 @@ impl Rings {
         let node = &mut self.nodes[n as usize];
         let ring = &self.rings[node.ring as usize];
         let quantum = ring.turn.credit * u32::from(node.weight);
-        // What is left of a turn is lost, or else coming back would be a way to a second one in the same round.
-        if node.due == ring.round && node.balance < quantum && ring.children > 1 {
+        // What is left of a turn is lost, or else coming back would be a way to a second one in the same round. Who is held
+        // has no turn to lose.
+        let held = matches!(node.state, State::Held | State::HeldReady);
+        if node.due == ring.round && node.balance < quantum && ring.children > 1 && !held {
             (node.due, node.balance) = (node.due + 1, quantum);
         }
         self.take_out(n)

@@ -231,3 +231,19 @@ proptest! {
         }
     }
 }
+
+/// A held tenant's backlog comes and goes below it: its account stays. It had one of two commands left, since a turn had
+/// become longer.
+#[test]
+fn who_is_held_loses_nothing_by_what_its_queues_do() {
+    let start = Settings { mechanism: Mechanism::Wrr, burst: Burst::from_bits(0), ..Settings::default() };
+    let longer = Settings { burst: Burst::from_bits(1), ..start };
+    let mut pair = Pair::new(start);
+    let serve = || Op::Serve { cost: 4096, keep: true };
+    let ops = [Op::Hold(0), Op::Configure(longer), Op::Hold(2), Op::BacklogAll, Op::Withdraw(0), Op::Withdraw(1)];
+    let go_on = [Op::Backlog(0), Op::Release(0), Op::Release(2), serve(), serve(), serve(), serve(), serve()];
+    for op in ops.into_iter().chain(go_on) {
+        pair.apply(op);
+        pair.compare();
+    }
+}
