@@ -4,7 +4,10 @@
 use proptest::prelude::*;
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        failure_persistence: None,
+        ..ProptestConfig::with_cases(ProptestConfig::default().cases * 3 / 2)
+    })]
 
     #[test]
     fn any_sequence_of_events(bytes in proptest::collection::vec(any::<u8>(), 0..1500)) {

@@ -303,7 +303,7 @@ fn carry_out(bench: &mut Bench, host: &mut Fabric, doing: &Doing) -> Status {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 96, ..Default::default() })]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases * 3 / 8))]
 
     /// One after the other, each command does what the model does, whatever its time and the number of slots.
     #[test]

@@ -214,7 +214,7 @@ fn large_requests_are_bounded_by_bytes_and_go_alone() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases.div_ceil(4)))]
 
     /// Whatever the quanta, weights, sizes, slots and the order in which the drive serves: over any time, two clients that
     /// always have something waiting are within a quantum and two of the largest requests of their ideal in what they were
@@ -272,7 +272,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases.div_ceil(2)))]
 
     /// Whatever clients do, in any order: what is submitted is taken once, in its order, within the bounds, and the invariants
     /// hold after every step.

@@ -274,7 +274,7 @@ fn word() -> impl Strategy<Value = u64> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(4096))]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases * 16))]
     /// Whatever a front end writes into its region: a refusal, or heads that the queue has, none of them twice, and a journal
     /// that can be worked with.
     #[test]

@@ -266,7 +266,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(24))]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases.div_ceil(10)))]
     /// The same where I/O begins before its time: a cut meets commands whose bytes are in the file and whose time has not come.
     #[test]
     fn a_file_keeps_the_same_promises(

@@ -344,7 +344,10 @@ fn whole(value: u8, blocks: u16) -> Vec<u8> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        failure_persistence: None,
+        ..ProptestConfig::with_cases(ProptestConfig::default().cases.div_ceil(10))
+    })]
 
     /// However writes, reads, copies and zeroes of the same blocks meet, nobody sees a block's data with another's metadata, and
     /// what was completed is there after a restart.

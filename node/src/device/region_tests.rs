@@ -488,7 +488,7 @@ fn run(name: &str, (more, volatile): (&str, bool), on: On, steps: Vec<Step>) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(40))]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases.div_ceil(6)))]
     #[test]
     fn zones_in_memory_survive_power_cuts(
         flash in prop_oneof![Just(""), Just(", flash = \"femu-bbssd\", dies = 1")],

@@ -234,7 +234,7 @@ fn steps(capacity: u32) -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(96))]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases * 3 / 8))]
     /// Against a vector of bytes.
     #[test]
     fn like_the_model(capacity in prop_oneof![Just(300 * 512u32), Just(1 << 20), Just((3 << 20) + 512)], huge: bool,

@@ -97,7 +97,7 @@ fn extremes(served: &[(u64, u32)], units: impl Fn(u32) -> u32, rate: u64) -> (i1
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 120, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases.div_ceil(2)))]
 
     /// Over no interval does a tenant get more commands than its rate gives and its burst holds, nor more bytes than
     /// that and its last command, whatever the others do, however often it goes and comes back.

@@ -220,7 +220,7 @@ impl Pair {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1500, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases * 6))]
 
     #[test]
     fn the_arbiter_chooses_as_the_oracle(start in settings(), ops in prop::collection::vec(op(), 1..120)) {

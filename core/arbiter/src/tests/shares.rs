@@ -47,7 +47,7 @@ impl Peers {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases.div_ceil(2)))]
 
     /// Classes keep the strict bound of deficit round robin: between any two, over any interval, `Q + 2·Max` where Q is
     /// a quantum and shares are weighed by quanta.

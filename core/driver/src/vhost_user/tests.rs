@@ -206,7 +206,7 @@ impl Player {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(192))]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases * 3 / 4))]
 
     /// Whatever the interleaving: every request completes once, with the right bytes, although the device sleeps until
     /// it is kicked whenever it may.

@@ -176,7 +176,7 @@ fn admission_asks_the_model_alone() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(24))]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases.div_ceil(10)))]
 
     #[test]
     fn what_fits_with_five_percent_is_found_and_what_cannot_is_not(

@@ -174,7 +174,7 @@ fn naive(seen: &mut BTreeMap<String, Vec<u64>>, room: usize, request: &Request) 
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(48))]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases.div_ceil(5)))]
     #[test]
     fn a_pool_is_as_a_naive_one(
         sizes in proptest::collection::vec(3u64..20, 1..4),

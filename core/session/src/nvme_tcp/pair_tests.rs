@@ -304,7 +304,7 @@ fn run_many(case: &Case, moves: usize) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(48))]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases.div_ceil(5)))]
 
     #[test]
     fn what_one_end_writes_the_other_reads(case in cases()) {

@@ -248,7 +248,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(24))]
+        #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases.div_ceil(10)))]
         /// Whoever dies in the middle of the third leaves the second, wherever that was.
         #[test]
         fn one_is_whole_after_every_byte(each in proptest::collection::vec(some(), 3)) {

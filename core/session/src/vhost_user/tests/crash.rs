@@ -572,7 +572,7 @@ fn a_packed_ring_of_mixed_chains_loses_nothing_wherever_it_is_killed() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases.div_ceil(4)))]
     /// Large rings, many lives: any steps, killed anywhere, again and again.
     #[test]
     fn large_rings_lose_nothing(

@@ -86,7 +86,7 @@ fn copied(packed: bool) -> (Guest, Driver, Rc<Model>) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(48))]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases.div_ceil(5)))]
     /// Reads of any place and length, spread over buffers of any kind, both rings.
     #[test]
     fn what_changed_is_marked(
