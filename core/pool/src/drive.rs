@@ -3,7 +3,7 @@
 use crate::block::{self, Address, BLOCK, Crc32c, Found};
 use crate::buddy::Buddy;
 use crate::extent::{CHUNK, Extent, Run};
-use crate::record::{Header, Home, Member, Record};
+use crate::record::{COUNTED, Header, Home, Member, Record};
 use crate::volume::{Uuid, VolumeId};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -35,7 +35,7 @@ pub(crate) fn area_of(chunks: u32) -> u32 {
 
 /// Blocks of a copy in so many chunks of metadata: whole stripes.
 pub(crate) fn copy_blocks(area: u32) -> u32 {
-    area * (CHUNK / 2 / BLOCK as u64) as u32
+    area.saturating_mul((CHUNK / 2 / BLOCK as u64) as u32)
 }
 
 /// What a drive says of a volume, in one version.
@@ -159,7 +159,7 @@ fn read_entry(bytes: &[u8], copy: u8, at: u32, before: Option<&Copy>, crc: Crc32
 
 fn begin(entry: &Read, records: Vec<Record>) -> Option<Copy> {
     let mut records = records.into_iter();
-    let Some(Record::Header(header)) = records.next() else { return None };
+    let Some(Record::Header(header)) = records.next().filter(|_| entry.generation < COUNTED) else { return None };
     let mut copy = Copy {
         drive: entry.drive,
         generation: entry.generation,

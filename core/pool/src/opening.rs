@@ -2,7 +2,7 @@
 
 use crate::assemble::{Found, Look};
 use crate::block::{Crc32c, STRIPE, is_half_made};
-use crate::drive::{Copy, Scan, scan};
+use crate::drive::{Copy, Scan, area_of, scan};
 use crate::error::Fault;
 use crate::extent::CHUNK;
 use crate::pool::SetupDrive;
@@ -50,7 +50,8 @@ impl Reading {
 
     pub fn next(&mut self, crc: Crc32c) -> Result<Next, Fault> {
         while let Some(SetupDrive { name, bytes, named }) = self.drives.get(self.looks.len()) {
-            let stripes = (*bytes / CHUNK * CHUNK) as usize / STRIPE / 2;
+            let chunks = (*bytes / CHUNK).min(u32::MAX.into()) as u32;
+            let stripes = (u64::from(metadata(chunks)) * CHUNK) as usize / STRIPE / 2;
             let have = self.copies[1].len() / STRIPE;
             if self.copies[0].len() > self.copies[1].len() || have < self.target.min(stripes) {
                 let at = self.copies[0].len() + self.copies[1].len();
@@ -68,13 +69,19 @@ impl Reading {
             self.looks.push(Look {
                 name: name.clone(),
                 named: *named,
-                chunks: (*bytes / CHUNK).min(u32::MAX.into()) as u32,
+                chunks,
                 found,
             });
             (self.copies, self.target) = (Default::default(), 1);
         }
         Ok(Next::Looks(core::mem::take(&mut self.looks)))
     }
+}
+
+/// Chunks of a drive that may be metadata; one that has been cut short may have had more, and is told from others by the first of them.
+/// Whatever else a drive says of itself is not followed: it may be a guest's.
+fn metadata(chunks: u32) -> u32 {
+    chunks.min(area_of(chunks).max(16))
 }
 
 /// Which copy of a drive counts.

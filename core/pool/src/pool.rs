@@ -183,6 +183,8 @@ pub struct Pool {
     /// Of the request that is worked on.
     pub(crate) answer: Option<Answer>,
     pub(crate) retreat: Retreat,
+    /// The drive whose chunks of nobody are being unmapped, up to the flush of that.
+    pub(crate) empties: Option<u16>,
 }
 
 /// What there is to do if the step that is carried out fails.
@@ -205,7 +207,8 @@ impl Pool {
     /// A pool that was not opened yet.
     pub fn new(setup: Setup) -> Self {
         let books = Books { name: setup.name.clone(), ..Books::default() };
-        Self { setup, state: State::New, books, work: VecDeque::new(), answer: None, retreat: Retreat::None }
+        let (state, work) = (State::New, VecDeque::new());
+        Self { setup, state, books, work, answer: None, retreat: Retreat::None, empties: None }
     }
 
     /// Its name.
@@ -272,6 +275,11 @@ impl Pool {
         (0..self.setup.drives.len()).filter(spare).collect()
     }
 
+    /// What messages call the drive at that place.
+    pub fn drive_name(&self, position: usize) -> &str {
+        self.setup.drives.get(position).map_or("", |d| &d.name)
+    }
+
     /// The place in the list of drives that a drive of that name has, or has when it joins.
     pub fn place_for(&self, name: &str) -> usize {
         let drives = &self.setup.drives;
@@ -306,7 +314,17 @@ impl Pool {
 
     fn fall_back(&mut self, why: String) -> Effect {
         match core::mem::take(&mut self.retreat) {
-            Retreat::None => self.fail(Error::Broken(why)),
+            Retreat::None => match self.empties.take() {
+                // They stay nobody's, and are unmapped at the next opening: nobody gets them before.
+                Some(drive) => {
+                    let is = |step: &Step| matches!(step, Step::Unmap(d, _) | Step::Flush(d) | Step::Free(d, _) if *d == drive);
+                    while self.work.front().is_some_and(is) {
+                        self.work.pop_front();
+                    }
+                    self.go_on()
+                }
+                None => self.fail(Error::Broken(why)),
+            },
             Retreat::Back(index, before) => {
                 let position = self.books.drives[usize::from(index)].position;
                 self.books = *before;
@@ -436,6 +454,11 @@ impl Pool {
                 (Step::Write { drive, .. }, Retreat::Back(joins, _)) if drive != joins => self.retreat = Retreat::None,
                 _ => {}
             }
+            match step {
+                Step::Unmap(drive, _) => self.empties = Some(drive),
+                Step::Flush(_) => {}
+                _ => self.empties = None,
+            }
             if let Some(effect) = step.effect(&self.books.drives) {
                 return effect;
             }
@@ -445,7 +468,7 @@ impl Pool {
                 Step::Write { .. } | Step::Flush(_) | Step::Unmap(..) | Step::Dismiss(..) | Step::Settle(_) => {}
             }
         }
-        self.retreat = Retreat::None;
+        (self.retreat, self.empties) = (Retreat::None, None);
         match self.answer.take() {
             Some(answer) => Effect::Finished(Ok(answer)),
             None => Effect::Finished(Err(Error::Busy)),

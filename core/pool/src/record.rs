@@ -64,6 +64,9 @@ pub(crate) enum Record {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Garbled;
 
+/// What is counted up on a drive (openings, versions, generations) stays below: so one more never is less.
+pub(crate) const COUNTED: u64 = 1 << 63;
+
 const HEADER: u8 = 1;
 const PART: u8 = 2;
 const DROP: u8 = 3;
@@ -170,6 +173,11 @@ impl Reader<'_> {
         self.array().map(u64::from_le_bytes)
     }
 
+    /// One that is counted up, which never gets far.
+    fn counted(&mut self) -> Result<u64, Garbled> {
+        self.u64().and_then(|n| if n < COUNTED { Ok(n) } else { Err(Garbled) })
+    }
+
     fn uuid(&mut self) -> Result<Uuid, Garbled> {
         self.array().map(Uuid)
     }
@@ -198,20 +206,20 @@ impl Reader<'_> {
         let run = |r: &mut Self| Ok(Run { start: r.u32()?, len: r.u32()? });
         Ok(match self.u8()? {
             HEADER => {
-                let (opens, counter, pool, name) = (self.u64()?, self.u64()?, self.uuid()?, self.text()?);
+                let (opens, counter, pool, name) = (self.counted()?, self.counted()?, self.uuid()?, self.text()?);
                 let (drive, area, count) = (self.u16()?, self.u32()?, self.u16()?);
                 let members = self.many(count.into(), 20, |r| Ok(Member { uuid: r.uuid()?, chunks: r.u32()? }))?;
                 Record::Header(Header { opens, counter, pool, name, drive, area, members })
             }
             PART => {
-                let (id, version, count) = (VolumeId(self.u64()?), self.u64()?, self.u32()?);
+                let (id, version, count) = (VolumeId(self.counted()?), self.counted()?, self.u32()?);
                 let extents = self.many(count as usize, 12, |r| {
                     Ok(Extent { logical: r.u32()?, run: Run { start: r.u32()?, len: r.u32()? } })
                 })?;
                 let home = if self.u8()? == 0 { None } else { Some(self.home()?) };
                 Record::Part { id, version, extents, home }
             }
-            DROP => Record::Drop(VolumeId(self.u64()?)),
+            DROP => Record::Drop(VolumeId(self.counted()?)),
             DIRTY => {
                 let count = self.u32()?;
                 Record::Dirty(self.many(count as usize, 8, run)?)
@@ -223,7 +231,7 @@ impl Reader<'_> {
     fn home(&mut self) -> Result<Home, Garbled> {
         let (name, tenant, uuid, chunks) = (self.text()?, self.text()?, self.uuid()?, self.u32()?);
         let count = self.u16()?;
-        let others = self.many(count.into(), 10, |r| Ok((r.u16()?, r.u64()?)))?;
+        let others = self.many(count.into(), 10, |r| Ok((r.u16()?, r.counted()?)))?;
         Ok(Home { name, tenant, uuid, chunks, others })
     }
 }

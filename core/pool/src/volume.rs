@@ -72,6 +72,9 @@ impl Volume {
                 return None;
             }
             at += u64::from(s.len);
+            if at > u64::from(self.chunks) {
+                return None;
+            }
             match merged.last_mut() {
                 Some(m) if m.drive == s.drive && u64::from(m.start) + u64::from(m.len) == u64::from(s.start) => {
                     m.len += s.len;

@@ -43,6 +43,8 @@ pub struct PoolHost {
     read: Vec<u8>,
     /// What is still to be unmapped: place of the drive, from where, to where.
     unmap: (usize, u64, u64),
+    /// That is what is done.
+    unmaps: bool,
 }
 
 impl PoolHost {
@@ -51,7 +53,8 @@ impl PoolHost {
         let pool = Pool::new(setup);
         let (asked, read) = (VecDeque::new(), Vec::new());
         let (reply, failed, flushes, lossy) = (None, None, None, BTreeSet::new());
-        Self { number, pool, seats, asked, reply, out: 0, failed, flushes, lossy, read, unmap: (0, 0, 0) }
+        let (out, unmap, unmaps) = (0, (0, 0, 0), false);
+        Self { number, pool, seats, asked, reply, out, failed, flushes, lossy, read, unmap, unmaps }
     }
 
     /// A drive may have lost what it had acknowledged and not flushed: the next flush of the change that is under way fails. A pool with
@@ -110,6 +113,12 @@ impl PoolHost {
             return;
         }
         let result = match self.failed.take() {
+            Some(status) if self.unmaps => {
+                let (pool, drive) = (self.pool.name(), self.pool.drive_name(self.unmap.0));
+                let what = "what nobody has there any more stays unused, and is deallocated at the next start";
+                tracing::warn!("pool {pool}: drive {drive} does not deallocate ({status}): {what}");
+                Err(Failure(status.to_string()))
+            }
             Some(status) => Err(Failure(status.to_string())),
             None => Ok(std::mem::take(&mut self.read)),
         };
@@ -118,6 +127,7 @@ impl PoolHost {
     }
 
     fn carry_out(&mut self, effect: Effect, parts: &mut Parts, send: &mut Vec<Sent>) {
+        self.unmaps = matches!(effect, Effect::Unmap { .. });
         match effect {
             Effect::Read { drive, offset, len } => {
                 self.submit((drive, Op::Read, offset, len), vec![0; len as usize], parts, send);

@@ -1,6 +1,9 @@
 //! Drives that come in any order, and drives that must not.
 
-use crate::model::{Drive, World, create, delete, failure, join, setup};
+use crate::block::{Address, encode, payload, place};
+use crate::model::{Drive, World, crc32c, create, delete, failure, join, setup, uuid};
+use crate::record::{Header, Member, Record};
+use crate::volume::VolumeId;
 use crate::{Effect, Error, Event, Fault, Pool, Request, STRIPE};
 use alloc::string::ToString;
 use alloc::vec;
@@ -274,6 +277,45 @@ fn failing(world: &World, request: &Request, at: usize) -> Option<(World, Result
     Some((world, result))
 }
 
+/// A drive on which somebody has written what looks like a pool's metadata: so many entries, of an area of so many chunks.
+fn forged(entries: u32, area: u32, opens: u64) -> Drive {
+    let mut drive = Drive::new(4096);
+    let member = Member { uuid: uuid(5), chunks: 4096 };
+    for entry in 0..entries {
+        let record = match entry {
+            0 => {
+                let (pool, name, members) = (uuid(6), "p".into(), vec![member]);
+                Record::Header(Header { opens, counter: 1, pool, name, drive: 0, area, members })
+            }
+            _ => Record::Drop(VolumeId(1)),
+        };
+        for copy in [0, 1] {
+            let at = Address { drive: uuid(5), generation: 1, entry, block: entry, copy };
+            let block = encode(&at, &payload(core::slice::from_ref(&record)), crc32c);
+            drive.now.blocks.insert(place(copy, entry) / crate::BLOCK as u64, block);
+        }
+    }
+    drive
+}
+
+#[test]
+fn what_is_read_of_a_drive_is_bounded_whatever_it_says() {
+    // The metadata of 4 GiB have 2 MiB; looked at are 16.
+    let drive = forged(6000, 4095, 1);
+    let (mut world, mut read) = (World::opening(vec![drive], 1), 0);
+    let outcome = loop {
+        read += u64::from(matches!(world.next, Some(Effect::Read { .. }))) * STRIPE as u64;
+        if let Some(outcome) = world.step() {
+            break outcome;
+        }
+    };
+    assert!(read <= 16 << 20, "{read} bytes were read: {outcome:?}");
+    for drive in [forged(1, u32::MAX, 1), forged(1, 0, 1), forged(1, 2, u64::MAX), forged(1, 2, 1 << 63)] {
+        refused(vec![drive]);
+    }
+    assert!(World::open(vec![forged(1, 2, 1)], 1).is_ok(), "what is sound is taken");
+}
+
 /// A drive that cannot be written does not take the pool along: one that joins stays outside, one that leaves has left.
 #[test]
 fn a_drive_that_fails_as_it_comes_or_goes() {
@@ -287,10 +329,18 @@ fn a_drive_that_fails_as_it_comes_or_goes() {
     let mut back = joined.clone();
     back.request(&leaves).unwrap();
     for (world, request) in [(&world, &joins), (&back, &joins), (&joined, &leaves)] {
-        let (mut outside, mut left, mut broken) = (0, 0, 0);
+        let (mut outside, mut left, mut broken, mut late) = (0, 0, 0, 0);
         for at in 0.. {
             let Some((mut after, result)) = failing(world, request, at) else { break };
             match (result, after.pool.fault()) {
+                (Ok(_), None) if request == &joins => {
+                    // It has joined, and none of it is free before it could be emptied.
+                    assert!(matches!(after.pool.room(2), (room, 0, emptying) if room == emptying && room > 0), "{at}");
+                    let again = World::open(after.drives.clone(), 7).unwrap();
+                    assert!(matches!(again.pool.room(2), (room, free, 0) if room == free && room > 0), "{at}");
+                    late += 1;
+                    continue;
+                }
                 (Ok(_), None) => left += 1,
                 (Err(Error::NotWritten(drive, _)), None) if drive == "d2" => outside += 1,
                 (Err(Error::Broken(_)), Some(_)) => broken += 1,
@@ -307,6 +357,7 @@ fn a_drive_that_fails_as_it_comes_or_goes() {
             let seen = if after.pool.fault().is_none() { after.seen() } else { world.seen() };
             assert_eq!(again.seen(), seen, "{at}");
         }
-        assert!(broken > 0 && (left > 0) == (request == &leaves) && (outside > 0) == (request == &joins));
+        assert!(broken > 0 && (left > 0) == (request == &leaves));
+        assert!((outside > 0) == (request == &joins) && (late > 0) == (request == &joins));
     }
 }

@@ -83,6 +83,56 @@ fn nothing_is_changed_after_a_write_that_failed() {
     assert_eq!(again.pool.volumes().len(), 1);
 }
 
+/// Carries out everything; what is unmapped, or (`flush`) the flush of that, fails.
+fn without_unmapping(world: &mut World, flush: bool) -> Result<Answer, Error> {
+    let mut unmapped = false;
+    loop {
+        let fails = match world.next {
+            Some(Effect::Unmap { .. }) => {
+                unmapped = true;
+                !flush
+            }
+            Some(Effect::Flush { .. }) => core::mem::take(&mut unmapped) && flush,
+            _ => false,
+        };
+        if fails {
+            world.next = Some(world.pool.apply(failure()));
+        } else if let Some(result) = world.step() {
+            world.pool.check();
+            return result;
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_deallocated_stays_unused_and_keeps_nobody_from_starting() {
+    for flush in [false, true] {
+        let mut world = World::open(vec![Drive::new(10), Drive::new(10)], 1).unwrap();
+        world.request(&create("a", 12)).unwrap();
+        world.request(&create("b", 2)).unwrap();
+        world.scribble("a");
+        world.scribble("b");
+        world.begin(&resize("a", 9));
+        without_unmapping(&mut world, flush).unwrap();
+        world.begin(&delete("a"));
+        without_unmapping(&mut world, flush).unwrap();
+        let emptying = |world: &World| world.pool.room(0).2 + world.pool.room(1).2;
+        assert_eq!((world.pool.fault(), emptying(&world)), (None, 12));
+        world.request(&create("c", 2)).unwrap();
+        assert_eq!(world.words("c"), [0; 2]);
+        let none = world.request(&create("d", 1));
+        assert!(matches!(none, Err(Error::Space(1, 0))), "{none:?}");
+        let mut again = World::opening(world.drives, 2);
+        without_unmapping(&mut again, flush).unwrap();
+        assert_eq!((again.pool.fault(), emptying(&again)), (None, 12));
+        assert_eq!(again.words("b").iter().filter(|w| **w != 0).count(), 2);
+        let mut third = World::open(again.drives, 3).unwrap();
+        assert_eq!(emptying(&third), 0);
+        third.request(&create("d", 12)).unwrap();
+        assert_eq!(third.words("d"), [0; 12]);
+    }
+}
+
 #[test]
 fn one_thing_at_a_time() {
     let mut world = World::opening(vec![Drive::new(8)], 1);
