@@ -348,9 +348,13 @@ impl<T: Talk> Conn<T> {
         }
     }
 
-    /// Reads what the client has sent, as much as the worker's stream should take.
+    /// Reads what the client has sent, as much as the worker's stream should take. Others have their turn in between: a client may send
+    /// without end.
     fn hear_front(&mut self) -> Step {
-        while self.has_room() {
+        for _ in 0..MOST {
+            if !self.has_room() {
+                break;
+            }
             let Some(message) = read(&self.socket, &mut self.inbox)? else { return Ok(()) };
             let Some(message) = message else { return Err(None) };
             let mut out = Vec::new();

@@ -621,6 +621,8 @@ impl<M: Memory> Device<M> {
         if let Some(q) = vring.queue.as_mut() {
             q.drain();
             self.draining = Some(index as u16);
+            // What a disabled ring had is given out from here on: what was recovered, and the rest of a request in several commands.
+            out.push(Action::Poll(index as u16));
             self.settle(memory, out);
         } else {
             let state = VringState { index: U32::new(index), num: U32::new(vring.base) };

@@ -1,9 +1,10 @@
 use super::chain;
 use super::guest::{DATA, Guest, Piece, RAM, RAM_LEN, SECTORS};
 use crate::memory::Memory;
-use crate::vhost_user::{Disk, Op};
+use crate::vhost_user::{Action, Disk, Op};
 use alloc::vec;
 use alloc::vec::Vec;
+use weir_spec::vhost_user::VringState;
 use weir_spec::virtio_blk::{RangeSegment, RequestHeader, RequestStatus, RequestType, feature as blk};
 use weir_spec::virtqueue::feature;
 use zerocopy::IntoBytes;
@@ -294,6 +295,34 @@ fn one_failed_part_fails_the_request() {
     }
     g.device.publish(&g.memory, 0);
     assert_eq!(g.bytes(DATA + 16, 1), [IOERR.0]);
+}
+
+/// QEMU disables all rings before it stops one after the other.
+#[test]
+fn a_disabled_ring_is_polled_once_it_is_stopped() {
+    let disk = Disk { max_transfer: 512, max_commands: 2, ..Disk::new(SECTORS * 512, "") };
+    let mut g = Guest::with_disk(disk, feature::RING_PACKED);
+    g.start(0, 8, 0);
+    let state = |num: u32| VringState { index: U32::ZERO, num: U32::new(num) };
+    g.send(weir_spec::vhost_user::Request::SET_VRING_ENABLE, state(1).as_bytes(), vec![]);
+    let pieces = chain(&g, RequestType::IN, 0, &[(BUFFER, 2560, true)]);
+    g.lay(0, &pieces);
+    g.offer(0);
+    let first = g.take().unwrap();
+    g.send(weir_spec::vhost_user::Request::SET_VRING_ENABLE, state(0).as_bytes(), vec![]);
+    first.iter().for_each(|t| g.execute(t));
+    assert_eq!(g.take(), Ok(vec![]), "it is disabled, and nobody looks at it any more");
+    g.out.clear();
+    g.send(weir_spec::vhost_user::Request::GET_VRING_BASE, &[0; 8], vec![]);
+    assert!(g.out.iter().any(|a| matches!(a, Action::Poll(0))), "now somebody does: {:?}", g.out);
+    let mut todo = g.take().unwrap();
+    while let Some(t) = todo.pop() {
+        g.execute(&t);
+        todo.extend(g.take().unwrap());
+    }
+    g.device.settle(&g.memory, &mut g.out);
+    assert!(!g.device.is_draining());
+    assert_eq!(g.used_index(), 1);
 }
 
 #[test]
