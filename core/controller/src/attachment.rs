@@ -82,7 +82,11 @@ pub(crate) type Records = BTreeMap<u32, Record>;
 
 /// A host's name without what is different every time it comes.
 fn known_as(host: &str) -> &str {
-    host.split(" (").next().unwrap_or(host)
+    let is_number = |pid: &str| !pid.is_empty() && pid.bytes().all(|b| b.is_ascii_digit());
+    match host.rsplit_once(" (process ") {
+        Some((name, rest)) if rest.strip_suffix(')').is_some_and(is_number) => name,
+        _ => host,
+    }
 }
 
 impl Subsystem {
@@ -199,5 +203,9 @@ mod tests {
         let mut closed = Record { everyone: false, ..Record::initial(0) };
         closed.remember(known_as("/run/vm.sock (process 77)"), true);
         assert!(closed.seen_by("/run/vm.sock") && !closed.seen_by("b"));
+        for name in ["/run/vm (1).sock", "/run/vm (process x)", "/run/vm (process 1).sock", "/run/vm (process )", ""] {
+            assert_eq!(known_as(name), name);
+            assert_eq!(known_as(&alloc::format!("{name} (process 1)")), name);
+        }
     }
 }

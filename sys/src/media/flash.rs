@@ -304,11 +304,8 @@ fn make(path: &Path, schema: Schema, payload: u64, head: &[u8]) -> Result<(), Me
     let draft = PathBuf::from(draft);
     // Left by a process that was killed here.
     let _ = std::fs::remove_file(&draft);
-    let made = fill(&draft, schema, payload, head).and_then(|()| {
-        std::fs::rename(&draft, path).map_err(ArenaError::Io)?;
-        let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        File::open(folder).and_then(|f| f.sync_all()).map_err(ArenaError::Io)
-    });
+    let made =
+        fill(&draft, schema, payload, head).and_then(|()| super::rename_durably(&draft, path).map_err(ArenaError::Io));
     made.map_err(|e| {
         let _ = std::fs::remove_file(&draft);
         arena_error(path, e)

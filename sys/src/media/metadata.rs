@@ -85,7 +85,8 @@ impl MetadataFile {
             file.set_len(HEAD + (data >> shift))?;
             file.write_all_at(&head(data, shift), 0)?;
             file.sync_all()?;
-            std::fs::rename(&fresh, &path)?;
+            // What says that there are metadata is written behind it, and may not be found without them.
+            super::rename_durably(&fresh, &path)?;
             Ok(file)
         };
         let file = make().map_err(|e| {

@@ -52,7 +52,15 @@ pub use regions::SCHEMA as REGIONS_SCHEMA;
 pub use remembered::Remembered;
 pub use status::Fault;
 
+use std::path::Path;
 use weir_spec::nvme::Status;
+
+/// Gives a file that is durable another name, which is durable then.
+fn rename_durably(from: &Path, to: &Path) -> std::io::Result<()> {
+    std::fs::rename(from, to)?;
+    let folder = to.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    std::fs::File::open(folder).and_then(|f| f.sync_all())
+}
 
 /// A medium of any kind.
 #[derive(Debug)]
