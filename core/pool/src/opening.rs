@@ -66,12 +66,7 @@ impl Reading {
                 Err(_) if !*named => Found::Other,
                 found => found?,
             };
-            self.looks.push(Look {
-                name: name.clone(),
-                named: *named,
-                chunks,
-                found,
-            });
+            self.looks.push(Look { name: name.clone(), named: *named, chunks, found });
             (self.copies, self.target) = (Default::default(), 1);
         }
         Ok(Next::Looks(core::mem::take(&mut self.looks)))

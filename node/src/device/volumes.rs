@@ -313,7 +313,7 @@ impl Drives {
         Ok(())
     }
 
-    /// Takes a front away that nobody is connected to; its place is another's some day.
+    /// Takes a front away that nobody is connected to and that is [quiet](Self::is_front_quiet); its place is another's some day.
     pub fn remove_front(&mut self, place: u32, now: Nanos) {
         let at = (place & !FRONT) as usize;
         let Some((front, _)) = self.volumes.fronts[at].front() else { return };
@@ -330,13 +330,24 @@ impl Drives {
     }
 
     /// Gives a front's volume another size; its hosts are told. What lies behind a smaller one is let go of when
-    /// [`reaches`](Self::reaches) says that nothing is on its way there.
+    /// [`reaches`](Self::reaches) says that nothing is on its way there: nothing new goes there from here on.
     ///
     /// # Errors
     /// No whole blocks.
     pub fn resize_front(&mut self, place: u32, bytes: u64) -> Result<(), String> {
         // Its hosts hear of it in its next run.
-        self.device_mut(place).resize(bytes).map_err(|e| e.to_string())
+        self.device_mut(place).resize(bytes).map_err(|e| e.to_string())?;
+        if let Some((front, _)) = self.volumes.fronts[(place & !FRONT) as usize].front() {
+            // Its machine may hold commands that it has checked, and the rest of some that go on in steps.
+            front.end_at(bytes);
+        }
+        Ok(())
+    }
+
+    /// Whether nothing of what a front's hosts have asked is at its drives any more, also of hosts that are gone.
+    pub fn is_front_quiet(&mut self, place: u32) -> bool {
+        let front = self.volumes.fronts[(place & !FRONT) as usize].front();
+        front.is_none_or(|(front, machine)| front.is_quiet() && !machine.has_orphans())
     }
 
     /// Whose volume a front is; `None` of a drive.

@@ -90,6 +90,8 @@ pub struct Front {
     /// Its drives.
     pub ways: Vec<Way>,
     stretches: Vec<Stretch>,
+    /// Nothing that reaches behind it is begun.
+    end: u64,
     flights: Vec<Option<Flight>>,
     /// Commands that wait for room in a queue.
     waiting: VecDeque<SlotId>,
@@ -109,7 +111,8 @@ impl Front {
         let medium = ((uuid >> 64) as u64 ^ uuid as u64).max(1);
         let (ways, stretches, flights) = (Vec::new(), Vec::new(), Vec::new());
         let (waiting, outbox, untold, flushed) = (VecDeque::new(), VecDeque::new(), Vec::new(), Vec::new());
-        Self { number, volume, tenant, medium, ways, stretches, flights, waiting, losses: 0, untold, flushed, outbox }
+        let (end, losses) = (u64::MAX, 0);
+        Self { number, volume, tenant, medium, ways, stretches, end, flights, waiting, losses, untold, flushed, outbox }
     }
 
     /// A drive may have lost what it had acknowledged and not flushed: each of the front's hosts is to be told by a flush that fails.
@@ -153,6 +156,12 @@ impl Front {
     /// Where its bytes lie from now on.
     pub fn lay_out(&mut self, stretches: Vec<Stretch>) {
         self.stretches = stretches;
+    }
+
+    /// No part of a command goes behind `end` from now on, not even of one that its machine has let pass before. Flushes go wherever
+    /// something of the volume lies.
+    pub fn end_at(&mut self, end: u64) {
+        self.end = end;
     }
 
     /// Nothing of it is on its way.
@@ -215,7 +224,7 @@ impl Front {
     /// Makes as many parts of a command as may be on their way; how it ended, if it has.
     fn pump(&mut self, slot: SlotId, parts: &mut Parts, send: &mut Vec<Sent>) -> Option<Status> {
         loop {
-            let Self { ways, stretches, flights, waiting, untold, flushed, .. } = self;
+            let Self { ways, stretches, end, flights, waiting, untold, flushed, .. } = self;
             let flight = flights[slot.index()].as_mut()?;
             let io = flight.io;
             let all = if io.op == Op::Flush { ways.len() as u32 } else { io.len };
@@ -241,7 +250,7 @@ impl Front {
             if flight.out >= window {
                 return None;
             }
-            let Some(piece) = piece(flight, stretches) else {
+            let Some(piece) = piece(flight, stretches, *end) else {
                 flight.status = Status::LBA_OUT_OF_RANGE;
                 continue;
             };
@@ -288,7 +297,7 @@ struct Piece {
     step: u32,
 }
 
-fn piece(flight: &Flight, stretches: &[Stretch]) -> Option<Piece> {
+fn piece(flight: &Flight, stretches: &[Stretch], end: u64) -> Option<Piece> {
     let Flight { io, begun, carried, .. } = flight;
     if io.op == Op::Flush {
         return Some(Piece { op: Op::Flush, way: *begun, at: 0, len: 0, step: 1 });
@@ -297,7 +306,8 @@ fn piece(flight: &Flight, stretches: &[Stretch]) -> Option<Piece> {
         let i = stretches.partition_point(|s| s.start <= offset).checked_sub(1)?;
         let s = stretches[i];
         let inside = offset - s.start;
-        (inside < s.len).then_some((s.way, s.at + inside, s.len - inside))
+        let room = s.len.min(end.saturating_sub(s.start)).saturating_sub(inside);
+        (room > 0).then_some((s.way, s.at + inside, room))
     };
     let left = io.len - begun;
     let to = io.offset + u64::from(*begun);
@@ -329,6 +339,57 @@ mod tests {
     fn flush() -> Io {
         let (data, op) = (DataPointer::pattern(0), Op::Flush);
         Io { slot: SlotId(0), owner: Owner(0), data, op, nsid: 1, offset: 0, len: 0, fua: false, skip: 0 }
+    }
+
+    fn write(slot: u32, offset: u64, len: u32) -> Io {
+        Io { slot: SlotId(slot), op: Op::Write, offset, len, ..flush() }
+    }
+
+    /// Where the parts go that have been made: guest, from where, how much.
+    fn sent(send: &mut Vec<Sent>) -> Vec<(u32, u64, u32)> {
+        let part = |sent| match sent {
+            Sent::There { guest, request, .. } => (guest, request.offset, request.len),
+            Sent::Here(..) => panic!("all drives are elsewhere"),
+        };
+        send.drain(..).map(part).collect()
+    }
+
+    #[test]
+    fn nothing_goes_behind_the_end_whatever_was_let_pass_before() {
+        const MIB: u64 = 1 << 20;
+        let mut front = Front::new(0, (0, VolumeId(1)), 0, [1; 16]);
+        front.ways = (0..2).map(way).collect();
+        let at = [(0, 0), (MIB, 1)].map(|(start, way)| Stretch { start, len: MIB, way, at: 8 * MIB });
+        front.lay_out(at.to_vec());
+        let (mut parts, mut send) = (Parts::default(), Vec::new());
+        let done = |bytes| (bytes, Status::SUCCESS);
+        // Begun before, of which the rest comes after it.
+        let from = DataPointer::media(MIB - u64::from(COPY));
+        let copy = Io { op: Op::Copy, data: from, ..write(2, 0, 2 * COPY) };
+        assert_eq!(front.begin(copy, &mut parts, &mut send), None);
+        assert_eq!(sent(&mut send), [(0, 9 * MIB - u64::from(COPY), COPY)]);
+        front.end_at(MIB);
+        assert!(front.reaches(MIB));
+        let carried = done(Bytes::Own(vec![0; COPY as usize]));
+        assert_eq!(front.over((SlotId(2), 0), carried, &mut parts, &mut send), None);
+        assert_eq!(sent(&mut send), [(0, 8 * MIB, COPY)]);
+        let over = front.over((SlotId(2), 0), done(Bytes::Own(Vec::new())), &mut parts, &mut send);
+        assert_eq!((over, front.reaches(MIB)), (Some(Status::LBA_OUT_OF_RANGE), false));
+        // Checked before, and begun after it.
+        assert_eq!(front.begin(write(0, MIB, 4096), &mut parts, &mut send), Some(Status::LBA_OUT_OF_RANGE));
+        assert_eq!(front.begin(write(1, MIB - 4096, 8192), &mut parts, &mut send), None);
+        assert_eq!(sent(&mut send), [(0, 9 * MIB - 4096, 4096)]);
+        let over = front.over((SlotId(1), 0), done(Bytes::Own(Vec::new())), &mut parts, &mut send);
+        assert_eq!(over, Some(Status::LBA_OUT_OF_RANGE));
+        // Until it grows again, what was written there is flushed all the same.
+        assert_eq!(front.begin(Io { slot: SlotId(0), ..flush() }, &mut parts, &mut send), None);
+        assert_eq!(sent(&mut send), [(0, 0, 0), (1, 0, 0)]);
+        (0..2).for_each(|way| {
+            front.over((SlotId(0), way), done(Bytes::Own(Vec::new())), &mut parts, &mut send);
+        });
+        front.end_at(2 * MIB);
+        assert_eq!(front.begin(write(0, MIB, 4096), &mut parts, &mut send), None);
+        assert_eq!(sent(&mut send), [(1, 8 * MIB, 4096)]);
     }
 
     /// The ways that a flush of a volume goes whose chunks lie at these ways, and how it ends when the last of them fails.

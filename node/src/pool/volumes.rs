@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 use weir_pool::{Answer, CHUNK, Error, Request, Uuid, VolumeId};
 use weir_units::Bytes;
 
-/// How long a volume that shrinks waits for commands on their way.
+/// How long a volume that shrinks, or is not exported any more, waits for commands on their way.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Where a pool is.
 #[derive(Clone, Debug)]
@@ -80,7 +80,12 @@ pub struct Volumes {
     pools: Vec<PoolPlace>,
     /// Whoever changes something holds it.
     exports: Mutex<Vec<Export>>,
+    /// Fronts of volumes that are not exported any more while what their hosts had asked is still at the drives.
+    leaving: Mutex<Vec<Leaving>>,
 }
+
+/// A volume, and the front that it had.
+type Leaving = ((usize, VolumeId), Place);
 
 /// So many names are told to who asks for one that there is not.
 const NAMES: usize = 16;
@@ -148,6 +153,7 @@ impl Volumes {
             listening: listening.to_vec(),
             pools: Vec::new(),
             exports: Mutex::default(),
+            leaving: Mutex::default(),
         };
         for pool in &config.pools {
             let opened = volumes.open(config, &pool.name, &pool.devices);
@@ -419,6 +425,7 @@ impl Volumes {
         let found = self.find(name)?;
         let front = exports.iter().find(|e| (e.pool, e.volume) == (found.pool, found.id)).map(|e| e.front);
         let (before, after) = (found.chunks, chunks(bytes)?);
+        self.must_have_left(&found)?;
         let request = Ask::Request(Request::Resize { name: name.into(), chunks: after });
         let pool = &self.pools[found.pool];
         let size = |chunks: u32| u64::from(chunks) * CHUNK;
@@ -426,6 +433,9 @@ impl Volumes {
             return Err(refusal(Error::Empty));
         }
         if let Some(front) = front.filter(|_| after < before) {
+            if let Some(fault) = self.fault(found.pool)? {
+                return Err(refusal(fault));
+            }
             self.show(front, size(after))?;
             if let Err(why) = self.wait(front, size(after)) {
                 self.show(front, size(before))?;
@@ -439,11 +449,21 @@ impl Volumes {
                     self.lay_out(found.pool, found.id, front).map_err(|why| self.shrink_back(&found, why))?;
                     self.show(front, size(after))?;
                 }
+                // Nobody knows which size the next start finds: what is written behind the smaller one could be lost.
+                Err(why) if after < before && self.fault(found.pool)?.is_some() => {
+                    let size = Bytes(size(after));
+                    return Err(Refusal::Unavailable(format!("{}; its hosts see {size} until then", why.text())));
+                }
                 Err(_) => self.show(front, size(before))?,
             }
         }
         asked?;
         Ok(self.status(config, &self.find(name)?, &exports))
+    }
+
+    /// What keeps a pool from being changed.
+    fn fault(&self, pool: usize) -> Result<Option<Error>, Refusal> {
+        self.call(pool, |s, number| s.drives.pool(number).fault().cloned())
     }
 
     /// A volume has grown to where its front does not come: it is what it was, nobody has seen more of it.
@@ -473,17 +493,23 @@ impl Volumes {
 
     /// Until nothing is on its way behind `bytes`.
     fn wait(&self, front: Place, bytes: u64) -> Result<(), Refusal> {
+        if self.until(front.shard, move |s| !s.drives.reaches(front.drive, bytes))? {
+            return Ok(());
+        }
+        let what = "the volume's drives do not finish what they are doing behind the new end; nothing was changed";
+        Err(Refusal::Unavailable(what.into()))
+    }
+
+    /// Waits until something is so on a shard, and not longer than [`PATIENCE`]; whether it is.
+    fn until(&self, shard: u32, is: impl Fn(&mut Shard) -> bool + Copy + Send + 'static) -> Result<bool, Refusal> {
         let begun = Instant::now();
-        while self.at(front.shard, move |s| s.drives.reaches(front.drive, bytes))? {
+        while !self.at(shard, is)? {
             if begun.elapsed() > PATIENCE {
-                return Err(Refusal::Unavailable(
-                    "the volume's drives do not finish what they are doing behind the new end; nothing was changed"
-                        .into(),
-                ));
+                return Ok(false);
             }
             std::thread::sleep(Duration::from_millis(1));
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Another name for a volume that is not exported.
@@ -510,6 +536,7 @@ impl Volumes {
         let exports = self.turn();
         let found = self.find(name)?;
         not_exported(&found, &exports)?;
+        self.must_have_left(&found)?;
         let status = self.status(config, &found, &exports);
         self.ask(&self.pools[found.pool], Ask::Request(Request::Delete { name: name.into() }))?;
         Ok(status)

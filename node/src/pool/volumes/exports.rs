@@ -1,6 +1,6 @@
 //! Volumes at doors.
 
-use super::{Export, Found, PoolPlace, Volumes, Wanted, gone, tenant_index};
+use super::{Export, Found, Leaving, PoolPlace, Volumes, Wanted, gone, tenant_index};
 use crate::api::{ExportStatus, Refusal, VolumeStatus};
 use crate::config::{ClassFrom, Config, DoorConfig, Doorbells, TenantConfig};
 use crate::door::{Place, vfio_user, vhost_user};
@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
+use std::sync::{MutexGuard, PoisonError};
 use weir_arbiter::{Mechanism, Settings};
 use weir_controller::{self as controller, DiscoveryRecord, NamespaceConfig, Subsystem};
 use weir_pool::{CHUNK, Uuid, VolumeId};
@@ -51,6 +52,7 @@ impl Volumes {
                 "this node does not listen for NVMe/TCP: its configuration exports nothing there".into(),
             ));
         }
+        self.must_have_left(&found)?;
         let of = |e: &&Export| (e.pool, e.volume) == (found.pool, found.id);
         let had = exports.iter().find(of).map(|e| e.front);
         let nqn = self.nqn(&found.name);
@@ -179,11 +181,43 @@ impl Volumes {
                 self.at(front.shard, close)?;
             }
         }
-        if last {
+        let Export { pool, volume, .. } = exports.remove(at);
+        if last && !self.let_leave(front)? {
+            let name = before.volume.as_deref().unwrap_or_default();
+            tracing::warn!(
+                "volume {name}: its drives have not finished what was asked at {what}; it is kept until they have"
+            );
+            self.leaving().push(((pool, volume), front));
+        }
+        Ok(Some(before))
+    }
+
+    /// Takes a front away whose last door is closed, once its drives have finished what its hosts asked: chunks that are given to others would
+    /// be written to by what is still on its way. Whether they have.
+    fn let_leave(&self, front: Place) -> Result<bool, Refusal> {
+        let has_left = self.until(front.shard, move |s| s.drives.is_front_quiet(front.drive))?;
+        if has_left {
             self.remove_front(front)?;
         }
-        exports.remove(at);
-        Ok(Some(before))
+        Ok(has_left)
+    }
+
+    fn leaving(&self) -> MutexGuard<'_, Vec<Leaving>> {
+        self.leaving.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Nothing that was asked at an earlier export of a volume is on its way any more.
+    pub(super) fn must_have_left(&self, found: &Found) -> Result<(), Refusal> {
+        let mut leaving = self.leaving();
+        let Some(at) = leaving.iter().position(|(of, _)| *of == (found.pool, found.id)) else { return Ok(()) };
+        if !self.let_leave(leaving[at].1)? {
+            return Err(Refusal::Unavailable(format!(
+                "volume \"{}\": its drives do not finish what was asked at an export that was ended; nothing was changed",
+                found.name
+            )));
+        }
+        leaving.remove(at);
+        Ok(())
     }
 
     /// NQNs of the hosts that are connected to a front.
