@@ -111,6 +111,23 @@ impl Device {
     fn has_nothing_out(&self) -> bool {
         !matches!(&self.backend, Backend::Volume(front) if !front.outbox.is_empty())
     }
+
+    /// Commands of a front are over.
+    fn end_all<H: Host>(&mut self, now: Nanos, ended: &mut Vec<(SlotId, Status)>, doors: &mut H) {
+        if matches!(&self.backend, Backend::Volume(front) if !front.flushed.is_empty()) {
+            self.judge(ended);
+        }
+        let Device { machine, deadlines, none, dirty, .. } = self;
+        for (slot, status) in ended.drain(..) {
+            *dirty = true;
+            deadlines.complete((now, slot, status), machine, doors, none);
+        }
+    }
+
+    /// What is in the place of a front that has gone: nobody connects to it.
+    fn vacant(now: Nanos) -> Option<Device> {
+        Subsystem::new(MachineConfig::discovery(), now).ok().map(Device::discovery)
+    }
 }
 
 impl Drives {
@@ -270,7 +287,7 @@ impl Drives {
 
     /// Whose a front is, what drives call it, and the drives that it has queues at.
     pub fn ways(&mut self, place: u32) -> (u16, String, Vec<Place>) {
-        match self.volumes.fronts[(place & !FRONT) as usize].front() {
+        match self.front(place) {
             Some((front, machine)) => {
                 let host = format!("volume {}", machine.config().subnqn);
                 (front.tenant, host, front.ways.iter().map(|w| w.place).collect())
@@ -286,7 +303,7 @@ impl Drives {
     pub fn lay_out(&mut self, place: u32, pieces: &[(Reach, Segment)], now: Nanos) -> Result<(), String> {
         let number = place & !FRONT;
         let (tenant, host, _) = self.ways(place);
-        let Some((front, _)) = self.volumes.fronts[number as usize].front() else { return Ok(()) };
+        let Some((front, _)) = self.front(place) else { return Ok(()) };
         let (mut ways, before) = (front.ways.clone(), front.ways.len());
         let mut stretches = Vec::new();
         for (reach, s) in pieces {
@@ -306,7 +323,7 @@ impl Drives {
             let bytes = |chunks: u32| u64::from(chunks) * CHUNK;
             stretches.push(Stretch { start: bytes(s.logical), len: bytes(s.len), way: way as u32, at: bytes(s.start) });
         }
-        if let Some((front, _)) = self.volumes.fronts[number as usize].front() {
+        if let Some((front, _)) = self.front(place) {
             front.ways = ways;
             front.lay_out(stretches);
         }
@@ -315,39 +332,34 @@ impl Drives {
 
     /// Takes a front away that nobody is connected to and that is [quiet](Self::is_front_quiet); its place is another's some day.
     pub fn remove_front(&mut self, place: u32, now: Nanos) {
-        let at = (place & !FRONT) as usize;
-        let Some((front, _)) = self.volumes.fronts[at].front() else { return };
+        let number = place & !FRONT;
+        let Some((front, _)) = self.front(place) else { return };
         for way in std::mem::take(&mut front.ways) {
             self.rise(way.seat, now);
         }
-        let number = at as u32;
         self.volumes.parts.forget(|whose| matches!(whose, Whose::Front { front, .. } if *front == number));
         if let Some(vacant) = Device::vacant(now) {
-            self.volumes.fronts[at] = vacant;
+            self.volumes.fronts[number as usize] = vacant;
             self.volumes.vacant.push(number);
             self.volumes.wake(number);
         }
     }
 
-    /// Gives a front's volume another size; its hosts are told. What lies behind a smaller one is let go of when
-    /// [`reaches`](Self::reaches) says that nothing is on its way there: nothing new goes there from here on.
+    /// Gives a front's volume another size; its hosts are told. Nothing new goes behind it; see [`reaches`](Self::reaches).
     ///
     /// # Errors
     /// No whole blocks.
     pub fn resize_front(&mut self, place: u32, bytes: u64) -> Result<(), String> {
         // Its hosts hear of it in its next run.
         self.device_mut(place).resize(bytes).map_err(|e| e.to_string())?;
-        if let Some((front, _)) = self.volumes.fronts[(place & !FRONT) as usize].front() {
-            // Its machine may hold commands that it has checked, and the rest of some that go on in steps.
-            front.end_at(bytes);
-        }
+        // Its machine may hold commands that it has checked, and the rest of some that go on in steps.
+        self.front(place).into_iter().for_each(|(front, _)| front.end_at(bytes));
         Ok(())
     }
 
     /// Whether nothing of what a front's hosts have asked is at its drives any more, also of hosts that are gone.
     pub fn is_front_quiet(&mut self, place: u32) -> bool {
-        let front = self.volumes.fronts[(place & !FRONT) as usize].front();
-        front.is_none_or(|(front, machine)| front.is_quiet() && !machine.has_orphans())
+        self.front(place).is_none_or(|(front, machine)| front.is_quiet() && !machine.has_orphans())
     }
 
     /// Whose volume a front is; `None` of a drive.
@@ -361,8 +373,11 @@ impl Drives {
 
     /// Whether a command of a front is on its way that reaches behind `bytes`.
     pub fn reaches(&mut self, place: u32, bytes: u64) -> bool {
-        let front = self.volumes.fronts[(place & !FRONT) as usize].front();
-        front.is_some_and(|(front, _)| front.reaches(bytes))
+        self.front(place).is_some_and(|(front, _)| front.reaches(bytes))
+    }
+
+    fn front(&mut self, place: u32) -> Option<(&mut Front, &mut Subsystem)> {
+        self.volumes.fronts[(place & !FRONT) as usize].front()
     }
 
     /// Runs the fronts, and hands their commands to the drives; true if there were any.
@@ -581,24 +596,5 @@ impl Drives {
             guest.queue = seat.map(|(_, queue, _)| queue);
             guest.controller = seat.map_or(controller, |(controller, ..)| controller);
         }
-    }
-}
-
-impl Device {
-    /// Commands of a front are over.
-    fn end_all<H: Host>(&mut self, now: Nanos, ended: &mut Vec<(SlotId, Status)>, doors: &mut H) {
-        if matches!(&self.backend, Backend::Volume(front) if !front.flushed.is_empty()) {
-            self.judge(ended);
-        }
-        let Device { machine, deadlines, none, dirty, .. } = self;
-        for (slot, status) in ended.drain(..) {
-            *dirty = true;
-            deadlines.complete((now, slot, status), machine, doors, none);
-        }
-    }
-
-    /// What is in the place of a front that has gone: nobody connects to it.
-    fn vacant(now: Nanos) -> Option<Device> {
-        Subsystem::new(MachineConfig::discovery(), now).ok().map(Device::discovery)
     }
 }
