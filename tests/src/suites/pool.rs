@@ -29,6 +29,7 @@ pub fn tests() -> Vec<Test> {
         test(S, "what_was_flushed_survives_the_power_of_a_drive", power_of_a_drive),
         test(S, "drives_come_and_go", come_and_go),
         test(S, "nobody_reads_what_was_another\'s", nobody_reads_anothers),
+        test(S, "nor_writes_to_it_with_what_is_on_its_way", nobody_writes_to_anothers),
         test(S, "found_again_in_another_order", found_again),
         test(S, "volumes_outlive_their_worker", outlive_worker),
         test(S, "drives_that_do_not_belong", drives_that_do_not_belong),
@@ -423,6 +424,54 @@ fn nobody_reads_anothers(env: &Env) -> Outcome {
                 Ok(node.cli(&["export", "rm", "nvme-tcp:all"])?.status.success().then_some(()))
             })?;
             node.cli_ok(&["volume", "delete", "all"])?;
+        }
+        Ok(())
+    })
+}
+
+/// More writes than a front has slots are on their way to a slow drive while their volume shrinks, and while its export ends and it is deleted:
+/// they go to no chunk that another tenant has got by then.
+fn nobody_writes_to_anothers(env: &Env) -> Outcome {
+    let whole = head()
+        + &device("d0", "capacity = \"32MiB\"\nlatency = \"20ms\"")
+        + &volume("door", "gold", "1MiB", "\"nvme-tcp\"");
+    with_node(env, &setup(whole), |node| {
+        let others = |name: &str, mib: u32| -> Outcome {
+            node.cli_ok(&["volume", "create", name, &format!("{mib}MiB"), "--tenant", "silver"])?;
+            node.cli_ok(&["export", "volume", name, "nvme-tcp"])?;
+            let (_admin, cntlid) = Host::admin_of(&nqn(name), node.address(), &host_nqn("silver"), 0)?;
+            let mut queue = Host::io_queue_of(&nqn(name), node.address(), &host_nqn("silver"), cntlid, 1)?;
+            for (cid, lba) in (0..).zip(places(mib)) {
+                ensure(read(&mut queue, cid, lba)? == Ok(vec![0; 512]), || {
+                    format!("{name}: block {lba} is no zeroes")
+                })?;
+            }
+            Ok(())
+        };
+        let load = ["--bs", "16KiB", "--qd", "512", "--rw", "randwrite", "--time", "20s"];
+        for turn in 0..2 {
+            node.cli_ok(&["volume", "create", "old", "24MiB", "--tenant", "gold"])?;
+            node.cli_ok(&["export", "volume", "old", "vhost-user:old.sock"])?;
+            let writing = Bench::start(env, &node.socket_target("old.sock"), &load)?;
+            std::thread::sleep(Duration::from_secs(1));
+            if turn == 0 {
+                node.cli_ok(&["volume", "resize", "old", "8MiB"])?;
+            } else {
+                node.cli_ok(&["export", "rm", "old.sock"])?;
+                node.cli_ok(&["volume", "delete", "old"])?;
+            }
+            others("new", 20)?;
+            // It has been told, by errors or by the end of its connection.
+            let told = writing.ended(Duration::from_secs(30))?;
+            ensure(!told.status.success(), || format!("turn {turn}: it did not write while that was done"))?;
+            crate::process::until(Duration::from_secs(5), "the host is gone", || {
+                Ok(node.cli(&["export", "rm", "nvme-tcp:new"])?.status.success().then_some(()))
+            })?;
+            node.cli_ok(&["volume", "delete", "new"])?;
+            if turn == 0 {
+                node.cli_ok(&["export", "rm", "old.sock"])?;
+                node.cli_ok(&["volume", "delete", "old"])?;
+            }
         }
         Ok(())
     })
