@@ -43,7 +43,7 @@ pub struct PoolHost {
     read: Vec<u8>,
     /// What is still to be unmapped: place of the drive, from where, to where.
     unmap: (usize, u64, u64),
-    /// That is what is done.
+    /// That is what is done, or made durable.
     unmaps: bool,
 }
 
@@ -127,7 +127,7 @@ impl PoolHost {
     }
 
     fn carry_out(&mut self, effect: Effect, parts: &mut Parts, send: &mut Vec<Sent>) {
-        self.unmaps = matches!(effect, Effect::Unmap { .. });
+        self.unmaps = matches!(effect, Effect::Unmap { .. }) || self.unmaps && matches!(effect, Effect::Flush { .. });
         match effect {
             Effect::Read { drive, offset, len } => {
                 self.submit((drive, Op::Read, offset, len), vec![0; len as usize], parts, send);

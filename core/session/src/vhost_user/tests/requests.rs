@@ -1,7 +1,7 @@
 use super::chain;
 use super::guest::{DATA, Guest, Piece, RAM, RAM_LEN, SECTORS};
 use crate::memory::Memory;
-use crate::vhost_user::{Action, Disk, Op};
+use crate::vhost_user::{Action, Disk, Op, Taken};
 use alloc::vec;
 use alloc::vec::Vec;
 use weir_spec::vhost_user::VringState;
@@ -297,25 +297,25 @@ fn one_failed_part_fails_the_request() {
     assert_eq!(g.bytes(DATA + 16, 1), [IOERR.0]);
 }
 
-/// QEMU disables all rings before it stops one after the other.
-#[test]
-fn a_disabled_ring_is_polled_once_it_is_stopped() {
+/// A guest with a request in five commands, of which the first two have been given out.
+fn partly_given_out() -> (Guest, Vec<Taken>) {
     let disk = Disk { max_transfer: 512, max_commands: 2, ..Disk::new(SECTORS * 512, "") };
     let mut g = Guest::with_disk(disk, feature::RING_PACKED);
     g.start(0, 8, 0);
-    let state = |num: u32| VringState { index: U32::ZERO, num: U32::new(num) };
-    g.send(weir_spec::vhost_user::Request::SET_VRING_ENABLE, state(1).as_bytes(), vec![]);
     let pieces = chain(&g, RequestType::IN, 0, &[(BUFFER, 2560, true)]);
     g.lay(0, &pieces);
     g.offer(0);
     let first = g.take().unwrap();
-    g.send(weir_spec::vhost_user::Request::SET_VRING_ENABLE, state(0).as_bytes(), vec![]);
-    first.iter().for_each(|t| g.execute(t));
-    assert_eq!(g.take(), Ok(vec![]), "it is disabled, and nobody looks at it any more");
+    assert_eq!(first.len(), 2);
+    (g, first)
+}
+
+/// Stops its ring, and carries out what is given out, until the answer can go.
+fn stop_and_drain(g: &mut Guest, mut todo: Vec<Taken>) {
     g.out.clear();
     g.send(weir_spec::vhost_user::Request::GET_VRING_BASE, &[0; 8], vec![]);
-    assert!(g.out.iter().any(|a| matches!(a, Action::Poll(0))), "now somebody does: {:?}", g.out);
-    let mut todo = g.take().unwrap();
+    assert!(g.out.iter().any(|a| matches!(a, Action::Poll(0))), "somebody looks at it: {:?}", g.out);
+    todo.extend(g.take().unwrap());
     while let Some(t) = todo.pop() {
         g.execute(&t);
         todo.extend(g.take().unwrap());
@@ -325,23 +325,19 @@ fn a_disabled_ring_is_polled_once_it_is_stopped() {
     assert_eq!(g.used_index(), 1);
 }
 
+/// QEMU disables all rings before it stops one after the other.
+#[test]
+fn a_disabled_ring_is_polled_once_it_is_stopped() {
+    let (mut g, first) = partly_given_out();
+    let disabled = VringState { index: U32::ZERO, num: U32::ZERO };
+    g.send(weir_spec::vhost_user::Request::SET_VRING_ENABLE, disabled.as_bytes(), vec![]);
+    first.iter().for_each(|t| g.execute(t));
+    assert_eq!(g.take(), Ok(vec![]), "it is disabled, and nobody looks at it any more");
+    stop_and_drain(&mut g, Vec::new());
+}
+
 #[test]
 fn a_drain_finishes_a_request_that_is_partly_given_out() {
-    let disk = Disk { max_transfer: 512, max_commands: 2, ..Disk::new(SECTORS * 512, "") };
-    let mut g = Guest::with_disk(disk, feature::RING_PACKED);
-    g.start(0, 8, 0);
-    let pieces = chain(&g, RequestType::IN, 0, &[(BUFFER, 2560, true)]);
-    g.lay(0, &pieces);
-    g.offer(0);
-    let first = g.take().unwrap();
-    assert_eq!(first.len(), 2);
-    g.send(weir_spec::vhost_user::Request::GET_VRING_BASE, &[0; 8], vec![]);
-    let mut todo = first;
-    while let Some(t) = todo.pop() {
-        g.execute(&t);
-        todo.extend(g.take().unwrap());
-    }
-    g.device.settle(&g.memory, &mut g.out);
-    assert!(!g.device.is_draining());
-    assert_eq!(g.used_index(), 1);
+    let (mut g, first) = partly_given_out();
+    stop_and_drain(&mut g, first);
 }
