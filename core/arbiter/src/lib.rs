@@ -16,8 +16,9 @@
 //! The drive's [`Settings`] are the operator's: they share the drive among classes, a class among its tenants, and a
 //! tenant's part among its controllers (groups), so that sixteen queues or ten controllers win a tenant nothing. A
 //! group's settings are its host's (CC.AMS): they order the queues of this group only. A tenant with queues in several
-//! classes stands once in each. Under [`Mechanism::Rr`] there is one ring for all classes, under [`Mechanism::None`] one
-//! for all queues.
+//! classes stands once in each. Under [`Mechanism::Rr`] there is one ring for all classes, and every queue of a tenant has
+//! its turn there: those of a controller that is in round robin itself, without a burst of its own, stand in their
+//! tenant's ring, any other controller stands there as one. Under [`Mechanism::None`] there is one ring for all queues.
 //!
 //! **Accounts.** Everybody is served while its balance is positive, and then charged, so the last command of a turn
 //! may overdraw; the debt counts against the next rounds. Hence `pick` need not know what the head costs. Who has nothing
@@ -270,15 +271,24 @@ impl Arbiter {
             if inner == NONE {
                 return Some(n);
             }
-            classes = self.classes_of_turn(inner);
+            let child = self.rings.rings[inner as usize].current;
+            let inner = self.rings.nodes[child as usize].inner;
+            if inner == NONE {
+                return Some(child);
+            }
+            classes = &self.classes[inner as usize];
         }
     }
 
-    /// The scheduler of the controller whose turn it is in a tenant's ring.
-    #[inline]
-    fn classes_of_turn(&self, ring: u32) -> &Classes {
-        let group = self.rings.rings[ring as usize].current;
-        &self.classes[self.rings.nodes[group as usize].inner as usize]
+    /// The queue whose turn it is in a tenant's ring.
+    fn head_in(&self, ring: u32) -> u32 {
+        let child = self.rings.rings[ring as usize].current;
+        let inner = self.rings.nodes[child as usize].inner;
+        if inner == NONE {
+            return child;
+        }
+        let classes = &self.classes[inner as usize];
+        self.rings.rings[classes.rings[usize::from(classes.current)] as usize].current
     }
 
     /// One command of the queue (the one picked, usually) was served; `cost` is in bytes, at least 1. Says whether
@@ -297,7 +307,9 @@ impl Arbiter {
         if moved_above || (moved && !in_turn) {
             self.next = NONE;
         } else if moved {
-            self.next = after;
+            // A controller that takes turns beside queues has to be looked into.
+            let is_queue = after == NONE || self.rings.nodes[after as usize].inner == NONE;
+            self.next = if is_queue { after } else { NONE };
         }
     }
 

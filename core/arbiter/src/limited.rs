@@ -105,8 +105,7 @@ impl Arbiter {
         let nodes = self.tenant(t).nodes.into_iter().filter(|&n| n != NONE);
         let ring = nodes.map(|n| self.rings.nodes[n as usize].inner);
         let ring = ring.into_iter().find(|&r| self.rings.rings[r as usize].current != NONE)?;
-        let classes = self.classes_of_turn(ring);
-        Some(self.rings.rings[classes.rings[usize::from(classes.current)] as usize].current)
+        Some(self.head_in(ring))
     }
 
     /// `charge` of what a tenant got by its floor: its own controllers and queues account for it, it and its class do not.

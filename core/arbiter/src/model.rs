@@ -206,6 +206,9 @@ struct Queue {
     ready: bool,
 }
 
+/// In a tenant's level queues that stand there themselves are numbered from here, controllers below.
+const OWN_TURN: u32 = 1 << 31;
+
 /// The oracle; the same operations as [`crate::Arbiter`], keyed by index.
 #[derive(Clone, Debug)]
 pub(crate) struct Model {
@@ -265,6 +268,9 @@ impl Model {
     pub fn set_group(&mut self, g: u32, settings: Settings) {
         self.let_go();
         let before = self.groups[&g].1;
+        if self.in_turn(&before) != self.in_turn(&settings) {
+            return self.move_group(g, settings);
+        }
         if self.settings.mechanism == Mechanism::None || before.mechanism == settings.mechanism {
             self.groups.get_mut(&g).expect("live").1 = settings;
         }
@@ -293,16 +299,34 @@ impl Model {
         queues.into_iter().zip(ready).for_each(|(q, ready)| self.attach(q, ready));
     }
 
-    pub fn remove_group(&mut self, g: u32) {
-        self.let_go();
+    fn move_group(&mut self, g: u32, settings: Settings) {
         let queues: Vec<u32> = self.queues.iter().filter(|(_, q)| q.group == g).map(|(&q, _)| q).collect();
-        queues.into_iter().for_each(|q| self.remove_queue(q));
+        let ready: Vec<bool> = queues.iter().map(|&q| self.detach(q)).collect();
+        self.drop_levels(g);
+        self.groups.get_mut(&g).expect("live").1 = settings;
+        queues.into_iter().zip(ready).for_each(|(q, ready)| self.attach(q, ready));
+    }
+
+    /// Round robin, and the group's host has asked for nothing else: each of its queues has its turn in the tenant's.
+    fn in_turn(&self, group: &Settings) -> bool {
+        let plain = group.mechanism == Mechanism::Rr && matches!(group.burst.bits(), 0 | 7);
+        self.settings.mechanism == Mechanism::Rr && plain
+    }
+
+    fn drop_levels(&mut self, g: u32) {
         self.levels.retain(|place, _| !matches!(place, Place::Group(of, _) | Place::Local(of, ..) if *of == g));
         for (place, level) in &mut self.levels {
             if matches!(place, Place::Tenant(..)) {
                 level.members.retain(|m| m.id != g);
             }
         }
+    }
+
+    pub fn remove_group(&mut self, g: u32) {
+        self.let_go();
+        let queues: Vec<u32> = self.queues.iter().filter(|(_, q)| q.group == g).map(|(&q, _)| q).collect();
+        queues.into_iter().for_each(|q| self.remove_queue(q));
+        self.drop_levels(g);
         // A group's number may be used again by another tenant's.
         self.groups.remove(&g);
     }
@@ -429,6 +453,9 @@ impl Model {
             return Some(first);
         }
         let group = self.levels[&Place::Tenant(first, slot)].next()?;
+        if group >= OWN_TURN {
+            return Some(group - OWN_TURN);
+        }
         let local = self.levels[&Place::Group(group, slot)].next()? as usize;
         self.levels[&Place::Local(group, slot, local)].next()
     }
@@ -465,6 +492,14 @@ impl Model {
         }
         let slot = self.settings.slot(class);
         let (tenant, ref settings) = self.groups[&group];
+        if self.in_turn(settings) {
+            return [
+                (Place::Tenant(tenant, slot), OWN_TURN + q),
+                (Place::Class(slot), tenant),
+                (Place::Drive, slot as u32),
+            ]
+            .into();
+        }
         let local = settings.slot(local);
         [
             (Place::Local(group, slot, local), q),

@@ -86,7 +86,7 @@ pub(crate) struct Node {
     pub balance: u32,
     /// The ring it is a child of.
     pub ring: u32,
-    /// What it contains: a tenant the ring of its controllers, a controller its classes, a queue `NONE`.
+    /// What it contains: a tenant the ring of its controllers and queues, a controller its classes, a queue `NONE`.
     pub inner: u32,
     pub weight: u16,
     pub bucket: u8,

@@ -114,6 +114,13 @@ impl Settings {
         }
     }
 
+    /// Whether a drive with these settings gives every queue of a group a turn of its own beside the queues of the
+    /// tenant's other groups: both are in round robin, and the group's host has set no burst.
+    pub(crate) fn gives_queues_turns(&self, group: &Settings) -> bool {
+        let plain = group.mechanism == Mechanism::Rr && group.burst.commands(1) == 1;
+        self.mechanism == Mechanism::Rr && plain
+    }
+
     /// What classes pay per command.
     pub(crate) fn class_price(&self) -> Price {
         match self.mechanism {

@@ -51,7 +51,11 @@ impl Arbiter {
     /// Changes a group's settings, also in the middle of a round.
     pub fn set_group(&mut self, group: GroupKey, settings: Settings) {
         self.let_go();
-        let before = core::mem::replace(&mut self.group_mut(group.0).settings, settings);
+        let before = self.group(group.0).settings;
+        if self.settings.gives_queues_turns(&before) != self.settings.gives_queues_turns(&settings) {
+            return self.move_group(group.0, settings);
+        }
+        self.group_mut(group.0).settings = settings;
         if self.settings.mechanism == Mechanism::None {
             return;
         }
@@ -70,6 +74,15 @@ impl Arbiter {
             let classes = &mut self.classes[s as usize];
             *classes = Classes::new(classes.up, &settings);
         }
+        self.reattach(&queues, &ready);
+    }
+
+    /// Its queues go from their tenant's ring into the group's own scheduler, or back.
+    fn move_group(&mut self, g: u32, settings: Settings) {
+        let queues = self.queues_of_group(g);
+        let ready = self.detach(&queues);
+        self.drop_group_nodes(g);
+        self.group_mut(g).settings = settings;
         self.reattach(&queues, &ready);
     }
 
@@ -201,7 +214,12 @@ impl Arbiter {
             }
             return;
         }
-        let node = self.group_node(group, self.settings.slot(class));
+        let slot = self.settings.slot(class);
+        if self.settings.gives_queues_turns(&group_settings) {
+            let tenant = self.tenant_node(self.group(group).tenant, slot);
+            return self.rings.adopt(self.rings.nodes[tenant as usize].inner, q, 1);
+        }
+        let node = self.group_node(group, slot);
         let scheduler = self.rings.nodes[node as usize].inner;
         let ring = self.class_ring(scheduler, group_settings.slot(local), group_settings);
         self.rings.adopt(ring, q, 1);

@@ -164,6 +164,40 @@ fn round_robin_is_in_turn() {
     }
 }
 
+/// Two controllers of a tenant with one queue and with four: every queue has its turn, so they get a fifth and four fifths.
+#[test]
+fn round_robin_gives_every_queue_of_a_tenant_its_turn() {
+    for burst in [Burst::NoLimit, Burst::Log2(0), Burst::Log2(2)] {
+        let mut a = Arbiter::new(Settings { burst, ..Settings::default() });
+        let tenant = a.add_tenant(1);
+        let sides = [1, 4].map(|n| {
+            let group = a.add_group(tenant, Settings::default());
+            add_queues(&mut a, group, Class::Medium, n)
+        });
+        assert_eq!(race(&mut a, &[&sides[0], &sides[1]], 1_000, 1), [200, 800], "{burst:?}");
+        a.check();
+    }
+}
+
+/// A host that orders its queues itself, by a burst or by weights, has one turn for all of them.
+#[test]
+fn a_controller_with_an_order_of_its_own_takes_turns_as_one() {
+    let burst = Settings { burst: Burst::Log2(3), ..Settings::default() };
+    for own in [burst, Settings::new(Mechanism::Wrr), Settings::new(Mechanism::Drr)] {
+        let mut a = Arbiter::new(Settings::default());
+        let tenant = a.add_tenant(1);
+        let plain = a.add_group(tenant, Settings::default());
+        let plain = add_queues(&mut a, plain, Class::Medium, 3);
+        let group = a.add_group(tenant, Settings::default());
+        let queues = add_queues(&mut a, group, Class::Medium, 4);
+        a.set_group(group, own);
+        assert_eq!(race(&mut a, &[&plain, &queues], 1_000, 1), [750, 250], "{own:?}");
+        a.set_group(group, Settings::default());
+        assert_eq!(race(&mut a, &[&plain, &queues], 700, 1), [300, 400], "{own:?}");
+        a.check();
+    }
+}
+
 #[test]
 fn nobody_starves_and_nothing_idles() {
     for mechanism in [Mechanism::Rr, Mechanism::Wrr, Mechanism::Drr] {
