@@ -29,7 +29,8 @@ pub struct Settings {
     pub in_capsule: u32,
     /// The longest transfer of a command; matches MDTS.
     pub max_transfer: u32,
-    /// The most data put into one C2HData PDU.
+    /// The most data put into one C2HData PDU. The data of a read that is no longer comes in one, whose header says so:
+    /// SPDK's initiator fills scattered buffers wrongly from the second one of a command on.
     pub c2h_data: u32,
     /// Read data that may be promised or wait for the socket. A command beyond it is held here, before any drive sees it.
     pub tx_limit: u32,
@@ -49,7 +50,7 @@ impl Default for Settings {
             maxh2cdata: 1 << 17,
             in_capsule: IN_CAPSULE,
             max_transfer: MAX_TRANSFER,
-            c2h_data: 1 << 17,
+            c2h_data: MAX_TRANSFER,
             tx_limit: 8 << 20,
             icreq_timeout: Nanos::from_secs(10),
             close_timeout: Nanos::from_secs(30),

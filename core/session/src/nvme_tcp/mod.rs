@@ -267,15 +267,48 @@ impl<D: Digest> Connection<D> {
             return Err(Status::DATA_SGL_LENGTH_INVALID);
         }
         r.moved += from.len() as u32;
-        if running {
-            self.tx.data(tag, r.sqe.cid, offset, from, self.settings.c2h_data);
+        if !running {
+            return Ok(());
         }
+        if !r.staged.is_empty() {
+            r.staged.extend_from_slice(from);
+            return Ok(());
+        }
+        let cid = r.sqe.cid;
+        if self.tx.open_tag() != Some(tag) {
+            self.finish_open();
+        }
+        self.tx.data(tag, cid, offset, from, self.settings.c2h_data);
         Ok(())
+    }
+
+    /// Something else goes behind the unsealed PDU: it is sealed if all data of its command is in it, and taken back if not.
+    fn finish_open(&mut self) {
+        let Some(r) = self.tx.open_tag().and_then(|tag| self.table.get_mut(tag)) else { return };
+        if r.moved == r.length {
+            self.tx.seal(flags::LAST_PDU);
+        } else {
+            r.staged = self.tx.take_back();
+            r.staged.reserve_exact((r.length - r.moved) as usize);
+        }
+    }
+
+    /// What was taken back of a command that has succeeded goes behind everything else.
+    fn put_staged(&mut self, tag: u16, cqe: &Cqe) {
+        let Some(r) = self.table.get_mut(tag).filter(|r| !r.staged.is_empty()) else { return };
+        let (staged, cid, end) = (core::mem::take(&mut r.staged), r.sqe.cid, r.moved);
+        if cqe.status().is_success() {
+            self.finish_open();
+            self.tx.data(tag, cid, end - staged.len() as u32, &staged, self.settings.c2h_data);
+        }
     }
 
     /// Answers a command: by a CapsuleResp, or by SUCCESS in its last C2HData where the standard permits (the host
     /// disabled SQ flow control and loses nothing of the entry). Its buffers are free again.
     pub fn respond(&mut self, tag: u16, cqe: &Cqe, budget: &mut Budget) {
+        if self.state == State::Running {
+            self.put_staged(tag, cqe);
+        }
         let Some(r) = self.table.get_mut(tag).filter(|r| r.stage == Stage::Executing) else { return };
         let whole = r.moved == r.length;
         self.promised -= r.reserved as usize;
@@ -297,6 +330,7 @@ impl<D: Digest> Connection<D> {
             }
             self.tx.seal(flags::LAST_PDU);
         }
+        self.finish_open();
         self.tx.bare(CapsuleResp::CH, cqe.as_bytes());
         self.tx.response_ends();
     }
@@ -363,6 +397,7 @@ impl<D: Digest> Connection<D> {
             r2tl: U32::new(r.length),
             reserved: [0; 4],
         };
+        self.finish_open();
         self.tx.bare(R2t::CH, r2t.as_bytes().get(8..).unwrap_or_default());
         true
     }

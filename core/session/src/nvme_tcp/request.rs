@@ -42,6 +42,9 @@ pub(super) struct Request {
     pub(super) received: u32,
     /// Bytes that were written towards the host.
     pub(super) moved: u32,
+    /// Read data that was taken back from the transmit buffer, because another command's went there before all of it had
+    /// come: the last of what was `moved`.
+    pub(super) staged: Vec<u8>,
     /// Bytes promised to it out of the connection's transmit limit.
     pub(super) reserved: u32,
     /// What its data's reader or writer is told.
@@ -63,6 +66,7 @@ impl Request {
             length: 0,
             received: 0,
             moved: 0,
+            staged: Vec::new(),
             reserved: 0,
             error: None,
             partner: None,
@@ -143,6 +147,7 @@ impl Table {
     pub(super) fn put(&mut self, index: u16) {
         if let Some(r) = self.get_mut(index) {
             debug_assert!(r.large.is_none(), "the buffer went back to its budget");
+            r.staged = Vec::new();
             r.stage = Stage::Free;
             self.free.push(index);
         }
@@ -186,6 +191,8 @@ impl Table {
         for r in &self.requests {
             assert!(r.received <= r.length, "no more data arrives than the command describes");
             assert!(r.stage != Stage::Free || r.large.is_none(), "a free place holds no budget");
+            assert!(r.stage == Stage::Executing || r.staged.is_empty(), "only what is executed has data for its host");
+            assert!(r.staged.len() <= r.moved as usize, "what is staged was moved");
         }
     }
 }

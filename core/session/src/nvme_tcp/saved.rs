@@ -234,16 +234,19 @@ impl<D: Digest> Connection<D> {
             && self.stash.is_empty()
             && self.tx.ready().is_empty()
             && self.tx.unsent().is_some()
-            && self.table.iter().all(|r| matches!(r.stage, Stage::Free | Stage::Executing))
+            && self.table.iter().all(|r| r.stage == Stage::Free || r.stage == Stage::Executing && r.moved == 0)
     }
 
-    /// The connection as bytes. `None` where it is not to be carried on: it ends, or an answer is half written.
+    /// The connection as bytes. `None` where it is not to be carried on: it ends, or an answer is half written or a read's data half there.
     pub fn save(&self, now: Nanos) -> Option<Vec<u8>> {
         let running = match self.state {
             State::Running => bit::RUNNING,
             State::AwaitsIcReq => 0,
             State::Quiescing(_) | State::Closed(_) => return None,
         };
+        if self.table.iter().any(|r| !r.staged.is_empty()) {
+            return None;
+        }
         let (unsent, responses) = self.tx.unsent()?;
         let used: Vec<_> = self.table.iter().enumerate().filter(|(_, r)| r.stage != Stage::Free).collect();
         let mut head = self.head(now, running);

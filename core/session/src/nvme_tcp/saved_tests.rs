@@ -12,7 +12,9 @@ type Target = Connection<TableDigest>;
 
 /// A queue of four with digests, whose host has sent a read and half of a write.
 fn half_way() -> (Target, Budget) {
-    let (mut target, mut budget) = (Target::new(Nanos(5), Settings::default()), Budget::new(1 << 20));
+    // The golden bytes are of a target that splits at 128 KiB.
+    let settings = Settings { c2h_data: 1 << 17, ..Settings::default() };
+    let (mut target, mut budget) = (Target::new(Nanos(5), settings), Budget::new(1 << 20));
     let both = dgst::HEADER | dgst::DATA;
     let req = IcReq { ch: IcReq::CH, pfv: U16::new(0), hpda: 0, dgst: both, maxr2t: U32::new(0), reserved: [0; 112] };
     target.receive(Nanos(5), req.as_bytes(), &mut budget);

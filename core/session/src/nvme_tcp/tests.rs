@@ -784,26 +784,69 @@ fn an_unfinished_pdu_is_not_given_to_the_socket() {
     assert_eq!(b.pdus().len(), 2);
 }
 
+/// Each read's data comes in one PDU, whatever else is sent between its pieces (here other reads and completions).
 #[test]
-fn reads_of_two_commands_may_alternate() {
-    let mut b = Bench::plain(8);
-    b.feed(&b.capsule(read(1, 8192), &[]));
-    b.feed(&b.capsule(read(2, 8192), &[]));
-    let (x, y) = (b.c.next_command().unwrap().tag, b.c.next_command().unwrap().tag);
-    for half in 0..2 {
-        b.c.write_data(x, half * 4096, &[1; 4096]).unwrap();
-        b.c.write_data(y, half * 4096, &[2; 4096]).unwrap();
-    }
-    b.answer(x, Status::SUCCESS);
-    b.answer(y, Status::SUCCESS);
-    let mut sum = [0; 3];
-    for (header, data) in b.pdus() {
-        if let Header::C2hData(pdu) = header {
-            assert!(data.iter().all(|d| u16::from(*d) == pdu.cccid.get()));
-            sum[usize::from(pdu.cccid.get())] += data.len();
+fn a_read_is_one_pdu() {
+    for digests in 0..4 {
+        for flow_control in [false, true] {
+            let defaults = Settings::default();
+            let mut b = Bench::new(defaults, 8, digests, 1, flow_control);
+            let longest = defaults.max_transfer;
+            for (cid, len) in [(1, longest), (2, 8192), (3, 4096)] {
+                b.feed(&b.capsule(read(cid, len), &[]));
+            }
+            let [x, y, z] = [0; 3].map(|_| b.c.next_command().unwrap().tag);
+            let quarter = longest / 4;
+            let all = pattern(longest as usize);
+            for n in 0..4 {
+                let at = (n * quarter) as usize;
+                b.c.write_data(x, n * quarter, &all[at..at + quarter as usize]).unwrap();
+                match n {
+                    0 | 1 => b.c.write_data(y, n * 4096, &[2; 4096]).unwrap(),
+                    2 => b.c.write_data(z, 0, &[3; 4096]).unwrap(),
+                    _ => b.answer(z, Status::SUCCESS),
+                }
+                b.c.check();
+            }
+            b.answer(y, Status::SUCCESS);
+            b.answer(x, Status::SUCCESS);
+            let (mut got, mut answers) = ([(0, 0); 4], 0);
+            for (header, data) in b.pdus() {
+                match header {
+                    Header::C2hData(pdu) => {
+                        let cid = usize::from(pdu.cccid.get());
+                        assert!(pdu.datao.get() == 0 && pdu.ch.flags & flags::LAST_PDU != 0, "{pdu:?}");
+                        assert!(if cid == 1 { data == all } else { data.iter().all(|d| usize::from(*d) == cid) });
+                        got[cid] = (got[cid].0 + 1, data.len());
+                        answers += u32::from(pdu.ch.flags & flags::SUCCESS != 0);
+                    }
+                    Header::CapsuleResp(_) => answers += 1,
+                    other => panic!("{other:?}"),
+                }
+            }
+            assert_eq!((got, answers), ([(0, 0), (1, longest as usize), (1, 8192), (1, 4096)], 3));
         }
     }
-    assert_eq!(sum, [0, 8192, 8192]);
+}
+
+/// What has come of a read that fails in the end, between others, is not sent.
+#[test]
+fn a_read_that_fails_half_way_sends_its_status_only() {
+    let mut b = Bench::plain(8);
+    b.feed(&b.capsule(read(1, 8192), &[]));
+    b.feed(&b.capsule(read(2, 4096), &[]));
+    let (x, y) = (b.c.next_command().unwrap().tag, b.c.next_command().unwrap().tag);
+    b.c.write_data(x, 0, &[1; 4096]).unwrap();
+    b.c.write_data(y, 0, &[2; 4096]).unwrap();
+    assert!(b.c.save(b.now).is_none(), "half of a read is here");
+    b.answer(y, Status::SUCCESS);
+    b.answer(x, Status::UNRECOVERED_READ_ERROR);
+    let pdus = b.pdus();
+    let [(Header::C2hData(data), _), (Header::CapsuleResp(_), _), (Header::CapsuleResp(failed), _)] = &pdus[..] else {
+        panic!("{pdus:?}")
+    };
+    assert_eq!((data.cccid.get(), failed.cqe.cid.get()), (2, 1));
+    assert!(failed.cqe.status().same_code(Status::UNRECOVERED_READ_ERROR));
 }
 
 #[test]

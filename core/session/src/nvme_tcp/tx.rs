@@ -2,7 +2,8 @@
 //!
 //! Read data is copied once, from the medium to its place behind the C2HData header; the header is written when the PDU
 //! is sealed, because only the command's end knows LAST_PDU and SUCCESS. An unsealed PDU is always the last one and is not
-//! given to the socket.
+//! given to the socket; where another command needs the place before all its data has come, it is taken back, so that a
+//! read is one PDU up to the limit that the settings have.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -143,6 +144,19 @@ impl<D: Digest> Tx<D> {
         let data = header + usize::from(self.framing.data_offset(PduType::C2H_DATA, C2hData::HLEN));
         self.buf.resize(data, 0);
         self.open = Some(Open { tag, cid, datao, header, data });
+    }
+
+    /// The command whose PDU is the last one and has no header yet.
+    pub(super) fn open_tag(&self) -> Option<u16> {
+        self.open.as_ref().map(|o| o.tag)
+    }
+
+    /// Takes the unsealed PDU back: its data.
+    pub(super) fn take_back(&mut self) -> Vec<u8> {
+        let Some(open) = self.open.take() else { return Vec::new() };
+        let data = self.buf.split_off(open.data);
+        self.buf.truncate(open.header);
+        data
     }
 
     /// Whether the last PDU is this command's and its header is not written yet.
