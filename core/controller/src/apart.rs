@@ -195,8 +195,8 @@ impl Subsystem {
     pub(crate) fn describe_controller_io(&self, id: &mut IdentifyController) {
         id.fuses = U16::new(1);
         // In blocks of the largest size that there is.
-        let atomic = U16::new(blocks_0(self.atomic_bytes(), 12));
-        (id.awun, id.acwu) = (atomic, atomic);
+        let largest = |bytes| U16::new(blocks_0(bytes, 12));
+        (id.awun, id.acwu) = (largest(self.atomic_bytes()), largest(self.pair_bytes()));
         // Descriptor formats 0h and 1h.
         id.cdfs = U16::new(0b11);
     }
@@ -205,8 +205,8 @@ impl Subsystem {
     pub(crate) fn describe_namespace_io(&self, ns: &Namespace, id: &mut IdentifyNamespace) {
         // NAWUN and the others are its own (NSFEAT bit 1).
         id.nsfeat |= 1 << 1;
-        let atomic = U16::new(blocks_0(self.atomic_bytes(), ns.shift));
-        (id.nawun, id.nacwu) = (atomic, atomic);
+        let blocks = |bytes| U16::new(blocks_0(bytes, ns.shift));
+        (id.nawun, id.nacwu) = (blocks(self.atomic_bytes()), blocks(self.pair_bytes()));
         let (longest, most) = copying::limits(ns.shift);
         (id.mssrl, id.mcl, id.msrc) = (U16::new(longest), U32::new(most), copying::RANGES_MAX as u8 - 1);
         id.rescap = RESCAP;

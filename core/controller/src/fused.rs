@@ -245,7 +245,7 @@ impl Subsystem {
         if ns.why & (why::ZONES | why::VENDOR) != 0 {
             return Err((invalid, invalid));
         }
-        if u64::from(plan.len) > self.atomic_bytes() {
+        if u64::from(plan.len) > self.pair_bytes() {
             let exceeded = Status::ATOMIC_WRITE_UNIT_EXCEEDED.dnr();
             return Err((exceeded, exceeded));
         }

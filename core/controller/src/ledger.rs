@@ -59,6 +59,11 @@ fn restore(drive: &mut Subsystem, from: &mut Reader<'_>, _: u16) -> Result<(), D
     Ok(())
 }
 
+/// The longest fused pair, in bytes (ACWU, NACWU). A host may split a command where its buffers or its transport ask for it, and a
+/// pair that is split is none any more. SPDK does at 16 scattered buffers over NVMe/TCP, and takes ACWU for what it may ask for: a page
+/// is in eight at the most, of a block each.
+const PAIR_BYTES: u64 = 4096;
+
 impl Subsystem {
     /// A namespace's entries have changed: its commands go the way that this asks for.
     pub(crate) fn review(&mut self, nsid: u32) {
@@ -75,9 +80,14 @@ impl Subsystem {
         }
     }
 
-    /// Bytes of a write that is atomic: what Compare and Write fused is, at the most.
+    /// Bytes of a write that is atomic.
     pub(crate) fn atomic_bytes(&self) -> u64 {
         self.config.atomic_write.min(self.mdts)
+    }
+
+    /// Bytes that Compare and Write fused is of, at the most.
+    pub(crate) fn pair_bytes(&self) -> u64 {
+        self.atomic_bytes().min(PAIR_BYTES)
     }
 
     /// A namespace is gone, or all its blocks were formatted: nothing of it is unreadable any more.

@@ -488,6 +488,24 @@ fn a_pair_is_two_commands_that_belong_together() {
     assert_eq!(bench.read(&mut host, 8, 2).unwrap(), filled(1, 2));
 }
 
+/// However much a drive writes atomically: a page, which no host splits.
+#[test]
+fn a_pair_is_of_a_page_at_the_most() {
+    for atomic in [1 << 20, 4096, 512] {
+        let mut bench = Bench::new(64, |c| c.atomic_write = atomic);
+        let mut host = bench.host("nqn.a", 100, 1);
+        let identify = Sqe { nsid: U32::new(1), ..admin(AdminOpcode::IDENTIFY, 1, cns::NAMESPACE.into(), 0) };
+        let (_, page) = host.admin_data(&mut bench.world, identify);
+        let ns = IdentifyNamespace::read_from_bytes(&page[..4096]).unwrap();
+        let most = usize::from(ns.nacwu.get()) + 1;
+        assert_eq!(most, atomic.min(4096) as usize / BLOCK);
+        assert_eq!(bench.pair(&mut host, 8, &filled(0, most), &filled(1, most)), (Status::SUCCESS, Status::SUCCESS));
+        let (one, two) = bench.pair(&mut host, 8, &filled(1, most + 1), &filled(2, most + 1));
+        let exceeded = Status::ATOMIC_WRITE_UNIT_EXCEEDED;
+        assert!(one.same_code(exceeded) && two.same_code(exceeded), "{one} {two}");
+    }
+}
+
 #[test]
 fn an_abort_takes_both_of_a_pair() {
     let mut bench = Bench::new(64, |c| c.slots = 1);
@@ -575,8 +593,8 @@ fn limits_of_copies_are_told_and_held() {
     let limits = IdentifyNvmController::read_from_bytes(&page[..4096]).unwrap();
     assert_eq!(ctrl.oncs.get() & 0b1_1010_1111, 0b1_1010_1111);
     assert_eq!((ctrl.fuses.get(), ctrl.cdfs.get(), ns.rescap), (1, 3, 0xff));
-    assert_eq!((ctrl.awun.get(), ctrl.acwu.get(), ctrl.awupf.get()), (255, 255, 0));
-    assert_eq!((ns.nawun.get(), ns.nacwu.get(), ns.nsfeat & 2), (2047, 2047, 2));
+    assert_eq!((ctrl.awun.get(), ctrl.acwu.get(), ctrl.awupf.get()), (255, 0, 0));
+    assert_eq!((ns.nawun.get(), ns.nacwu.get(), ns.nsfeat & 2), (2047, 7, 2));
     assert_eq!((limits.vsl, limits.wzsl, limits.wusl, limits.dmrl), (8, 0, 0, 0));
     let (longest, most, ranges) = (ns.mssrl.get(), ns.mcl.get(), usize::from(ns.msrc) + 1);
     let too_much = Status::COMMAND_SIZE_LIMIT;

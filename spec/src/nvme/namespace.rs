@@ -164,13 +164,19 @@ wire! {
 /// Most controllers that a list names.
 pub const CONTROLLERS_MAX: usize = 2047;
 
-/// The controller list that a host sends: `None` where it is none (base 2.0, 4.4.1): its count is too large or 0, or its
-/// identifiers do not ascend.
+/// The controller list that a host sends (base 2.0, 4.4.1): `None` where its count is too large or 0, or an identifier stands
+/// in it twice. They may come in any order, as nvme-cli sends them.
 pub fn checked_controller_list(list: &[u8]) -> Option<impl Iterator<Item = u16> + '_> {
     let count = usize::from(u16::from_le_bytes([*list.first()?, *list.get(1)?]));
     let ids = || super::identify::controller_list(list);
-    let ascending = ids().zip(ids().skip(1)).all(|(a, b)| a < b);
-    ((1..=CONTROLLERS_MAX).contains(&count) && ids().count() == count && ascending).then(ids)
+    let mut seen = [0u64; 1024];
+    let unique = ids().all(|id| {
+        let (word, bit) = (&mut seen[usize::from(id / 64)], 1 << (id % 64));
+        let new = *word & bit == 0;
+        *word |= bit;
+        new
+    });
+    ((1..=CONTROLLERS_MAX).contains(&count) && ids().count() == count && unique).then(ids)
 }
 
 #[cfg(test)]
@@ -191,7 +197,10 @@ mod tests {
     fn lists_of_controllers_are_checked() {
         let ids = |list: &[u8]| checked_controller_list(list).map(Iterator::collect::<Vec<u16>>);
         assert_eq!(ids(&[2, 0, 1, 0, 5, 0, 9, 0]), Some(alloc::vec![1, 5]));
-        for wrong in [&[0, 0, 1, 0][..], &[2, 0, 5, 0, 1, 0], &[2, 0, 5, 0, 5, 0], &[3, 0, 1, 0, 2, 0], &[0, 8], &[1]] {
+        assert_eq!(ids(&[3, 0, 5, 0, 0xff, 0xff, 1, 0]), Some(alloc::vec![5, 0xffff, 1]));
+        for wrong in
+            [&[0, 0, 1, 0][..], &[3, 0, 5, 0, 1, 0, 5, 0], &[2, 0, 5, 0, 5, 0], &[3, 0, 1, 0, 2, 0], &[0, 8], &[1]]
+        {
             assert_eq!(ids(wrong), None, "{wrong:?}");
         }
     }

@@ -91,8 +91,8 @@ fn commands(env: &Env) -> Outcome {
         let n = |v: &Value, key: &str| v[key].as_u64().unwrap_or(u64::MAX);
         // Compare, write uncorrectable, DSM, write zeroes, save and select, reservations, verify, copy.
         ensure(n(&ctrl, "oncs") & 0x1bf == 0x1bf && n(&ctrl, "fuses") == 1, || format!("ONCS, FUSES: {ctrl}"))?;
-        ensure(n(&ctrl, "acwu") == 255 && n(&ctrl, "awun") == 255 && n(&ctrl, "awupf") == 0, || format!("{ctrl}"))?;
-        ensure(n(&ns, "nacwu") == 2047 && n(&ns, "nawun") == 2047 && n(&ns, "rescap") == 0xff, || format!("{ns}"))?;
+        ensure(n(&ctrl, "acwu") == 0 && n(&ctrl, "awun") == 255 && n(&ctrl, "awupf") == 0, || format!("{ctrl}"))?;
+        ensure(n(&ns, "nacwu") == 7 && n(&ns, "nawun") == 2047 && n(&ns, "rescap") == 0xff, || format!("{ns}"))?;
         ensure((n(&ns, "mssrl"), n(&ns, "mcl"), n(&ns, "msrc")) == (8192, 32768, 127), || format!("copy: {ns}"))?;
         ensure(n(&nvm, "vsl") == n(&ctrl, "mdts"), || format!("VSL: {nvm}"))?;
         let effects = section(&out, "effects")?;
