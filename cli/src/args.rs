@@ -20,9 +20,13 @@ pub struct Cli {
     /// Print JSON
     #[arg(long, global = true)]
     pub json: bool,
-    /// The node's API: unix:PATH, a path, or IP:PORT [default: weir.sock in the runtime folder]
-    #[arg(long, global = true, env = "WEIR_API", value_name = "ADDRESS")]
+    /// The node's API: unix:PATH, a path, or IP:PORT; for `weir up`, where it is to be [env: WEIR_API] [default: of the node
+    /// that runs]
+    #[arg(long, global = true, value_name = "ADDRESS")]
     pub api: Option<String>,
+    /// The name of the node to ask, where several run
+    #[arg(long, global = true, value_name = "NAME", conflicts_with = "api")]
+    pub node: Option<String>,
 }
 
 const EXAMPLES: &str = "\

@@ -1,12 +1,14 @@
 //! The other end of the API: one request, one answer, over a UNIX socket or a loopback port.
 
+use crate::address;
 use crate::failure::Failure;
+use crate::registry;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 use weir_node::api::ErrorBody;
 use weir_node::config::{self, Address};
@@ -22,13 +24,46 @@ pub struct Client {
 }
 
 impl Client {
-    /// By `--api` or `WEIR_API`, else in the runtime folder.
-    pub fn find(api: Option<&str>) -> Result<Client, Failure> {
-        let address = match api {
-            Some(text) => parse(text).map_err(|e| Failure::usage(format_args!("--api: {e}")))?,
-            None => Address::Unix(config::runtime_dir().join("weir.sock")),
-        };
-        Ok(Client { address })
+    /// By `--api` or by name (`--node`), else by `WEIR_API`, else the node that runs.
+    ///
+    /// # Errors
+    /// No address, no such node, or several of which none was chosen.
+    pub fn find(api: Option<&str>, node: Option<&str>) -> Result<Client, Failure> {
+        let here = Path::new("");
+        if let Some(address) = address::by_option(api, here)? {
+            return Ok(Client { address });
+        }
+        if let Some(name) = node {
+            let (named, others): (Vec<_>, Vec<_>) = registry::running().into_iter().partition(|n| n.name == name);
+            return Client::only(&named).unwrap_or_else(|| Err(none_of(name, &named, &others)));
+        }
+        if let Some(address) = address::by_environment(here)? {
+            return Ok(Client { address });
+        }
+        let nodes = registry::running();
+        if nodes.len() > 1 {
+            return Err(several(&nodes, "name one by --node or --api"));
+        }
+        // One that could not note itself may be at the usual place.
+        let usual = || Ok(Client::at(Address::Unix(config::runtime_dir().join("weir.sock"))));
+        Client::only(&nodes).unwrap_or_else(usual)
+    }
+
+    /// At this address.
+    pub fn at(address: Address) -> Client {
+        Client { address }
+    }
+
+    /// Of the only one of these nodes.
+    fn only(nodes: &[registry::Entry]) -> Option<Result<Client, Failure>> {
+        let [node] = nodes else { return None };
+        node.client().map(Ok)
+    }
+
+    /// Whether something listens there; it may refuse this user.
+    pub fn is_there(&self) -> bool {
+        let gone = |e: &io::Error| matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused);
+        !self.connect().is_err_and(|e| gone(&e))
     }
 
     /// `GET path`.
@@ -119,12 +154,19 @@ impl Client {
 trait Stream: Read + Write {}
 impl<T: Read + Write> Stream for T {}
 
-/// `unix:PATH`, a path, `IP:PORT`, `http://IP:PORT`.
-fn parse(text: &str) -> Result<Address, String> {
-    if text.starts_with('/') || text.starts_with("./") || text.starts_with("../") {
-        return Ok(Address::Unix(PathBuf::from(text)));
+/// Why no node was chosen by its name.
+fn none_of(name: &str, named: &[registry::Entry], others: &[registry::Entry]) -> Failure {
+    match (named, others) {
+        ([], []) => Failure::new(format_args!("--node {name}: no node runs; start one with weir up")),
+        ([], others) => {
+            Failure::new(format_args!("--node {name}: no node has this name; there is\n{}", registry::table(others)))
+        }
+        (named, _) => several(named, "they have one name: name one by --api"),
     }
-    config::address(text.strip_prefix("http://").unwrap_or(text).trim_end_matches('/'), Path::new(""))
+}
+
+fn several(nodes: &[registry::Entry], what_to_do: &str) -> Failure {
+    Failure::new(format_args!("{} nodes run; {what_to_do}\n{}", nodes.len(), registry::table(nodes)))
 }
 
 struct Answer {
@@ -201,11 +243,18 @@ mod tests {
     }
 
     #[test]
-    fn addresses() {
-        assert_eq!(parse("/run/weir/weir.sock").unwrap(), Address::Unix("/run/weir/weir.sock".into()));
-        assert_eq!(parse("unix:x.sock").unwrap(), Address::Unix("x.sock".into()));
-        assert_eq!(parse("http://127.0.0.1:9400/").unwrap(), Address::Tcp("127.0.0.1:9400".parse().unwrap()));
-        assert!(parse("nonsense").unwrap_err().contains("is not an address like"));
-        assert!(parse("10.0.0.1:9400").unwrap_err().contains("is not loopback"));
+    fn several_nodes_are_named() {
+        let entry = |name: &str, pid: u32| {
+            let text =
+                format!(r#"{{"version":1,"name":"{name}","pid":{pid},"api":["unix:/{name}.sock"],"config":null}}"#);
+            serde_json::from_str::<registry::Entry>(&text).unwrap()
+        };
+        let nodes = [entry("n1", 1), entry("n2", 2)];
+        let text = several(&nodes, "name one by --node or --api").text().to_string();
+        assert!(text.starts_with("2 nodes run; name one by --node or --api\nNODE  API"), "{text}");
+        assert!(text.contains("n2    unix:/n2.sock"), "{text}");
+        assert!(none_of("x", &[], &nodes).text().starts_with("--node x: no node has this name; there is\n"));
+        assert!(none_of("x", &[], &[]).text().contains("no node runs"));
+        assert!(none_of("n1", &nodes, &[]).text().contains("they have one name"));
     }
 }

@@ -4,7 +4,7 @@ use crate::args;
 use crate::failure::Failure;
 use crate::output;
 use std::path::Path;
-use weir_node::config::{Config, runtime_dir};
+use weir_node::config::{Address, Config, runtime_dir};
 
 pub fn run(args: &args::Config, json: bool) -> Result<(), Failure> {
     if args.default {
@@ -21,8 +21,17 @@ pub fn run(args: &args::Config, json: bool) -> Result<(), Failure> {
 
 /// A file, or the built-in default.
 pub fn load(file: Option<&Path>) -> Result<Config, Failure> {
-    match file {
-        Some(file) => Ok(Config::load(file)?),
-        None => Ok(Config::builtin(&runtime_dir())?),
-    }
+    load_with(file, None)
+}
+
+/// The same; the API is at `api` where the file does not say.
+pub fn load_with(file: Option<&Path>, api: Option<Address>) -> Result<Config, Failure> {
+    let Some(file) = file else {
+        let mut config = Config::builtin(&runtime_dir())?;
+        if let Some(api) = api {
+            config.node.api = vec![api];
+        }
+        return Ok(config);
+    };
+    Ok(Config::load(file, api)?)
 }

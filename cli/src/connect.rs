@@ -1,37 +1,35 @@
 //! How clients reach a node: for each kind of client a line to paste.
 
+use crate::registry;
 use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use weir_node::config::{Config, DeviceConfig, DoorConfig, ExportConfig, TenantConfig};
+use weir_node::config::{Config, DoorConfig, ExportConfig, TenantConfig, VolumeConfig};
 
 /// The lines of `weir up`. `listening`: where NVMe/TCP really listens; `program`: how the user called weir.
 pub fn lines(config: &Config, listening: &[SocketAddr], program: &str) -> String {
     let mut out = String::new();
-    let by_tcp: Vec<&DeviceConfig> =
-        config.exports.iter().filter(|e| e.door == DoorConfig::NvmeTcp).map(|e| &config.devices[e.device]).collect();
-    if let Some(address) = listening.first().map(|a| reachable(*a)) {
-        for device in &by_tcp {
-            section(
-                &mut out,
-                &format!("A Linux host, NVMe/TCP, drive {} (as root)", device.name),
-                host_lines(config, device, address),
-            );
-        }
+    let address = listening.first().map(|a| reachable(*a));
+    let subsystems = subsystems(config);
+    for subsystem in address.iter().flat_map(|_| &subsystems) {
+        let title = format!("A Linux host, NVMe/TCP, {} (as root)", subsystem.title);
+        section(&mut out, &title, address.map(|a| host_lines(subsystem, a)).unwrap_or_default());
     }
     for (name, door) in sockets(config) {
-        section(&mut out, &format!("A QEMU guest, {name} (add a boot disk)"), [qemu_line(door)]);
+        let program = match door {
+            DoorConfig::VfioUser { .. } => "A QEMU guest (QEMU 10.1 or newer)",
+            _ => "A QEMU guest",
+        };
+        section(&mut out, &format!("{program}, {name} (add a boot disk)"), [qemu_line(door)]);
     }
-    let mut benches = Vec::new();
-    if let (Some(address), Some(device)) = (listening.first(), by_tcp.first()) {
-        let target = format!("nvme-tcp://{}/{}?ns=1", reachable(*address), device.nqn);
-        benches.push(format!("{program} bench {} --rw randread --bs 4KiB --qd 32 --time 10s", quoted(&target)));
+    let mut targets: Vec<String> = Vec::new();
+    if let (Some(address), Some(subsystem)) = (address, subsystems.first()) {
+        targets.push(format!("{} {}", quoted(&subsystem.target(address)), subsystem.bench_host()));
     }
     let is_disk = |door: &&DoorConfig| matches!(door, DoorConfig::VhostUser { .. });
-    if let Some(door) = sockets(config).into_iter().map(|(_, door)| door).find(is_disk) {
-        let target = door.to_string();
-        benches.push(format!("{program} bench {} --rw randread --bs 4KiB --qd 32 --time 10s", quoted(&target)));
-    }
-    section(&mut out, "Measure it", benches);
+    let disk = sockets(config).into_iter().map(|(_, door)| door).find(is_disk);
+    targets.extend(disk.map(|door| format!("{} ", quoted(&door.to_string()))));
+    let bench = |target: &String| format!("{program} bench {target}--rw randread --bs 4KiB --qd 32 --time 10s");
+    section(&mut out, "Measure it", targets.iter().map(bench));
     section(
         &mut out,
         "Watch it, change it, end it",
@@ -39,6 +37,50 @@ pub fn lines(config: &Config, listening: &[SocketAddr], program: &str) -> String
             .map(|l| with_api(&l, config)),
     );
     out
+}
+
+/// What a host connects to over NVMe/TCP: a drive or a volume.
+struct Subsystem<'a> {
+    title: String,
+    nqn: String,
+    /// Whose hosts may connect.
+    tenants: Vec<&'a TenantConfig>,
+}
+
+impl Subsystem<'_> {
+    fn target(&self, address: SocketAddr) -> String {
+        format!("nvme-tcp://{address}/{}?ns=1", self.nqn)
+    }
+
+    /// The option that `weir bench` needs where no tenant takes every host, with a blank behind it.
+    fn bench_host(&self) -> String {
+        let named = self.tenants.iter().find_map(|t| t.hosts.first());
+        match named {
+            Some(host) if !self.tenants.iter().any(|t| t.any_host) => format!("--hostnqn {} ", quoted(host)),
+            _ => String::new(),
+        }
+    }
+}
+
+fn subsystems(config: &Config) -> Vec<Subsystem<'_>> {
+    let of_drive = |e: &ExportConfig| {
+        let device = &config.devices[e.device];
+        let title = format!("drive {}", device.name);
+        (e.door == DoorConfig::NvmeTcp).then(|| Subsystem {
+            title,
+            nqn: device.nqn.clone(),
+            tenants: config.tenants.iter().collect(),
+        })
+    };
+    let of_volume = |v: &VolumeConfig| {
+        let (title, nqn) = (format!("volume {}", v.name), v.nqn(&config.node.name));
+        v.exports.contains(&DoorConfig::NvmeTcp).then(|| Subsystem {
+            title,
+            nqn,
+            tenants: vec![&config.tenants[v.tenant]],
+        })
+    };
+    config.exports.iter().filter_map(of_drive).chain(config.volumes.iter().filter_map(of_volume)).collect()
 }
 
 fn section(out: &mut String, title: &str, lines: impl IntoIterator<Item = String>) {
@@ -53,28 +95,33 @@ fn section(out: &mut String, title: &str, lines: impl IntoIterator<Item = String
 }
 
 /// One line a tenant whose hosts have names, else one for any host.
-fn host_lines(config: &Config, device: &DeviceConfig, address: SocketAddr) -> Vec<String> {
+fn host_lines(subsystem: &Subsystem<'_>, address: SocketAddr) -> Vec<String> {
     let line = |host: &str| {
         let (ip, port) = (address.ip(), address.port());
-        let connect = format!("nvme connect -t tcp -a {ip} -s {port} -n {}", quoted(&device.nqn));
+        let connect = format!("nvme connect -t tcp -a {ip} -s {port} -n {}", quoted(&subsystem.nqn));
         format!("modprobe nvme-tcp; {connect}{host}")
     };
     // The kernel refuses one host ID under two host NQNs, so each tenant's host gets its own.
-    let named = |t: &TenantConfig| {
+    let named = |t: &&TenantConfig| {
         let host = t.hosts.first()?;
         Some(line(&format!(" --hostnqn {} --hostid {}   # {}", quoted(host), host_id(host), t.name)))
     };
-    let lines: Vec<String> = config.tenants.iter().filter_map(named).collect();
+    let lines: Vec<String> = subsystem.tenants.iter().filter_map(named).collect();
     if lines.is_empty() { vec![line("")] } else { lines }
 }
 
 /// The sockets with what to call them.
 fn sockets(config: &Config) -> Vec<(String, &DoorConfig)> {
-    let called = |e: &'_ ExportConfig| {
-        let (_, tenant) = e.door.socket()?;
-        Some(format!("tenant {}, drive {}", config.tenants[tenant].name, config.devices[e.device].name))
-    };
-    config.exports.iter().filter_map(|e| Some((called(e)?, &e.door))).collect()
+    let drives = config.exports.iter().map(|e| (format!("drive {}", config.devices[e.device].name), &e.door));
+    let of = |v: &VolumeConfig| format!("volume {}", v.name);
+    let volumes = config.volumes.iter().flat_map(|v| v.exports.iter().map(move |door| (of(v), door)));
+    let mut sockets = Vec::new();
+    for (what, door) in drives.chain(volumes) {
+        if let Some((_, tenant)) = door.socket() {
+            sockets.push((format!("tenant {}, {what}", config.tenants[tenant].name), door));
+        }
+    }
+    sockets
 }
 
 fn qemu_line(door: &DoorConfig) -> String {
@@ -106,11 +153,14 @@ fn reachable(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(ip, address.port())
 }
 
-/// `weir status` finds the API in the runtime folder; elsewhere it must be told.
+/// The node with its API at the usual place is found while no other one runs; elsewhere the line says where the API is.
 fn with_api(line: &str, config: &Config) -> String {
-    let found = weir_node::config::Address::Unix(weir_node::config::runtime_dir().join("weir.sock"));
+    let usual = weir_node::config::Address::Unix(weir_node::config::runtime_dir().join("weir.sock"));
+    let only = || registry::running().iter().all(|node| node.has(&usual));
     match config.node.api.first() {
-        Some(api) if !config.node.api.contains(&found) => format!("{line} --api {}", quoted(&api.to_string())),
+        Some(api) if !config.node.api.contains(&usual) || !only() => {
+            format!("{line} --api {}", quoted(&api.to_string()))
+        }
         _ => line.to_string(),
     }
 }

@@ -9,6 +9,7 @@
 //!
 //! Exit status: 0; 1 where it failed; 2 for wrong usage. An error is one line, `weir: what: why; what to do`.
 
+mod address;
 mod args;
 mod ask;
 mod bench;
@@ -23,6 +24,7 @@ mod output;
 mod plan;
 mod profiles;
 mod promises;
+mod registry;
 mod report;
 mod reproduce;
 mod sim;
@@ -50,10 +52,12 @@ fn main() -> ExitCode {
 }
 
 fn run(cli: Cli) -> Result<ExitCode, Failure> {
-    let Cli { command, json, api } = cli;
+    let Cli { command, json, api, node } = cli;
+    let (api, node) = (api.as_deref(), node.as_deref());
+    let client = || client::Client::find(api, node);
     let done = match command {
-        Command::Up(args) => return up::run(&args, api.as_deref(), json),
-        Command::Worker(args) => return up::worker(&args, api.as_deref(), json),
+        Command::Up(args) => return up::run(&args, &address::of_up(api, node)?, json),
+        Command::Worker(args) => return up::worker(&args, &address::of_up(api, node)?, json),
         Command::Keeper(_) => up::could_resume(),
         Command::Config(args) => config::run(&args, json),
         Command::Bench(args) => bench::run(args, json),
@@ -66,20 +70,20 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
             clap_complete::generate(shell, &mut Cli::command(), "weir", &mut script);
             output::raw(&script)
         }
-        Command::Status => ask::status(&client::Client::find(api.as_deref())?, json),
+        Command::Status => ask::status(&client()?, json),
         Command::Device(args::Device { command: args::DeviceCommand::Profiles { name } }) => {
             profiles::run(name.as_deref(), json)
         }
         Command::Device(args::Device { command: args::DeviceCommand::FirmwareImage { revision, payload, out } }) => {
             firmware::run(&revision, payload.as_deref(), &out, json)
         }
-        Command::Device(args) => ask::device(&client::Client::find(api.as_deref())?, &args, json),
-        Command::Tenant(args) => ask::tenant(&client::Client::find(api.as_deref())?, &args, json),
-        Command::Export(args) => ask::export(&client::Client::find(api.as_deref())?, &args, json),
-        Command::Pool(args) => volume::pool(&client::Client::find(api.as_deref())?, &args, json),
-        Command::Volume(args) => volume::volume(&client::Client::find(api.as_deref())?, &args, json),
-        Command::Upgrade(args) => upgrade::run(&client::Client::find(api.as_deref())?, &args, json),
-        Command::Shutdown => ask::shutdown(&client::Client::find(api.as_deref())?, json),
+        Command::Device(args) => ask::device(&client()?, &args, json),
+        Command::Tenant(args) => ask::tenant(&client()?, &args, json),
+        Command::Export(args) => ask::export(&client()?, &args, json),
+        Command::Pool(args) => volume::pool(&client()?, &args, json),
+        Command::Volume(args) => volume::volume(&client()?, &args, json),
+        Command::Upgrade(args) => upgrade::run(&client()?, &args, json),
+        Command::Shutdown => ask::shutdown(&client()?, json),
     };
     done.map(|()| ExitCode::SUCCESS)
 }

@@ -270,6 +270,46 @@ fn lines_to_paste() {
 }
 
 #[test]
+fn volumes_and_pcie_drives_have_lines_to_paste() {
+    let text = r#"
+[[device]]
+name = "ssd0"
+[[device]]
+name = "ssd1"
+[[tenant]]
+name = "gold"
+hosts = ["nqn.2026-11.io.weir:host:gold"]
+[[tenant]]
+name = "tin"
+hosts = ["nqn.2026-11.io.weir:host:tin"]
+[[export]]
+device = "ssd0"
+door = "vfio-user:pcie.sock"
+tenant = "tin"
+[[volume]]
+name = "v0"
+tenant = "tin"
+size = "64MiB"
+export = ["nvme-tcp", "vhost-user:v0.sock"]
+"#;
+    let config = Config::parse(text, "t", Path::new("/run")).unwrap();
+    let text = connect::lines(&config, &["127.0.0.1:4420".parse().unwrap()], "weir");
+    for part in [
+        "# A Linux host, NVMe/TCP, volume v0 (as root):\nmodprobe nvme-tcp; nvme connect -t tcp -a 127.0.0.1 -s 4420 \
+         -n nqn.2026-11.io.weir:n1:v0 --hostnqn nqn.2026-11.io.weir:host:tin --hostid ",
+        "# A QEMU guest (QEMU 10.1 or newer), tenant tin, drive ssd0 (add a boot disk):\nqemu-system-x86_64 ",
+        "-device '{\"driver\":\"vfio-user-pci\",\"socket\":{\"path\":\"/run/pcie.sock\",\"type\":\"unix\"}}'\n",
+        "# A QEMU guest, tenant tin, volume v0 (add a boot disk):\nqemu-system-x86_64 ",
+        "-chardev socket,id=weir,path=/run/v0.sock -device vhost-user-blk-pci,",
+        "weir bench 'nvme-tcp://127.0.0.1:4420/nqn.2026-11.io.weir:n1:v0?ns=1' --hostnqn nqn.2026-11.io.weir:host:tin --rw ",
+        "weir bench vhost-user:/run/v0.sock --rw randread",
+    ] {
+        assert!(text.contains(part), "{part}\n{text}");
+    }
+    assert!(!text.contains("host:gold"), "a volume is its tenant's: {text}");
+}
+
+#[test]
 fn shells_take_what_is_quoted() {
     for (text, wanted) in [("a/b:c=1", "a/b:c=1"), ("a b", "'a b'"), ("", "''"), ("it's", "'it'\\''s'"), ("?", "'?'")] {
         assert_eq!(connect::quoted(text), wanted);

@@ -7,11 +7,13 @@
 //! it takes what the worker before it left, and the configuration as that one had changed it. After an upgrade the keeper's process executes
 //! the new program's `weir up`, which goes on from what it inherits.
 
+use crate::address::ApiOfUp;
 use crate::args;
-use crate::config::load;
+use crate::config::load_with;
 use crate::connect;
 use crate::failure::Failure;
 use crate::output;
+use crate::registry;
 use crate::start::{Started, start};
 use std::ffi::OsString;
 use std::path::Path;
@@ -57,12 +59,12 @@ impl Ends {
     }
 }
 
-pub fn run(args: &args::Up, api: Option<&str>, json: bool) -> Result<ExitCode, Failure> {
+pub fn run(args: &args::Up, api: &ApiOfUp, json: bool) -> Result<ExitCode, Failure> {
     if let Some(inherited) = Inherited::find().map_err(|e| of_keeper(&e))? {
         return keeper::resume(inherited).map(ExitCode::from).map_err(|e| of_keeper(&e));
     }
     let mut steps = Steps::begin();
-    let mut config = load(args.config.as_deref())?;
+    let mut config = load_with(args.config.as_deref(), api.default.clone())?;
     override_by(&mut config, args, api)?;
     if config.node.keeper {
         return keep(&config);
@@ -96,7 +98,7 @@ pub fn could_resume() -> Result<(), Failure> {
 }
 
 /// The process that serves under a keeper: its end of their conversation is the standard input.
-pub fn worker(args: &args::Up, api: Option<&str>, json: bool) -> Result<ExitCode, Failure> {
+pub fn worker(args: &args::Up, api: &ApiOfUp, json: bool) -> Result<ExitCode, Failure> {
     let wrong = |e: std::io::Error| Failure::new(format_args!("worker: {e}; it is started by weir up, not by hand"));
     // Nobody is left behind when the keeper is killed.
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))
@@ -104,7 +106,7 @@ pub fn worker(args: &args::Up, api: Option<&str>, json: bool) -> Result<ExitCode
     weir_sys::signals::unblock();
     abort_on_panic();
     let mut steps = Steps::begin();
-    let mut config = load(args.config.as_deref())?;
+    let mut config = load_with(args.config.as_deref(), api.default.clone())?;
     override_by(&mut config, args, api)?;
     // Somebody else may be serving on those cores.
     let all = sched::aside(&config.node.cores);
@@ -189,6 +191,7 @@ fn serve(
         ready()?;
         running
     };
+    let registered = registry::register(&config, args.config.as_deref(), keep.node());
     let systemd = systemd(keep)?;
     systemd.ready();
     tracing::info!(steps = %steps.text(), "serving");
@@ -209,6 +212,7 @@ fn serve(
     systemd.stopping();
     started.stop();
     running.stop();
+    registered.remove();
     Ok(())
 }
 
@@ -235,10 +239,9 @@ fn systemd(keep: &Keep) -> Result<Notifier, Failure> {
     Notifier::from_environment().map_err(|e| Failure::new(format_args!("NOTIFY_SOCKET: {e}")))
 }
 
-fn override_by(config: &mut Config, args: &args::Up, api: Option<&str>) -> Result<(), Failure> {
-    if let Some(api) = api {
-        let address = config::address(api, Path::new("")).map_err(|e| Failure::usage(format_args!("--api: {e}")))?;
-        config.node.api = vec![address];
+fn override_by(config: &mut Config, args: &args::Up, api: &ApiOfUp) -> Result<(), Failure> {
+    if let Some(address) = &api.option {
+        config.node.api = vec![address.clone()];
     }
     if args.force {
         config.node.admission = config::Admission::Warn;

@@ -33,6 +33,13 @@ pub(crate) fn area_of(chunks: u32) -> u32 {
     chunks.div_ceil(2048).max(2)
 }
 
+/// Bytes that volumes may have of a drive of so many bytes.
+#[must_use]
+pub fn usable(bytes: u64) -> u64 {
+    let chunks = (bytes / CHUNK).min(u32::MAX.into()) as u32;
+    u64::from(chunks.saturating_sub(area_of(chunks))) * CHUNK
+}
+
 /// Blocks of a copy in so many chunks of metadata: whole stripes.
 pub(crate) fn copy_blocks(area: u32) -> u32 {
     area.saturating_mul((CHUNK / 2 / BLOCK as u64) as u32)

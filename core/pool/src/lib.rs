@@ -55,6 +55,7 @@ mod model;
 mod tests;
 
 pub use block::{BLOCK, Crc32c, STRIPE};
+pub use drive::usable;
 pub use error::{Error, Failure, Fault};
 pub use extent::{CHUNK, Segment};
 pub use pool::{Answer, Effect, Event, Pool, Request, Setup, SetupDrive};

@@ -2,6 +2,7 @@
 
 use super::device::{self, DeviceRead};
 use super::export::{DoorRead, ExportRead};
+use super::machine::{Identity, Machine};
 use super::pool::{self, PoolRead, VolumeRead};
 use super::read::{Placed, Sink, quoted};
 use super::tenant::TenantRead;
@@ -29,9 +30,9 @@ pub(super) struct Parts {
 
 /// Puts the sections together, notes what does not fit, and fills what is missing: a RAM drive, one tenant for every
 /// host, and, where there is no pool, an NVMe/TCP export of every drive.
-pub(super) fn assemble(sink: &Sink, parts: Parts) -> Config {
+pub(super) fn assemble(sink: &Sink, machine: Machine, parts: Parts) -> Config {
     let Parts { node, devices, tenants, exports, nvme_tcp, pools, volumes } = parts;
-    unique_devices(sink, &devices);
+    unique_devices(sink, machine, &devices);
     unique_tenants(sink, &tenants);
     let mut devices: Vec<DeviceConfig> = devices.into_iter().map(|d| d.device).collect();
     if devices.is_empty() {
@@ -55,7 +56,7 @@ pub(super) fn assemble(sink: &Sink, parts: Parts) -> Config {
             by_line[at] = Some(read.line);
         }
     }
-    let (pools, volumes) = pool::check(sink, (pools, volumes), &devices, &tenants, &by_line);
+    let (pools, volumes) = pool::check(sink, machine, (pools, volumes), &devices, &tenants, &by_line);
     // Beside pools a device is one of theirs, or may become one.
     if none && node.default_exports && pools.is_empty() {
         exports = devices.iter().enumerate().map(|(i, device)| by_tcp(i, device)).collect();
@@ -115,9 +116,10 @@ impl<'a> Unique<'a> {
     }
 }
 
-pub(super) fn unique_devices(sink: &Sink, devices: &[DeviceRead]) {
+pub(super) fn unique_devices(sink: &Sink, machine: Machine, devices: &[DeviceRead]) {
     let (mut names, mut nqns) = (Unique::new(sink), Unique::new(sink));
     let (mut serials, mut media) = (Unique::new(sink), Unique::new(sink));
+    let mut identities: BTreeMap<Identity, (u32, String)> = BTreeMap::new();
     for read in devices {
         let key = |key: &str| format!("{}.{key}", read.path);
         names.see(&read.device.name, read.line, &key("name"), "every device needs a name of its own");
@@ -130,6 +132,21 @@ pub(super) fn unique_devices(sink: &Sink, devices: &[DeviceRead]) {
         if !matches!(read.device.media, MediaConfig::Ram | MediaConfig::Null) {
             let text = read.device.media.to_string();
             media.see(&text, read.line, &key("media"), "two drives on one medium destroy each other's data");
+            let Some(identity) = machine.identity(&read.device.media) else { continue };
+            match identities.get(&identity) {
+                Some((line, other)) if *other != text => sink.note(
+                    read.line,
+                    &key("media"),
+                    format_args!(
+                        "{} is the medium of line {line} by another path; two drives on one medium destroy each other's data",
+                        quoted(&text)
+                    ),
+                ),
+                Some(_) => {}
+                None => {
+                    identities.insert(identity, (read.line, text));
+                }
+            }
         }
     }
 }

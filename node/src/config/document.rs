@@ -1,6 +1,7 @@
 //! A file as a tree whose keys can be changed before it is read: what `weir sim --set` does.
 
 use super::error::{ConfigError, Problem};
+use super::machine::Machine;
 use super::read::{Section, Sink};
 use super::types::{DeviceConfig, TenantConfig};
 use super::value::{self, Entry, Item, Value};
@@ -117,7 +118,7 @@ impl Document {
 /// The drives of a document's `[[device]]`, checked against each other.
 pub fn devices(root: &Section<'_>, base: &Path, node: &str) -> Vec<DeviceConfig> {
     let read = device::read_all(root, base, node);
-    check::unique_devices(root.sink(), &read);
+    check::unique_devices(root.sink(), Machine::Any, &read);
     read.into_iter().map(|d| d.device).collect()
 }
 
@@ -172,6 +173,15 @@ fn set(entries: &mut Vec<Entry>, steps: &[Step], value: &str) -> Result<(), Stri
     }
 }
 
+/// Whether the key stands in the `[device.flash]` below a drive's table, which has the same keys, and not in the table itself.
+fn stands_in_flash(keys: &[Entry], key: &str) -> bool {
+    let in_flash = |entry: &Entry| match &entry.value {
+        Value::Table(inner) => entry.key == "flash" && inner.iter().any(|e| e.key == key),
+        _ => false,
+    };
+    keys.iter().any(in_flash) && !keys.iter().any(|entry| entry.key == key)
+}
+
 fn empty_table() -> Item {
     Item { line: 0, value: Value::Table(Vec::new()) }
 }
@@ -200,7 +210,12 @@ fn set_in_list(items: &mut [Item], steps: &[Step], value: &str) -> Result<(), St
     }
     for at in chosen {
         match &mut items[at].value {
-            Value::Table(keys) => set(keys, rest, value)?,
+            Value::Table(keys) => match rest {
+                [Step::Key(key)] if stands_in_flash(keys, key) => {
+                    set(keys, &[Step::Key("flash".to_string()), Step::Key(key.clone())], value)?;
+                }
+                _ => set(keys, rest, value)?,
+            },
             other => return Err(format!("{} where a table is wanted", other.kind())),
         }
     }
@@ -236,6 +251,18 @@ mod tests {
         assert_eq!(made[0].slots, 7, "a drive is made where there is none");
         none.push("device", &[("slots".into(), "9".into())]);
         assert_eq!(none.read(|root| devices(root, Path::new("/"), "n")).unwrap()[1].slots, 9);
+    }
+
+    #[test]
+    fn a_key_of_the_flash_is_set_where_it_stands() {
+        let text = "[[device]]\nkind = \"flash\"\ncapacity = \"1GiB\"\n[device.flash]\ngc = \"plane\"\n";
+        for (path, value) in [("device.gc", "channel"), ("device.flash.gc", "channel"), ("device.victim", "fifo")] {
+            let mut document = Document::parse(text, "f", Path::new("/")).unwrap();
+            document.set(path, value).unwrap();
+            let made =
+                document.read(|root| devices(root, Path::new("/"), "n")).unwrap_or_else(|e| panic!("{path}: {e}"));
+            assert!(format!("{:?}", made[0].flash).to_lowercase().contains(value), "{path}: {:?}", made[0].flash);
+        }
     }
 
     #[test]

@@ -8,7 +8,8 @@
 //!
 //! Every key has a default. A fault names file, line and key and says what to do; reading goes on after it, so that one
 //! run shows them all. A key of a later release is refused, never ignored. Reading touches neither the clock nor a
-//! file except [`Config::load`]; that a medium exists or an address is free shows when the node starts.
+//! file except [`Config::load`], which also looks at the CPUs and media of the machine; that an address is free and a medium
+//! can be opened shows when the node starts.
 
 mod builtin;
 pub mod calibration;
@@ -21,6 +22,7 @@ mod error;
 mod export;
 mod fdp;
 mod flash;
+mod machine;
 mod node;
 mod open_channel;
 mod pool;
@@ -46,31 +48,33 @@ pub use node::address;
 pub use open_channel::OpenChannelKeys;
 pub use profile::Profile;
 pub use promise::{floors, within};
-pub use runtime::{create_runtime_dir, runtime_dir};
+pub use runtime::{create_runtime_dir, is_safe_dir, runtime_dir};
 pub use types::{
     Address, Admission, Arbitration, ClassFrom, Config, Cost, DeviceConfig, DoorConfig, Doorbells, ExportConfig,
     FlashConfig, Mechanism, MediaConfig, NodeConfig, NvmeTcpConfig, PoolConfig, Shares, TenantConfig, VolumeConfig,
 };
 pub use zoned::Zoned;
 
+use machine::Machine;
 use read::{Section, Sink};
 use std::path::{Path, PathBuf};
 
 impl Config {
-    /// Reads and checks a file; relative paths in it are relative to its folder.
-    pub fn load(file: &Path) -> Result<Config, ConfigError> {
+    /// Reads a file and checks it, also against the machine that is to run it: its CPUs, and which paths are one file. Relative
+    /// paths are relative to the file's folder; the API is at `api` where the file does not say.
+    pub fn load(file: &Path, api: Option<Address>) -> Result<Config, ConfigError> {
         let document = Document::load(file)?;
-        document.read(|root| read_config(root, document.base()))
+        document.read(|root| read_config(root, document.base(), Machine::This, api))
     }
 
     /// Checks a text. `file` is its name in messages, `base` the folder that relative paths in it start from.
     pub fn parse(text: &str, file: &str, base: &Path) -> Result<Config, ConfigError> {
-        Document::parse(text, file, base)?.read(|root| read_config(root, base))
+        Document::parse(text, file, base)?.read(|root| read_config(root, base, Machine::Any, None))
     }
 }
 
-fn read_config(root: &Section<'_>, base: &Path) -> Config {
-    let node = node::read(root, base);
+fn read_config(root: &Section<'_>, base: &Path, machine: Machine, api: Option<Address>) -> Config {
+    let node = node::read(root, base, machine, api);
     let devices = device::read_all(root, base, &node.name);
     let tenants = tenant::read_all(root);
     let nvme_tcp = door::read(root);
@@ -78,7 +82,7 @@ fn read_config(root: &Section<'_>, base: &Path) -> Config {
     let pools = pool::read_pools(root);
     let volumes = pool::read_volumes(root, base);
     root.finish();
-    check::assemble(root.sink(), check::Parts { node, devices, tenants, exports, nvme_tcp, pools, volumes })
+    check::assemble(root.sink(), machine, check::Parts { node, devices, tenants, exports, nvme_tcp, pools, volumes })
 }
 
 impl DeviceConfig {

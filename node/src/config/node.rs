@@ -1,5 +1,6 @@
 //! `[node]`.
 
+use super::machine::Machine;
 use super::read::{Placed, Read, Section, flag, integer, one_or_list, quoted, text, word};
 use super::runtime::socket_path;
 use super::types::{Address, Admission, NodeConfig};
@@ -10,17 +11,19 @@ use std::path::Path;
 /// More CPUs than any machine has.
 const MAX_CORE: u64 = 4095;
 
-pub(super) fn read(root: &Section<'_>, base: &Path) -> NodeConfig {
+/// `api`: where the API is if the file does not say.
+pub(super) fn read(root: &Section<'_>, base: &Path, machine: Machine, api: Option<Address>) -> NodeConfig {
+    let default_api = vec![api.unwrap_or_else(|| Address::Unix(base.join("weir.sock")))];
     let admission = Admission::Enforce;
     let Some((line, entries)) = root.table("node") else {
-        let (name, api, cores, poll, journal) = ("n1".into(), default_api(base), vec![0], false, true);
+        let (name, api, cores, poll, journal) = ("n1".into(), default_api, vec![0], false, true);
         let (keeper, standby, default_exports) = (false, false, true);
         return NodeConfig { name, api, cores, poll, admission, journal, keeper, standby, default_exports };
     };
     let node = root.inner("node", line, entries);
     let name = node.or("name", "n1".to_string(), name);
-    let api = node.or("api", default_api(base), |v| addresses(v, base));
-    let cores = node.or("cores", vec![0], cores);
+    let api = node.or("api", default_api, |v| addresses(v, base));
+    let cores = node.or("cores", vec![0], |v| cores(v, machine));
     let poll = node.or("poll", false, flag);
     let admission = node.or("admission", admission, word(Admission::WORDS));
     let journal = node.or("journal", true, flag);
@@ -32,10 +35,6 @@ pub(super) fn read(root: &Section<'_>, base: &Path) -> NodeConfig {
     }
     node.finish();
     NodeConfig { name, api, cores, poll, admission, journal, keeper, standby, default_exports }
-}
-
-fn default_api(base: &Path) -> Vec<Address> {
-    vec![Address::Unix(base.join("weir.sock"))]
 }
 
 /// A name as it stands in NQNs, paths and URLs.
@@ -99,7 +98,7 @@ pub fn address(text: &str, base: &Path) -> Result<Address, String> {
     Ok(Address::Tcp(address))
 }
 
-fn cores(value: &Value) -> Read<Vec<usize>> {
+fn cores(value: &Value, machine: Machine) -> Read<Vec<usize>> {
     let list = one_or_list(integer(0..=MAX_CORE))(value)?;
     if list.is_empty() {
         return Err("no core; write at least one, like [0]".to_string().into());
@@ -107,6 +106,12 @@ fn cores(value: &Value) -> Read<Vec<usize>> {
     for (i, core) in list.iter().enumerate() {
         if list[..i].contains(core) {
             return Err(format!("core {core} is listed twice; keep one").into());
+        }
+    }
+    if let Some(allowed) = machine.cores() {
+        if let Some(core) = list.iter().find(|core| !allowed.contains(&(**core as usize))) {
+            let names = allowed.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+            return Err(format!("this process cannot run on core {core}; use some of {names}").into());
         }
     }
     Ok(list.into_iter().map(|core| core as usize).collect())

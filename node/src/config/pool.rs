@@ -2,6 +2,7 @@
 
 use super::check::{Unique, list};
 use super::export::{DoorRead, door};
+use super::machine::Machine;
 use super::read::{Placed, Read, Section, Sink, one_or_list, quoted, size, text};
 use super::types::{Config, DeviceConfig, DoorConfig, Doorbells, ExportConfig, PoolConfig, TenantConfig, VolumeConfig};
 use super::value::Value;
@@ -27,7 +28,7 @@ pub(super) struct VolumeRead {
     name: Option<Placed<String>>,
     tenant: Option<Placed<String>>,
     pool: Option<Placed<String>>,
-    size: Option<Bytes>,
+    size: Option<Placed<Bytes>>,
     doors: Option<Placed<Vec<DoorRead>>>,
 }
 
@@ -59,7 +60,7 @@ pub(super) fn read_volumes(root: &Section<'_>, base: &Path) -> Vec<VolumeRead> {
             name,
             tenant: section.placed("tenant", text),
             pool: section.placed("pool", text),
-            size: section.get("size", size(1..=1 << 52)),
+            size: section.placed("size", size(1..=1 << 52)),
             doors: section.placed("export", one_or_list(|v| door(v, base))),
         };
         section.finish();
@@ -83,6 +84,7 @@ fn named(section: &Section<'_>, of: &str) -> Option<Placed<String>> {
 /// Looks the names up and notes what does not fit.
 pub(super) fn check(
     sink: &Sink,
+    machine: Machine,
     (pools, volumes): (Vec<PoolRead>, Vec<VolumeRead>),
     devices: &[DeviceConfig],
     tenants: &[TenantConfig],
@@ -153,16 +155,37 @@ pub(super) fn check(
             let what = "every device is exported by itself; leave one to be the volumes' pool";
             sink.note(volumes[0].line, &volumes[0].key, what);
         }
-        checked.push(PoolConfig { name: DEFAULT.into(), devices: free });
+        checked.push(PoolConfig { name: DEFAULT.into(), devices: free.clone() });
     }
-    let volumes = check_volumes(sink, volumes, &checked, tenants);
+    let room: Vec<Option<u64>> = checked.iter().map(|pool| room(machine, pool, &checked, &free, devices)).collect();
+    let volumes = check_volumes(sink, volumes, &checked, &room, tenants);
     (checked, volumes)
+}
+
+/// Bytes for volumes on all drives that are the pool's, or may have joined it while it ran; none where a drive's size is not known.
+fn room(
+    machine: Machine,
+    pool: &PoolConfig,
+    pools: &[PoolConfig],
+    free: &[usize],
+    devices: &[DeviceConfig],
+) -> Option<u64> {
+    let others = |drive: &usize| pools.iter().any(|other| other.name != pool.name && other.devices.contains(drive));
+    let mut drives: Vec<usize> = pool.devices.iter().chain(free).copied().filter(|d| !others(d)).collect();
+    drives.sort_unstable();
+    drives.dedup();
+    let usable = |drive: usize| {
+        let device = &devices[drive];
+        device.capacity.or_else(|| machine.size(&device.media)).map(|bytes| weir_pool::usable(bytes.0))
+    };
+    drives.into_iter().map(usable).sum()
 }
 
 fn check_volumes(
     sink: &Sink,
     volumes: Vec<VolumeRead>,
     pools: &[PoolConfig],
+    room: &[Option<u64>],
     tenants: &[TenantConfig],
 ) -> Vec<VolumeConfig> {
     let mut names = Unique::new(sink);
@@ -192,7 +215,15 @@ fn check_volumes(
         };
         let tenant = which("tenant", tenant.as_ref(), tenants.iter().map(|t| t.name.as_str()).collect());
         let pool = which("pool", pool.as_ref(), pools.iter().map(|p| p.name.as_str()).collect());
-        let (name, tenant, pool, size) = (name?.value, tenant?, pool?, size?);
+        if let (Some(size), Some(Some(room))) = (&size, pool.and_then(|pool| room.get(pool))) {
+            if size.value.0.div_ceil(weir_pool::CHUNK) > room / weir_pool::CHUNK {
+                let (size_is, pool) = (size.value, pools.get(pool.unwrap_or_default()).map_or("", |p| p.name.as_str()));
+                let room = Bytes(*room);
+                let what = format!("{size_is} is more than pool {} has for volumes, {room}", quoted(pool));
+                sink.note(size.line, &size.key, what + "; make it smaller, or give the pool more drives");
+            }
+        }
+        let (name, tenant, pool, size) = (name?.value, tenant?, pool?, size?.value);
         let by_door = |door: DoorRead| match door {
             DoorRead::NvmeTcp => DoorConfig::NvmeTcp,
             DoorRead::VhostUser(path) => DoorConfig::VhostUser { path, tenant },
@@ -216,7 +247,7 @@ pub(super) fn check_doors(sink: &Sink, volumes: &[(u32, String)], config: &Confi
     for volume in &config.volumes {
         let place = volumes.iter().find(|(_, name)| *name == volume.name);
         let (line, key) = (place.map_or(0, |(line, _)| *line), format!("volume.{}.export", volume.name));
-        let nqn = format!("nqn.2026-11.io.weir:{}:{}", config.node.name, volume.name);
+        let nqn = volume.nqn(&config.node.name);
         if config.devices.iter().any(|d| d.nqn == nqn) {
             sink.note(line, &format!("volume.{}.name", volume.name), "a device has this name; choose another one");
         }

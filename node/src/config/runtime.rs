@@ -33,11 +33,21 @@ pub fn create_runtime_dir(dir: &Path) -> io::Result<()> {
         Err(e) => return Err(e),
     }
     let meta = std::fs::symlink_metadata(dir)?;
-    if !meta.is_dir() || meta.uid() != uid.as_raw() || meta.mode() & 0o022 != 0 {
+    if meta.uid() != uid.as_raw() || !only_its_owner_writes(&meta) {
         let what = format!("{} is not a folder that only this user may write to; remove it", dir.display());
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
     }
     Ok(())
+}
+
+/// Whether this is a folder in which only this user or root can have put anything.
+pub fn is_safe_dir(dir: &Path) -> bool {
+    let own = |uid: u32| uid == 0 || uid == rustix::process::geteuid().as_raw();
+    std::fs::symlink_metadata(dir).is_ok_and(|meta| own(meta.uid()) && only_its_owner_writes(&meta))
+}
+
+fn only_its_owner_writes(meta: &std::fs::Metadata) -> bool {
+    meta.is_dir() && meta.mode() & 0o022 == 0
 }
 
 /// A socket's path, resolved and short enough for the kernel.

@@ -207,7 +207,7 @@ fn unknown_keys_name_the_nearest() {
 #[test]
 fn pools_and_volumes() {
     let text = "[[tenant]]\nname = \"gold\"\n[[device]]\nname = \"a\"\n[[device]]\nname = \"b\"\n\
-                [[volume]]\nname = \"v\"\nsize = \"2GiB\"\nexport = [\"nvme-tcp\", \"vhost-user:v.sock\"]\n";
+                [[volume]]\nname = \"v\"\nsize = \"512MiB\"\nexport = [\"nvme-tcp\", \"vhost-user:v.sock\"]\n";
     let config = good(text);
     assert_eq!((config.pools[0].name.as_str(), &config.pools[0].devices[..]), ("pool0", &[0, 1][..]));
     assert_eq!((config.volumes[0].tenant, config.volumes[0].pool, config.volumes[0].exports.len()), (0, 0, 2));
@@ -692,15 +692,15 @@ fn a_file_is_found_and_its_folder_is_the_base() {
     std::fs::create_dir_all(&dir).unwrap();
     let file = dir.join("w.toml");
     std::fs::write(&file, "[node]\napi = \"unix:a.sock\"").unwrap();
-    assert_eq!(Config::load(&file).unwrap().node.api, [Address::Unix(dir.join("a.sock"))]);
+    assert_eq!(Config::load(&file, None).unwrap().node.api, [Address::Unix(dir.join("a.sock"))]);
     let missing = dir.join("none.toml");
-    let error = Config::load(&missing).unwrap_err().to_string();
+    let error = Config::load(&missing, None).unwrap_err().to_string();
     let wanted = format!("{}: cannot be read: ", missing.display());
     assert!(error.starts_with(&wanted) && error.ends_with("; name a TOML file"), "{error}");
     std::fs::write(&file, [0xff, 0xfe]).unwrap();
-    assert!(Config::load(&file).unwrap_err().to_string().contains("cannot be read: "));
+    assert!(Config::load(&file, None).unwrap_err().to_string().contains("cannot be read: "));
     std::fs::write(&file, " ".repeat((super::document::MAX_FILE + 1) as usize)).unwrap();
-    assert!(Config::load(&file).unwrap_err().to_string().ends_with("a configuration has at most 1048576"));
+    assert!(Config::load(&file, None).unwrap_err().to_string().ends_with("a configuration has at most 1048576"));
     std::fs::remove_dir_all(&dir).unwrap();
 }
 
@@ -912,4 +912,72 @@ proptest! {
             prop_assert!(!error.problems().is_empty());
         }
     }
+}
+
+#[test]
+fn a_file_is_checked_against_the_machine() {
+    let dir = std::env::temp_dir().join(format!("weir-config-machine-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    std::fs::write(dir.join("a.img"), vec![0; 8 << 20]).unwrap();
+    std::fs::hard_link(dir.join("a.img"), dir.join("hard.img")).unwrap();
+    std::os::unix::fs::symlink("a.img", dir.join("soft.img")).unwrap();
+    let file = dir.join("weir.toml");
+    let load = |text: &str| {
+        std::fs::write(&file, text).unwrap();
+        Config::load(&file, None).map_err(|e| e.to_string().replace(&dir.display().to_string(), "D"))
+    };
+    let error = load("[node]\ncores = [4095]\n").unwrap_err();
+    assert!(
+        error.starts_with("D/weir.toml:2: node.cores: this process cannot run on core 4095; use some of "),
+        "{error}"
+    );
+    let two =
+        |other: &str| load(&format!("[[device]]\nmedia = \"file:a.img\"\n[[device]]\nmedia = \"file:{other}\"\n"));
+    for other in ["hard.img", "soft.img", "./a.img"] {
+        let wanted = format!(
+            "D/weir.toml:3: device.ssd1.media: \"file:D/{other}\" is the medium of line 1 by another path; two drives on one \
+             medium destroy each other's data"
+        );
+        assert_eq!(two(other).unwrap_err(), wanted);
+    }
+    assert!(two("a.img").unwrap_err().contains("is taken by line 1; two drives on one medium"));
+    assert_eq!(two("b.img").map(|c| c.devices.len()), Ok(2));
+    // A file without capacity has the size that it has: 8 MiB, of which 2 are metadata.
+    let volume = |size: &str| {
+        load(&format!("[[device]]\nmedia = \"file:a.img\"\n[[volume]]\nname = \"v\"\nsize = \"{size}\"\n"))
+    };
+    assert_eq!(volume("6MiB").map(|c| c.volumes.len()), Ok(1));
+    let wanted = "D/weir.toml:5: volume.v.size: 7MiB is more than pool \"pool0\" has for volumes, 6MiB; make it smaller, or \
+                  give the pool more drives";
+    assert_eq!(volume("7MiB").unwrap_err(), wanted);
+    // The API is where the file says, else where the environment does.
+    let elsewhere = || Some(Address::Unix("/e.sock".into()));
+    std::fs::write(&file, "").unwrap();
+    assert_eq!(Config::load(&file, elsewhere()).unwrap().node.api, [Address::Unix("/e.sock".into())]);
+    std::fs::write(&file, "[node]\nname = \"n2\"\n").unwrap();
+    assert_eq!(Config::load(&file, elsewhere()).unwrap().node.api, [Address::Unix("/e.sock".into())]);
+    std::fs::write(&file, "[node]\napi = \"unix:own.sock\"\n").unwrap();
+    assert_eq!(Config::load(&file, elsewhere()).unwrap().node.api, [Address::Unix(dir.join("own.sock"))]);
+    std::fs::remove_dir_all(&dir).unwrap();
+}
+
+#[test]
+fn a_volume_fits_the_drives_that_its_pool_may_have() {
+    let of = |size: &str, more: &str| {
+        let text = format!(
+            "[[device]]\nname = \"a\"\n[[device]]\nname = \"b\"\n[[pool]]\nname = \"p\"\ndrives = [\"a\"]\n{more}\
+                            [[volume]]\nname = \"v\"\npool = \"p\"\nsize = \"{size}\"\n"
+        );
+        parse(&text).map(|_| ())
+    };
+    assert_eq!(of("1022MiB", ""), Ok(()));
+    // Drive b may have joined while the node ran.
+    assert_eq!(of("2044MiB", ""), Ok(()));
+    assert!(
+        of("2045MiB", "")
+            .unwrap_err()
+            .contains("volume.v.size: 2045MiB is more than pool \"p\" has for volumes, 2044MiB")
+    );
+    let other = "[[pool]]\nname = \"q\"\ndrives = [\"b\"]\n";
+    assert!(of("1023MiB", other).unwrap_err().contains("1023MiB is more than pool \"p\" has for volumes, 1022MiB"));
 }

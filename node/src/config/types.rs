@@ -53,6 +53,13 @@ pub struct VolumeConfig {
     pub exports: Vec<DoorConfig>,
 }
 
+impl VolumeConfig {
+    /// Its subsystem's name over NVMe/TCP, in the node with that name.
+    pub fn nqn(&self, node: &str) -> String {
+        format!("nqn.2026-11.io.weir:{node}:{}", self.name)
+    }
+}
+
 /// The process as a whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeConfig {
