@@ -10,8 +10,10 @@ mod crash;
 mod crash_aimed;
 mod crash_vfio;
 mod dirty_log;
+mod docs;
 mod every_message;
 mod faults;
+mod finding;
 mod fio;
 mod guest_admin;
 mod guest_crash;
@@ -35,6 +37,7 @@ mod model_live;
 mod plan;
 mod pool;
 mod power;
+mod printed_lines;
 mod realtime;
 mod reproduce;
 mod rogue;
@@ -52,6 +55,9 @@ use crate::harness::{Env, Outcome, Test};
 pub fn all() -> Vec<Test> {
     [
         cli::tests(),
+        finding::tests(),
+        docs::tests(),
+        printed_lines::tests(),
         bench_verify::tests(),
         libweir::tests(),
         fio::tests(),
