@@ -187,10 +187,12 @@ impl<W: Words + Clone> Journals<W> {
         }
     }
 
-    /// A command is complete, and its completion is about to be posted.
+    /// A command is complete, and its completion is about to be posted: at once, whatever is noted of it. One that has to wait
+    /// is not done, or a successor would take it for posted.
     #[inline]
-    pub fn done(&self, cqe: &Cqe, taken: Taken) {
-        if let (Some(Some(part)), Ok(slot)) = (self.queues.get(usize::from(cqe.sqid.get())), u16::try_from(taken.tag.0))
+    pub fn done(&mut self, cqe: &Cqe, taken: Taken) {
+        if let (Some(Some(part)), Ok(slot)) =
+            (self.queues.get_mut(usize::from(cqe.sqid.get())), u16::try_from(taken.tag.0))
         {
             part.journal.done(slot, cqe.words(), taken.place);
         }

@@ -5,7 +5,7 @@
 //! completion queue's entries (a free-running 64-bit count: place and phase follow from it and the queue's size). Several
 //! submission queues may share a completion queue: how far that is, the one that is furthest says.
 //! Step 10 comes after step 11, because the entry that is DONE names its place itself: the count alone could be ahead of any
-//! completion that is known. A queue that is deleted leaves its part as it is: the next one of its identifier has another generation.
+//! completion that is known. A completion may be posted after later ones: the count never goes back. A queue that is deleted leaves its part as it is: the next one of its identifier has another generation.
 
 use crate::Words;
 use crate::layout::{Damage, FINISHED, LINE, SEQUENCE, STARTED, head, merge, state};
@@ -31,6 +31,8 @@ pub struct NvmeJournal<W> {
     words: W,
     part: usize,
     sequence: u64,
+    /// Completions that are counted.
+    used: u64,
     free: Vec<u16>,
     /// By slot: the sequence number, shifted to its place.
     sequences: Vec<u64>,
@@ -131,13 +133,13 @@ impl<W: Words> Left<W> {
         self.put(head::USED, used);
         // Last: a queue that has begun has all of the above.
         self.put(head::START, self.start());
-        self.journal(0)
+        self.journal(0, used)
     }
 
-    fn journal(self, sequence: u64) -> NvmeJournal<W> {
+    fn journal(self, sequence: u64, used: u64) -> NvmeJournal<W> {
         let Self { words, part, size, generation: _ } = self;
         let sequences = alloc::vec![0; usize::from(size)];
-        NvmeJournal { words, part, sequence, free: (0..size).rev().collect(), sequences }
+        NvmeJournal { words, part, sequence, used, free: (0..size).rev().collect(), sequences }
     }
 
     /// Algorithm 2; see [`Owed`] for what it does with commands that are done.
@@ -200,7 +202,7 @@ impl<W: Words> Left<W> {
             self.put(head::USED, used);
         }
         commands.sort_unstable_by_key(|c| (c.0, c.1));
-        let mut journal = self.journal(commands.last().map_or(0, |c| (c.0 + 1) & SEQUENCE));
+        let mut journal = self.journal(commands.last().map_or(0, |c| (c.0 + 1) & SEQUENCE), used);
         for c in &commands {
             journal.sequences[usize::from(c.1)] = c.0 << state::BITS;
         }
@@ -264,9 +266,10 @@ impl<W: Words> NvmeJournal<W> {
         self.words.store_each(self.part, [low, high, self.state(slot, state::DECIDED)]);
     }
 
-    /// A command is done; its completion is about to be posted as number `place`, the next.
+    /// A command is done; its completion is about to be posted as number `place`, which no other one has.
     #[inline]
-    pub fn done(&self, slot: u16, cqe: [u64; 2], place: u64) {
+    pub fn done(&mut self, slot: u16, cqe: [u64; 2], place: u64) {
+        self.used = self.used.max(place + 1);
         let [low, high] = Self::completion(slot, cqe);
         self.words.store_each(
             self.part,
@@ -277,7 +280,7 @@ impl<W: Words> NvmeJournal<W> {
                 // After completion and place: what is DONE has both, and the place is taken.
                 self.state(slot, state::DONE),
                 // After DONE: a place that is counted is known to be somebody's. Before the next completion's DONE.
-                (head::USED, place + 1),
+                (head::USED, self.used),
             ],
         );
     }

@@ -308,3 +308,28 @@ fn nothing_is_lost_or_executed_twice_wherever_it_is_killed() {
         assert!(steps.contains(&step), "{step:?} is never found");
     }
 }
+
+/// A completion that waited is posted after a later one: wherever its server is killed, the count stands behind both.
+#[test]
+fn a_completion_that_is_posted_late_does_not_take_the_count_back() {
+    for stores in 0.. {
+        let memory = memory();
+        let mut journal = Controller::new(&memory).journal;
+        let slots = [1, 2].map(|head| journal.take(&[head, 0, 0, 0, 0, 0, 0, 0], head as u16).unwrap());
+        journal.done(slots[1], [0, 2], 1);
+        journal.posted(slots[1]);
+        memory.left.set(stores);
+        journal.done(slots[0], [0, 1], 0);
+        journal.posted(slots[0]);
+        let died = memory.dead.replace(false);
+        memory.left.set(u64::MAX);
+        let region = Region::open(memory.clone(), SHAPE).unwrap();
+        let NvmeFound::Left(left) = region.nvme(0, SHAPE.size, 1).unwrap() else { panic!("it has begun") };
+        let (_, found) = left.recover().unwrap();
+        assert_eq!(found.used, 2, "killed after {stores} stores");
+        if !died {
+            assert_eq!(found.commands, []);
+            break;
+        }
+    }
+}

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, recv,
     recvmsg, sendmsg,
 };
 
@@ -393,6 +393,15 @@ impl Client {
         let status = self.completion(Duration::from_secs(5))?.ok_or("Identify does not complete")?;
         let model: [u8; 4] = self.get(DATA + 24)?;
         ensure(status == 0 && model != [0; 4], || format!("Identify: status {status:#x}, model {model:02x?}"))
+    }
+
+    /// Whether the server has closed the connection, and all that it had sent was taken.
+    pub fn is_over(&self) -> bool {
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        match recv(&self.socket, &mut [0; 1][..], flags) {
+            Ok((_, count)) => count == 0,
+            Err(e) => e != rustix::io::Errno::AGAIN,
+        }
     }
 
     /// Whether the server closes the connection within `limit`.

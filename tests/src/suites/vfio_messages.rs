@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use super::crash_vfio::kill;
-use super::test;
+use super::{long, test};
 use crate::bench::Bench;
 use crate::harness::{Env, Outcome, Test, ensure};
 use crate::node::{Node, Setup, with_node};
@@ -14,6 +14,7 @@ use crate::raw::Rng;
 use crate::raw::vfio_user::{
     Client, DATA, DMA, Far, HEADER, MEMORY, Manner, cmd, dma_map, dma_unmap, message, version, words,
 };
+use crate::tracee::{Next, Tracee};
 use crate::vfio::in_turn;
 
 /// The tests of this suite.
@@ -30,6 +31,8 @@ pub fn tests() -> Vec<Test> {
         test(S, "upgrades_before_the_drive_fetches", upgrades_before_it_fetches),
         test(S, "kills_while_nothing_is_on_its_way", killed),
         test(S, "a_kill_in_the_middle_of_messages", killed_meanwhile),
+        test(S, "a_kill_in_the_turn_of_the_first_read", |env| killed_in_the_turn(env, 16)),
+        long(S, "kills_in_the_turn_of_the_first_read", |env| killed_in_the_turn(env, 200)),
     ]
 }
 
@@ -495,6 +498,57 @@ fn killed_meanwhile(env: &Env) -> Outcome {
             ensure(client.identify().is_err(), || format!("opcode {opcode}: it goes on"))?;
             good.identify()?;
         }
+        Ok(())
+    })
+}
+
+/// The worker is killed at a system call of the turn in which the first read by messages completes for the drive: the client has its bytes and its
+/// completion from the next one, or is disconnected. That it goes on without either is what must not be.
+fn killed_in_the_turn(env: &Env, kills: u32) -> Outcome {
+    let standby = Setup { node: "keeper = true\nstandby = true".into(), ..setup() };
+    with_node(env, &standby, |node| {
+        let (mut went_on, mut disconnected) = (0, 0);
+        for kill in 0..kills {
+            let mut client = ready(node, "")?;
+            let mut queue = Queue::new(&mut client, true)?;
+            put(&mut client, DMA + NEAR, &[7; PAGE as usize])?;
+            let status = queue.io(&mut client, (0x01, 0), PAGE, [DMA + NEAR, 0])?;
+            ensure(status == 0, || format!("kill {kill}: status {status:#x}"))?;
+            settle();
+            let (tracee, mut next) = Tracee::stop(node.worker()?)?;
+            queue.submit(&mut client, 1, (0x02, 0), PAGE, [FAR, 0])?;
+            for _ in 0..kill % 16 {
+                ensure(next != Next::Ended, || format!("kill {kill}: the worker ended by itself"))?;
+                if next == Next::Asleep {
+                    break;
+                }
+                next = tracee.call()?;
+            }
+            tracee.kill()?;
+            let begin = Instant::now();
+            let done = loop {
+                match queue.take(&mut client, Duration::ZERO) {
+                    Ok(None) if !client.is_over() && begin.elapsed() < Duration::from_secs(10) => {}
+                    // It had asked for something, and did not wait for the answer.
+                    Err(_) if client.closed(Duration::from_secs(5)) => break None,
+                    done => break done?,
+                }
+            };
+            match done {
+                Some(done) => {
+                    ensure(done == (1, 0), || format!("kill {kill}: command {}, status {:#x}", done.0, done.1))?;
+                    let right = page(&mut client, FAR)?.iter().all(|b| *b == 7);
+                    ensure(right, || format!("kill {kill}: other bytes"))?;
+                    went_on += 1;
+                }
+                None => {
+                    let is_over = client.closed(Duration::from_secs(5));
+                    ensure(is_over, || format!("kill {kill}: connected, and its read does not complete"))?;
+                    disconnected += 1;
+                }
+            }
+        }
+        println!("    {went_on} reads completed, {disconnected} clients were disconnected");
         Ok(())
     })
 }

@@ -273,10 +273,9 @@ impl Conn {
             }
             match action {
                 Action::Answered(answered) => {
-                    if let Some((address, vector, cqe)) = self.gate.answered(answered) {
+                    if let Some(completion) = self.gate.answered(answered) {
                         // Where it cannot go, its host has taken the queue away.
-                        let _ = self.put(address, &cqe);
-                        vector.into_iter().for_each(|v| _ = self.due(v));
+                        let _ = self.release(&completion);
                     }
                     advance = true;
                 }

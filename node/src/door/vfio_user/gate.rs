@@ -15,7 +15,7 @@
 //! together move at most [`MOST`] bytes by messages; more wait in their queues.
 
 use super::reach::Homes;
-use weir_controller::{ControllerHandle, DataPointer, Direction, Piece, Subsystem, Tag, Walk};
+use weir_controller::{ControllerHandle, DataPointer, Direction, Piece, Subsystem, Tag, Taken, Walk};
 use weir_session::memory::Memory;
 use weir_session::vfio_user::{Answered, Bell, Device, Late, Ticket};
 use weir_spec::nvme::{Cqe, Status};
@@ -58,11 +58,19 @@ struct Entry {
     writes: u32,
     failed: bool,
     /// Its completion, and where that goes.
-    held: Option<(u64, Option<u16>, Cqe)>,
+    held: Option<Completion>,
 }
 
-/// A completion whose time has come: its place, its vector, and itself.
-pub(super) type Released = (u64, Option<u16>, Cqe);
+/// A completion that is to be written.
+#[derive(Clone, Copy)]
+pub(super) struct Completion {
+    /// Where in the client's memory.
+    pub(super) address: u64,
+    pub(super) vector: Option<u16>,
+    pub(super) cqe: Cqe,
+    /// How its queue's journal knows the command, if it does.
+    pub(super) taken: Option<Taken>,
+}
 
 /// See the [module](self).
 #[derive(Default)]
@@ -105,10 +113,16 @@ impl Gate {
     /// The completions that wait for answers.
     pub(super) fn late(&self) -> Vec<Late> {
         let late = |e: &Entry| {
-            let (address, vector, cqe) = e.held?;
+            let Completion { address, vector, cqe, taken: _ } = e.held?;
             Some(Late { ticket: e.ticket, address, vector, cqe, writes: e.writes, failed: e.failed })
         };
         self.entries.iter().filter_map(late).collect()
+    }
+
+    /// The completions that wait for answers and that a journal has in flight; from now on only [`late`](Self::late) knows of them.
+    pub(super) fn hand_on(&mut self) -> Vec<(Cqe, Taken)> {
+        let held = self.entries.iter_mut().filter_map(|e| e.held.as_mut());
+        held.filter_map(|held| Some((held.cqe, held.taken.take()?))).collect()
     }
 
     /// How many queues it knows something of.
@@ -134,7 +148,7 @@ impl Gate {
             parts: Vec::new(),
             writes: late.writes,
             failed: late.failed,
-            held: Some((late.address, late.vector, late.cqe)),
+            held: Some(Completion { address: late.address, vector: late.vector, cqe: late.cqe, taken: None }),
         };
         let tickets = late.iter().map(|late| late.ticket.0 + 1).max().unwrap_or(0);
         let tails = bells.iter().map(|bell| Tail { rung: bell.rung, told: bell.told }).collect();
@@ -259,7 +273,7 @@ impl Gate {
     }
 
     /// The client has answered; a completion that waited for it.
-    pub(super) fn answered(&mut self, answered: Answered) -> Option<Released> {
+    pub(super) fn answered(&mut self, answered: Answered) -> Option<Completion> {
         let at = self.entries.iter().position(|e| e.ticket == answered.ticket)?;
         let entry = &mut self.entries[at];
         match answered.command {
@@ -338,11 +352,11 @@ impl Gate {
     }
 
     /// Holds a completion back until the writes of its command are answered; gives it back where there are none.
-    pub(super) fn hold(&mut self, address: u64, vector: Option<u16>, cqe: &Cqe) -> Option<Released> {
-        let (qid, cid) = (cqe.sqid.get(), cqe.cid.get());
+    pub(super) fn hold(&mut self, completion: Completion) -> Option<Completion> {
+        let (qid, cid) = (completion.cqe.sqid.get(), completion.cqe.cid.get());
         let is = |e: &Entry| (e.qid, e.cid) == (qid, cid) && e.held.is_none();
-        let Some(at) = self.entries.iter().position(is) else { return Some((address, vector, *cqe)) };
-        self.entries[at].held = Some((address, vector, *cqe));
+        let Some(at) = self.entries.iter().position(is) else { return Some(completion) };
+        self.entries[at].held = Some(completion);
         if self.entries[at].writes > 0 {
             return None;
         }
@@ -352,12 +366,12 @@ impl Gate {
 
 impl Entry {
     /// Its completion, which says so if its bytes did not arrive.
-    fn release(self) -> Option<Released> {
-        let (address, vector, mut cqe) = self.held?;
-        if self.failed && cqe.status().is_success() {
-            cqe.set_status(Status::DATA_TRANSFER_ERROR);
+    fn release(self) -> Option<Completion> {
+        let mut held = self.held?;
+        if self.failed && held.cqe.status().is_success() {
+            held.cqe.set_status(Status::DATA_TRANSFER_ERROR);
         }
-        Some((address, vector, cqe))
+        Some(held)
     }
 }
 

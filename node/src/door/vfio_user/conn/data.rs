@@ -1,6 +1,7 @@
 //! What the drive reads and writes of a client: entries, completions, data.
 
 use super::Conn;
+use crate::door::vfio_user::gate::Completion;
 use crate::door::vfio_user::reach::Homes;
 use std::sync::atomic::Ordering;
 use weir_controller::{DataPointer, Direction, Piece, Walk};
@@ -32,17 +33,16 @@ impl Conn {
             return Ok(true);
         }
         if !self.gate.is_empty() {
-            return self.post_late(address, vector, cqe);
+            return self.post_late(Completion { address, vector, cqe: *cqe, taken: None });
         }
         self.put(address, cqe)?;
         Ok(vector.is_some_and(|v| self.due(v)))
     }
 
     #[cold]
-    fn post_late(&mut self, address: u64, vector: Option<u16>, cqe: &Cqe) -> Result<bool, Status> {
-        let Some((address, vector, cqe)) = self.gate.hold(address, vector, cqe) else { return Ok(false) };
-        self.put(address, &cqe)?;
-        Ok(vector.is_some_and(|v| self.due(v)) | self.survives())
+    pub(super) fn post_late(&mut self, completion: Completion) -> Result<bool, Status> {
+        let Some(completion) = self.gate.hold(completion) else { return Ok(false) };
+        Ok(self.release(&completion)? | self.survives())
     }
 
     /// The half with the phase tag comes last and is released: who sees it sees the rest, and the data.

@@ -12,6 +12,7 @@
 
 use super::Conn;
 use crate::door::Cx;
+use crate::door::vfio_user::gate::Completion;
 use crate::door::vfio_user::kept::{LIVE_CLIENTS, live_file};
 use rustix::io::pwrite;
 use std::collections::{BTreeSet, VecDeque};
@@ -349,15 +350,18 @@ impl Conn {
             // Where one cannot go, its host has taken the queue away.
             for Posted { address, vector, cqe } in std::mem::take(&mut live.posts) {
                 // What its command has written by messages is waited for.
-                let Some((address, vector, cqe)) = self.gate.hold(address, vector, &cqe) else { continue };
-                let _ = self.put(address, &cqe);
-                vector.into_iter().for_each(|v| _ = self.due(v));
+                let completion = Completion { address, vector, cqe, taken: None };
+                let Some(completion) = self.gate.hold(completion) else { continue };
+                let _ = self.release(&completion);
             }
             // The last bytes on their way may have been one of these commands'.
             if self.is_stale(&live, leaves) {
                 self.write_down((&mut live, leaves), (drive, controller), cx);
             }
             (live.changed, live.written) = (false, live.applied);
+        }
+        if leaves && !live.lost {
+            self.hand_on_held();
         }
         self.number_answers(&mut live);
         self.live = Some(live);

@@ -1,7 +1,7 @@
 //! The journal of a client's I/O queues: what was fetched from its rings and did not complete is known to who comes after a crash.
 
 use super::{Conn, UNRUNG};
-use crate::door::vfio_user::gate::{Looks, is_entry_far};
+use crate::door::vfio_user::gate::{Completion, Looks, is_entry_far};
 use crate::door::vfio_user::reach::{Homes, Pages};
 use crate::door::{Arrival, Cx};
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -96,15 +96,38 @@ impl Conn {
         cqe: &Cqe,
         taken: Taken,
     ) -> Result<bool, Status> {
-        let Some(rings) = self.rings.as_ref().filter(|_| cqe.sqid.get() != 0) else {
+        if self.rings.is_none() || cqe.sqid.get() == 0 {
             return self.post(address, vector, cqe);
-        };
-        rings.journals.done(cqe, taken);
-        let first = self.post(address, vector, cqe)?;
-        if let Some(rings) = &mut self.rings {
+        }
+        let completion = Completion { address, vector, cqe: *cqe, taken: Some(taken) };
+        if !self.gate.is_empty() {
+            return self.post_late(completion);
+        }
+        self.release(&completion)
+    }
+
+    /// Writes a completion that waits for nothing any more. The journal has its command in flight until then: a process that is killed
+    /// while the gate holds it leaves one that cannot be gone on with, not one that is taken for posted.
+    #[inline]
+    pub(super) fn release(&mut self, completion: &Completion) -> Result<bool, Status> {
+        let Completion { address, vector, cqe, taken } = completion;
+        if let (Some(rings), Some(taken)) = (self.rings.as_deref_mut(), *taken) {
+            rings.journals.done(cqe, taken);
+        }
+        self.put(*address, cqe)?;
+        if let (Some(rings), Some(taken)) = (&mut self.rings, *taken) {
             rings.journals.posted(cqe, taken);
         }
-        Ok(first)
+        Ok(vector.is_some_and(|v| self.due(v)))
+    }
+
+    /// The completions that the gate holds are in a checkpoint for the process that comes next: to the journal they are posted.
+    pub(super) fn hand_on_held(&mut self) {
+        let Some(rings) = &mut self.rings else { return };
+        for (cqe, taken) in self.gate.hand_on() {
+            rings.journals.done(&cqe, taken);
+            rings.journals.posted(&cqe, taken);
+        }
     }
 
     /// A register was written by a message: a doorbell is known to who comes after us before the drive is told. True if the drive is told
