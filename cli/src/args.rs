@@ -160,6 +160,7 @@ Examples:
   weir device set ssd0 --arbitration drr --quanta 128KiB:64KiB:32KiB
   weir device set ssd0 --burst none
   weir device set ssd0 --ana inaccessible --ana-host nqn.2014-08.org.nvmexpress:uuid:…
+  weir device set ssd0 --ana inaccessible --ana-port 10.0.0.1:4420
   weir device set ssd0 --spare 5")]
     Set(DeviceSet),
     /// Show how well a drive keeps its modelled times: actual minus modelled completion time
@@ -239,6 +240,9 @@ pub struct DeviceSet {
     /// Only the host with this NQN; without: all hosts
     #[arg(long, value_name = "NQN", requires = "ana")]
     pub ana_host: Option<String>,
+    /// Only the hosts that come by this listening address
+    #[arg(long, value_name = "ADDRESS:PORT", requires = "ana", conflicts_with = "ana_host")]
+    pub ana_port: Option<std::net::SocketAddr>,
     /// SMART's available spare is no more than this, until the node ends; below 10 it warns
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(0..=100))]
     pub spare: Option<u8>,

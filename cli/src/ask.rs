@@ -128,7 +128,7 @@ fn device_patch(set: &DeviceSet) -> Result<DevicePatch, String> {
         burst,
         quanta: three(set.quanta.as_deref(), "--quanta", quantum)?,
         capacity_bytes: capacity,
-        ana: set.ana.map(|state| AnaPatch { state: state.into(), host: set.ana_host.clone() }),
+        ana: set.ana.map(|state| AnaPatch { state: state.into(), host: set.ana_host.clone(), port: set.ana_port }),
         spare_percent: set.spare,
         force: set.force,
     };

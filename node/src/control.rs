@@ -476,7 +476,7 @@ impl Control for NodeControl {
             let change = move |s: &mut crate::shard::Shard| {
                 let drive = s.drives.get(place.drive);
                 if let Some(ana) = ana {
-                    drive.set_ana(ana.host.as_deref(), ana.state.into());
+                    drive.set_ana(ana.scope(), ana.state.into());
                 }
                 spare.into_iter().for_each(|percent| drive.set_spare(percent));
                 drive.set_arbitration(wanted.into())

@@ -272,7 +272,7 @@ impl Subsystem {
         let host = core::str::from_utf8(from.bytes()?).map_err(|_| Damaged)?;
         let c = self.make_controller_at(id, transport, tenant, host.into())?;
         let write_cache = self.config.volatile_write_cache;
-        let before = self.access.of(host);
+        let access = self.access.clone();
         let ctrl = self.ctrl_mut(c).ok_or(Damaged)?;
         ctrl.hostid = from.array()?;
         ctrl.wide_id = from.u8()? == 1;
@@ -280,6 +280,7 @@ impl Subsystem {
         ctrl.wish = pick(&CLASSES, from.u8()?)?;
         let local = core::str::from_utf8(from.bytes()?).map_err(|_| Damaged)?;
         ctrl.local = if local.is_empty() { None } else { Some(local.parse().map_err(|_| Damaged)?) };
+        ctrl.ana = access.of(host, ctrl.local);
         (ctrl.cc, ctrl.csts, ctrl.kato) = (Cc(from.u32()?), Csts(from.u32()?), from.u32()?);
         ctrl.expires = until(from.u64()?, now);
         ctrl.shutdown = if from.u8()? == 1 { Shutdown::Complete } else { Shutdown::None };
@@ -293,7 +294,7 @@ impl Subsystem {
         ctrl.power_since = now.saturating_sub(Nanos(from.u64()?));
         (ctrl.power_before, ctrl.too_hot) = (from.u8()?, from.u8()? == 1);
         // The operator may have said something else since.
-        let changed = from.u8()? != before as u8;
+        let changed = from.u8()? != ctrl.ana as u8;
         ctrl.ana_changes = from.u64()?.saturating_add(u64::from(changed));
         ctrl.endurance_event = from.u8()? == 1;
         let context = from.bytes()?.to_vec();

@@ -1,5 +1,6 @@
 //! What a drive is made with.
 
+use crate::admin::ana::AnaState;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::net::SocketAddr;
@@ -170,6 +171,8 @@ pub struct Config {
     pub admin_rate: u32,
     /// Who shares the drive; none means one tenant for everybody, class medium.
     pub tenants: Vec<TenantConfig>,
+    /// How hosts that come by a listening address reach the namespaces; optimized where nothing is said.
+    pub ana_ports: Vec<(SocketAddr, AnaState)>,
     /// Namespaces.
     pub namespaces: Vec<NamespaceConfig>,
     /// Which of them are zoned.
@@ -203,6 +206,7 @@ impl Config {
             in_capsule: 8192,
             admin_rate: 1000,
             tenants: Vec::new(),
+            ana_ports: Vec::new(),
             namespaces: Vec::new(),
             zoned: Vec::new(),
             management: None,

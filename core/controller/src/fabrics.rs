@@ -124,11 +124,14 @@ impl Subsystem {
             }
             let busy = ConnectError { status: Status::CONNECT_CONTROLLER_BUSY, in_data: false, offset: 0 };
             let c = self.make_controller(Transport::Fabrics, tenant, request.owner, host.into()).ok_or(busy)?;
+            let ana = self.access.of(host, request.local);
             let ctrl = self.ctrl_mut(c).expect("just made");
+            ctrl.ana = ana;
             (ctrl.hostid, ctrl.kato, ctrl.local) = (data.hostid, command.kato.get(), request.local);
             ctrl.wide_id = true;
             ctrl.wait_for_host(now);
             self.arm_expiry(c);
+            self.refresh_ana();
             c
         } else {
             self.find_association(qid, host, data)?

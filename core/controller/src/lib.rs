@@ -126,7 +126,7 @@ mod unreadable;
 mod vendor;
 mod zoned;
 
-pub use admin::ana::AnaState;
+pub use admin::ana::{AnaScope, AnaState};
 pub use association::{VERSION as ASSOCIATION_VERSION, WithDrive};
 pub use attainment::{Attainment, Judge, PERIOD, PeriodFigures, TOLERANCE};
 pub use checkpoint::{Again, Ring, RingPlace, VERSION as CHECKPOINT_VERSION};

@@ -12,6 +12,7 @@ use crate::{
 };
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
+use core::net::SocketAddr;
 use core::ops::Range;
 use weir_spec::nvme::fabrics::{CNTLID_DYNAMIC, Connect, ConnectData, Property};
 use weir_spec::nvme::register;
@@ -182,14 +183,16 @@ pub struct World {
     /// Queues that the drive wants disconnected.
     pub closing: Vec<(Owner, SqHandle)>,
     effects: Effects,
+    /// The address that hosts reach from now on.
+    pub local: Option<SocketAddr>,
 }
 
 impl World {
     /// A drive at rest at time 0; its effects hold `room` entries.
     pub fn new(config: Config, room: usize) -> Self {
         let drive = Subsystem::new(config, Nanos(0)).expect("the configuration is good");
-        let (host, issued, closing) = Default::default();
-        Self { drive, host, now: Nanos(0), issued, closing, effects: Effects::new(room) }
+        let (host, issued, closing, local) = Default::default();
+        Self { drive, host, now: Nanos(0), issued, closing, effects: Effects::new(room), local }
     }
 
     /// One event, its effects, and the invariants.
@@ -288,7 +291,8 @@ impl World {
 
     /// Connects a queue.
     pub fn connect(&mut self, command: &Connect, data: &ConnectData, owner: Owner) -> Result<Connected, ConnectError> {
-        let answer = self.drive.connect(self.now, &ConnectRequest::new(&Sqe::from(*command), data, owner));
+        let request = ConnectRequest::new(&Sqe::from(*command), data, owner);
+        let answer = self.drive.connect(self.now, &ConnectRequest { local: self.local, ..request });
         self.drive.check();
         answer
     }

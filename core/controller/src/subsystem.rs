@@ -273,7 +273,7 @@ impl Subsystem {
             media_errors: 0,
             media_warning: 0,
             spare_limit: 100,
-            access: Access::default(),
+            access: Access::new(&config.ana_ports),
             power_cycles: 1,
             unsafe_shutdowns: 0,
             busy_since: None,

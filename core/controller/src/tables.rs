@@ -65,7 +65,7 @@ impl Subsystem {
         self.generation = self.generation.wrapping_add(1);
         let key = self.tenants[usize::from(tenant)].key;
         let namespaces = self.first_attachments(&host);
-        let ana = self.access.of(&host);
+        let ana = self.access.of(&host, None);
         let mut ctrl = Controller {
             generation: self.generation,
             id: free as u16 + 1,

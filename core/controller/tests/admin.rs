@@ -3,8 +3,9 @@
 mod common;
 
 use common::{drive, fabric_with_queues, get_feature, identify_controller, set_feature};
+use std::net::SocketAddr;
 use weir_controller::model::{Fabric, World, admin, io};
-use weir_controller::{AnaState, Data, Op, RestoreError, firmware_image};
+use weir_controller::{AnaScope, AnaState, Data, Op, RestoreError, firmware_image};
 use weir_spec::nvme::fdp::EnduranceGroup;
 use weir_spec::nvme::feature::{async_config, fid, select};
 use weir_spec::nvme::identify::{oacs, oncs};
@@ -684,7 +685,7 @@ fn access_that_is_lost_is_told_and_refused() {
     world.drive.set_ana_state(controller, AnaState::NonOptimized).expect("it is");
     assert!(read(&mut world, &mut host).is_success());
     // Said of a host, and of all: of controllers that come later as well.
-    world.drive.set_ana(Some("nqn.silver"), AnaState::PersistentLoss);
+    world.drive.set_ana(AnaScope::Host("nqn.silver"), AnaState::PersistentLoss);
     let mut late = fabric_with_queues(&mut world, "nqn.silver", 200, 1);
     for silver in [&mut other, &mut late] {
         assert!(read(&mut world, silver).same_code(Status::ANA_PERSISTENT_LOSS));
@@ -692,16 +693,68 @@ fn access_that_is_lost_is_told_and_refused() {
     assert!(read(&mut world, &mut host).is_success());
     let states: Vec<_> = world.drive.controllers().iter().map(|c| c.ana).collect();
     assert_eq!(states, [AnaState::NonOptimized, AnaState::PersistentLoss, AnaState::PersistentLoss]);
-    world.drive.set_ana(None, AnaState::Change);
+    world.drive.set_ana(AnaScope::All, AnaState::Change);
     let mut last = fabric_with_queues(&mut world, "nqn.new", 300, 1);
     for any in [&mut host, &mut other, &mut late, &mut last] {
         assert!(read(&mut world, any).same_code(Status::ANA_TRANSITION));
     }
-    world.drive.set_ana(None, AnaState::Optimized);
+    world.drive.set_ana(AnaScope::All, AnaState::Optimized);
     for any in [&mut host, &mut other, &mut late, &mut last] {
         assert!(read(&mut world, any).is_success());
     }
     world.drive.check();
+}
+
+/// Two ports, one optimized: as it is configured, and when the operator fails over.
+#[test]
+fn access_is_said_of_a_port() {
+    let [first, second]: [SocketAddr; 2] =
+        ["10.0.0.1:4420", "10.0.0.1:4421"].map(|text| text.parse().expect("an address"));
+    let any: SocketAddr = "[::]:4421".parse().expect("an address");
+    let mut world = drive(|c| c.ana_ports = vec![(any, AnaState::Inaccessible)]);
+    let connect = |world: &mut World, host: &str, base: u32, local: SocketAddr| {
+        world.local = Some(local);
+        let mut host = fabric_with_queues(world, host, base, 1);
+        assert!(host.admin(world, set_feature(fid::ASYNC_EVENTS, async_config::ANA)).status().is_success());
+        let event = host.send(world, 0, admin(AdminOpcode::ASYNC_EVENT_REQUEST, 9, 0, 0));
+        (host, event)
+    };
+    let (mut one, told_one) = connect(&mut world, HOST, 0, first);
+    let (mut two, told_two) = connect(&mut world, HOST, 100, second);
+    let state = |world: &mut World, host: &mut Fabric| {
+        let tag = host.send(world, 1, io(IoOpcode::READ.0, 2, 0, 8));
+        world.settle();
+        let read = host.answer(world, 1, tag).expect("answered").status();
+        let (_, data) = host.admin_data(world, get_log(lid::ANA, 0, 48));
+        assert_eq!(read.same_code(Status::ANA_INACCESSIBLE), data[32] == ana::INACCESSIBLE, "{read}");
+        data[32]
+    };
+    assert_eq!((state(&mut world, &mut one), state(&mut world, &mut two)), (ana::OPTIMIZED, ana::INACCESSIBLE));
+    assert_eq!((host_told(&mut world, &one, told_one), host_told(&mut world, &two, told_two)), (false, false));
+    // The first goes, the second comes: each host is told once on each path.
+    world.drive.set_ana(AnaScope::Port(first), AnaState::Inaccessible);
+    world.drive.set_ana(AnaScope::Port(any), AnaState::Optimized);
+    world.run();
+    assert_eq!((state(&mut world, &mut one), state(&mut world, &mut two)), (ana::INACCESSIBLE, ana::OPTIMIZED));
+    assert_eq!((host_told(&mut world, &one, told_one), host_told(&mut world, &two, told_two)), (true, true));
+    // Whoever comes later, and what is said of a host, which counts more.
+    let (mut late, _) = connect(&mut world, "nqn.silver", 200, first);
+    assert_eq!(state(&mut world, &mut late), ana::INACCESSIBLE);
+    world.drive.set_ana(AnaScope::Host("nqn.silver"), AnaState::NonOptimized);
+    world.drive.set_ana(AnaScope::Port(first), AnaState::PersistentLoss);
+    assert_eq!(state(&mut world, &mut late), ana::NON_OPTIMIZED);
+    // What is said of all is said of ports too.
+    world.drive.set_ana(AnaScope::All, AnaState::Optimized);
+    let (mut last, _) = connect(&mut world, "nqn.silver", 300, first);
+    for host in [&mut one, &mut two, &mut late, &mut last] {
+        assert_eq!(state(&mut world, host), ana::OPTIMIZED);
+    }
+    world.drive.check();
+}
+
+/// Whether the event request was completed.
+fn host_told(world: &mut World, host: &Fabric, event: u32) -> bool {
+    host.answer(world, 0, event).is_some()
 }
 
 #[test]

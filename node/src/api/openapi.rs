@@ -477,7 +477,13 @@ fn device_patch() -> Value {
             "ana?",
             object(&[
                 ("state", ana()),
-                ("host?", text("The host's NQN; left out: all hosts, and what was said of some is forgotten.")),
+                (
+                    "host?",
+                    text(
+                        "The host's NQN; left out, and no port: all, and what was said of hosts and ports is forgotten.",
+                    ),
+                ),
+                ("port?", text("All hosts that come by this listening address, like 10.0.0.1:4420; not with host.")),
             ]),
         ),
         ("spare_percent?", number("SMART's available spare is no more than this, 0 to 100.")),

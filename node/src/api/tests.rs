@@ -703,7 +703,7 @@ fn answers_are_as_described() {
         burst: Some(None),
         quanta,
         capacity_bytes: Some(1 << 30),
-        ana: Some(AnaPatch { state: Ana::NonOptimized, host: Some("nqn.host".into()) }),
+        ana: Some(AnaPatch { state: Ana::NonOptimized, host: None, port: "[::]:4420".parse().ok() }),
         spare_percent: Some(5),
         force: true,
     };

@@ -6,6 +6,7 @@ use super::timing::Timing;
 use crate::config::{Arbitration, ClassFrom, Cost, Doorbells, Mechanism, Shares};
 use crate::door::vhost_user::Recoveries;
 use serde::{Deserialize, Deserializer, Serialize};
+use std::net::SocketAddr;
 
 /// What a node is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -346,9 +347,24 @@ pub struct DevicePatch {
 pub struct AnaPatch {
     /// The state of their controllers, those that will come included.
     pub state: Ana,
-    /// The host's NQN; left out: all hosts, and what was said of some is forgotten.
+    /// The host's NQN; left out, and no `port`: all hosts, and what was said of some hosts and ports is forgotten.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
+    /// All hosts that come by this listening address, like 10.0.0.1:4420; not with `host`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port: Option<SocketAddr>,
+}
+
+impl AnaPatch {
+    /// Whose access it is about.
+    pub(crate) fn scope(&self) -> weir_controller::AnaScope<'_> {
+        use weir_controller::AnaScope;
+        match (&self.host, self.port) {
+            (Some(host), _) => AnaScope::Host(host),
+            (None, Some(port)) => AnaScope::Port(port),
+            (None, None) => AnaScope::All,
+        }
+    }
 }
 
 /// A state of asymmetric namespace access.
@@ -441,6 +457,9 @@ impl DevicePatch {
         }
         if self.quanta.is_some_and(|q| !q.all(|n| (4096..=1 << 30).contains(&n))) {
             return Err("quanta: 4096 to 1073741824 bytes is allowed".into());
+        }
+        if self.ana.as_ref().is_some_and(|ana| ana.host.is_some() && ana.port.is_some()) {
+            return Err("ana: host or port, not both".into());
         }
         if self.spare_percent.is_some_and(|percent| percent > 100) {
             return Err("spare_percent: 0 to 100 is allowed".into());

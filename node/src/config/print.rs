@@ -67,6 +67,8 @@ impl Config {
         }
         let tcp = &self.nvme_tcp;
         writeln!(out, "\n[door.nvme-tcp]\nlisten = {}\nin_capsule = {}", strings(&tcp.listen), string(tcp.in_capsule))?;
+        let (second, none) = (strings(&tcp.non_optimized), strings(&tcp.inaccessible));
+        writeln!(out, "non_optimized = {second}\ninaccessible = {none}")?;
         writeln!(out, "header_digest = {}\ndata_digest = {}", tcp.header_digest, tcp.data_digest)?;
         writeln!(out, "tenant_buffer = {}\nconnections = {}", string(tcp.tenant_buffer), tcp.connections)
     }

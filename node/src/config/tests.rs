@@ -198,7 +198,7 @@ fn unknown_keys_name_the_nearest() {
         ("[door.nvme_tcp]", "weir.toml:1: door.nvme_tcp: unknown key; did you mean nvme-tcp?"),
         (
             "[door.nvme-tcp]\nport = 1",
-            "weir.toml:2: door.nvme-tcp.port: unknown key; there is connections, data_digest, header_digest, in_capsule, listen, tenant_buffer",
+            "weir.toml:2: door.nvme-tcp.port: unknown key; there is connections, data_digest, header_digest, in_capsule, inaccessible, listen, non_optimized, tenant_buffer",
         ),
         ("\"a\\nb\" = 1", "weir.toml:1: a\\nb: unknown key; there is device, door, export, node, pool, tenant, volume"),
     ]);
@@ -520,6 +520,18 @@ fn addresses_and_media() {
         (
             "[door.nvme-tcp]\nlisten = \"localhost:4420\"",
             "weir.toml:2: door.nvme-tcp.listen: \"localhost:4420\" is not an address like 127.0.0.1:4420 or [::1]:4420 (no host names)",
+        ),
+        (
+            "[door.nvme-tcp]\nlisten = \"127.0.0.1:1\"\ninaccessible = \"127.0.0.1:2\"",
+            "weir.toml:3: door.nvme-tcp.inaccessible: the door does not listen at 127.0.0.1:2; write it as in listen",
+        ),
+        (
+            "[door.nvme-tcp]\nlisten = \"127.0.0.1:0\"\nnon_optimized = \"127.0.0.1:0\"",
+            "weir.toml:3: door.nvme-tcp.non_optimized: 127.0.0.1:0 is a port that is not known yet; give it a number",
+        ),
+        (
+            "[door.nvme-tcp]\nlisten = \"[::]:1\"\nnon_optimized = \"[::]:1\"\ninaccessible = [\"[::]:1\"]",
+            "weir.toml:4: door.nvme-tcp.inaccessible: [::]:1 is in non_optimized as well; keep one",
         ),
         (
             "[door.nvme-tcp]\nlisten = [\"127.0.0.1:1\", \"127.0.0.1:1\"]",
@@ -889,6 +901,8 @@ prop_compose! {
             volumes: Vec::new(),
             nvme_tcp: NvmeTcpConfig {
                 listen: vec![([0, 0, 0, 0], port).into()],
+                non_optimized: if poll && port > 0 { vec![([0, 0, 0, 0], port).into()] } else { Vec::new() },
+                inaccessible: Vec::new(),
                 in_capsule: Bytes(in_capsule * 16),
                 header_digest: poll,
                 data_digest: peer,

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use weir_controller::AnaState;
 use weir_plan::Demand;
 use weir_units::{Bytes, Ceiling, Class, Floor, Nanos, Sla};
 
@@ -525,6 +526,10 @@ impl fmt::Display for DoorConfig {
 pub struct NvmeTcpConfig {
     /// Where it listens.
     pub listen: Vec<SocketAddr>,
+    /// Those of them by which the namespaces are reached, but not as well as by the others.
+    pub non_optimized: Vec<SocketAddr>,
+    /// Those of them by which the namespaces are not reached until the operator says so.
+    pub inaccessible: Vec<SocketAddr>,
     /// Data that a host may send inside a command capsule.
     pub in_capsule: Bytes,
     /// Header digests are granted to hosts that ask.
@@ -537,10 +542,21 @@ pub struct NvmeTcpConfig {
     pub connections: u16,
 }
 
+impl NvmeTcpConfig {
+    /// How namespaces are reached by its addresses, where not as well as they can be.
+    pub fn ana_ports(&self) -> Vec<(SocketAddr, AnaState)> {
+        let as_state = |list: &[SocketAddr], state| list.iter().map(|at| (*at, state)).collect::<Vec<_>>();
+        let non_optimized = as_state(&self.non_optimized, AnaState::NonOptimized);
+        [non_optimized, as_state(&self.inaccessible, AnaState::Inaccessible)].concat()
+    }
+}
+
 impl Default for NvmeTcpConfig {
     fn default() -> Self {
         NvmeTcpConfig {
             listen: vec![SocketAddr::from(([127, 0, 0, 1], 4420))],
+            non_optimized: Vec::new(),
+            inaccessible: Vec::new(),
             in_capsule: Bytes(8 * Bytes::KIB),
             header_digest: true,
             data_digest: true,

@@ -1,5 +1,10 @@
 //! Asymmetric namespace access (base 2.0, 2.4.1 and 8.1): one group of all namespaces, whose state each controller has for itself.
+//!
+//! The operator says it of a host, of a port or of all; what is said of a controller's host counts more than what is said of the port
+//! that it came by, and that more than what is said of all.
 
+use crate::admin::discovery::is_port;
+use crate::controller::Controller;
 use crate::error::Error;
 use crate::event::ControllerHandle;
 use crate::namespace::why;
@@ -7,6 +12,7 @@ use crate::subsystem::Subsystem;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::net::SocketAddr;
 use weir_spec::nvme::Status;
 use weir_spec::nvme::log::AsyncEvent;
 use weir_spec::nvme::maintenance::{AnaGroup, AnaHeader, ana};
@@ -58,32 +64,72 @@ impl AnaState {
     }
 }
 
-/// What the operator has said of access: of everybody, and of some hosts.
+/// Whose access the operator speaks of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AnaScope<'a> {
+    /// Every controller.
+    All,
+    /// The controllers of the host with this NQN.
+    Host(&'a str),
+    /// The controllers whose hosts have come by this listening address; an unspecified IP address is any, as for a socket.
+    Port(SocketAddr),
+}
+
+/// What the operator has said of access.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Access {
     all: AnaState,
     hosts: BTreeMap<String, AnaState>,
+    ports: BTreeMap<SocketAddr, AnaState>,
 }
 
 impl Access {
-    /// How a new controller of that host reaches the namespaces.
-    pub fn of(&self, host: &str) -> AnaState {
-        self.hosts.get(host).copied().unwrap_or(self.all)
+    /// As it is configured.
+    pub fn new(ports: &[(SocketAddr, AnaState)]) -> Self {
+        Self { ports: ports.iter().copied().collect(), ..Self::default() }
+    }
+
+    /// How a controller of that host reaches the namespaces, which has come to that address.
+    pub fn of(&self, host: &str, local: Option<SocketAddr>) -> AnaState {
+        let by_port = || {
+            let local = local?;
+            let covering = || self.ports.iter().find(|(port, _)| is_port(**port, local)).map(|(_, state)| state);
+            self.ports.get(&local).or_else(covering).copied()
+        };
+        self.hosts.get(host).copied().or_else(by_port).unwrap_or(self.all)
+    }
+
+    fn set(&mut self, scope: AnaScope<'_>, state: AnaState) {
+        match scope {
+            AnaScope::All => *self = Access { all: state, ..Self::default() },
+            AnaScope::Host(host) => {
+                self.hosts.insert(host.into(), state);
+            }
+            AnaScope::Port(port) => {
+                self.ports.insert(port, state);
+            }
+        }
+    }
+
+    /// Whether what is said of `scope` counts for a controller.
+    fn concerns(&self, scope: AnaScope<'_>, host: &str, local: Option<SocketAddr>) -> bool {
+        match scope {
+            AnaScope::All => true,
+            AnaScope::Host(named) => named == host,
+            AnaScope::Port(port) => !self.hosts.contains_key(host) && local.is_some_and(|local| is_port(port, local)),
+        }
     }
 }
 
 impl Subsystem {
-    /// How the controllers of a host, or all, reach the namespaces from now on: those that there are and those that will come, until
-    /// the drive is stopped. Who says it of all forgets what was said of some. Hosts are told at the next `Run` if they want to know.
-    pub fn set_ana(&mut self, host: Option<&str>, state: AnaState) {
-        match host {
-            Some(host) => {
-                self.access.hosts.insert(host.into(), state);
-            }
-            None => self.access = Access { all: state, hosts: BTreeMap::new() },
-        }
+    /// How the controllers of a host, of a port, or all, reach the namespaces from now on: those that there are and those that will come,
+    /// until the drive is stopped. Who says it of all forgets what was said of some. Hosts are told at the next `Run` if they want to know.
+    pub fn set_ana(&mut self, scope: AnaScope<'_>, state: AnaState) {
+        self.access.set(scope, state);
         for c in 0..self.controllers.len() as u32 {
-            if self.ctrl(c).is_some_and(|ctrl| host.is_none_or(|host| ctrl.host == host)) {
+            let concerned = |ctrl: &&Controller| self.access.concerns(scope, &ctrl.host, ctrl.local);
+            if let Some(ctrl) = self.ctrl(c).filter(concerned) {
+                let state = self.access.of(&ctrl.host, ctrl.local);
                 self.change_ana(c, state);
             }
         }

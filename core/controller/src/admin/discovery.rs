@@ -27,7 +27,7 @@ impl Subsystem {
         let has = |flag: u8| flags & flag != 0;
         let sees = |r: &&DiscoveryRecord| {
             let meant = has(discovery_lsp::ALL) || r.hosts.is_empty() || r.hosts.iter().any(|h| h == host);
-            meant && (!has(discovery_lsp::PORT_LOCAL) || is_port(r, local))
+            meant && (!has(discovery_lsp::PORT_LOCAL) || came_by(r, local))
         };
         let mut page = alloc::vec![0; size_of::<DiscoveryHeader>()];
         let mut records = 0;
@@ -52,13 +52,13 @@ impl Subsystem {
 }
 
 /// Whether the host has come by the record's port. Where nobody knows by which it came, all are.
-fn is_port(record: &DiscoveryRecord, local: Option<SocketAddr>) -> bool {
-    match (record.listen, local) {
-        (Some(listen), Some(local)) => {
-            listen.port() == local.port() && (listen.ip() == local.ip() || covers(listen.ip(), local.ip()))
-        }
-        _ => true,
-    }
+fn came_by(record: &DiscoveryRecord, local: Option<SocketAddr>) -> bool {
+    record.listen.zip(local).is_none_or(|(listen, local)| is_port(listen, local))
+}
+
+/// Whether a connection to this address of ours came by the socket that listens there.
+pub(crate) fn is_port(listen: SocketAddr, local: SocketAddr) -> bool {
+    listen.port() == local.port() && (listen.ip() == local.ip() || covers(listen.ip(), local.ip()))
 }
 
 /// Whether a socket that listens on all addresses of a family has this one: those of IPv6 take IPv4 as well.

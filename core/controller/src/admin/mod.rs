@@ -2,7 +2,7 @@
 
 pub(crate) mod ana;
 mod commands;
-mod discovery;
+pub(crate) mod discovery;
 pub(crate) mod feature;
 mod format;
 mod identify;

@@ -333,6 +333,7 @@ fn machine(config: &Config, nqn: &str, found: &Found, (tenant, pool): (usize, &P
         volatile_write_cache: cached,
         atomic_write: block_size.into(),
         in_capsule: config.nvme_tcp.in_capsule.get() as u32,
+        ana_ports: config.nvme_tcp.ana_ports(),
         max_queue_entries: DEPTH.into(),
         max_io_queues: QUEUES,
         tenants: config.tenants.iter().enumerate().map(seat).collect(),
