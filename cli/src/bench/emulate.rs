@@ -40,8 +40,9 @@ pub fn speeds(designs: &[Design], load: Load, rounds: usize) -> Result<Vec<Vec<f
 /// # Errors
 /// The drive cannot be had, or a request failed.
 pub fn shared(drive: &SharedDrive, jobs: &[Job], span: Span) -> Result<Vec<JobResult>, String> {
+    let kind = drive.profile.unwrap_or("ram").to_string();
     let run = Run {
-        targets: vec![Target::Local { kind: "ram".into(), query: query(drive) }; jobs.len()],
+        targets: vec![Target::Local { kind, query: query(drive) }; jobs.len()],
         jobs: jobs.to_vec(),
         time: span.time,
         ramp: span.ramp,
@@ -82,9 +83,11 @@ fn query(drive: &SharedDrive) -> String {
             format!("drr&quanta={}B:{}B:{}B", q.high, q.medium, q.low)
         }
     };
-    let capacity = weir_sim::reproduce::CAPACITY;
-    let (latency, slots) = (drive.latency.0, drive.slots);
-    format!("capacity={capacity}B&slot_bytes={SLOT_BYTES}B&latency={latency}ns&slots={slots}&arbitration={arbitration}")
+    let kind = match drive.profile {
+        Some(_) => SharedDrive::WRITTEN.to_string(),
+        None => format!("capacity={}B&latency={}ns", weir_sim::reproduce::CAPACITY, drive.latency.0),
+    };
+    format!("{kind}&slot_bytes={SLOT_BYTES}B&slots={}&arbitration={arbitration}", drive.slots)
 }
 
 /// A client: what it may still submit, what is in its submission queue and not handed to the drive, and where it goes next.
@@ -256,7 +259,7 @@ mod tests {
             [(Mechanism::None, 1.0), (Mechanism::Rr, 1.0), (Mechanism::Wrr, 4.0), (Mechanism::Drr, 4.0)]
         {
             let settings = Settings::new(mechanism);
-            let drive = SharedDrive { latency: Nanos::from_millis(1), slots: 8, settings };
+            let drive = SharedDrive { latency: Nanos::from_millis(1), slots: 8, settings, profile: None };
             let results = shared(&drive, &jobs, span).unwrap();
             let ratio = results[0].summary.iops / results[1].summary.iops;
             assert!((ratio / expected - 1.0).abs() < 0.25, "{mechanism:?}: {ratio}");

@@ -66,6 +66,24 @@ pub fn bare(apart: Nanos, time: Nanos) -> Seen {
     Seen { raw: latency(&raw), net: latency(&net), least: Nanos(raw.min()), waited_pct }
 }
 
+/// Cores that a measurement uses at once: one serves, one asks.
+const CORES: usize = 2;
+/// A look at them.
+const LOOK: Nanos = Nanos::from_millis(40);
+/// Deadlines of a look.
+const APART: Nanos = Nanos::from_micros(50);
+
+/// Of threads that do nothing but spin, one for each core that a measurement uses: the part of its time in which one of them had no
+/// core, in percent; of the one that lost most.
+pub fn lost_pct() -> f64 {
+    let cores = std::thread::available_parallelism().map_or(1, |n| n.get()).min(CORES);
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..cores).map(|_| scope.spawn(|| bare(APART, LOOK).waited_pct)).collect();
+        // One that ended early has lost nothing that is known.
+        threads.into_iter().map(|thread| thread.join().unwrap_or(0.0)).fold(0.0, f64::max)
+    })
+}
+
 fn latency(histogram: &Histogram) -> Latency {
     let at = |percent| histogram.percentile(percent);
     Latency { mean: histogram.mean(), p50: at(50.0), p99: at(99.0), p999: at(99.9), max: histogram.max() }
@@ -134,5 +152,6 @@ mod tests {
         assert!((0.0..=100.0).contains(&seen.waited_pct), "{seen:?}");
         let bare = bare(service, Nanos::from_millis(10));
         assert!(bare.net.p99 <= bare.raw.p99 && bare.raw.max > 0, "{bare:?}");
+        assert!((0.0..=100.0).contains(&lost_pct()));
     }
 }

@@ -162,7 +162,9 @@ impl Nodes for Processes {
             let qemu = Qemu::start(&folder)?;
             let up = begun.elapsed();
             let answered = ask_once(&qemu.target())?;
-            return Ok(Start { steps: vec![("exec to socket", nanos(up)), ("first answer", nanos(answered))] });
+            return Ok(Start {
+                steps: vec![("exec to socket".into(), nanos(up)), ("first answer".into(), nanos(answered))],
+            });
         }
         let in_file = program == Program::Again;
         let setting = Setting { drive, volumes: 1, journal: true, in_file, keeper: false };
@@ -172,7 +174,7 @@ impl Nodes for Processes {
             node.start_again()?;
         }
         let mut steps = node.steps().to_vec();
-        steps.push(("first answer", nanos(ask_once(&node.targets()[0])?)));
+        steps.push(("first answer".into(), nanos(ask_once(&node.targets()[0])?)));
         Ok(Start { steps })
     }
 

@@ -99,11 +99,8 @@ struct Step {
     ns: u64,
 }
 
-/// The steps that are told, by the names that `weir up` gives them.
-const STEPS: [&str; 4] = ["configuration", "API sockets", "drives, pools and doors", "API"];
-
 /// What a start consisted of.
-type Steps = Vec<(&'static str, Nanos)>;
+type Steps = Vec<(String, Nanos)>;
 
 /// A process that is killed with this value.
 struct Server(Child);
@@ -181,7 +178,7 @@ impl Node {
     }
 
     /// The steps of its start, from exec to "serving".
-    pub fn steps(&self) -> &[(&'static str, Nanos)] {
+    pub fn steps(&self) -> &[(String, Nanos)] {
         &self.steps
     }
 
@@ -257,14 +254,25 @@ fn up(file: &Path) -> Result<(Server, Steps), String> {
     let whole = nanos(begun.elapsed());
     let told: Announcement =
         serde_json::from_str(&text).map_err(|e| format!("the node does not serve: {e}: {}", server.said()))?;
-    let own = |name: &'static str| {
-        let time = told.steps.iter().filter(|s| s.name == name).map(|s| s.ns).sum();
-        (name, Nanos(time))
-    };
-    let inside: u64 = told.steps.iter().map(|s| s.ns).sum();
-    let mut steps: Steps = vec![("exec", Nanos(whole.0.saturating_sub(inside)))];
-    steps.extend(STEPS.map(own));
+    let steps = steps(told.steps, whole)?;
     Ok((server, steps))
+}
+
+/// What `weir up` says of its start, step by step, with what came before the first one: all of the time is in one of them.
+///
+/// # Errors
+/// It says nothing, or more than there was.
+fn steps(told: Vec<Step>, whole: Nanos) -> Result<Steps, String> {
+    if told.is_empty() {
+        return Err("the node told no steps of its start".into());
+    }
+    let inside = Nanos(told.iter().map(|s| s.ns).sum());
+    if inside > whole {
+        return Err(format!("the node's steps take {inside}, and its whole start {whole}"));
+    }
+    let mut steps: Steps = vec![("exec".into(), whole.saturating_sub(inside))];
+    steps.extend(told.into_iter().map(|step| (step.name, Nanos(step.ns))));
+    Ok(steps)
 }
 
 /// qemu-storage-daemon with a vhost-user-blk export of a file, on an I/O thread that polls.
@@ -365,6 +373,19 @@ mod tests {
                 assert_eq!((config.node.journal, config.node.keeper, config.node.standby), (!in_file, keeper, keeper));
             }
         }
+    }
+
+    #[test]
+    fn all_of_a_start_is_in_a_step() {
+        let step = |name: &str, ns| Step { name: name.into(), ns };
+        let told = || vec![step("drives", 3), step("any other name", 4)];
+        let found = steps(told(), Nanos(10)).unwrap();
+        assert_eq!(
+            found.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(),
+            ["exec", "drives", "any other name"]
+        );
+        assert_eq!(found.iter().map(|(_, time)| time.0).sum::<u64>(), 10);
+        assert!(steps(Vec::new(), Nanos(10)).is_err() && steps(told(), Nanos(6)).is_err());
     }
 
     #[test]

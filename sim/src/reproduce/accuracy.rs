@@ -1,7 +1,7 @@
 //! How far the model of `weir-plan` is from the simulation of the real arbiter and drive, and where the paper's equations 2 and 3
 //! hold.
 
-use super::{Chart, Curve, Figure, Row, Scale, Subject};
+use super::{Chart, Curve, Figure, Live, Row, Scale, Subject};
 use crate::accuracy::{Beside, Case, Compared, FlashDrive, Loads, cases, compare, drive, flash_cases};
 use weir_arbiter::Mechanism;
 use weir_plan::equations::{Round, of_rate, of_share};
@@ -25,11 +25,11 @@ const WHOLE: Extent = Extent { cases: [200, 100, 100, 100], flash: [24, 12, 12],
 const FLASH: (&str, &str) = ("p3700", "capacity=1GiB&precondition=steady");
 const SEED: u64 = 1;
 
-pub(super) fn figure() -> Result<Figure, String> {
-    figure_of(WHOLE)
+pub(super) fn figure(live: &mut dyn Live) -> Result<Figure, String> {
+    figure_of(WHOLE, live)
 }
 
-pub(super) fn figure_of(extent: Extent) -> Result<Figure, String> {
+pub(super) fn figure_of(extent: Extent, live: &mut dyn Live) -> Result<Figure, String> {
     let (mut rows, mut curves, mut notes) = (Vec::new(), Vec::new(), Vec::new());
     let kinds = [
         (Loads::Deep, "deep", "closed loops of 128 commands and more beside open loops"),
@@ -37,14 +37,16 @@ pub(super) fn figure_of(extent: Extent) -> Result<Figure, String> {
         (Loads::Shallow, "shallow", "closed loops of 1 to 64 commands"),
         (Loads::Promised, "promised", "as deep, with a floor and a ceiling"),
     ];
-    for ((loads, name, what), count) in kinds.into_iter().zip(extent.cases) {
+    for (at, ((loads, name, what), count)) in kinds.into_iter().zip(extent.cases).enumerate() {
         let all = run(cases(SEED, count, loads), extent.commands)?;
         throughput(&mut rows, name, &all);
         latency(&mut rows, (loads, name), &all);
         curves.push(curve(name, &all));
         notes.push(format!("{name}: {count} cases, {what}; {}.", spread(&all)));
+        live.progress(0.15 * (at + 1) as f64);
     }
     flash(&mut rows, &mut curves, &mut notes, extent)?;
+    live.progress(0.9);
     let (readings, equation) = equations(&mut rows, extent.commands)?;
     notes.push(equation);
     Ok(Figure {
@@ -109,9 +111,9 @@ fn flash(rows: &mut Vec<Row>, curves: &mut Vec<Curve>, notes: &mut Vec<String>, 
                 text,
             ));
         } else {
-            let text = "told: what commands of different kinds do to each other inside is not in a calibration";
-            rows.push(Row::relation(format!("{name}: throughput, 95 of 100 tenants"), most, "%", true, text));
-            rows.push(Row::relation(format!("{name}: throughput, worst"), worst, "%", true, text));
+            let text = "what commands of different kinds do to each other inside is not in a calibration";
+            rows.push(Row::told(format!("{name}: throughput, 95 of 100 tenants"), most, "%", text));
+            rows.push(Row::told(format!("{name}: throughput, worst"), worst, "%", text));
         }
         curves.push(curve(name, &all));
         notes.push(format!("{name}: {count} cases, {what}; {}.", spread(&all)));
@@ -159,17 +161,14 @@ fn latency(rows: &mut Vec<Row>, (loads, name): (Loads, &str), all: &[(Case, Comp
         // A drive with room has its tails from few waits: there p99 is told only.
         let held = loads != Loads::Open || at == 0;
         let part = quantile(&errors, 0.9);
-        let text = match held {
-            true => format!("nine of ten tenants within {within} %"),
-            false => "told, not held to anything".into(),
-        };
-        rows.push(Row::relation(
-            format!("{name}: latency, {what}, 9 of 10 tenants"),
-            part,
-            "%",
-            !held || part <= within,
-            text,
-        ));
+        let label = format!("{name}: latency, {what}, 9 of 10 tenants");
+        rows.push(match held {
+            true => {
+                let text = format!("nine of ten tenants within {within} %");
+                Row::relation(label, part, "%", part <= within, text)
+            }
+            false => Row::told(label, part, "%", "a drive with room has its tails from few waits"),
+        });
     }
 }
 
@@ -292,8 +291,8 @@ fn runs_out(rows: &mut Vec<Row>, most: f64) -> Result<(), String> {
     let a = drive(&case).service(&case.tenants[0].demand);
     let latency = round.latency(Class::High, 4.0, f64::from(case.slots), a);
     let worst = off(latency * 1e9, got.pairs[0].simulated.latency.mean);
-    let text = "its assumption does not hold (the loop runs out of commands); told";
-    rows.push(Row::relation("equation 3, a loop of 4 commands in high: mean latency", worst, "%", true, text));
+    let text = "its assumption does not hold: the loop runs out of commands";
+    rows.push(Row::told("equation 3, a loop of 4 commands in high: mean latency", worst, "%", text));
     let worst = got.worst_pct();
     rows.push(Row::relation(
         "fluid model, the same: worst",
@@ -318,8 +317,8 @@ fn two_below(rows: &mut Vec<Row>, most: f64) -> Result<String, String> {
         equation = equation.max(off(round.throughput(Class::High, gamma, f64::INFINITY), got.pairs[0].simulated.iops));
         fluid = fluid.max(got.worst_pct());
     }
-    let text = "its assumption does not hold (one class alone gets what two leave); told";
-    rows.push(Row::relation("equation 2, medium and low below their shares: worst", equation, "%", true, text));
+    let text = "its assumption does not hold: one class alone gets what two leave";
+    rows.push(Row::told("equation 2, medium and low below their shares: worst", equation, "%", text));
     rows.push(Row::relation(
         "fluid model, the same: worst",
         fluid,

@@ -3,7 +3,7 @@
 //! Each is measured as a user has it: its profile with a capacity that fits into memory. Dies, channels and times stay, and so
 //! does what write amplification follows from (`profile::resized`).
 
-use super::{Bound, Chart, Curve, Figure, Row, Scale, Subject, closed_loop};
+use super::{Bound, Chart, Curve, Figure, Live, Row, Scale, Subject, closed_loop};
 use weir_flash::{Config, Flash, FlashOp, Precondition};
 use weir_node::config::DeviceConfig;
 use weir_units::Nanos;
@@ -218,18 +218,19 @@ fn random(flash: &mut Flash, load: Load, depth: u32, counts: (u64, u64)) -> f64 
     closed_loop(Nanos(0), depth, counts, |now, _| flash.submit(now, load.op(), rng.below(units) as u32, 1)).iops()
 }
 
-pub(super) fn figure() -> Figure {
+pub(super) fn figure(live: &mut dyn Live) -> Figure {
     let (mut rows, mut curves) = (Vec::new(), Vec::new());
-    for drive in &DRIVES {
+    for (at, drive) in DRIVES.iter().enumerate() {
         let config = config(drive.profile);
         let mut points = Vec::new();
         for (i, Sheet { load, value, quote }) in drive.sheets.iter().enumerate() {
             let label = format!("{}, {}", drive.profile, load.name());
             let row = Row::printed(label, load.run(&config), load.unit(), *value, Bound::Within(TOLERANCE), quote);
-            points.push((i as f64 + 1.0, row.deviation_pct().unwrap_or(f64::NAN)));
+            points.extend(row.deviation_pct().map(|deviation| (i as f64 + 1.0, deviation)));
             rows.push(row);
         }
         curves.push(Curve { name: drive.profile.into(), points });
+        live.progress((at + 1) as f64 / DRIVES.len() as f64);
     }
     Figure {
         subject: Subject::Datasheets,

@@ -34,14 +34,23 @@ pub(super) fn median(mut values: Vec<f64>) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// Rounds of all numbers of submitters with the control beside them, and what is to be said about the machine.
-fn measured(live: &mut dyn Live, service: Nanos) -> Result<(Vec<Median>, Vec<String>), String> {
+/// What was measured, and of the machine.
+struct Measured {
+    medians: Vec<Median>,
+    notes: Vec<String>,
+    /// The thread had no core too often for a verdict.
+    is_disturbed: bool,
+}
+
+/// Rounds of all numbers of submitters with the control beside them.
+fn measured(live: &mut dyn Live, service: Nanos) -> Result<Measured, String> {
     let mut rounds: Vec<Vec<Seen>> = Vec::new();
     let mut control = Vec::new();
-    for _ in 0..ROUNDS {
+    for at in 0..ROUNDS {
         control.push(live.bare(APART));
         let round: Result<Vec<Seen>, String> = SUBMITTERS.iter().map(|n| live.latency(*n, service)).collect();
         rounds.push(round?);
+        live.progress((at + 1) as f64 / ROUNDS as f64);
     }
     let of = |i: usize, f: fn(&Seen) -> f64| median(rounds.iter().map(|round| micros(f(&round[i]))).collect());
     let medians = SUBMITTERS.iter().enumerate().map(|(i, n)| Median {
@@ -59,22 +68,25 @@ fn measured(live: &mut dyn Live, service: Nanos) -> Result<(Vec<Median>, Vec<Str
         bare(|s| s.raw.p99 as f64)
     )];
     let waited = median(rounds.iter().flatten().map(|s| s.waited_pct).collect());
-    if waited > DISTURBED {
+    let is_disturbed = waited > DISTURBED;
+    if is_disturbed {
         notes.push(format!(
             "The machine was disturbed: the thread had no core for {waited:.0} % of its time (median); repeat it while nothing \
              else runs."
         ));
     }
-    Ok((medians.collect(), notes))
+    Ok(Measured { medians: medians.collect(), notes, is_disturbed })
 }
 
 pub(super) fn a(live: &mut dyn Live) -> Result<Figure, String> {
-    let (medians, notes) = measured(live, Nanos(0))?;
+    let Measured { medians, notes, is_disturbed } = measured(live, Nanos(0))?;
+    let label = |submitters: u32| format!("{submitters} submitters, mean");
     let row = |m: &Median| {
         let bound = if m.submitters <= 32 { 52.0 } else { 90.0 };
-        Row::printed(format!("{} submitters, mean", m.submitters), m.mean, "us", bound, Bound::Below, TO_32)
+        unless(is_disturbed, Row::printed(label(m.submitters), m.mean, "us", bound, Bound::Below, TO_32))
     };
-    let points = medians.iter().map(|m| (f64::from(m.submitters), m.mean)).collect();
+    let rows: Vec<Row> = medians.iter().map(row).collect();
+    let curve = Curve::of_rows("Weir", &rows, SUBMITTERS.map(|n| (f64::from(n), label(n))));
     Ok(Figure {
         subject: Subject::FemuFig2a,
         about: vec![
@@ -82,14 +94,20 @@ pub(super) fn a(live: &mut dyn Live) -> Result<Figure, String> {
                 .into(),
             CLIENTS.into(),
         ],
-        rows: medians.iter().map(row).collect(),
+        rows,
         notes,
-        charts: vec![chart("Mean latency, no flash delay", vec![Curve { name: "Weir".into(), points }])],
+        charts: vec![chart("Mean latency, no flash delay", vec![curve])],
     })
 }
 
 fn chart(title: &'static str, curves: Vec<Curve>) -> Chart {
     Chart { title, axes: ("submitters", "latency, us"), scales: (Scale::Log, Scale::Linear), curves }
+}
+
+/// A row that is missed on a disturbed machine is not judged.
+fn unless(is_disturbed: bool, row: Row) -> Row {
+    let missed = !row.ok();
+    row.disturbed_if(is_disturbed && missed)
 }
 
 /// The constant delay of the paper.
@@ -101,14 +119,15 @@ const AT_70: &str = "In the experiment above, 99% of all the IOs are stable at 7
 const AT_64: f64 = 90.0;
 
 pub(super) fn b(live: &mut dyn Live) -> Result<Figure, String> {
-    let (all, notes) = measured(live, DELAY)?;
+    let Measured { medians: all, notes, is_disturbed } = measured(live, DELAY)?;
     let mut rows = Vec::new();
+    let label = |submitters: u32| format!("{submitters} submitters, p99");
     for m in &all {
         let n = m.submitters;
         let early = format!("at least {DELAY}: no answer comes before it is due");
         rows.push(Row::relation(format!("{n} submitters, shortest"), m.least, "us", m.least >= 50.0, early));
-        let label = format!("{n} submitters, p99");
-        rows.push(match n {
+        let label = label(n);
+        let row = match n {
             ..=32 => Row::printed(label, m.p99, "us", 70.0, Bound::Below, AT_70),
             _ => Row::relation(
                 label,
@@ -117,7 +136,8 @@ pub(super) fn b(live: &mut dyn Live) -> Result<Figure, String> {
                 m.p99 <= AT_64 + 50.0,
                 "at most 140 us: without any delay the paper has up to 90 us at 64 threads, so its 70 us are of fewer",
             ),
-        });
+        };
+        rows.push(unless(is_disturbed, row));
     }
     let costs = [("basic", cost(live, Preset::FemuBasic)), ("advanced", cost(live, Preset::FemuOc))];
     let most = f64::from(SUBMITTERS[SUBMITTERS.len() - 1]);
@@ -135,6 +155,7 @@ pub(super) fn b(live: &mut dyn Live) -> Result<Figure, String> {
         name: name.into(),
         points: all.iter().map(|m| (f64::from(m.submitters), of(m))).collect(),
     };
+    let p99 = Curve::of_rows("p99", &rows, SUBMITTERS.map(|n| (f64::from(n), label(n))));
     Ok(Figure {
         subject: Subject::FemuFig2b,
         about: vec![
@@ -148,7 +169,7 @@ pub(super) fn b(live: &mut dyn Live) -> Result<Figure, String> {
         notes,
         charts: vec![chart(
             "Latency with a constant delay of 50 us",
-            vec![line("mean", |m| m.mean), line("p99", |m| m.p99), line("p99 by the clock", |m| m.raw_p99)],
+            vec![line("mean", |m| m.mean), p99, line("p99 by the clock", |m| m.raw_p99)],
         )],
     })
 }

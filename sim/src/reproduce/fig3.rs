@@ -61,9 +61,9 @@ pub(super) fn figure() -> Figure {
             double.second < single.second,
             FASTER,
         ));
-        for (registers, pair) in [("single", &single), ("double", &double)] {
-            let points = vec![(1.0, us(pair.first)), (2.0, us(pair.second))];
-            curves.push(Curve { name: format!("{name}, {registers} register"), points });
+        for registers in ["single", "double"] {
+            let label = |page: u32| (f64::from(page), format!("{name} P{page}, {registers} register"));
+            curves.push(Curve::of_rows(format!("{name}, {registers} register"), &rows, [1, 2].map(label)));
         }
     }
     Figure {

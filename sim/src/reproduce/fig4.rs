@@ -5,7 +5,7 @@
 //! They agree when each reader stays on a plane of its own as long as there are enough, with one register a plane. Both
 //! readings are made.
 
-use super::{Bound, Chart, Curve, Figure, Row, Scale, Subject, closed_loop, micros};
+use super::{Bound, Chart, Curve, Figure, Live, Row, Scale, Subject, closed_loop, micros};
 use weir_flash::{Array, Geometry, PageMap, Place, Preset, Registers, Timing, Variability};
 use weir_units::Nanos;
 use weir_workload::Rng;
@@ -60,10 +60,14 @@ fn grid(reading: Reading) -> Vec<(u32, u32, f64)> {
     cells.map(|(x, y)| (x, y, mean(reading, x, y))).collect()
 }
 
+fn cell(name: &str, channels: u32, planes: u32) -> String {
+    format!("{name}, {channels} channels x {planes} planes")
+}
+
 fn rows(name: &str, reading: Reading, cells: &[(u32, u32, f64)]) -> Vec<Row> {
     let at = |x: u32, y: u32| cells.iter().find(|c| (c.0, c.1) == (x, y)).map_or(f64::NAN, |c| c.2);
     let row = |&(x, y, ours): &(u32, u32, f64)| {
-        let label = format!("{name}, {x} channels x {y} planes");
+        let label = cell(name, x, y);
         match (reading, x, y) {
             (Reading::Pinned, 1, 1) => Row::printed(label, ours, "us", 1550.0, Bound::Above, SLOW),
             (Reading::Pinned, 16, 1) => Row::printed(label, ours, "us", 130.0, Bound::Below, FAST),
@@ -78,15 +82,15 @@ fn rows(name: &str, reading: Reading, cells: &[(u32, u32, f64)]) -> Vec<Row> {
     cells.iter().map(row).collect()
 }
 
-pub(super) fn figure() -> Figure {
+pub(super) fn figure(live: &mut dyn Live) -> Figure {
     let readings = [("own plane, one register", Reading::Pinned), ("anywhere, two registers", Reading::Anywhere)];
     let (mut all, mut charts) = (Vec::new(), Vec::new());
-    for (name, reading) in readings {
+    for (at, (name, reading)) in readings.into_iter().enumerate() {
         let cells = grid(reading);
         all.extend(rows(name, reading, &cells));
-        let curve = |y: u32| Curve {
-            name: format!("{y} planes a channel"),
-            points: cells.iter().filter(|c| c.1 == y).map(|c| (f64::from(c.0), c.2)).collect(),
+        let curve = |y: u32| {
+            let cells = STEPS.map(|x| (f64::from(x), cell(name, x, y)));
+            Curve::of_rows(format!("{y} planes a channel"), &all, cells)
         };
         charts.push(Chart {
             title: if reading == Reading::Pinned {
@@ -98,6 +102,7 @@ pub(super) fn figure() -> Figure {
             scales: (Scale::Log, Scale::Log),
             curves: STEPS.into_iter().map(curve).collect(),
         });
+        live.progress((at + 1) as f64 / readings.len() as f64);
     }
     Figure {
         subject: Subject::FemuFig4,

@@ -1,6 +1,6 @@
 //! Figure 6a of papers/002: reads while garbage collection blocks the controller, a channel or a plane.
 
-use super::{Chart, Curve, Figure, Row, Scale, Subject, micros};
+use super::{Chart, Curve, Figure, Live, Row, Scale, Subject, micros};
 use weir_flash::{
     BufferConfig, CellType, Config, Flash, FlashOp, FtlConfig, Gate, GcConfig, GcMode, Geometry, HostTiming, PageMap,
     Precondition, Preset, Registers, Timing, Variability, Wire, uniform,
@@ -74,12 +74,16 @@ fn reads(mode: GcMode) -> Histogram {
 
 const PLANE: &str = "\"In plane-blocking GC, the most efficient one, page movement only flows within a plane without using \
                      any channel\"";
-const CHANNEL: &str = "\"In controller-blocking GC, a GC operation \\\"locks down\\\" the controller\"; \"In \
+const CHANNEL: &str = "\"In controller-blocking GC, a GC operation 'locks down' the controller\"; \"In \
                        channel-blocking GC, only channels involved in GC page movement are blocked\"";
 
-pub(super) fn figure() -> Figure {
+pub(super) fn figure(live: &mut dyn Live) -> Figure {
     let modes = [GcMode::Controller, GcMode::Channel, GcMode::Plane, GcMode::Preemptive];
-    let all: Vec<(GcMode, Histogram)> = modes.into_iter().map(|mode| (mode, reads(mode))).collect();
+    let mut all: Vec<(GcMode, Histogram)> = Vec::new();
+    for (at, mode) in modes.into_iter().enumerate() {
+        all.push((mode, reads(mode)));
+        live.progress((at + 1) as f64 / modes.len() as f64);
+    }
     let mut rows = Vec::new();
     type Statistic = (&'static str, fn(&Histogram) -> f64);
     let statistics: [Statistic; 4] = [
@@ -90,27 +94,27 @@ pub(super) fn figure() -> Figure {
     ];
     for (name, statistic) in statistics {
         for (i, (mode, latencies)) in all.iter().enumerate() {
-            let ours = statistic(latencies);
-            let (holds, text) = match i.checked_sub(1) {
-                None => (ours > 0.0, "the one that the others are compared with".to_string()),
-                Some(before) => {
-                    let reason = match mode {
-                        GcMode::Channel => CHANNEL,
-                        GcMode::Plane => PLANE,
-                        _ => "a page at a time, between requests (not in the paper)",
-                    };
-                    (ours <= statistic(&all[before].1), format!("no more than {}: {reason}", all[before].0))
-                }
+            let (label, ours) = (format!("{mode}: {name} of reads"), micros(statistic(latencies)));
+            let Some(before) = i.checked_sub(1).map(|before| &all[before]) else {
+                rows.push(Row::told(label, ours, "us", "the one that the others are compared with"));
+                continue;
             };
-            rows.push(Row::relation(format!("{mode}: {name} of reads"), micros(ours), "us", holds, text));
+            let reason = match mode {
+                GcMode::Channel => CHANNEL,
+                GcMode::Plane => PLANE,
+                _ => "a page at a time, between requests (not in the paper)",
+            };
+            let holds = ours <= micros(statistic(&before.1));
+            rows.push(Row::relation(label, ours, "us", holds, format!("no more than {}: {reason}", before.0)));
         }
     }
     let curve = |(mode, latencies): &(GcMode, Histogram)| {
         let mut sum = 0;
         let count = latencies.count().max(1) as f64;
-        let points = latencies.buckets().map(|(_, high, n)| {
+        // Of a bucket: its lowest value, its width and its count. Up to its upper end all of it is answered.
+        let points = latencies.buckets().map(|(low, width, n)| {
             sum += n;
-            (micros(high as f64), sum as f64 / count)
+            (micros((low + width) as f64), sum as f64 / count)
         });
         Curve {
             name: format!("{mode} blocking").replace("preemptive blocking", "preemptive"),

@@ -1,6 +1,6 @@
 //! The report: one page without anything to load, its charts drawn as SVG.
 
-use super::{Chart, Curve, Figure, Scale};
+use super::{Chart, Curve, Figure, Scale, Verdict};
 use std::fmt::Write;
 
 const WIDTH: f64 = 720.0;
@@ -12,7 +12,7 @@ const COLOURS: [&str; 7] = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00
 
 const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:75em;margin:2em auto;padding:0 1em;color:#222}\
 table{border-collapse:collapse;margin:1em 0}th,td{padding:.2em .8em;border-bottom:1px solid #ddd;text-align:left;\
-vertical-align:top}td.n{text-align:right;white-space:nowrap}tr.bad{background:#fde8e4}figure{margin:2em 0}\
+vertical-align:top}td.n{text-align:right;white-space:nowrap}tr.missed{background:#fde8e4}tr.unjudged{color:#777}figure{margin:2em 0}\
 figcaption{font-weight:600}svg{max-width:100%;height:auto}";
 
 /// Text between tags.
@@ -45,18 +45,23 @@ pub(super) fn page(figure: &Figure) -> String {
 }
 
 fn table(figure: &Figure) -> String {
-    let mut out = "<table><thead><tr><th></th><th>paper</th><th>ours</th><th>unit</th><th>deviation</th><th>ok</th>\
+    let mut out =
+        "<table><thead><tr><th></th><th>paper</th><th>ours</th><th>unit</th><th>deviation</th><th>verdict</th>\
                    <th>held to</th></tr></thead>\n<tbody>\n"
-        .to_string();
+            .to_string();
     for row in &figure.rows {
         let some = |n: Option<f64>, unit: &str| n.map_or("-".to_string(), |n| format!("{}{unit}", number(n)));
         let cells = [some(row.paper(), ""), number(row.ours), row.unit.to_string(), some(row.deviation_pct(), " %")];
-        let (class, ok) = if row.ok() { ("", "yes") } else { (" class=\"bad\"", "no") };
+        let class = match row.verdict() {
+            Verdict::Held => "",
+            Verdict::Missed => " class=\"missed\"",
+            Verdict::Told | Verdict::Disturbed => " class=\"unjudged\"",
+        };
         out += &format!("<tr{class}><td>{}</td>", escaped(&row.label));
         for cell in cells {
             out += &format!("<td class=\"n\">{}</td>", escaped(&cell));
         }
-        out += &format!("<td>{ok}</td><td>{}</td></tr>\n", escaped(&row.basis()));
+        out += &format!("<td>{}</td><td>{}</td></tr>\n", row.verdict().name(), escaped(&row.basis()));
     }
     out + "</tbody></table>\n"
 }

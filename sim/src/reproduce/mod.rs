@@ -1,14 +1,15 @@
 //! The figures and numbers of published papers, made again with Weir's own engine: what `weir reproduce NAME` prints.
 //!
 //! ```text
-//!  Subject ── figure(&mut Machine) ──▶ Figure: rows (label, paper, ours, ok) and curves ──▶ table, JSON, HTML with SVG
+//!  Subject ── figure(&mut dyn Live) ──▶ Figure: rows (label, paper, ours, verdict) and curves ──▶ table, JSON, HTML with SVG
 //!                        └ Live: what only a real clock can tell (Subject::clock); everything else is virtual time
 //! ```
-//! A row has a number of the paper only where the paper's text prints it; the sentence is quoted. Everything else is held to
-//! a relation that the text states (an order, a bound, a trend). Points of plots that survive as captions only are not
-//! guessed.
+//! A row has a number of the paper only where the paper's text prints it; the sentence is quoted. Every other row is held to
+//! a relation that the text states (an order, a bound, a trend), or is told only. Points of plots that survive as captions
+//! only are not guessed.
 
 mod accuracy;
+mod chart;
 mod closed;
 mod datasheets;
 mod fig2;
@@ -20,10 +21,12 @@ mod html;
 mod move_page;
 mod plan_campaign;
 mod qos;
+mod row;
 mod spool;
 #[cfg(test)]
 mod tests;
 
+pub use chart::{Chart, Curve, Scale};
 pub use closed::{Measured, closed_loop};
 pub use html::number;
 pub use plan_campaign::figure as plan_campaign;
@@ -31,7 +34,7 @@ pub use qos::{
     Access, BURST, CAPACITY, Design, Load, Overhead, PERIOD, Place, QueueTimers, SLOT_BYTES, SharedDrive, Span, Usage,
     Way,
 };
-
+pub use row::{Bound, Claim, Row, Verdict};
 pub use spool::{Blow, CASES, Case, Drive, Metric, Nodes, Program, Server, Start, Survived, Timeline};
 
 use std::fmt;
@@ -215,28 +218,41 @@ impl Subject {
         )
     }
 
-    /// Makes it.
+    /// Makes it. On a machine that was disturbed meanwhile no row of the real clock is missed.
     ///
     /// # Errors
     /// What the real clock's side said; virtual time has none.
     pub fn figure(self, live: &mut dyn Live) -> Result<Figure, String> {
+        let mut figure = self.judged(live)?;
+        let is_real = match self.clock() {
+            ClockKind::Virtual => false,
+            ClockKind::Real => true,
+            ClockKind::Either => live.is_preferred(),
+        };
+        if is_real {
+            figure.consider(live.lost_pct());
+        }
+        Ok(figure)
+    }
+
+    fn judged(self, live: &mut dyn Live) -> Result<Figure, String> {
         match self {
             Subject::FemuFig2a => fig2::a(live),
             Subject::FemuFig2b => fig2::b(live),
             Subject::FemuFig3 => Ok(fig3::figure()),
-            Subject::FemuFig4 => Ok(fig4::figure()),
-            Subject::FemuFig5 => Ok(fig5::figure()),
-            Subject::FemuFig6a => Ok(fig6::figure()),
-            Subject::FemuMovePage => Ok(move_page::figure()),
-            Subject::Datasheets => Ok(datasheets::figure()),
+            Subject::FemuFig4 => Ok(fig4::figure(live)),
+            Subject::FemuFig5 => Ok(fig5::figure(live)),
+            Subject::FemuFig6a => Ok(fig6::figure(live)),
+            Subject::FemuMovePage => Ok(move_page::figure(live)),
+            Subject::Datasheets => Ok(datasheets::figure(live)),
             Subject::QosFig1 => qos::fig1(live),
             Subject::QosFig2 => qos::fig2(live),
             Subject::QosFig3 => qos::fig3(live),
             Subject::QosFig6 => qos::fig6(live),
             Subject::QosFig7 => qos::fig7(live),
             Subject::QosFig8 => qos::fig8(live),
-            Subject::QosAccuracy => accuracy::figure(),
-            Subject::PlanCampaign => plan_campaign(plan_campaign::PLANS),
+            Subject::QosAccuracy => accuracy::figure(live),
+            Subject::PlanCampaign => plan_campaign(plan_campaign::PLANS, &mut |part| live.progress(part)),
             Subject::SpoolTable2 => spool::table2(live),
             Subject::SpoolFig5 => spool::fig5(live),
             Subject::SpoolFig13 => spool::fig13(live),
@@ -331,180 +347,10 @@ pub trait Live {
 
     /// How far a long reproduction has come, from 0 to 1.
     fn progress(&mut self, part: f64);
-}
 
-/// What a row is held to.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Claim {
-    /// The paper prints the number.
-    Printed {
-        /// The number.
-        value: f64,
-        /// Its sentence.
-        quote: &'static str,
-        /// How it bounds ours.
-        bound: Bound,
-    },
-    /// The paper prints a number of its own machine, which stands beside ours; ours is held to a relation.
-    Beside {
-        /// The number.
-        value: f64,
-        /// Its sentence.
-        quote: &'static str,
-        /// The relation, in words.
-        text: &'static str,
-        /// Whether ours has it.
-        holds: bool,
-    },
-    /// The paper states a relation, or it follows from the model that it states.
-    Relation {
-        /// In words.
-        text: String,
-        /// Whether ours has it.
-        holds: bool,
-    },
-}
-
-/// How a printed number bounds ours.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Bound {
-    /// Ours is no more.
-    Below,
-    /// Ours is no less.
-    Above,
-    /// Ours is the same, within so many percent.
-    Within(f64),
-}
-
-/// One line of the table.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Row {
-    /// What was measured.
-    pub label: String,
-    /// What came out.
-    pub ours: f64,
-    /// Its unit.
-    pub unit: &'static str,
-    /// What it is held to.
-    pub claim: Claim,
-}
-
-impl Row {
-    /// Held to a number that the paper prints.
-    pub fn printed(
-        label: impl Into<String>,
-        ours: f64,
-        unit: &'static str,
-        value: f64,
-        bound: Bound,
-        quote: &'static str,
-    ) -> Row {
-        Row { label: label.into(), ours, unit, claim: Claim::Printed { value, quote, bound } }
-    }
-
-    /// Beside a number that the paper prints of its own machine, and held to a relation.
-    pub fn beside(
-        label: impl Into<String>,
-        ours: f64,
-        unit: &'static str,
-        value: f64,
-        quote: &'static str,
-        holds: bool,
-        text: &'static str,
-    ) -> Row {
-        Row { label: label.into(), ours, unit, claim: Claim::Beside { value, quote, text, holds } }
-    }
-
-    /// Held to a relation.
-    pub fn relation(
-        label: impl Into<String>,
-        ours: f64,
-        unit: &'static str,
-        holds: bool,
-        text: impl Into<String>,
-    ) -> Row {
-        Row { label: label.into(), ours, unit, claim: Claim::Relation { text: text.into(), holds } }
-    }
-
-    /// The paper's number.
-    pub fn paper(&self) -> Option<f64> {
-        match &self.claim {
-            Claim::Printed { value, .. } | Claim::Beside { value, .. } => Some(*value),
-            Claim::Relation { .. } => None,
-        }
-    }
-
-    /// How far ours is from the paper's, in percent of the paper's.
-    pub fn deviation_pct(&self) -> Option<f64> {
-        self.paper().map(|paper| (self.ours - paper) / paper * 100.0)
-    }
-
-    /// How far it may be; `None` where the paper's number is a bound on one side, or there is none.
-    pub fn tolerance_pct(&self) -> Option<f64> {
-        match self.claim {
-            Claim::Printed { bound: Bound::Within(percent), .. } => Some(percent),
-            _ => None,
-        }
-    }
-
-    /// Whether it is as it should be.
-    pub fn ok(&self) -> bool {
-        match &self.claim {
-            Claim::Printed { value, bound: Bound::Below, .. } => self.ours <= *value,
-            Claim::Printed { value, bound: Bound::Above, .. } => self.ours >= *value,
-            Claim::Printed { bound: Bound::Within(percent), .. } => {
-                self.deviation_pct().is_some_and(|d| d.abs() <= *percent)
-            }
-            Claim::Relation { holds, .. } | Claim::Beside { holds, .. } => *holds,
-        }
-    }
-
-    /// What it is held to, in words.
-    pub fn basis(&self) -> String {
-        match &self.claim {
-            Claim::Printed { quote, bound, value } => {
-                let held = match bound {
-                    Bound::Below => format!("at most {value}"),
-                    Bound::Above => format!("at least {value}"),
-                    Bound::Within(percent) => format!("{value} within {percent} %"),
-                };
-                format!("{held}: \"{quote}\"")
-            }
-            Claim::Beside { quote, text, value, .. } => format!("{text}; beside {value}: \"{quote}\""),
-            Claim::Relation { text, .. } => text.clone(),
-        }
-    }
-}
-
-/// A curve of the report.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Curve {
-    /// Its name in the legend.
-    pub name: String,
-    /// x and y.
-    pub points: Vec<(f64, f64)>,
-}
-
-/// How an axis runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scale {
-    /// Evenly.
-    Linear,
-    /// By powers.
-    Log,
-}
-
-/// A chart of the report.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Chart {
-    /// What it shows.
-    pub title: &'static str,
-    /// What runs along x and y, with units.
-    pub axes: (&'static str, &'static str),
-    /// How they run.
-    pub scales: (Scale, Scale),
-    /// All of ours.
-    pub curves: Vec<Curve>,
+    /// The control of a whole reproduction: threads that do nothing but spin, one for each core that is measured on, looked at
+    /// as the progress goes on. The part of their time in which one of them had no core, in percent.
+    fn lost_pct(&mut self) -> f64;
 }
 
 /// A reproduction.
@@ -522,10 +368,27 @@ pub struct Figure {
     pub charts: Vec<Chart>,
 }
 
+/// A control that lost more of its time than this, in percent, says that the machine was disturbed.
+const LOST_PCT: f64 = 5.0;
+
 impl Figure {
-    /// Whether every row is as it should be.
+    /// Whether no row is missed.
     pub fn ok(&self) -> bool {
         self.rows.iter().all(Row::ok)
+    }
+
+    /// Takes the verdict "missed" from all rows where the machine was disturbed, and says so.
+    fn consider(&mut self, lost_pct: f64) {
+        if lost_pct <= LOST_PCT {
+            return;
+        }
+        for row in self.rows.iter_mut().filter(|row| row.verdict() == Verdict::Missed) {
+            row.is_disturbed = true;
+        }
+        self.notes.push(format!(
+            "The machine was disturbed: threads that only spin had no core for {lost_pct:.0} % of their time, so no row is called \
+             missed; repeat it while nothing else runs."
+        ));
     }
 
     /// A page of its own, with table and charts.

@@ -1,6 +1,6 @@
 //! The page move of papers/002, section 4: what host collection costs the foreground, with and without it.
 
-use super::{Bound, Chart, Curve, Figure, Row, Scale, Subject};
+use super::{Bound, Chart, Curve, Figure, Live, Row, Scale, Subject};
 use crate::open_channel::{Collection, HostFtl, HostFtlConfig, HostRequest};
 use weir_flash::{Geometry, HostTiming, OpenChannelConfig, Preset, Wire};
 use weir_workload::Rng;
@@ -97,7 +97,7 @@ fn drop_of(m: &Measured) -> f64 {
 }
 
 const DROP: &str = "This wastes host-SSD PCIe bandwidth; LightNVM foreground throughput drops by 50% under a GC.";
-const MOVE: &str = "\"one can add a new \\\"pageMove fromAddr toAddr\\\" NVMe command from the OS to FEMU/OC such that the data \
+const MOVE: &str = "\"one can add a new 'pageMove fromAddr toAddr' NVMe command from the OS to FEMU/OC such that the data \
                     movement does not cross the PCIe interface\"";
 
 /// Of the drop that host copies cost, how many percent move-page gives back.
@@ -105,9 +105,17 @@ fn undone(host: &Measured, moved: &Measured) -> f64 {
     (moved.collecting - host.collecting) / (host.quiet - host.collecting).max(1.0) * 100.0
 }
 
-pub(super) fn figure() -> Figure {
-    let both =
-        |link, sectors| (measure(Collection::HostCopy, link, sectors), measure(Collection::MovePage, link, sectors));
+/// Without and with the page move.
+fn pair(link: u64, sectors: u32) -> (Measured, Measured) {
+    (measure(Collection::HostCopy, link, sectors), measure(Collection::MovePage, link, sectors))
+}
+
+pub(super) fn figure(live: &mut dyn Live) -> Figure {
+    let mut begun = 0..;
+    let mut both = |link, sectors| {
+        live.progress(f64::from(begun.next().unwrap_or(0)) / (LINKS.len() + 1) as f64);
+        pair(link, sectors)
+    };
     let sweep = LINKS.map(|link| both(link, WRITE));
     let small = both(LINK, 1);
     let [(host, moved), wide, ..] = &sweep;

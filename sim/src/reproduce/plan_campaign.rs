@@ -10,29 +10,24 @@ pub const PLANS: u64 = 100;
 ///
 /// # Errors
 /// A plan that cannot be simulated.
-pub fn figure(plans: u64) -> Result<Figure, String> {
+pub fn figure(plans: u64, progress: &mut dyn FnMut(f64)) -> Result<Figure, String> {
     let mut tally = Tally::default();
     let (mut feasible, mut spare) = (Vec::new(), Vec::new());
     for number in 0..plans {
         tally.add(number, trial(number).map_err(|e| format!("plan {number}: {e}"))?);
         feasible.push((tally.plans as f64, tally.feasible as f64));
         spare.push((tally.plans as f64, tally.spare as f64));
+        progress((number + 1) as f64 / plans as f64);
     }
     let broken = tally.broken.len() as f64;
     let percent = tally.found() * 100.0;
     let rows = vec![
         Row::relation("plans", tally.plans as f64, "", tally.plans == plans, "all of them were tried"),
-        Row::relation("called feasible", tally.feasible as f64, "", true, "a count"),
+        Row::told("called feasible", tally.feasible as f64, "", "a count"),
         Row::relation("of them missed by fresh simulations", broken, "", tally.broken.is_empty(), "none"),
-        Row::relation("kept by the oracle with 5 % to spare", tally.spare as f64, "", true, "a count"),
+        Row::told("kept by the oracle with 5 % to spare", tally.spare as f64, "", "a count"),
         Row::relation("of them found", percent, "%", percent >= 95.0, "at least 95 %"),
-        Row::relation(
-            "simulations of the planner a plan",
-            tally.runs as f64 / plans.max(1) as f64,
-            "",
-            true,
-            "a count",
-        ),
+        Row::told("simulations of the planner a plan", tally.runs as f64 / plans.max(1) as f64, "", "a count"),
     ];
     let curve = |name: &str, points| Curve { name: name.into(), points };
     let numbers = |of: &[u64]| of.iter().map(u64::to_string).collect::<Vec<_>>().join(", ");

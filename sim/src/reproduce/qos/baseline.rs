@@ -127,7 +127,7 @@ fn timers() -> Run {
 }
 
 fn ours(mechanism: Mechanism) -> Run {
-    let drive = SharedDrive { latency: LATENCY, slots: SLOTS, settings: Settings::new(mechanism) };
+    let drive = SharedDrive { latency: LATENCY, slots: SLOTS, settings: Settings::new(mechanism), profile: None };
     let mut jobs = [job("high", Class::High, "4KiB", DEPTH), job("low", Class::Low, "4KiB", DEPTH)];
     jobs[1].start = JOINS;
     let span = Span { ramp: Nanos(0), time: END, series: Some(INTERVAL) };

@@ -51,10 +51,11 @@ impl Load {
 
 const BETTER: &str =
     "\"In general, the WRR and DRR schemes show better or similar performance than the default emulator\"";
-const ALWAYS: &str =
-    "\"For our emulator, the throughput is always higher than the default\", with a slight decrease at 8 and 16";
-/// Ours may be slower by so much anywhere before a row fails: the paper itself has sizes and clients at which it is.
-const SLOWER: f64 = 0.75;
+const SLIGHTLY: &str = "\"for 8k and 16k sizes, the overheads [...] lead to slightly lower performance than QEMU\"";
+const ALWAYS: &str = "\"For our emulator, the throughput is always higher than the default\"";
+const LOWER: &str = "\"DRR throughput is lower than WRR for all cases\"";
+/// Where the paper itself is slower, by bytes of a write.
+const SLOWER: [u32; 2] = [8 << 10, 16 << 10];
 
 /// The middle of the rounds.
 pub(super) fn middle(rounds: &[f64]) -> f64 {
@@ -89,19 +90,44 @@ fn sweep(live: &mut dyn Live, loads: &[(String, f64, Load)], progress: (f64, f64
 }
 
 impl Sweep {
-    fn rows(&self, what: &str, quote: &str) -> Vec<Row> {
+    /// A design over the old one, everywhere.
+    fn ratios(&self, way: usize) -> impl Iterator<Item = (String, f64, f64)> {
+        let label = move |text: &String| format!("{text}, {} over old design", DESIGNS[way].name());
+        let all = self.label.iter().zip(&self.x).zip(&self.speeds);
+        all.map(move |((text, x), speeds)| (label(text), *x, speeds[way] / speeds[0]))
+    }
+
+    /// Writes over their size: in general better or similar.
+    fn sizes(&self) -> Vec<Row> {
         let mut rows = Vec::new();
-        for (way, design) in DESIGNS.into_iter().enumerate().skip(1) {
-            let ratios: Vec<f64> = self.speeds.iter().map(|s| s[way] / s[0]).collect();
-            for (label, ratio) in self.label.iter().zip(&ratios) {
-                let text = format!("nowhere below {SLOWER} of the old design");
-                let label = format!("{label}, {} over old design", design.name());
-                rows.push(Row::relation(label, *ratio, "", *ratio >= SLOWER, text));
+        for way in [1, 2] {
+            for (label, size, ratio) in self.ratios(way) {
+                let text = format!("at least 0.95: {BETTER}");
+                rows.push(match SLOWER.map(f64::from).contains(&size) {
+                    true => Row::told(label, ratio, "", format!("the paper's is slower here: {SLIGHTLY}")),
+                    false => Row::relation(label, ratio, "", fastest(ratio, 1.0), text),
+                });
             }
-            let count = ratios.iter().filter(|ratio| fastest(**ratio, 1.0)).count();
-            let text = format!("at most of the {}, as fast as the old design within 5 %: {quote}", ratios.len());
-            let label = format!("{what} at which {} keeps up", design.name());
-            rows.push(Row::relation(label, count as f64, "", 2 * count > ratios.len(), text));
+            let count = self.ratios(way).filter(|(_, _, ratio)| fastest(*ratio, 1.0)).count();
+            let text = format!("at most of the {}, better, or similar within 5 %: {BETTER}", self.x.len());
+            let label = format!("sizes at which {} keeps up", DESIGNS[way].name());
+            rows.push(Row::relation(label, count as f64, "", 2 * count > self.x.len(), text));
+        }
+        rows
+    }
+
+    /// Reads over the number of clients: always higher, and DRR below WRR.
+    fn clients(&self) -> Vec<Row> {
+        let mut rows = Vec::new();
+        for way in [1, 2] {
+            let one =
+                |(label, _, ratio)| Row::relation(label, ratio, "", ratio > 1.0, format!("more than 1: {ALWAYS}"));
+            rows.extend(self.ratios(way).map(one));
+        }
+        for (text, speeds) in self.label.iter().zip(&self.speeds) {
+            let ratio = speeds[2] / speeds[1];
+            let label = format!("{text}, DRR over WRR");
+            rows.push(Row::relation(label, ratio, "", ratio < 1.0, format!("less than 1: {LOWER}")));
         }
         rows
     }
@@ -133,14 +159,9 @@ pub(in crate::reproduce) fn figure(live: &mut dyn Live) -> Result<Figure, String
     let read = |clients| (format!("{clients} clients"), f64::from(clients), Load { clients, size: 4096, write: false });
     let sizes = sweep(live, &SIZES.map(write), (0.0, 0.6))?;
     let clients = sweep(live, &CLIENTS.map(read), (0.6, 1.0))?;
-    let mut rows = sizes.rows("sizes", BETTER);
-    rows.extend(clients.rows("numbers of clients", ALWAYS));
-    let drr: Vec<f64> = clients.speeds.iter().map(|s| s[2] / s[1]).collect();
-    let mut notes: Vec<String> = [sizes.note("writes"), clients.note("reads")].into_iter().flatten().collect();
-    notes.push(format!(
-        "DRR over WRR, 1 to 16 clients: {}. The paper has DRR below WRR everywhere, because it needs more rounds.",
-        drr.iter().map(|r| format!("{r:.2}")).collect::<Vec<_>>().join(", ")
-    ));
+    let mut rows = sizes.sizes();
+    rows.extend(clients.clients());
+    let notes = [sizes.note("writes"), clients.note("reads")].into_iter().flatten().collect();
     let mut about = vec![format!(
         "In real time, on a drive in memory: random writes over their size by one client, and 4 KiB random reads by 1 to 16 clients, \
          {DEPTH} outstanding each; medians of {ROUNDS} rounds of all designs in turn. One thread runs the drive and polls all \

@@ -28,19 +28,28 @@ use super::Live;
 use crate::client::Client;
 use crate::world::{Setup, World, own_tenant};
 use weir_arbiter::{Mechanism, Settings};
-use weir_controller::Config;
+use weir_controller::{Config, Service};
+use weir_node::config::DeviceConfig;
+use weir_node::flash::FlashService;
 use weir_units::{Class, Nanos};
 use weir_workload::{Job, JobResult, Mix};
 
-/// A drive that jobs share: every command takes the same time.
+/// A drive that jobs share: every command takes the same time, or what a profile's flash takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SharedDrive {
-    /// Of each command.
+    /// Of each command, where there is no profile.
     pub latency: Nanos,
     /// Commands at once.
     pub slots: u32,
     /// Who is next.
     pub settings: Settings,
+    /// A profile of a drive with flash, written in order.
+    pub profile: Option<&'static str>,
+}
+
+impl SharedDrive {
+    /// The keys of a drive with a profile, for reads of what was written in order.
+    pub const WRITTEN: &str = "capacity=4GiB&precondition=sequential";
 }
 
 /// Bytes of the drive.
@@ -61,15 +70,26 @@ pub struct Span {
 
 /// In virtual time, each job a tenant of its class.
 fn simulated(drive: &SharedDrive, jobs: &[Job], span: Span) -> Vec<JobResult> {
-    let mut config = Config::new("nqn.2026-11.io.weir:reproduce");
+    let (mut config, inside, capacity) = match drive.profile {
+        Some(profile) => flash(profile),
+        None => (Config::new("nqn.2026-11.io.weir:reproduce"), None, CAPACITY),
+    };
     (config.latency, config.slots, config.slot_bytes) = (drive.latency, drive.slots, SLOT_BYTES);
     config.arbitration = drive.settings;
     config.tenants = jobs.iter().map(own_tenant).collect();
     let clients = jobs.iter().enumerate().map(|(at, job)| Client::new(job, at as u16)).collect();
-    let setup = Setup { ramp: span.ramp, series: span.series, ..Setup::new(CAPACITY, clients, 1) };
-    let mut world = World::with(config, None, setup).expect("a drive with latency, and jobs that fit it");
+    let setup = Setup { ramp: span.ramp, series: span.series, ..Setup::new(capacity, clients, 1) };
+    let mut world = World::with(config, inside, setup).expect("a drive that takes its time, and jobs that fit it");
     world.run_until(span.ramp.saturating_add(span.time));
     world.results()
+}
+
+/// A profile's machine, its flash and its bytes.
+fn flash(profile: &str) -> (Config, Option<Box<dyn Service>>, u64) {
+    let device = DeviceConfig::from_query(profile, SharedDrive::WRITTEN).expect("a profile makes a drive of 4 GiB");
+    let inside = device.flash.as_ref().expect("a profile has flash");
+    let service = FlashService::new(&inside.config, inside.precondition, Nanos(0)).expect("a profile fits together");
+    (weir_node::machine_config(&device), Some(Box::new(service)), crate::scenario::capacity(&device))
 }
 
 /// In virtual time, or by the real clock where that was asked for.

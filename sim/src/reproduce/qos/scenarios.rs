@@ -85,7 +85,7 @@ impl Scenario {
 fn drive(live: &dyn Live, mechanism: Mechanism) -> SharedDrive {
     // 80,000 commands a second, in real time half of that: what is shared is small against what the emulation can do.
     let latency = if live.is_preferred() { Nanos::from_micros(800) } else { Nanos::from_micros(400) };
-    SharedDrive { latency, slots: 32, settings: Settings::new(mechanism) }
+    SharedDrive { latency, slots: 32, settings: Settings::new(mechanism), profile: None }
 }
 
 /// The largest distance of an interval's ratio of bandwidths from what it should be, in percent.
@@ -100,8 +100,7 @@ pub(in crate::reproduce) fn figure(live: &mut dyn Live) -> Result<Figure, String
     let over_time = Span { ramp, time: Nanos::from_millis(1500), series: Some(Nanos::from_millis(100)) };
     let mean = Span { ramp, time: Nanos::from_millis(500), series: None };
     let (mut rows, mut curves) = (Vec::new(), Vec::new());
-    let mut ratios: Vec<Curve> =
-        MECHANISMS.iter().map(|m| Curve { name: name(*m).into(), points: Vec::new() }).collect();
+    let mut ratios: [Vec<(f64, String)>; MECHANISMS.len()] = Default::default();
     let mut expected = Curve { name: "expected".into(), points: Vec::new() };
     for (at, scenario) in SCENARIOS.iter().enumerate() {
         let place = at + 1;
@@ -110,7 +109,7 @@ pub(in crate::reproduce) fn figure(live: &mut dyn Live) -> Result<Figure, String
             let drive = drive(live, mechanism);
             let results = shared(live, &drive, &scenario.jobs(), span)?;
             let row = scenario.row(place, mechanism, &results);
-            ratios[way].points.push((place as f64, row.ours));
+            ratios[way].push((place as f64, row.label.clone()));
             rows.push(row);
             if place == 1 {
                 curves.extend(results.iter().map(|r| series(mechanism, r)));
@@ -125,6 +124,8 @@ pub(in crate::reproduce) fn figure(live: &mut dyn Live) -> Result<Figure, String
         }
         expected.points.push((place as f64, scenario.expected));
     }
+    let ratio = |(mechanism, labels)| Curve::of_rows(name(mechanism), &rows, labels);
+    let mut ratios: Vec<Curve> = MECHANISMS.into_iter().zip(ratios).map(ratio).collect();
     ratios.push(expected);
     Ok(Figure {
         subject: Subject::QosFig8,

@@ -170,7 +170,7 @@ pub enum Program {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Start {
     /// Name and duration.
-    pub steps: Vec<(&'static str, Nanos)>,
+    pub steps: Vec<(String, Nanos)>,
 }
 
 impl Start {

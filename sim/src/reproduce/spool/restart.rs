@@ -15,10 +15,17 @@ const EMULATED: &str = "The drives are emulated in the node's own process: there
                         and not what it would need with such a drive.";
 
 /// The steps of some starts: name and median in milliseconds.
-fn steps(starts: &[Start]) -> Vec<(&'static str, f64)> {
-    let Some(first) = starts.first() else { return Vec::new() };
-    let one = |at: usize| median(starts.iter().filter_map(|s| s.steps.get(at)).map(|(_, t)| millis(*t)).collect());
-    first.steps.iter().enumerate().map(|(at, (name, _))| (*name, one(at))).collect()
+///
+/// # Errors
+/// A start without a step that another one has, or with its steps in another order.
+fn steps(starts: &[Start]) -> Result<Vec<(String, f64)>, String> {
+    let names = |start: &Start| start.steps.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>();
+    let Some(first) = starts.first().map(names) else { return Err("nothing was started".into()) };
+    if let Some(other) = starts.iter().map(names).find(|other| *other != first) {
+        return Err(format!("one start had the steps {}, another one {}", first.join(", "), other.join(", ")));
+    }
+    let one = |at: usize| median(starts.iter().map(|s| millis(s.steps[at].1)).collect());
+    Ok(first.into_iter().enumerate().map(|(at, name)| (name, one(at))).collect())
 }
 
 fn total(starts: &[Start]) -> f64 {
@@ -30,18 +37,16 @@ fn starts(live: &mut dyn Live, program: Program, drive: Drive, count: usize) -> 
 }
 
 /// A row for every step, told only, and their curve.
-fn step_rows(what: &str, starts: &[Start]) -> (Vec<Row>, Curve) {
-    let steps = steps(starts);
-    let row = |(name, ms): &(&'static str, f64)| {
-        Row::relation(format!("{what}, {name}"), *ms, "ms", ms.is_finite(), "measured: a step of the start")
-    };
+fn step_rows(what: &str, starts: &[Start]) -> Result<(Vec<Row>, Curve), String> {
+    let row = |(name, ms): (String, f64)| Row::told(format!("{what}, {name}"), ms, "ms", "a step of the start");
+    let rows: Vec<Row> = steps(starts)?.into_iter().map(row).collect();
     let mut sum = 0.0;
     let mut points = vec![(0.0, 0.0)];
-    for (at, (_, ms)) in steps.iter().enumerate() {
-        sum += ms;
+    for (at, row) in rows.iter().enumerate() {
+        sum += row.ours;
         points.push(((at + 1) as f64, sum));
     }
-    (steps.iter().map(row).collect(), Curve { name: what.into(), points })
+    Ok((rows, Curve { name: what.into(), points }))
 }
 
 fn chart(title: &'static str, x: &'static str, curves: Vec<Curve>) -> Chart {
@@ -54,7 +59,7 @@ pub(in crate::reproduce) fn fig5(live: &mut dyn Live) -> Result<Figure, String> 
     let (mut rows, mut curves) = (Vec::new(), Vec::new());
     for (at, (drive, bound)) in [(Drive::Pm963, 1200.0), (Drive::P3600, 2500.0)].into_iter().enumerate() {
         let starts = starts(live, Program::Fresh, drive, count)?;
-        let (steps, curve) = step_rows(drive.name(), &starts);
+        let (steps, curve) = step_rows(drive.name(), &starts)?;
         rows.extend(steps);
         curves.push(curve);
         let label = format!("{}, exec to first answer", drive.name());
@@ -94,7 +99,7 @@ fn percentile(sorted: &[f64], part: f64) -> f64 {
 pub(in crate::reproduce) fn fig14(live: &mut dyn Live) -> Result<Figure, String> {
     let count = if live.is_full() { 50 } else { 4 };
     let again = starts(live, Program::Again, Drive::Pm963, count)?;
-    let (mut rows, curve) = step_rows("restart", &again);
+    let (mut rows, curve) = step_rows("restart", &again)?;
     rows.push(Row::printed("restart, exec to first answer", total(&again), "ms", 115.0, Bound::Below, RESTART));
     live.progress(0.3);
     let blows = [
@@ -110,7 +115,7 @@ pub(in crate::reproduce) fn fig14(live: &mut dyn Live) -> Result<Figure, String>
         let label = |what: &str| format!("{}, longest wait of a client, {what}", blow.name());
         rows.push(Row::printed(label("median"), median(gaps.clone()), "ms", 115.0, Bound::Below, RESTART));
         let worst = gaps.last().copied().unwrap_or(f64::NAN);
-        rows.push(Row::relation(label("longest"), worst, "ms", worst.is_finite(), "measured; no request failed"));
+        rows.push(Row::told(label("longest"), worst, "ms", "no request failed"));
         let points = gaps.iter().enumerate().map(|(i, ms)| ((i + 1) as f64 / gaps.len() as f64, *ms)).collect();
         curves.push(Curve { name: blow.name().into(), points });
         live.progress(0.3 + 0.7 * (at + 1) as f64 / 4.0);
@@ -149,7 +154,7 @@ pub(in crate::reproduce) fn fig19(live: &mut dyn Live) -> Result<Figure, String>
     let mut sorted: Vec<f64> = points.iter().map(|(_, ms)| *ms).collect();
     sorted.sort_by(f64::total_cmp);
     let at = |part: f64| percentile(&sorted, part);
-    let told = |label: &str, ms: f64| Row::relation(label, ms, "ms", ms.is_finite(), "measured; no request failed");
+    let told = |label: &str, ms: f64| Row::told(label, ms, "ms", "no request failed");
     Ok(Figure {
         subject: Subject::SpoolFig19,
         about: vec![
@@ -176,13 +181,17 @@ mod tests {
 
     #[test]
     fn steps_are_medians_and_add_up() {
-        let start =
-            |a: u64, b: u64| Start { steps: vec![("exec", Nanos(a * 1_000_000)), ("first", Nanos(b * 1_000_000))] };
-        let all = [start(1, 10), start(3, 30), start(2, 20)];
-        assert_eq!(steps(&all), [("exec", 2.0), ("first", 20.0)]);
+        let ms = Nanos::from_millis;
+        let start = |a: u64, b: u64| Start { steps: vec![("exec".into(), ms(a)), ("first".into(), ms(b))] };
+        let mut all = vec![start(1, 10), start(3, 30), start(2, 20)];
+        assert_eq!(steps(&all), Ok(vec![("exec".into(), 2.0), ("first".into(), 20.0)]));
         assert_eq!(total(&all), 22.0);
-        let (rows, curve) = step_rows("x", &all);
+        let (rows, curve) = step_rows("x", &all).unwrap();
         assert_eq!((rows.len(), curve.points), (2, vec![(0.0, 0.0), (1.0, 2.0), (2.0, 22.0)]));
+        all.push(Start { steps: vec![("exec".into(), ms(1))] });
+        let error = step_rows("x", &all).unwrap_err();
+        assert_eq!(error, "one start had the steps exec, first, another one exec");
+        assert!(steps(&[]).is_err(), "no start has no steps");
     }
 
     #[test]
