@@ -11,7 +11,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use std::io::IsTerminal;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use weir_node::config::{Document, Mechanism};
 use weir_plan::planner::{Got, Unmet};
 use weir_sim::plan::{Figures, PlanFile, Planned, Step};
@@ -52,7 +52,7 @@ pub fn run(args: &Args, json: bool) -> Result<(), Failure> {
     let document = Document::load(&args.file)?;
     let added = args.add.iter().map(|file| Document::load(file)).collect::<Result<Vec<_>, _>>()?;
     let file = PlanFile::read(&document, &added)?;
-    let mut live = Live::default();
+    let live = Live::new();
     let planned = file.plan(&mut |step| live.show(step)).map_err(|e| Failure::new(format_args!("plan: {e}")))?;
     live.finish();
     if json {
@@ -66,38 +66,45 @@ pub fn run(args: &Args, json: bool) -> Result<(), Failure> {
     }
 }
 
-/// A line that says how far the simulations have come, where somebody watches.
-#[derive(Default)]
+/// A line that says how far the plan has come, where somebody watches.
 struct Live {
-    begun: Option<Instant>,
     bar: Option<ProgressBar>,
 }
 
-/// A plan that is made sooner shows no line.
-const SOON: Duration = Duration::from_millis(500);
+/// How often the line moves while a simulation says nothing.
+const TICK: Duration = Duration::from_millis(200);
 
 impl Live {
-    fn show(&mut self, step: Step) {
-        let begun = *self.begun.get_or_insert_with(Instant::now);
-        if !std::io::stderr().is_terminal() || begun.elapsed() < SOON {
-            return;
-        }
-        let bar = self.bar.get_or_insert_with(|| {
+    fn new() -> Live {
+        let bar = std::io::stderr().is_terminal().then(|| {
             let bar = ProgressBar::new_spinner();
             // The template is a constant and was tried.
             if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed} {msg}") {
                 bar.set_style(style);
             }
+            bar.enable_steady_tick(TICK);
             bar
         });
-        bar.set_message(format!("simulation {}: {:.0} %", step.runs + 1, step.part * 100.0));
-        bar.tick();
+        Live { bar }
+    }
+
+    fn show(&self, step: Step) {
+        if let Some(bar) = &self.bar {
+            bar.set_message(told(step));
+        }
     }
 
     fn finish(&self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }
+    }
+}
+
+fn told(step: Step) -> String {
+    match step {
+        Step::Measuring { done, of } => format!("measuring the drive: load test {} of {of}", done + 1),
+        Step::Simulating { runs, part } => format!("simulation {}: {:.0} %", runs + 1, part * 100.0),
     }
 }
 

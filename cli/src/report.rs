@@ -42,11 +42,27 @@ pub fn flash_text(flash: &FlashStatus) -> String {
         busy(&flash.utilisation.dies),
         busy(&flash.utilisation.channels)
     );
+    text += &few_collections(flash).map_or(String::new(), |note| format!("flash: {note}\n"));
     for (i, h) in flash.handles.iter().enumerate() {
         let (written, moved, units) = (h.written_units, h.moved_units, h.reclaim_units);
         text += &format!("flash: handle {i}: {written} units written, {moved} moved, {units} reclaim units\n");
     }
     text
+}
+
+/// Fewer victims than this for each die say little of a drive that collects for good.
+const VICTIMS_A_DIE: usize = 4;
+
+/// That a drive which was written has not collected enough for its write amplification to be one that lasts.
+pub fn few_collections(flash: &FlashStatus) -> Option<String> {
+    let (victims, dies) = (flash.gc.victims, flash.utilisation.dies.len());
+    if flash.page_programs == 0 || victims >= (dies * VICTIMS_A_DIE) as u64 {
+        return None;
+    }
+    Some(format!(
+        "too few collections ({victims} victims on {dies} dies): the write amplification is not that of a steady state; run for longer, \
+         or from precondition = \"steady\""
+    ))
 }
 
 /// What a simulation was.
@@ -334,6 +350,22 @@ mod tests {
         assert!(text.contains("gold   high   1.23M  5000.0  10.5us  900ns  12.0us  3.00ms  2.00s       2"), "{text}");
         assert!(text.starts_with(" T  gold IOPS"), "{text}");
         assert!(text.lines().last().unwrap().starts_with("total"), "{text}");
+    }
+
+    #[test]
+    fn a_run_of_too_few_collections_says_so() {
+        let mut flash = FlashStatus { page_programs: 100, ..FlashStatus::default() };
+        flash.utilisation.dies = vec![0.5; 8];
+        flash.gc.victims = 31;
+        let text = flash_text(&flash);
+        assert!(
+            text.contains("\nflash: too few collections (31 victims on 8 dies): the write amplification is not"),
+            "{text}"
+        );
+        flash.gc.victims = 32;
+        assert!(!flash_text(&flash).contains("too few"));
+        (flash.gc.victims, flash.page_programs) = (0, 0);
+        assert!(!flash_text(&flash).contains("too few"), "nothing was written");
     }
 
     #[test]

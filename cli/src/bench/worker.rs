@@ -9,7 +9,7 @@
 //! a request's time up to the end of its batch, which is what a program that reaps in batches sees.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use weir_driver::{Done, Io, IoKind, QueuePair, TransportError};
 use weir_units::{Bytes, Nanos};
 use weir_workload::verify::{Claim, Verifier};
@@ -28,6 +28,8 @@ pub struct Progress {
     pub ios: AtomicU64,
     /// Bytes.
     pub bytes: AtomicU64,
+    /// Its target is open, and its time runs.
+    pub ready: AtomicBool,
 }
 
 /// When things happen, on one clock for all workers.
@@ -100,6 +102,7 @@ impl Worker {
         if job.pattern.writes() && verifier.is_none() {
             fill_buffers(pair, depth);
         }
+        progress.ready.store(true, Ordering::Relaxed);
         Worker {
             job: index,
             done: Vec::with_capacity(depth as usize),

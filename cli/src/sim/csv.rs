@@ -2,9 +2,10 @@
 
 use super::Done;
 use crate::report::Report;
-use weir_workload::JobResult;
+use weir_workload::{JobResult, Point};
 
-/// A header and a line for each run, or each drive of each. Values that a run does not have are empty.
+/// A header and a line for each run, or each drive of each, and with a series a line for each of its intervals after that: `t_s` is
+/// where an interval ends, and empty for the run. Values that a line does not have are empty.
 pub fn render(results: &[Done]) -> String {
     let lines: Vec<Vec<(String, String)>> = results.iter().flat_map(lines).collect();
     let mut names: Vec<&str> = Vec::new();
@@ -28,12 +29,38 @@ fn lines(done: &Done) -> Vec<Vec<(String, String)>> {
     let one = |(name, report): &(String, Report)| {
         let mut start = done.set.clone();
         start.extend(several.then(|| ("drive".to_string(), name.clone())));
-        line(start, report)
+        let intervals = intervals(&start, report);
+        std::iter::once(line(start, report)).chain(intervals).collect::<Vec<_>>()
     };
-    done.drives.iter().map(one).collect()
+    done.drives.iter().flat_map(one).collect()
+}
+
+/// A line for each interval of the series: of all, and of each job where there are several.
+fn intervals(start: &[(String, String)], report: &Report) -> Vec<Vec<(String, String)>> {
+    let figures = |point: &Point, prefix: &str| {
+        let column = |name: &str, value: String| (format!("{prefix}{name}"), value);
+        vec![
+            column("iops", point.iops.to_string()),
+            column("bandwidth_bytes_per_s", point.bandwidth_bytes_per_s.to_string()),
+            column("p99_ns", point.p99_ns.to_string()),
+        ]
+    };
+    let jobs = if report.jobs.len() > 1 { report.jobs.as_slice() } else { &[] };
+    let one = |(at, point): (usize, &Point)| {
+        let own = jobs.iter().filter_map(|job| Some((job, job.series.get(at)?)));
+        let mut line = start.to_vec();
+        line.push(("t_s".to_string(), point.t_s.to_string()));
+        line.extend(figures(point, ""));
+        line.extend(own.flat_map(|(job, point)| figures(point, &format!("{}.", job.name))));
+        line
+    };
+    report.total.series.iter().enumerate().map(one).collect()
 }
 
 fn line(mut line: Vec<(String, String)>, report: &Report) -> Vec<(String, String)> {
+    if !report.total.series.is_empty() {
+        line.push(("t_s".to_string(), String::new()));
+    }
     line.extend(figures(&report.total, ""));
     let device = report.device.as_ref().map(serde_json::to_value);
     if let Some(Ok(device)) = device {

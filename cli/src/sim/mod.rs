@@ -15,11 +15,12 @@ pub use args::Args;
 
 use crate::failure::Failure;
 use crate::output::{self, Table};
-use crate::report::{DeviceReport, Report, RunReport};
+use crate::report::{DeviceReport, Report, RunReport, few_collections};
 use live::Live;
 use serde::Serialize;
 use std::time::Instant;
 use sweep::Combination;
+use weir_node::api::FlashStatus;
 use weir_sim::Outcome;
 
 /// One combination's result.
@@ -165,16 +166,34 @@ fn text(results: &[Done]) -> String {
         };
     }
     let named = results.iter().any(|done| done.only().is_none());
+    let has_flash = reports(results).any(|report| flash(report).is_some());
     let keys = results.iter().take(1).flat_map(|done| done.set.iter().map(|(key, _)| format!(">{key}")));
     let keys = keys.chain(named.then(|| "DEVICE".to_string()));
     let numbers = [">IOPS", ">MB/s", ">MEAN", ">P50", ">P99", ">P99.9", ">MAX", ">ERRORS"].map(String::from);
-    let headings: Vec<String> = keys.chain(numbers).collect();
+    let headings: Vec<String> = keys.chain(numbers).chain(has_flash.then(|| ">WA".to_string())).collect();
     let mut table = Table::new(&headings.iter().map(String::as_str).collect::<Vec<_>>());
+    let mut few = 0;
     for done in results {
         for (name, report) in &done.drives {
             let values = done.set.iter().map(|(_, value)| value.clone()).chain(named.then(|| name.clone()));
-            table.row(values.chain(crate::report::row(&report.total).into_iter().skip(2)));
+            few += usize::from(flash(report).is_some_and(|flash| few_collections(flash).is_some()));
+            let amplification = has_flash.then(|| flash(report).map_or("-".to_string(), amplification));
+            table.row(values.chain(crate::report::row(&report.total).into_iter().skip(2)).chain(amplification));
         }
     }
-    table.render()
+    let note = format!(
+        "WA*: too few collections in {few} runs: their write amplification is not that of a steady state; run for longer, or from \
+         precondition = \"steady\"\n"
+    );
+    table.render() + if few > 0 { &note } else { "" }
+}
+
+fn flash(report: &Report) -> Option<&FlashStatus> {
+    report.device.as_ref()?.flash.as_ref()
+}
+
+/// The cell of a table; a star where it is not one that lasts.
+fn amplification(flash: &FlashStatus) -> String {
+    let star = if few_collections(flash).is_some() { "*" } else { "" };
+    format!("{:.2}{star}", flash.write_amplification)
 }

@@ -38,7 +38,7 @@ impl FlashDrive {
         let device = DeviceConfig::from_query(profile, query).map_err(RunError::new)?;
         let points: Vec<(u32, u8)> =
             Self::SIZES.iter().flat_map(|size| Self::MIXES.iter().map(|mix| (*size, *mix))).collect();
-        let drive = measure::drive(&device, 1, &points, (RAMP, TIME))?;
+        let drive = measure::drive(&device, 1, &points, (RAMP, TIME), &mut |_| {})?;
         Ok(Rc::new(FlashDrive { device, drive }))
     }
 

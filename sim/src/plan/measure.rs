@@ -1,6 +1,6 @@
 //! What a flash drive delivers, measured in the simulator before it is planned with.
 
-use super::{Member, PlanFile};
+use super::{Member, PlanFile, Step};
 use crate::client::Client;
 use crate::run::RunError;
 use crate::scenario::Scenario;
@@ -15,8 +15,8 @@ const TIME: Nanos = Nanos::from_millis(200);
 const RAMP: Nanos = Nanos::from_millis(100);
 
 /// The drive of a plan at every size and mix that the tenants ask for, and at reads and writes alone.
-pub(super) fn of_plan(file: &PlanFile) -> Result<Drive, RunError> {
-    drive(&file.device, file.seed, &wanted(&file.members), (RAMP, TIME))
+pub(super) fn of_plan(file: &PlanFile, watch: &mut dyn FnMut(Step)) -> Result<Drive, RunError> {
+    drive(&file.device, file.seed, &wanted(&file.members), (RAMP, TIME), watch)
 }
 
 /// A drive at these sizes and mixes (reads in a hundred), alone and with its slots full; `times` are the ramp's and each point's.
@@ -25,9 +25,15 @@ pub(crate) fn drive(
     seed: u64,
     points: &[(u32, u8)],
     times: (Nanos, Nanos),
+    watch: &mut dyn FnMut(Step),
 ) -> Result<Drive, RunError> {
+    let (mut done, of) = (0, 2 * points.len());
     let measure = |(size, read_percent): &(u32, u8)| {
-        let run = |depth| run((device, seed), (*size, *read_percent), depth, times);
+        let mut run = |depth| {
+            watch(Step::Measuring { done, of });
+            done += 1;
+            run((device, seed), (*size, *read_percent), depth, times)
+        };
         let depth = u32::from(device.slots).max(1);
         let (idle, busy) = (run(1)?, run(depth)?);
         Ok(Measured {

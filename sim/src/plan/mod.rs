@@ -135,7 +135,7 @@ impl PlanFile {
     /// # Errors
     /// A drive that cannot be simulated, or a demand that it cannot serve.
     pub fn plan(&self, watch: &mut dyn FnMut(Step)) -> Result<Planned, RunError> {
-        let (drive, figures) = self.drive()?;
+        let (drive, figures) = self.drive(watch)?;
         let setting = setting(&self.device);
         let plans: Vec<TenantPlan> = self.members.iter().map(Member::plan).collect();
         let mut rig = Rig::new(self, &drive, &self.members, watch);
@@ -182,7 +182,7 @@ impl PlanFile {
     }
 
     /// The drive's figures, and where they come from.
-    fn drive(&self) -> Result<(Drive, Figures), RunError> {
+    fn drive(&self, watch: &mut dyn FnMut(Step)) -> Result<(Drive, Figures), RunError> {
         if let Some((name, drive)) = &self.calibration {
             return Ok((drive.clone(), Figures::Calibrated(name.clone())));
         }
@@ -191,7 +191,7 @@ impl PlanFile {
                 let slots = self.device.slots.into();
                 Ok((Drive::fixed(self.device.latency, slots, self.device.slot_bytes.get()), Figures::Fixed))
             }
-            Some(flash) => Ok((measure::of_plan(self)?, Figures::Simulated(flash.precondition.name()))),
+            Some(flash) => Ok((measure::of_plan(self, watch)?, Figures::Simulated(flash.precondition.name()))),
         }
     }
 }

@@ -11,13 +11,23 @@ use weir_plan::planner::{Got, Judge, Shares, room};
 use weir_units::{Nanos, Sla};
 use weir_workload::{JobResult, Latency};
 
-/// How far a simulation has come.
-#[derive(Clone, Copy, Debug)]
-pub struct Step {
-    /// Simulations that are done.
-    pub runs: u32,
-    /// Of this one, from 0 to 1.
-    pub part: f64,
+/// How far a plan has come.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Step {
+    /// The drive is measured before anything is planned with it.
+    Measuring {
+        /// Load tests that are done.
+        done: usize,
+        /// Of so many.
+        of: usize,
+    },
+    /// Shares are simulated.
+    Simulating {
+        /// Simulations that are done.
+        runs: u32,
+        /// Of this one, from 0 to 1.
+        part: f64,
+    },
 }
 
 /// Moments between two reports of progress.
@@ -122,7 +132,7 @@ impl<'a> Rig<'a> {
         };
         let end = scenario.ramp.saturating_add(scenario.time.unwrap_or_default());
         while world.advance(end, MOMENTS) {
-            (self.watch)(Step { runs: self.runs, part: world.now().0 as f64 / end.0.max(1) as f64 });
+            (self.watch)(Step::Simulating { runs: self.runs, part: world.now().0 as f64 / end.0.max(1) as f64 });
         }
         world.run_until(end);
         self.runs += 1;
