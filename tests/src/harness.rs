@@ -4,6 +4,7 @@ use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 /// What a test says when it fails.
@@ -73,7 +74,14 @@ pub struct Env {
     pub full: bool,
     tmp: PathBuf,
     counter: AtomicU32,
+    /// Measurements that were made again, in the whole run.
+    retries: AtomicU32,
+    /// Why the test that runs cannot say anything here.
+    skipped: Mutex<Option<String>>,
 }
+
+/// So often a measurement is made at the most: what the majority says holds.
+const MAJORITY_OF: u32 = 5;
 
 impl Env {
     /// Looks for the binary and makes a folder for this run.
@@ -91,7 +99,28 @@ impl Env {
         // Short: a socket's path has at most 107 bytes.
         let tmp = std::env::temp_dir().join(format!("weir-e2e-{}", std::process::id()));
         std::fs::create_dir_all(&tmp).map_err(|e| format!("{}: {e}", tmp.display()))?;
-        Ok(Self { weir, guests: tests.join("guests"), guest_dir, full, tmp, counter: AtomicU32::new(0) })
+        let guests = tests.join("guests");
+        let (counter, retries) = (AtomicU32::new(0), AtomicU32::new(0));
+        Ok(Self { weir, guests, guest_dir, full, tmp, counter, retries, skipped: Mutex::new(None) })
+    }
+
+    /// The test that runs cannot be made here: it counts as skipped, unless it fails.
+    pub fn skip(&self, why: impl Into<String>) {
+        let why = why.into();
+        println!("    skipped: {why}");
+        *self.skipped.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
+    }
+
+    /// Says that something is measured again, and counts it.
+    pub fn again(&self, why: &str) {
+        println!("    measured again: {why}");
+        self.retries.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// For what a machine that does other things as well may get wrong: a measurement that holds at once holds; one that does not
+    /// is made again, up to five times in all, until three of them agree. What is wrong every time fails after three.
+    pub fn majority<T>(&self, mut measure: impl FnMut() -> Result<T, String>) -> Result<T, String> {
+        majority(&mut measure, |why| self.again(why))
     }
 
     /// A fresh empty folder.
@@ -113,10 +142,35 @@ impl Drop for Env {
     }
 }
 
-/// Runs the selected tests and prints a line each; the last line says `N passed, N failed`.
+/// The least that a side of a vote needs.
+const NEEDED: u32 = MAJORITY_OF / 2 + 1;
+
+fn majority<T>(measure: &mut dyn FnMut() -> Result<T, String>, again: impl Fn(&str)) -> Result<T, String> {
+    let (mut holds, mut misses) = (0, 0);
+    loop {
+        match measure() {
+            Ok(value) => {
+                holds += 1;
+                if misses == 0 || holds == NEEDED {
+                    return Ok(value);
+                }
+                again(&format!("it holds {holds} to {misses}"));
+            }
+            Err(why) => {
+                misses += 1;
+                if misses == NEEDED {
+                    return Err(why);
+                }
+                again(&why);
+            }
+        }
+    }
+}
+
+/// Runs the selected tests and prints a line each; the last line says `N passed, N failed, N skipped, N measured again`.
 pub fn run(env: &Env, tests: &[Test], selection: &Selection) -> ExitCode {
     let start = Instant::now();
-    let mut failed = Vec::new();
+    let (mut failed, mut skipped) = (Vec::new(), Vec::new());
     let mut passed = 0;
     for test in tests.iter().filter(|t| selection.wants(t)) {
         let name = test.full_name();
@@ -125,22 +179,32 @@ pub fn run(env: &Env, tests: &[Test], selection: &Selection) -> ExitCode {
         let result = panic::catch_unwind(AssertUnwindSafe(|| (test.run)(env)));
         let result = result.unwrap_or_else(|_| Err("the test panicked (see above)".into()));
         let took = begin.elapsed().as_secs_f64();
-        match result {
-            Ok(()) => {
+        let skip = env.skipped.lock().unwrap_or_else(PoisonError::into_inner).take();
+        match (result, skip) {
+            (Ok(()), Some(why)) => {
+                println!("{name} SKIPPED ({took:.1} s)");
+                skipped.push(format!("{name}: {why}"));
+            }
+            (Ok(()), None) => {
                 passed += 1;
                 println!("{name} ok ({took:.1} s)");
             }
-            Err(message) => {
+            (Err(message), _) => {
                 println!("{name} FAILED ({took:.1} s)\n    {}", message.trim_end().replace('\n', "\n    "));
                 failed.push(name);
             }
         }
     }
-    println!("\nend to end: {passed} passed, {} failed in {:.0} s", failed.len(), start.elapsed().as_secs_f64());
-    for name in &failed {
-        println!("  failed: {name}");
-    }
-    if failed.is_empty() && passed > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    println!(
+        "\nend to end: {passed} passed, {} failed, {} skipped, {} measured again in {:.0} s",
+        failed.len(),
+        skipped.len(),
+        env.retries.load(Ordering::Relaxed),
+        start.elapsed().as_secs_f64()
+    );
+    failed.iter().for_each(|name| println!("  failed: {name}"));
+    skipped.iter().for_each(|text| println!("  skipped: {text}"));
+    if failed.is_empty() && passed + skipped.len() > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// An error that says what was expected.
@@ -157,5 +221,35 @@ pub trait Context<T> {
 impl<T, E: std::fmt::Display> Context<T> for Result<T, E> {
     fn context(self, what: impl FnOnce() -> String) -> Result<T, String> {
         self.map_err(|e| format!("{}: {e}", what()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn vote(answers: &str) -> (bool, usize) {
+        let mut left = answers.chars();
+        let held = majority(&mut || if left.next() == Some('h') { Ok(()) } else { Err("off".into()) }, |_| ());
+        (held.is_ok(), answers.len() - left.as_str().len())
+    }
+
+    #[test]
+    fn the_majority_of_five_decides_after_a_miss() {
+        assert_eq!(vote("h"), (true, 1));
+        assert_eq!(vote("mhhh"), (true, 4));
+        assert_eq!(vote("mmhhh"), (true, 5));
+        assert_eq!(vote("mhmhm"), (false, 5));
+        assert_eq!(vote("mmm"), (false, 3));
+    }
+
+    /// Of all ways in which a result that is wrong half of the time can come out, two thirds hold; of four tries until one holds
+    /// it was fifteen sixteenths.
+    #[test]
+    fn what_is_wrong_half_of_the_time_does_not_always_pass() {
+        let ways = 0..1u32 << MAJORITY_OF;
+        let text = |way: u32| (0..MAJORITY_OF).map(|i| if way >> i & 1 == 0 { 'h' } else { 'm' }).collect::<String>();
+        let held = ways.clone().filter(|way| vote(&text(*way)).0).count();
+        assert!((held * 3).abs_diff(ways.count() * 2) <= 3, "{held}");
     }
 }

@@ -1,6 +1,6 @@
 //! fio with the engine for Weir targets: built against the source of the fio that is installed, run over every transport with
 //! verification. The source comes from where the system's packages come from, as `apt-get source` gets it; where it cannot be
-//! had, the test says so and why.
+//! had, the test counts as skipped and says why.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -63,7 +63,7 @@ fn randrw_and_verify(env: &Env) -> Outcome {
     let source = match source() {
         Ok(source) => source,
         Err(why) => {
-            println!("    skipped: the source of this fio cannot be had: {why}");
+            env.skip(format!("the source of this fio cannot be had: {why}"));
             return Ok(());
         }
     };

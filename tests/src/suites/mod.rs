@@ -43,6 +43,7 @@ mod reproduce;
 mod rogue;
 mod shares;
 mod spdk_preload;
+mod terminal;
 mod upgrade;
 mod upgrade_vfio;
 mod vfio_client;
@@ -59,6 +60,7 @@ pub fn all() -> Vec<Test> {
         docs::tests(),
         printed_lines::tests(),
         bench_verify::tests(),
+        terminal::tests(),
         libweir::tests(),
         fio::tests(),
         spdk_preload::tests(),

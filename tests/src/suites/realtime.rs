@@ -32,8 +32,6 @@ pub fn tests() -> Vec<Test> {
 
 /// Requests a second of the first test.
 const RATE: u64 = 20_000;
-/// What a machine that is busy with something else is asked again for.
-const ATTEMPTS: u32 = 4;
 
 fn timed(keys: &str) -> Setup {
     let mut setup = Setup::default().device(keys).socket("gold.sock");
@@ -76,8 +74,7 @@ fn bare_in_time(span: Duration) -> Result<f64, String> {
 }
 
 fn modelled_times(env: &Env) -> Outcome {
-    let mut last = String::new();
-    for _ in 0..ATTEMPTS {
+    env.majority(|| {
         let mut ours = 0.0;
         with_node(env, &timed("latency = \"100us\""), |node| {
             let rate = RATE.to_string();
@@ -99,13 +96,10 @@ fn modelled_times(env: &Env) -> Outcome {
         println!("    a bare loop on the same core: {bare:.2} %");
         // What the loop misses, the drive misses as well, and it does more between two looks at the clock.
         let (missed, allowed) = (100.0 - ours, 3.0 * (100.0 - bare) + 0.5);
-        if ours >= 99.0 || missed <= allowed {
-            return Ok(());
-        }
-        last =
-            format!("{missed:.2} % are over 5 us late net of run-queue wait, of a bare loop's {:.2} %", 100.0 - bare);
-    }
-    Err(last)
+        ensure(ours >= 99.0 || missed <= allowed, || {
+            format!("{missed:.2} % are over 5 us late net of run-queue wait, of a bare loop's {:.2} %", 100.0 - bare)
+        })
+    })
 }
 
 /// The histogram has what was counted, and net is never more than raw.
@@ -176,8 +170,7 @@ fn neighbours(env: &Env, cores: &str, pinned: bool) -> Outcome {
     let mut setup = timed(second);
     setup.cores = cores.into();
     setup.tcp = "\n[[export]]\ndevice = \"ssd1\"\ntenant = \"gold\"\ndoor = \"vhost-user:calm.sock\"\n".into();
-    let mut last = String::new();
-    for _ in 0..ATTEMPTS {
+    env.majority(|| {
         let mut found = (0.0, 0.0);
         with_node(env, &setup, |node| {
             let cores: &[&str] = if pinned { &["--cores", "1"] } else { &[] };
@@ -192,10 +185,8 @@ fn neighbours(env: &Env, cores: &str, pinned: bool) -> Outcome {
             println!("    late by, median net: the busy drive {:.0} ns, its neighbour {:.0} ns", found.0, found.1);
             Ok(())
         })?;
-        if found.1 * 4.0 < found.0 {
-            return Ok(());
-        }
-        last = format!("the neighbour is late by {} ns, of the busy drive's {}", found.1, found.0);
-    }
-    Err(last)
+        ensure(found.1 * 4.0 < found.0, || {
+            format!("the neighbour is late by {} ns, of the busy drive's {}", found.1, found.0)
+        })
+    })
 }

@@ -78,8 +78,6 @@ const TOLERANCE: f64 = 0.03;
 /// What their p99 may be of the plan's. Of 66 measurements on two cores 58 were within 1.06, beside every one of them; seven, from 1.3 to 2.5, were
 /// beside those that move the most bytes, whose client shares a core with the others'.
 const LATER: f64 = 1.25;
-/// Times that it is measured at the most: the machine has other things to do.
-const TRIES: usize = 8;
 
 const LATENCY: Nanos = Nanos::from_millis(4);
 const SLOTS: u32 = 8;
@@ -116,13 +114,14 @@ fn beside(env: &Env, rogues: &[(&str, &[Rogue])]) -> Outcome {
     with_node(env, &setup(), |node| {
         let mut plain = measure(env, node, &[Rogue::Bench(&PLAIN)])?;
         for (name, rogues) in rogues {
-            let mut tried = 1;
-            while let Err(e) = measure(env, node, rogues).and_then(|found| judge(name, (&planned, &plain), &found)) {
-                ensure(tried < TRIES, || format!("beside {name}: {e}"))?;
-                println!("    (measured again: {e})");
-                plain = measure(env, node, &[Rogue::Bench(&PLAIN)])?;
-                tried += 1;
-            }
+            let mut is_first = true;
+            env.majority(|| {
+                if !std::mem::take(&mut is_first) {
+                    plain = measure(env, node, &[Rogue::Bench(&PLAIN)])?;
+                }
+                measure(env, node, rogues).and_then(|found| judge(name, (&planned, &plain), &found))
+            })
+            .map_err(|e| format!("beside {name}: {e}"))?;
         }
         Ok(())
     })

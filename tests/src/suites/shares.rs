@@ -75,26 +75,25 @@ fn tcp_job(name: &str, class: &str, number: u32, rest: &str) -> String {
     format!("name={name},host={},{rest}", host_nqn(&format!("{class}{number}")))
 }
 
-/// Times that a ratio is measured at the most.
-const TRIES: usize = 4;
-
 /// Bandwidth of job `a` to job `b`, from a run. Both have more in their queues than the drive has slots, so the drive is the
 /// bottleneck even where the machine is slow, unless it is so busy with something else that a client does not get to keep
-/// its queue filled: where the drive did far less than it can and the ratio is off, it is measured again.
-fn ratio(expected: Option<f64>, run: impl Fn() -> Result<Report, String>) -> Result<f64, String> {
-    let mut tries = 1;
-    loop {
+/// its queue filled: where the drive did far less than it can and the ratio is off, it is measured twice more, and the middle one
+/// counts.
+fn ratio(env: &Env, expected: Option<f64>, run: impl Fn() -> Result<Report, String>) -> Result<f64, String> {
+    let one = || {
         let report = run()?;
         report.clean()?;
-        let commands = report.total("iops")?;
-        let found = report.bandwidth("a")? / report.bandwidth("b")?;
-        let off = expected.is_some_and(|expected| (found / expected - 1.0).abs() > TOLERANCE);
-        if commands > CAPACITY * 0.9 || !off || tries == TRIES {
-            return Ok(found);
-        }
-        println!("    (a busy machine: {commands:.0} of {CAPACITY} commands/s, {found:.3}; measured again)");
-        tries += 1;
+        Ok::<_, String>((report.total("iops")?, report.bandwidth("a")? / report.bandwidth("b")?))
+    };
+    let (commands, found) = one()?;
+    let off = expected.is_some_and(|expected| (found / expected - 1.0).abs() > TOLERANCE);
+    if commands > CAPACITY * 0.9 || !off {
+        return Ok(found);
     }
+    env.again(&format!("a busy machine, {commands:.0} of {CAPACITY} commands/s, {found:.3}"));
+    let mut all = [found, one()?.1, one()?.1];
+    all.sort_by(f64::total_cmp);
+    Ok(all[1])
 }
 
 /// Prints a row; whether it is within the tolerance.
@@ -144,7 +143,7 @@ fn scenarios_local(env: &Env, time: &str) -> Outcome {
         let target = format!("local:ram?capacity=256MiB&arbitration={mechanism}{keys}");
         let a = format!("name=a,class={},rw=randread,bs={},qd=64", s.first.0, s.first.1);
         let b = format!("name=b,class={},rw=randread,bs={},qd=64", s.second.0, s.second.1);
-        ratio(expected, || bench(env, &target, &["--job", &a, "--job", &b, "--time", time]))
+        ratio(env, expected, || bench(env, &target, &["--job", &a, "--job", &b, "--time", time]))
     })
 }
 
@@ -167,7 +166,7 @@ fn scenarios_tcp(env: &Env, time: &str) -> Outcome {
             let a = tcp_job("a", s.first.0, 1, &format!("rw=randread,bs={},qd=64", s.first.1));
             let second = if s.first.0 == s.second.0 { 2 } else { 1 };
             let b = tcp_job("b", s.second.0, second, &format!("rw=randread,bs={},qd=64", s.second.1));
-            ratio(expected, || bench(env, &target, &["--job", &a, "--job", &b, "--time", time]))
+            ratio(env, expected, || bench(env, &target, &["--job", &a, "--job", &b, "--time", time]))
         })
     })
 }
@@ -188,7 +187,7 @@ fn sixteen_queues(env: &Env) -> Outcome {
                     let a = tcp_job("a", "high", 1, &format!("rw=randread,bs=4KiB,qd=256,jobs={queues}"));
                     let b = tcp_job("b", class, number, "rw=randread,bs=4KiB,qd=256");
                     let run = || bench(env, &target, &["--job", &a, "--job", &b, "--time", "2s"]);
-                    let found = ratio(Some(expected), run)?;
+                    let found = ratio(env, Some(expected), run)?;
                     let name = format!("{label}, {what}");
                     if !row(&name, mechanism, Some(expected), found) {
                         bad.push(format!("{name} {mechanism}: {found:.3}"));
@@ -246,13 +245,7 @@ fn changed_while_running(env: &Env) -> Outcome {
 
 /// Hundred milliseconds are a few hundred commands: what a disturbed machine gets wrong in them is asked again.
 fn a_class_that_arrives(env: &Env) -> Outcome {
-    with_node(env, &setup(), |node| {
-        let again = |e: String| {
-            println!("    asked again: {e}");
-            arrives(env, node)
-        };
-        arrives(env, node).or_else(again).or_else(again)
-    })
+    with_node(env, &setup(), |node| env.majority(|| arrives(env, node)))
 }
 
 fn arrives(env: &Env, node: &Node) -> Outcome {
@@ -282,7 +275,7 @@ fn classes_are_the_tenants(env: &Env) -> Outcome {
         let b = tcp_job("b", "high", 1, "rw=randread,bs=4KiB,qd=64");
         let target = node.tcp_target();
         let run = || bench(env, &target, &["--job", &a, "--job", &b, "--time", "2s"]);
-        let found = ratio(Some(0.5), run)?;
+        let found = ratio(env, Some(0.5), run)?;
         ensure(row("medium that claims urgent", "drr", Some(0.5), found), || format!("{found:.3}"))
     })
 }
@@ -317,7 +310,7 @@ fn arbitrated_in_front(env: &Env) -> Outcome {
                 "wrr" => (vec!["--arbitrate", mechanism, "--slots", "8"], Some(scenario.wrr)),
                 _ => (vec!["--arbitrate", mechanism, "--slots", "8"], Some(scenario.drr)),
             };
-            let found = ratio(expected, || bench(env, target, &[&jobs[..], &front].concat()))?;
+            let found = ratio(env, expected, || bench(env, target, &[&jobs[..], &front].concat()))?;
             let what = format!("{name}, {}", scenario.name);
             if !row(&what, mechanism, expected, found) {
                 bad.push(format!("{what} {mechanism}: {found:.3}"));
