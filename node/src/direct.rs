@@ -68,6 +68,14 @@ impl Direct {
         self.media.sync_beside(file);
     }
 
+    /// See [`FileMedia::allocate`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn allocate(&mut self, bytes: u64) -> std::io::Result<()> {
+        self.media.allocate(bytes)
+    }
+
     /// See [`FileMedia::sync`].
     ///
     /// # Errors

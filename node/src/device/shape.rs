@@ -1,6 +1,6 @@
 //! How large the namespace is that doors without namespaces serve, and its blocks.
 
-use super::{Device, OpenError};
+use super::{Backend, Device, OpenError};
 use weir_units::Bytes;
 
 /// What doors without namespaces were told.
@@ -22,6 +22,18 @@ impl Device {
     /// Bytes of the namespace that doors without namespaces serve; 0 while there is none.
     pub fn capacity(&self) -> u64 {
         self.shape().map_or(self.capacity, |(bytes, _)| bytes)
+    }
+
+    /// Has the medium take what its first bytes need, so that no write there fails for want of room; what they hold stays.
+    ///
+    /// # Errors
+    /// Why there is no room.
+    pub fn allocate(&mut self, bytes: u64) -> Result<(), String> {
+        match &mut self.backend {
+            Backend::Store(store) => store.allocate(bytes).map_err(|status| status.to_string()),
+            Backend::Direct(direct) => direct.allocate(bytes).map_err(|e| e.to_string()),
+            Backend::Remote(_) | Backend::Volume(_) => Ok(()),
+        }
     }
 
     /// What was remembered of the drive has changed: whether that is its size for doors without namespaces.

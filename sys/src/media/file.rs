@@ -190,6 +190,22 @@ impl FileMedia {
         zeroed
     }
 
+    /// Has the file system give the first bytes their room, so that no write there fails for want of it; what they hold stays. Waits. Where
+    /// there is nothing to give (a block device) or no way to (some file systems), nothing happens.
+    ///
+    /// # Errors
+    /// There is no room, or the kernel's reason.
+    pub fn allocate(&mut self, bytes: u64) -> std::io::Result<()> {
+        let keep = rustix::fs::FallocateFlags::KEEP_SIZE;
+        loop {
+            match rustix::fs::fallocate(&self.file, keep, 0, bytes.min(self.capacity)) {
+                Err(Errno::INTR) => {}
+                Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL | Errno::NODEV) => return Ok(()),
+                Err(e) => return Err(e.into()),
+            }
+        }
+    }
+
     /// Everything that has completed is durable. Waits; for the end of a drive's work.
     ///
     /// # Errors

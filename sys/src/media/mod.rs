@@ -167,6 +167,17 @@ impl Store {
         }
     }
 
+    /// Takes the memory of the first bytes, 16 MiB at the most, so that no write there fails for want of it; what they hold stays.
+    ///
+    /// # Errors
+    /// Capacity Exceeded where memory is short.
+    pub fn allocate(&mut self, bytes: u64) -> Result<(), Status> {
+        match self {
+            Store::Null(_) => Ok(()),
+            Store::Ram(ram) => ram.allocate(bytes),
+        }
+    }
+
     /// Makes a range read as zeroes. It needs no memory, and gives back what becomes free.
     ///
     /// # Errors
