@@ -154,7 +154,8 @@ impl Node {
             sched::make_way(&cores);
         }
         let on_first = Place { shard: 0, drive: config.devices.len().div_ceil(cores.len()) as u32 };
-        let volumes = match Volumes::bring_up(&config, &handles, &directory, on_first, &listening) {
+        let keeps_layout = keep.generation() > 0;
+        let volumes = match Volumes::bring_up(&config, &handles, &directory, on_first, (&listening, keeps_layout)) {
             Ok(volumes) => Arc::new(volumes),
             Err((section, why)) => {
                 end(&handles, threads, Shard::stop);
@@ -225,6 +226,7 @@ impl Node {
 
     /// Stops taking work, lets what is being executed complete, closes everything and returns.
     pub fn stop(self) {
+        self.volumes.close();
         end(&self.shards, self.threads, Shard::stop);
     }
 

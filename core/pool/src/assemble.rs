@@ -1,11 +1,13 @@
 //! A pool from what its drives say: which drives belong together, and which records count.
 
+use crate::block::LAYOUT;
 use crate::buddy::Buddy;
 use crate::drive::{Copy, Drive, copy_blocks};
 use crate::error::Fault;
 use crate::extent::{CHUNK, Chunks, Run};
-use crate::record::{Header, Home, Member};
+use crate::record::{Header, Home, Member, NEEDS_KNOWN, Phase, Reach};
 use crate::volume::{Part, Uuid, Volume, VolumeId};
+use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -28,7 +30,7 @@ pub(crate) enum Found {
     /// Something that is none of this pool's.
     Other,
     /// The copy that reaches furthest, and the one that is to be written first.
-    Copy(Copy, u8),
+    Copy(Box<Copy>, u8),
 }
 
 /// What the drives make.
@@ -48,6 +50,10 @@ pub(crate) struct Whole {
     pub counter: u64,
     /// Each drive, how often it knows the pool was opened, and which copy to write first.
     pub told: Vec<(u16, u64, u8)>,
+    /// All drives were told that the pool is closed.
+    pub clean: bool,
+    /// The newest layout on its drives.
+    pub layout: u32,
 }
 
 /// Drives by their number in the pool: the place in the list, and the copy. Nothing where one has left.
@@ -73,6 +79,9 @@ pub(crate) fn assemble(pool: &str, looks: &[Look]) -> Result<Assembled, Fault> {
     }
     let ours = || all().filter(|(_, h)| h.pool == first.pool);
     let newest = ours().map(|(_, h)| h).max_by_key(|h| h.opens).unwrap_or(first).clone();
+    if let Some((look, h)) = all().find(|(_, h)| h.pool == first.pool && h.needs & !NEEDS_KNOWN != 0) {
+        return Err(Fault::Needs(look.name.clone(), h.needs & !NEEDS_KNOWN));
+    }
     let members = sort(&newest, looks)?;
     for (position, copy, _) in members.iter().flatten() {
         let look = &looks[*position];
@@ -81,11 +90,8 @@ pub(crate) fn assemble(pool: &str, looks: &[Look]) -> Result<Assembled, Fault> {
             let bytes = |chunks: u32| u64::from(chunks) * CHUNK;
             return Err(Fault::Truncated(look.name.clone(), bytes(size), bytes(look.chunks)));
         }
-        // One that is about to join, or whose pool is being made, was never told.
-        if copy.header.opens + 1 < newest.opens && copy.header.opens > 0 {
-            return Err(Fault::Stale(look.name.clone()));
-        }
     }
+    are_of_one_time(&newest, &members, looks)?;
     let volumes = resolve(&members, looks)?;
     let build = |(i, m): (usize, &Option<(usize, &Copy, u8)>)| match m {
         Some(member) => drive(i as u16, member, looks, &volumes),
@@ -95,7 +101,30 @@ pub(crate) fn assemble(pool: &str, looks: &[Look]) -> Result<Assembled, Fault> {
     let counter = members.iter().flatten().map(|(_, copy, _)| copy.counter).max().unwrap_or(0);
     let told = members.iter().zip(0u16..).filter_map(|(m, i)| m.map(|(_, copy, first)| (i, copy.header.opens, first)));
     let told = told.collect();
-    Ok(Assembled::Whole(Whole { uuid: newest.pool, drives, volumes, counter, told }))
+    let copies = || members.iter().flatten().map(|(_, copy, _)| *copy);
+    let clean = copies().all(|copy| copy.phase == Phase::Closed);
+    let layout = copies().map(|copy| copy.layout).max().unwrap_or(LAYOUT);
+    Ok(Assembled::Whole(Whole { uuid: newest.pool, drives, volumes, counter, told, clean, layout }))
+}
+
+/// Refuses a drive whose entries do not go as far as another one knows that they went: an old copy. Every crash leaves drives that go as far
+/// as any of them knows, since a drive is told of another one's entries when these are durable.
+fn are_of_one_time(newest: &Header, members: &Members<'_>, looks: &[Look]) -> Result<(), Fault> {
+    let there = || members.iter().enumerate().filter_map(|(i, m)| m.as_ref().map(|m| (i, m)));
+    for (number, (position, copy, _)) in there() {
+        let knows_more = |(of, (_, other, _)): (usize, &(usize, &Copy, u8))| {
+            // A number may be another drive's by now.
+            let is_the_same = other.header.members.get(number).is_some_and(|m| m.uuid == copy.drive);
+            let known = other.known.get(number).map(|known| known.reach);
+            of != number && is_the_same && known > Some(copy.reach())
+        };
+        // What the oldest layout has instead: one that is about to join, or whose pool is being made, was never told.
+        let is_behind = copy.header.opens + 1 < newest.opens && copy.header.opens > 0;
+        if is_behind || there().any(knows_more) {
+            return Err(Fault::Stale(looks[*position].name.clone()));
+        }
+    }
+    Ok(())
 }
 
 impl Look {
@@ -138,6 +167,14 @@ fn sort<'a>(newest: &Header, looks: &'a [Look]) -> Result<Members<'a>, Fault> {
     let is_missing = |i: &usize| places[*i].is_none() && newest.members[*i] != Member::GONE;
     let missing: Vec<usize> = (0..places.len()).filter(is_missing).collect();
     if let Some(index) = missing.first().copied() {
+        // An old copy of a drive that has left since and joined again has another UUID.
+        let was = |l: &&Look| {
+            let copy = l.copy().map(|(copy, _)| copy).filter(|copy| copy.header.pool == newest.pool);
+            l.named && copy.is_some_and(|copy| newest.members.iter().all(|m| m.uuid != copy.drive))
+        };
+        if let Some(look) = looks.iter().find(was) {
+            return Err(Fault::Stale(look.name.clone()));
+        }
         let empty = looks.iter().find(|l| l.named && matches!(l.found, Found::Empty)).map(|l| l.name.clone());
         let member = newest.members[index];
         let bytes = u64::from(member.chunks) * CHUNK;
@@ -223,7 +260,8 @@ fn drive(
     debug_assert!(of_nobody);
     let mut buddy = Buddy::new(member.chunks);
     taken.runs(member.chunks, false).into_iter().for_each(|run| buddy.give(run));
-    let (generation, entry) = copy.reach();
+    let reach = copy.reach();
+    let Reach { generation, entry } = reach;
     Ok(Drive {
         member,
         position: *position,
@@ -231,6 +269,8 @@ fn drive(
         copy_blocks: copy_blocks(header.area),
         generation,
         entry,
+        reach,
+        durable: reach,
         // Nothing is appended to what was found: both copies are begun anew first.
         used: copy_blocks(header.area),
         buddy,

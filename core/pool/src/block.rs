@@ -18,7 +18,10 @@ pub type Crc32c = fn(&[u8]) -> u32;
 
 pub(crate) const STRIPE_BLOCKS: u32 = (STRIPE / BLOCK) as u32;
 const MAGIC: [u8; 8] = *b"WEIRPOOL";
-const VERSION: u32 = 1;
+/// The layout that is written.
+pub(crate) const LAYOUT: u32 = 2;
+/// The oldest that is read, and written where a pool must stay as it was found.
+pub(crate) const OLDEST: u32 = 1;
 const HEAD: usize = 64;
 const CRC_AT: usize = BLOCK - 4;
 /// Bytes of an entry in a block.
@@ -30,10 +33,16 @@ pub(crate) fn place(copy: u8, block: u32) -> u64 {
     stripe * STRIPE as u64 + u64::from(block % STRIPE_BLOCKS) * BLOCK as u64
 }
 
+/// The copy that has that byte of the drive.
+pub(crate) fn copy_at(offset: u64) -> u8 {
+    (offset / STRIPE as u64 % 2) as u8
+}
+
 /// Which entry of which copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Address {
     pub drive: Uuid,
+    pub layout: u32,
     pub generation: u64,
     pub entry: u32,
     /// Its first block.
@@ -41,10 +50,10 @@ pub(crate) struct Address {
     pub copy: u8,
 }
 
-/// The payload of an entry.
-pub(crate) fn payload(records: &[Record]) -> Vec<u8> {
+/// The payload of an entry, in that layout.
+pub(crate) fn payload(records: &[Record], layout: u32) -> Vec<u8> {
     let mut bytes = Vec::new();
-    records.iter().for_each(|record| record.encode(&mut bytes));
+    records.iter().for_each(|record| record.encode(&mut bytes, layout));
     bytes
 }
 
@@ -62,7 +71,7 @@ pub(crate) fn encode(at: &Address, payload: &[u8], crc: Crc32c) -> Vec<u8> {
         let piece = &payload[from.min(payload.len())..(from + PAYLOAD).min(payload.len())];
         let begin = out.len();
         out.extend_from_slice(&MAGIC);
-        out.extend_from_slice(&VERSION.to_le_bytes());
+        out.extend_from_slice(&at.layout.to_le_bytes());
         out.extend_from_slice(&(piece.len() as u32).to_le_bytes());
         out.extend_from_slice(&at.drive.0);
         out.extend_from_slice(&at.generation.to_le_bytes());
@@ -80,6 +89,7 @@ pub(crate) fn encode(at: &Address, payload: &[u8], crc: Crc32c) -> Vec<u8> {
 /// A whole block.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Block<'a> {
+    pub layout: u32,
     pub drive: Uuid,
     pub generation: u64,
     pub entry: u32,
@@ -105,14 +115,16 @@ pub(crate) fn decode(bytes: &[u8], copy: u8, block: u32, crc: Crc32c) -> Found<'
     if bytes.len() != BLOCK || bytes[..8] != MAGIC || word(CRC_AT) != crc(&bytes[..CRC_AT]) {
         return Found::Nothing;
     }
-    if word(8) != VERSION {
-        return Found::Version(word(8));
+    let layout = word(8);
+    if !(OLDEST..=LAYOUT).contains(&layout) {
+        return Found::Version(layout);
     }
     let (length, entry, part, parts) = (word(12) as usize, word(40), word(44), word(48));
     if length > PAYLOAD || part >= parts || (word(52), word(56)) != (block, u32::from(copy)) {
         return Found::Nothing;
     }
     Found::Whole(Block {
+        layout,
         drive: Uuid(bytes[16..32].try_into().expect("sixteen bytes")),
         generation: u64::from_le_bytes(bytes[32..40].try_into().expect("eight bytes")),
         entry,

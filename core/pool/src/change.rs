@@ -3,7 +3,7 @@
 use crate::error::Error;
 use crate::extent::{Extent, Run};
 use crate::pool::{Books, Request};
-use crate::record::Record;
+use crate::record::{Phase, Record};
 use crate::steps::{Change, Plan, Step, part_of};
 use crate::volume::{Part, Volume, VolumeId, check_name};
 use alloc::collections::BTreeMap;
@@ -94,7 +94,7 @@ impl Books {
                 Ok((Some(before), None, all))
             }
             // They change no volume: see `crate::pool`.
-            Request::Join { .. } | Request::Leave { .. } => Err(Error::Busy),
+            Request::Join { .. } | Request::Leave { .. } | Request::Recover | Request::Close => Err(Error::Busy),
         }
     }
 
@@ -181,25 +181,42 @@ fn shrink(parts: &BTreeMap<u16, Part>, chunks: u32, version: u64) -> Result<Shru
 
 impl Plan<'_> {
     /// The steps from a volume as it is to what it is to be: the other drives' parts, home (which is the commit), parts that are no more,
-    /// and what nobody has any more.
+    /// and what nobody has any more. Home is told of the parts, and another drive of home.
     pub fn change(&mut self, id: VolumeId, before: Option<&Volume>, after: Option<Volume>, dirty: Vec<(u16, Run)>) {
         let part = |volume: Option<&Volume>, drive: u16| volume.and_then(|v| v.parts.get(&drive)).cloned();
         let home = before.or(after.as_ref()).map_or(0, |v| v.home);
         let others = self.books.others(home);
+        let mut written = Vec::new();
         for drive in &others {
             let new = part(after.as_ref(), *drive);
             if let Some(volume) = after.as_ref().filter(|_| new.is_some() && new != part(before, *drive)) {
                 let record = part_of(volume, *drive).expect("it has a part there");
                 self.entry(*drive, &[record], None);
+                written.push(*drive);
             }
         }
-        let record = after.as_ref().and_then(|v| part_of(v, home)).unwrap_or(Record::Drop(id));
+        let mut records = alloc::vec![after.as_ref().and_then(|v| part_of(v, home)).unwrap_or(Record::Drop(id))];
+        if !written.is_empty() {
+            records.push(self.state(Phase::Open, written.iter().copied()));
+        }
         let change = Change { id, volume: after.clone(), dirty: dirty.clone() };
-        self.entry(home, &[record], Some(Step::Commit(change)));
-        for drive in &others {
-            if part(before, *drive).is_some() && part(after.as_ref(), *drive).is_none() {
-                self.entry(*drive, &[Record::Drop(id)], None);
-            }
+        self.entry(home, &records, Some(Step::Commit(change)));
+        written.push(home);
+        let is_over = |drive: &&u16| part(before, **drive).is_some() && part(after.as_ref(), **drive).is_none();
+        let mut over: Vec<u16> = others.iter().filter(is_over).copied().collect();
+        let last = over.pop();
+        for drive in over {
+            self.entry(drive, &[Record::Drop(id)], None);
+            written.push(drive);
+        }
+        // One that nothing was written to rather than another: then each of those is known of.
+        let witness = last.or_else(|| others.iter().find(|d| !written.contains(d)).or(others.first()).copied());
+        if let Some(witness) = witness {
+            written.retain(|drive| *drive != witness);
+            let dropped = last.map(|_| Record::Drop(id));
+            let state = self.state(Phase::Open, written.into_iter());
+            let records: Vec<Record> = dropped.into_iter().chain([state]).collect();
+            self.entry(witness, &records, None);
         }
         self.unmap(&dirty);
     }

@@ -3,8 +3,9 @@
 use crate::block::{self, Address, BLOCK, Crc32c, Found};
 use crate::buddy::Buddy;
 use crate::extent::{CHUNK, Extent, Run};
-use crate::record::{COUNTED, Header, Home, Member, Record};
+use crate::record::{COUNTED, Header, Home, Known, Member, Phase, Reach, Record};
 use crate::volume::{Uuid, VolumeId};
+use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
@@ -18,9 +19,13 @@ pub(crate) struct Drive {
     pub area: u32,
     /// Blocks of a copy.
     pub copy_blocks: u32,
-    /// The last entry that was written, of both copies.
+    /// The last entry that was begun, of both copies.
     pub generation: u64,
     pub entry: u32,
+    /// How far its entries go when what is planned has been carried out: other drives are told.
+    pub reach: Reach,
+    /// How far they go for sure.
+    pub durable: Reach,
     /// Blocks that are written.
     pub used: u32,
     pub buddy: Buddy,
@@ -56,9 +61,13 @@ pub(crate) struct Candidate {
 #[derive(Clone, Debug)]
 pub(crate) struct Copy {
     pub drive: Uuid,
+    pub layout: u32,
     pub generation: u64,
     pub entry: u32,
     pub header: Header,
+    /// What the pool was at, and how far other drives' entries went, when this drive was told last.
+    pub phase: Phase,
+    pub known: Vec<Known>,
     /// What may count, by volume and version.
     pub candidates: BTreeMap<(VolumeId, u64), Candidate>,
     /// Everything that was anybody's since entry 0, or was not unmapped then.
@@ -71,29 +80,29 @@ pub(crate) struct Copy {
 pub(crate) enum Scan {
     /// They go on behind the bytes.
     More,
-    Whole(Copy),
+    Whole(Box<Copy>),
     Version(u32),
     Broken,
 }
 
 /// Reads a copy's entries; `bytes` are its blocks from the first on, `all` says that there are no more.
 pub(crate) fn scan(bytes: &[u8], copy: u8, all: bool, crc: Crc32c) -> Scan {
-    let mut found: Option<Copy> = None;
+    let mut found: Option<Box<Copy>> = None;
     let mut at = 0u32;
     loop {
         let limit = found.as_ref().map_or(u32::MAX, |c| copy_blocks(c.header.area));
-        let entry = match read_entry(bytes, copy, at, found.as_ref(), crc) {
+        let entry = match read_entry(bytes, copy, at, found.as_deref(), crc) {
             Entry::Whole(entry) if at + entry.blocks <= limit => entry,
             Entry::Missing if !all && at < limit => return Scan::More,
             Entry::Version(version) if found.is_none() => return Scan::Version(version),
             _ => return found.map_or(Scan::Broken, Scan::Whole),
         };
-        let Ok(records) = Record::decode_all(&entry.payload) else {
+        let Ok(records) = Record::decode_all(&entry.payload, entry.layout) else {
             return found.map_or(Scan::Broken, Scan::Whole);
         };
         match &mut found {
             None => match begin(&entry, records) {
-                Some(copy) => found = Some(copy),
+                Some(copy) => found = Some(Box::new(copy)),
                 None => return Scan::Broken,
             },
             Some(copy) => {
@@ -106,6 +115,7 @@ pub(crate) fn scan(bytes: &[u8], copy: u8, all: bool, crc: Crc32c) -> Scan {
 }
 
 struct Read {
+    layout: u32,
     drive: Uuid,
     generation: u64,
     number: u32,
@@ -136,12 +146,12 @@ fn read_entry(bytes: &[u8], copy: u8, at: u32, before: Option<&Copy>, crc: Crc32
         };
         let fits = match (&read, before) {
             (Some(r), _) => {
-                let entry = (block.drive, block.generation, block.entry, block.parts, block.sum);
-                entry == (r.drive, r.generation, r.number, r.blocks, r.sum)
+                let entry = (block.layout, block.drive, block.generation, block.entry, block.parts, block.sum);
+                entry == (r.layout, r.drive, r.generation, r.number, r.blocks, r.sum)
             }
             (None, Some(c)) => {
-                (block.drive, block.generation, u64::from(block.entry))
-                    == (c.drive, c.generation, u64::from(c.entry) + 1)
+                (block.layout, block.drive, block.generation, u64::from(block.entry))
+                    == (c.layout, c.drive, c.generation, u64::from(c.entry) + 1)
             }
             (None, None) => block.entry == 0,
         };
@@ -149,6 +159,7 @@ fn read_entry(bytes: &[u8], copy: u8, at: u32, before: Option<&Copy>, crc: Crc32
             return Entry::Broken;
         }
         let entry = read.get_or_insert(Read {
+            layout: block.layout,
             drive: block.drive,
             generation: block.generation,
             number: block.entry,
@@ -169,9 +180,12 @@ fn begin(entry: &Read, records: Vec<Record>) -> Option<Copy> {
     let Some(Record::Header(header)) = records.next().filter(|_| entry.generation < COUNTED) else { return None };
     let mut copy = Copy {
         drive: entry.drive,
+        layout: entry.layout,
         generation: entry.generation,
         entry: entry.number,
         counter: header.counter,
+        phase: header.phase,
+        known: header.known.clone(),
         header,
         candidates: BTreeMap::new(),
         touched: Vec::new(),
@@ -191,12 +205,22 @@ impl Copy {
             }
             Record::Drop(id) => self.candidates.retain(|(of, _), _| *of != id),
             Record::Dirty(runs) => self.touched.extend(runs),
+            Record::State(phase, reaches) => {
+                self.phase = phase;
+                for (drive, reach) in reaches {
+                    if let Some(known) = self.known.get_mut(usize::from(drive)) {
+                        known.reach = known.reach.max(reach);
+                    }
+                }
+            }
+            // Of pools that this release refuses: see `Header::needs`.
+            Record::Stale { .. } | Record::References(_) => {}
         }
     }
 
     /// How far it reaches.
-    pub fn reach(&self) -> (u64, u32) {
-        (self.generation, self.entry)
+    pub fn reach(&self) -> Reach {
+        Reach { generation: self.generation, entry: self.entry }
     }
 }
 
@@ -212,6 +236,8 @@ impl Drive {
             copy_blocks: copy_blocks(area),
             generation: 0,
             entry: 0,
+            reach: Reach::default(),
+            durable: Reach::default(),
             used: 0,
             buddy: Buddy::new(chunks),
             dirty: alloc::vec![Run { start: area, len: chunks - area }],
@@ -227,6 +253,8 @@ impl Drive {
             copy_blocks: 0,
             generation: 0,
             entry: 0,
+            reach: Reach::default(),
+            durable: Reach::default(),
             used: 0,
             buddy: Buddy::new(0),
             dirty: Vec::new(),
@@ -238,18 +266,21 @@ impl Drive {
     }
 
     /// Where an entry of so many blocks goes, in both copies, behind the ones that are there; `None` if it does not fit.
-    pub fn append(&mut self, blocks: u32) -> Option<Address> {
+    pub fn append(&mut self, blocks: u32, layout: u32) -> Option<Address> {
         if self.used + blocks > self.copy_blocks {
             return None;
         }
         let at = self.used;
         (self.used, self.entry) = (self.used + blocks, self.entry + 1);
-        Some(Address { drive: self.member.uuid, generation: self.generation, entry: self.entry, block: at, copy: 0 })
+        self.reach = Reach { generation: self.generation, entry: self.entry };
+        let (drive, generation, entry) = (self.member.uuid, self.generation, self.entry);
+        Some(Address { drive, layout, generation, entry, block: at, copy: 0 })
     }
 
     /// Where a new entry 0 goes.
-    pub fn begin_anew(&mut self, blocks: u32) -> Address {
+    pub fn begin_anew(&mut self, blocks: u32, layout: u32) -> Address {
         (self.generation, self.entry, self.used) = (self.generation + 1, 0, blocks);
-        Address { drive: self.member.uuid, generation: self.generation, entry: 0, block: 0, copy: 0 }
+        self.reach = Reach { generation: self.generation, entry: 0 };
+        Address { drive: self.member.uuid, layout, generation: self.generation, entry: 0, block: 0, copy: 0 }
     }
 }

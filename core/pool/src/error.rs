@@ -23,6 +23,8 @@ pub enum Fault {
     Unreadable(String, String),
     /// Written by another release: its version.
     Version(String, u32),
+    /// The pool on it needs what this release has not: the bits of the layout.
+    Needs(String, u32),
     /// A drive of another pool: that pool's name and UUID.
     Stranger(String, String, Uuid),
     /// None of the drives that were named is the pool's, and this one is, which was not: its name, and the pool's name and UUID.
@@ -59,8 +61,12 @@ impl fmt::Display for Fault {
             ),
             Fault::Unreadable(drive, why) => write!(f, "the metadata on drive {drive} cannot be read: {why}"),
             Fault::Version(drive, version) => {
-                write!(f, "the metadata on drive {drive} has layout {version}, and this release reads layout 1")
+                write!(f, "the metadata on drive {drive} has layout {version}, and this release reads layouts 1 and 2")
             }
+            Fault::Needs(drive, needs) => write!(
+                f,
+                "the pool on drive {drive} uses what this release has not (needs {needs:#x}); nothing was written: start the release that wrote it"
+            ),
             Fault::Stranger(drive, pool, uuid) => {
                 write!(f, "drive {drive} belongs to pool {pool} ({uuid}); take it out of this pool's drives")
             }
@@ -89,8 +95,8 @@ impl fmt::Display for Fault {
             }
             Fault::Stale(drive) => write!(
                 f,
-                "drive {drive} has missed changes that the pool's other drives have: it is an old copy, or was away; name the drive \
-                 that took part"
+                "drive {drive} has missed what the pool's other drives have been through: it is an old copy, or was away; nothing was written: \
+                 name the drive that took part, or put back copies of all drives of one time"
             ),
             Fault::Inconsistent(drive, why) => {
                 write!(f, "the metadata on drive {drive} contradicts the other drives: {why}")
@@ -106,7 +112,7 @@ impl core::error::Error for Fault {}
 pub enum Error {
     /// The pool did not come up.
     Fault(Fault),
-    /// An effect failed, now or before; nothing is changed any more until the pool was opened again.
+    /// An effect failed, now or before; nothing is changed before the pool has [recovered](crate::Request::Recover).
     Broken(String),
     /// A drive that was to join and could not be written, and why.
     NotWritten(String, String),
@@ -138,7 +144,7 @@ impl fmt::Display for Error {
             Error::Fault(fault) => fault.fmt(f),
             Error::Broken(why) => write!(
                 f,
-                "the pool's metadata could not be written ({why}); volumes go on, and nothing is changed until the pool was opened again"
+                "the pool's metadata could not be written ({why}); volumes go on, and the next change of the pool tries it again first"
             ),
             Error::NotWritten(drive, why) => {
                 write!(f, "drive {drive} cannot be written ({why}); it has not joined the pool")

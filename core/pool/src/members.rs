@@ -6,7 +6,7 @@ use crate::error::{Error, Fault};
 use crate::extent::Run;
 use crate::opening::{Next, Reading};
 use crate::pool::{Answer, Books, DRIVES_MAX, Effect, LEAST, Pool, Retreat, SetupDrive, State};
-use crate::record::Member;
+use crate::record::{Member, Phase};
 use crate::steps::{Plan, Step};
 use crate::volume::Uuid;
 use alloc::boxed::Box;
@@ -94,6 +94,7 @@ impl Pool {
         plan.anew(index, 0, 1, &[], None);
         others.iter().for_each(|other| plan.anew(*other, opens, 1, &[], None));
         plan.anew(index, opens, 1, &[], None);
+        plan.tell_first(Phase::Open);
         let dirty: Vec<(u16, Run)> = dirty.into_iter().map(|run| (index, run)).collect();
         plan.unmap(&dirty);
         let (steps, full) = (plan.steps, plan.full);
@@ -122,6 +123,7 @@ impl Pool {
         let left = core::mem::replace(&mut self.books.drives[usize::from(index)], Drive::gone());
         let mut plan = Plan::new(&mut self.books, self.setup.crc);
         others.iter().for_each(|other| plan.anew(*other, opens, 1, &[], None));
+        plan.tell_first(Phase::Open);
         plan.dismiss(position, left.member, left.generation);
         let (steps, full) = (plan.steps, plan.full);
         Ok(self.decide(before, steps, full, opens, position))

@@ -108,6 +108,7 @@ pub(crate) fn setup(drives: &[Drive], seed: u64) -> Setup {
         drives: drives.iter().enumerate().map(named).collect(),
         fresh: (0..=drives.len() as u64).map(|i| uuid(seed << 32 | i)).collect(),
         crc: crc32c,
+        keeps_layout: false,
     }
 }
 

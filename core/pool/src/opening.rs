@@ -6,6 +6,7 @@ use crate::drive::{Copy, Scan, area_of, scan};
 use crate::error::Fault;
 use crate::extent::CHUNK;
 use crate::pool::SetupDrive;
+use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 
@@ -93,7 +94,7 @@ fn judge(name: &str, scans: [Scan; 2], copies: &[Vec<u8>; 2], failed: Option<Str
         _ => None,
     };
     let [first, second] = scans.map(whole);
-    let found = |copy: Copy, behind: u8| Ok(Found::Copy(copy, behind));
+    let found = |copy: Box<Copy>, behind: u8| Ok(Found::Copy(copy, behind));
     match (first, second) {
         (Some(first), Some(second)) if first.drive != second.drive => match (first.header.opens, second.header.opens) {
             // Its making was interrupted, and so was the next.

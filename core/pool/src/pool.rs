@@ -1,11 +1,12 @@
 //! The machine: see the [crate](crate).
 
 use crate::assemble::{Assembled, Whole, assemble};
-use crate::block::Crc32c;
+use crate::block::{Crc32c, LAYOUT, copy_at};
 use crate::drive::Drive;
 use crate::error::{Error, Failure, Fault};
 use crate::extent::{CHUNK, Run, Segment};
 use crate::opening::{Next, Reading};
+use crate::record::Phase;
 use crate::steps::{Plan, Step};
 use crate::volume::{Uuid, Volume, VolumeId, check_name};
 use alloc::boxed::Box;
@@ -35,6 +36,8 @@ pub struct Setup {
     pub fresh: Vec<Uuid>,
     /// CRC32C.
     pub crc: Crc32c,
+    /// A pool that an older release has written stays in its layout: that release may get it back.
+    pub keeps_layout: bool,
 }
 
 /// What happens to a pool.
@@ -93,6 +96,10 @@ pub enum Request {
         /// Its place.
         drive: usize,
     },
+    /// Has the drives say what memory knows, after an effect that failed: a change that had not counted is undone, one that had goes on.
+    Recover,
+    /// The last: all drives are told that nothing is written any more.
+    Close,
 }
 
 /// What a pool wants done before anything else happens to it; offsets and lengths in bytes.
@@ -141,11 +148,17 @@ pub enum Answer {
     Open {
         /// It is new.
         fresh: bool,
+        /// It was [closed](Request::Close) and is as it was then.
+        clean: bool,
     },
     /// The volume, as it is or, deleted, as it was.
     Volume(VolumeId),
     /// The drive that has joined or left: its place.
     Drive(usize),
+    /// Every drive says what memory knows.
+    Recovered,
+    /// Every drive has been told.
+    Closed,
 }
 
 /// What is known of a pool.
@@ -154,6 +167,9 @@ pub(crate) struct Books {
     pub uuid: Uuid,
     pub name: String,
     pub opens: u64,
+    pub phase: Phase,
+    /// The layout in which it is written.
+    pub layout: u32,
     /// Identifiers and versions up to here were given out.
     pub counter: u64,
     /// By number in the pool.
@@ -169,9 +185,14 @@ pub(crate) enum State {
     /// What is on a drive that is to join: its place, and its UUID.
     Looking(Reading, usize, Uuid),
     Up,
-    /// Why nothing is changed any more.
+    /// Why nothing is changed.
     Broken(Error),
+    /// It was closed.
+    Closed,
 }
+
+/// A copy of a drive's metadata.
+pub(crate) type WrittenCopy = (u16, u8);
 
 /// See the [crate](crate).
 #[derive(Clone, Debug)]
@@ -185,6 +206,12 @@ pub struct Pool {
     pub(crate) retreat: Retreat,
     /// The drive whose chunks of nobody are being unmapped, up to the flush of that.
     pub(crate) empties: Option<u16>,
+    /// A change that does not count yet: the volume before it and after.
+    pub(crate) uncommitted: Option<(Option<Volume>, Option<Volume>)>,
+    /// The copy that is being written, and may be in pieces.
+    pub(crate) writes: Option<WrittenCopy>,
+    /// Of each drive the copy that may be in pieces, since a write or a flush of it has failed.
+    pub(crate) torn: BTreeMap<u16, u8>,
 }
 
 /// What there is to do if the step that is carried out fails.
@@ -206,9 +233,10 @@ pub(crate) const DRIVES_MAX: usize = 256;
 impl Pool {
     /// A pool that was not opened yet.
     pub fn new(setup: Setup) -> Self {
-        let books = Books { name: setup.name.clone(), ..Books::default() };
-        let (state, work) = (State::New, VecDeque::new());
-        Self { setup, state, books, work, answer: None, retreat: Retreat::None, empties: None }
+        let books = Books { name: setup.name.clone(), layout: LAYOUT, ..Books::default() };
+        let (state, work, retreat) = (State::New, VecDeque::new(), Retreat::None);
+        let (answer, empties, uncommitted, writes, torn) = (None, None, None, None, BTreeMap::new());
+        Self { setup, state, books, work, answer, retreat, empties, uncommitted, writes, torn }
     }
 
     /// Its name.
@@ -262,6 +290,12 @@ impl Pool {
         (u64::from(drive.member.chunks - drive.area), drive.buddy.free().into(), dirty)
     }
 
+    /// Of the drive at that place: bytes of metadata, from its beginning on.
+    pub fn metadata(&self, position: usize) -> u64 {
+        let drive = self.books.drives.iter().find(|d| d.position == position);
+        drive.map_or(0, |drive| u64::from(drive.area) * CHUNK)
+    }
+
     /// Of the drive at that place: its number in the pool, its UUID, chunks of its largest free block.
     pub fn drive(&self, position: usize) -> Option<(u16, Uuid, u32)> {
         let index = self.books.drives.iter().position(|d| d.position == position)?;
@@ -307,7 +341,7 @@ impl Pool {
                     Ok(_) => self.go_on(),
                     Err(why) => self.fall_back(why.0),
                 },
-                State::New | State::Broken(_) => Effect::Finished(Err(Error::Busy)),
+                State::New | State::Broken(_) | State::Closed => Effect::Finished(Err(Error::Busy)),
             },
         }
     }
@@ -329,7 +363,7 @@ impl Pool {
                 let position = self.books.drives[usize::from(index)].position;
                 self.books = *before;
                 self.work.clear();
-                self.answer = None;
+                (self.answer, self.writes) = (None, None);
                 Effect::Finished(Err(Error::NotWritten(self.setup.drives[position].name.clone(), why)))
             }
             Retreat::On => {
@@ -343,6 +377,11 @@ impl Pool {
         self.state = State::Broken(why.clone());
         self.work.clear();
         self.answer = None;
+        self.torn.extend(self.writes.take());
+        self.books.drives.iter_mut().for_each(|d| d.reach = d.durable);
+        if let Some((before, after)) = self.uncommitted.take() {
+            self.books.give_back(before.as_ref(), after.as_ref());
+        }
         Effect::Finished(Err(why))
     }
 
@@ -411,18 +450,22 @@ impl Pool {
             // Copy 1 first: so what an interruption leaves is told from what is damaged.
             all.iter().for_each(|drive| plan.anew(*drive, opens, 1, &[], None));
         }
+        plan.tell_first(Phase::Open);
         let steps = plan.steps;
         self.work.extend(steps);
-        self.settle(Answer::Open { fresh: true });
+        self.settle(Answer::Open { fresh: true, clean: true });
     }
 
     /// The pool as it was found. All drives are first told the same number of openings, and then one more: so no two ever differ
-    /// by more than one, and what differs by more has been away.
+    /// by more than one, and what differs by more has been away. Each is told how far the others' entries go by then, and the first one of
+    /// all in the end: from then on the pool is open, and whoever has not been told is an old copy.
     fn bring_up(&mut self, whole: Whole) {
-        let Whole { uuid, drives, volumes, counter, told } = whole;
+        let Whole { uuid, drives, volumes, counter, told, clean, layout } = whole;
         let names = volumes.values().map(|v| (v.name.clone(), v.id)).collect();
         let before = told.iter().map(|(_, opens, _)| *opens).max().unwrap_or(0);
-        self.books = Books { uuid, opens: before + 1, counter, drives, volumes, names, ..self.books.clone() };
+        let layout = if self.setup.keeps_layout { layout } else { LAYOUT };
+        let (name, phase) = (self.setup.name.clone(), Phase::Opening);
+        self.books = Books { uuid, name, opens: before + 1, phase, layout, counter, drives, volumes, names };
         let mut plan = Plan::new(&mut self.books, self.setup.crc);
         for (drive, _, first) in told.iter().filter(|(_, opens, _)| *opens < before) {
             plan.anew(*drive, before, *first, &[], None);
@@ -430,9 +473,10 @@ impl Pool {
         for (drive, _, first) in &told {
             plan.anew(*drive, before + 1, *first, &[], None);
         }
+        plan.tell_first(Phase::Open);
         let steps = plan.steps;
         self.work.extend(steps);
-        self.settle(Answer::Open { fresh: false });
+        self.settle(Answer::Open { fresh: false, clean });
     }
 
     /// Sends off the steps of an opening, and behind them those that empty what is nobody's.
@@ -443,6 +487,47 @@ impl Pool {
         plan.unmap(&dirty);
         self.work.extend(plan.steps);
         self.answer = Some(answer);
+        self.books.phase = Phase::Open;
+    }
+
+    /// Has every drive say what memory knows. Of a drive with a copy that may be in pieces that one is written first: the other one counts
+    /// until it is whole.
+    fn recover(&mut self) -> Result<Effect, Error> {
+        match &self.state {
+            State::Broken(Error::Broken(_)) if self.books.phase == Phase::Open => self.state = State::Up,
+            State::Broken(why) => return Err(why.clone()),
+            State::Up if self.answer.is_none() => {}
+            _ => return Err(Error::Busy),
+        }
+        let opens = self.books.opens;
+        let all = self.books.drives.iter().zip(0u16..).filter(|(d, _)| !d.is_gone());
+        let all: Vec<u16> = all.map(|(_, i)| i).collect();
+        let mut plan = Plan::new(&mut self.books, self.setup.crc);
+        for drive in all {
+            plan.anew(drive, opens, self.torn.get(&drive).copied().unwrap_or(1), &[], None);
+        }
+        plan.tell_first(Phase::Open);
+        let steps = plan.steps;
+        self.work = steps.into();
+        self.settle(Answer::Recovered);
+        Ok(self.go_on())
+    }
+
+    /// Tells all drives that the pool is closed, and the first one in the end how far they go.
+    fn close(&mut self) -> Effect {
+        let all = self.books.drives.iter().zip(0u16..).filter(|(d, _)| !d.is_gone());
+        let all: Vec<u16> = all.map(|(_, i)| i).collect();
+        self.books.phase = Phase::Closed;
+        let mut plan = Plan::new(&mut self.books, self.setup.crc);
+        for drive in &all {
+            let state = plan.state(Phase::Closed, all.iter().copied().filter(|other| other != drive));
+            plan.entry(*drive, &[state], None);
+        }
+        plan.tell_first(Phase::Closed);
+        let steps = plan.steps;
+        self.work = steps.into();
+        self.answer = Some(Answer::Closed);
+        self.go_on()
     }
 
     /// The next effect of the work.
@@ -459,49 +544,70 @@ impl Pool {
                 Step::Flush(_) => {}
                 _ => self.empties = None,
             }
+            match step {
+                Step::Write { drive, offset, .. } => self.writes = Some((drive, copy_at(offset))),
+                Step::Flush(_) => {}
+                _ => self.writes = None,
+            }
             if let Some(effect) = step.effect(&self.books.drives) {
                 return effect;
             }
             match step {
+                Step::Reached(drive, reach) => self.books.drives[usize::from(drive)].durable = reach,
                 Step::Free(drive, runs) => self.books.free(drive, &runs),
-                Step::Commit(change) => self.books.commit(change),
+                Step::Commit(change) => {
+                    self.uncommitted = None;
+                    self.books.commit(change);
+                }
                 Step::Write { .. } | Step::Flush(_) | Step::Unmap(..) | Step::Dismiss(..) | Step::Settle(_) => {}
             }
         }
-        (self.retreat, self.empties) = (Retreat::None, None);
+        (self.retreat, self.empties, self.writes) = (Retreat::None, None, None);
         match self.answer.take() {
-            Some(answer) => Effect::Finished(Ok(answer)),
+            Some(answer) => {
+                match answer {
+                    Answer::Recovered => self.torn.clear(),
+                    Answer::Closed => self.state = State::Closed,
+                    _ => {}
+                }
+                Effect::Finished(Ok(answer))
+            }
             None => Effect::Finished(Err(Error::Busy)),
         }
     }
 
     fn request(&mut self, request: &Request) -> Result<Effect, Error> {
+        if *request == Request::Recover {
+            return self.recover();
+        }
         match &self.state {
             State::Broken(why) => return Err(why.clone()),
             State::Up if self.answer.is_none() => {}
             _ => return Err(Error::Busy),
         }
         match request {
+            Request::Close => return Ok(self.close()),
             Request::Join { drive, uuid } => return self.join(drive, *uuid),
             Request::Leave { drive } => return self.leave(*drive),
             _ => {}
         }
         let (before, after, dirty) = self.books.prepare(request)?;
         let id = after.as_ref().or(before.as_ref()).map_or(VolumeId(0), |v| v.id);
-        let places: Vec<_> = self.books.drives.iter().map(|d| (d.generation, d.entry, d.used)).collect();
+        let places: Vec<_> = self.books.drives.iter().map(|d| (d.generation, d.entry, d.reach, d.used)).collect();
         self.books.counter += 1;
         let mut plan = Plan::new(&mut self.books, self.setup.crc);
         plan.change(id, before.as_ref(), after.clone(), dirty);
         let (steps, full) = (plan.steps, plan.full);
         if let Some(full) = full {
             for (drive, place) in self.books.drives.iter_mut().zip(places) {
-                (drive.generation, drive.entry, drive.used) = place;
+                (drive.generation, drive.entry, drive.reach, drive.used) = place;
             }
             self.books.give_back(before.as_ref(), after.as_ref());
             let position = self.books.drives[usize::from(full)].position;
             return Err(Error::Full(self.setup.drives[position].name.clone()));
         }
         self.work = steps.into();
+        self.uncommitted = Some((before, after));
         self.answer = Some(Answer::Volume(id));
         Ok(self.go_on())
     }

@@ -5,7 +5,7 @@ use crate::block::{Address, BLOCK, Crc32c, STRIPE_BLOCKS, blocks_of, encode, pay
 use crate::drive::Drive;
 use crate::extent::{CHUNK, Run};
 use crate::pool::{Books, Effect};
-use crate::record::{Header, Home, Member, Record};
+use crate::record::{Header, Home, Known, Member, Phase, Reach, Record};
 use crate::volume::{Volume, VolumeId};
 use alloc::vec::Vec;
 
@@ -16,6 +16,8 @@ pub(crate) enum Step {
     Write { drive: u16, offset: u64, bytes: Vec<u8> },
     /// What was written or unmapped is durable.
     Flush(u16),
+    /// A drive's entries go so far for sure.
+    Reached(u16, Reach),
     /// Chunks of nobody.
     Unmap(u16, Run),
     /// To a drive that is none of the pool's: its place in the list, and where.
@@ -56,7 +58,7 @@ impl Step {
                 Some(Effect::Write { drive: *drive, offset: *offset, bytes: bytes.clone() })
             }
             Step::Settle(drive) => Some(Effect::Flush { drive: *drive }),
-            Step::Free(..) | Step::Commit(_) => None,
+            Step::Reached(..) | Step::Free(..) | Step::Commit(_) => None,
         }
     }
 }
@@ -77,9 +79,14 @@ impl<'a> Plan<'a> {
 
     /// An entry on a drive: first in one copy, flushed, then `between`, then in the other.
     pub fn entry(&mut self, drive: u16, records: &[Record], between: Option<Step>) {
-        let bytes = payload(records);
+        let layout = self.books.layout;
+        let bytes = payload(records, layout);
+        if bytes.is_empty() {
+            // The oldest layout has none of these.
+            return;
+        }
         let state = &mut self.books.drives[usize::from(drive)];
-        match state.append(blocks_of(bytes.len())) {
+        match state.append(blocks_of(bytes.len()), layout) {
             Some(at) => self.both(drive, [0, 1], &at, &bytes, between),
             None => self.anew(drive, self.books.opens, 1, records, between),
         }
@@ -87,15 +94,30 @@ impl<'a> Plan<'a> {
 
     /// Both copies anew: everything that memory knows, and then `records`.
     pub fn anew(&mut self, drive: u16, opens: u64, first: u8, records: &[Record], between: Option<Step>) {
+        let layout = self.books.layout;
         let mut all = self.books.records(drive, opens);
         all.extend_from_slice(records);
-        let bytes = payload(&all);
+        let bytes = payload(&all, layout);
         let state = &mut self.books.drives[usize::from(drive)];
-        let at = state.begin_anew(blocks_of(bytes.len()));
+        let at = state.begin_anew(blocks_of(bytes.len()), layout);
         if state.used > state.copy_blocks {
             self.full = Some(drive);
         }
         self.both(drive, [first, 1 - first], &at, &bytes, between);
+    }
+
+    /// What the pool is at, and how far the entries of drives go that this plan has written to so far, for another one.
+    pub fn state(&self, phase: Phase, drives: impl Iterator<Item = u16>) -> Record {
+        let reach = |drive: u16| (drive, self.books.drives[usize::from(drive)].reach);
+        Record::State(phase, drives.map(reach).collect())
+    }
+
+    /// The first drive is told how far the others go: then none can be replaced by an older copy without one that tells.
+    pub fn tell_first(&mut self, phase: Phase) {
+        let Some(first) = self.books.drives.iter().position(|d| !d.is_gone()) else { return };
+        let first = first as u16;
+        let state = self.state(phase, self.books.others(first).into_iter());
+        self.entry(first, &[state], None);
     }
 
     fn both(&mut self, drive: u16, copies: [u8; 2], at: &Address, bytes: &[u8], between: Option<Step>) {
@@ -106,6 +128,7 @@ impl<'a> Plan<'a> {
             self.steps.push(Step::Flush(drive));
             self.steps.extend(between.take());
         }
+        self.steps.push(Step::Reached(drive, Reach { generation: at.generation, entry: at.entry }));
     }
 
     /// Blocks of a copy: a write a stripe.
@@ -124,16 +147,20 @@ impl<'a> Plan<'a> {
     pub fn dismiss(&mut self, position: usize, was: Member, generation: u64) {
         let header = Header {
             opens: 0,
+            phase: Phase::Opening,
+            needs: 0,
             counter: 0,
             pool: self.books.uuid,
             name: self.books.name.clone(),
             drive: 0,
             area: crate::drive::area_of(was.chunks),
             members: alloc::vec![was],
+            known: alloc::vec![Known::default()],
         };
-        let bytes = payload(&[Record::Header(header)]);
+        let layout = self.books.layout;
+        let bytes = payload(&[Record::Header(header)], layout);
         for copy in [1, 0] {
-            let at = Address { drive: was.uuid, generation: generation + 1, entry: 0, block: 0, copy };
+            let at = Address { drive: was.uuid, layout, generation: generation + 1, entry: 0, block: 0, copy };
             self.steps.push(Step::Dismiss(position, place(copy, 0), encode(&at, &bytes, self.crc)));
             self.steps.push(Step::Settle(position));
         }
@@ -163,14 +190,21 @@ impl Books {
     /// Everything that a drive's metadata say.
     fn records(&self, drive: u16, opens: u64) -> Vec<Record> {
         let state = &self.drives[usize::from(drive)];
+        let known = |(other, d): (u16, &Drive)| match other == drive || d.is_gone() {
+            true => Known::default(),
+            false => Known { state: 0, reach: d.reach },
+        };
         let header = Header {
             opens,
+            phase: self.phase,
+            needs: 0,
             counter: self.counter,
             pool: self.uuid,
             name: self.name.clone(),
             drive,
             area: state.area,
             members: self.drives.iter().map(|d| d.member).collect(),
+            known: (0u16..).zip(&self.drives).map(known).collect(),
         };
         let mut records = alloc::vec![Record::Header(header)];
         records.extend(self.volumes.values().filter_map(|v| part_of(v, drive)));
@@ -189,6 +223,7 @@ pub(crate) fn part_of(volume: &Volume, drive: u16) -> Option<Record> {
         tenant: volume.tenant.clone(),
         uuid: volume.uuid,
         chunks: volume.chunks,
+        copies: 1,
         others: volume.parts.iter().filter(|(d, _)| **d != drive).map(|(d, p)| (*d, p.version)).collect(),
     });
     Some(Record::Part { id: volume.id, version: part.version, extents: part.extents.clone(), home })

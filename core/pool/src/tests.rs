@@ -1,4 +1,7 @@
 mod assembly;
 mod crash;
 mod format;
+mod layout;
+mod older;
+mod recovery;
 mod requests;

@@ -17,16 +17,18 @@ impl NodeControl {
     pub(super) fn join_pool(&self, pool: &str, device: &str) -> Result<PoolStatus, Refusal> {
         let _turn = self.arbitration.lock().unwrap_or_else(PoisonError::into_inner);
         let at = self.device_index(device)?;
-        self.volumes.add_drive(&self.config(), pool, at)?;
+        let added = self.volumes.add_drive(&self.config(), pool, at);
         self.change(|config| self.volumes.name_members(config));
+        added?;
         self.pool_status(pool)
     }
 
     pub(super) fn leave_pool(&self, pool: &str, device: &str) -> Result<PoolStatus, Refusal> {
         let _turn = self.arbitration.lock().unwrap_or_else(PoisonError::into_inner);
         let at = self.device_index(device)?;
-        self.volumes.remove_drive(&self.config(), pool, at)?;
+        let removed = self.volumes.remove_drive(&self.config(), pool, at);
         self.change(|config| self.volumes.name_members(config));
+        removed?;
         self.pool_status(pool)
     }
 

@@ -290,7 +290,7 @@ impl Drives {
         match self.front(place) {
             Some((front, machine)) => {
                 let host = format!("volume {}", machine.config().subnqn);
-                (front.tenant, host, front.ways.iter().map(|w| w.place).collect())
+                (front.tenant, host, front.ways.iter().filter(|w| !w.has_left()).map(|w| w.place).collect())
             }
             None => (0, String::new(), Vec::new()),
         }
@@ -307,7 +307,7 @@ impl Drives {
         let (mut ways, before) = (front.ways.clone(), front.ways.len());
         let mut stretches = Vec::new();
         for (reach, s) in pieces {
-            let way = match ways.iter().position(|w| w.place == reach.place) {
+            let way = match ways.iter().position(|w| w.place == reach.place && !w.has_left()) {
                 Some(way) => way,
                 None => match self.sit(*reach, front_owner(number), tenant, &host, now) {
                     Ok((seat, depth)) => {
@@ -328,6 +328,17 @@ impl Drives {
             front.lay_out(stretches);
         }
         Ok(())
+    }
+
+    /// Gives back a front's queue at a drive that nothing of its volume lies on; whether it has none there. It has one while something of it is
+    /// on its way.
+    pub fn leave_drive(&mut self, place: u32, drive: Place, now: Nanos) -> bool {
+        let Some((front, _)) = self.front(place) else { return true };
+        match front.leave(drive) {
+            Some(seat) => self.rise(seat, now),
+            None => return front.ways.iter().all(|w| w.place != drive || w.has_left()),
+        }
+        true
     }
 
     /// Takes a front away that nobody is connected to and that is [quiet](Self::is_front_quiet); its place is another's some day.

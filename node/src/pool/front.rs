@@ -46,6 +46,13 @@ pub struct Way {
     pub used: u32,
 }
 
+impl Way {
+    /// The front has given its queue back.
+    pub fn has_left(&self) -> bool {
+        matches!(self.seat, Seat::Closed)
+    }
+}
+
 /// A command of the front, on its way in parts.
 #[derive(Debug)]
 struct Flight {
@@ -156,6 +163,13 @@ impl Front {
     /// Where its bytes lie from now on.
     pub fn lay_out(&mut self, stretches: Vec<Stretch>) {
         self.stretches = stretches;
+    }
+
+    /// The front's queue at a drive, if there is one, nothing is in it, and nothing of the volume lies there: it is given back.
+    pub fn leave(&mut self, drive: Place) -> Option<Seat> {
+        let at = self.ways.iter().position(|w| w.place == drive && !w.has_left())?;
+        let is_needed = self.ways[at].used > 0 || self.stretches.iter().any(|s| s.way == at as u32);
+        (!is_needed).then(|| std::mem::replace(&mut self.ways[at].seat, Seat::Closed))
     }
 
     /// No part of a command goes behind `end` from now on, not even of one that its machine has let pass before. Flushes go wherever

@@ -4,6 +4,7 @@
 mod exports;
 mod members;
 mod places;
+mod recovery;
 #[cfg(test)]
 mod tests;
 
@@ -77,6 +78,8 @@ pub struct Volumes {
     directory: Arc<Directory>,
     discovery: Place,
     listening: Vec<SocketAddr>,
+    /// The program of a worker before this one may get the pools back: they stay in their layout.
+    keeps_layout: bool,
     pools: Vec<PoolPlace>,
     /// Whoever changes something holds it.
     exports: Mutex<Vec<Export>>,
@@ -143,7 +146,7 @@ impl Volumes {
         shards: &[ShardHandle],
         directory: &Arc<Directory>,
         discovery: Place,
-        listening: &[SocketAddr],
+        (listening, keeps_layout): (&[SocketAddr], bool),
     ) -> Result<Volumes, (String, String)> {
         let mut volumes = Volumes {
             node: config.node.name.clone(),
@@ -151,6 +154,7 @@ impl Volumes {
             directory: directory.clone(),
             discovery,
             listening: listening.to_vec(),
+            keeps_layout,
             pools: Vec::new(),
             exports: Mutex::default(),
             leaving: Mutex::default(),
@@ -159,6 +163,7 @@ impl Volumes {
             let opened = volumes.open(config, &pool.name, &pool.devices);
             let opened = opened.map_err(|why| (format!("pool.{}", pool.name), why))?;
             volumes.pools.push(opened);
+            volumes.allocate_all(volumes.pools.len() - 1).map_err(|why| (format!("pool.{}", pool.name), text(why)))?;
         }
         for volume in &config.volumes {
             let at = |why: Refusal| (format!("volume.{}", volume.name), why.text().to_string());
@@ -412,7 +417,7 @@ impl Volumes {
         let uuid = uuid().map_err(|e| Refusal::Unavailable(format!("/dev/urandom: {e}")))?;
         let (name, tenant) = (name.to_string(), tenant.to_string());
         let request = Request::Create { name: name.clone(), tenant, uuid, chunks: chunks(bytes)? };
-        self.ask(&self.pools[pool], Ask::Request(request))?;
+        self.change(pool, request, &exports)?;
         Ok(self.status(config, &self.find(&name)?, &exports))
     }
 
@@ -422,6 +427,7 @@ impl Volumes {
     /// There is none of that name, or not so much room.
     pub fn resize(&self, config: &Config, name: &str, bytes: u64) -> Result<VolumeStatus, Refusal> {
         let exports = self.turn();
+        self.recover(self.find(name)?.pool, &exports)?;
         let found = self.find(name)?;
         let front = exports.iter().find(|e| (e.pool, e.volume) == (found.pool, found.id)).map(|e| e.front);
         let (before, after) = (found.chunks, chunks(bytes)?);
@@ -433,9 +439,6 @@ impl Volumes {
             return Err(refusal(Error::Empty));
         }
         if let Some(front) = front.filter(|_| after < before) {
-            if let Some(fault) = self.fault(found.pool)? {
-                return Err(refusal(fault));
-            }
             self.show(front, size(after))?;
             if let Err(why) = self.wait(front, size(after)) {
                 self.show(front, size(before))?;
@@ -449,7 +452,7 @@ impl Volumes {
                     self.lay_out(found.pool, found.id, front).map_err(|why| self.shrink_back(&found, why))?;
                     self.show(front, size(after))?;
                 }
-                // Nobody knows which size the next start finds: what is written behind the smaller one could be lost.
+                // Nobody knows which size it has when the pool has recovered: what is written behind the smaller one could be lost.
                 Err(why) if after < before && self.fault(found.pool)?.is_some() => {
                     let size = Bytes(size(after));
                     return Err(Refusal::Unavailable(format!("{}; its hosts see {size} until then", why.text())));
@@ -524,7 +527,7 @@ impl Volumes {
             return Err(refusal(Error::Exists(to.into())));
         }
         let request = Request::Rename { name: name.into(), to: to.into() };
-        self.ask(&self.pools[found.pool], Ask::Request(request))?;
+        self.change(found.pool, request, &exports)?;
         Ok(self.status(config, &self.find(to)?, &exports))
     }
 
@@ -538,8 +541,10 @@ impl Volumes {
         not_exported(&found, &exports)?;
         self.must_have_left(&found)?;
         let status = self.status(config, &found, &exports);
-        self.ask(&self.pools[found.pool], Ask::Request(Request::Delete { name: name.into() }))?;
-        Ok(status)
+        let deleted = self.change(found.pool, Request::Delete { name: name.into() }, &exports);
+        // What has failed after it counted keeps the pool from the next change, and brings nothing back.
+        let is_there = !self.look(found.pool, Wanted::Numbered(found.id))?.is_empty();
+        deleted.map_or_else(|why| if is_there { Err(why) } else { Ok(status.clone()) }, |_| Ok(status.clone()))
     }
 
     fn nqn(&self, volume: &str) -> String {

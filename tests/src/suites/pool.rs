@@ -33,6 +33,7 @@ pub fn tests() -> Vec<Test> {
         test(S, "found_again_in_another_order", found_again),
         test(S, "volumes_outlive_their_worker", outlive_worker),
         test(S, "drives_that_do_not_belong", drives_that_do_not_belong),
+        test(S, "an_old_copy_of_a_drive_is_refused_by_name", old_copies),
         test(S, "what_cannot_be_is_refused", refused),
         test(S, "a_drive_without_space_answers", without_space),
         test(S, "shares_are_the_drive\'s", shares),
@@ -638,6 +639,59 @@ fn drives_that_do_not_belong(env: &Env) -> Outcome {
     })?;
     process.signal(rustix::process::Signal::TERM)?;
     process.wait(Duration::from_secs(10)).map(|_| ())
+}
+
+/// A drive of one opening before, beside the other as it is: refused by its name, after an end and after a kill, with changes in between and
+/// without; both of them of that time are taken.
+fn old_copies(env: &Env) -> Outcome {
+    for kills in [false, true] {
+        let both = files(["a", "b"]);
+        let mut node = Node::start(env, &setup(both.clone()))?;
+        let dir = node.dir.clone();
+        let copy = |from: &str, to: &str| {
+            let copied = Command::new("cp").current_dir(&dir).args(["--sparse=always", from, to]).status();
+            ensure(copied.is_ok_and(|s| s.success()), || format!("cp {from} {to}"))
+        };
+        let sets = |from: &str, to: &str| {
+            ["a", "b"].into_iter().try_for_each(|drive| copy(&format!("{drive}.{from}"), &format!("{drive}.{to}")))
+        };
+        node.cli_ok(&["volume", "create", "early", "1MiB", "--tenant", "bronze"])?;
+        node.kill()?;
+        sets("img", "old")?;
+        node.start_again()?;
+        node.cli_ok(&["volume", "delete", "early"])?;
+        node.cli_ok(&["volume", "create", "late", "1MiB", "--tenant", "bronze"])?;
+        if kills {
+            node.kill()?;
+        } else {
+            node.stop()?;
+        }
+        sets("img", "new")?;
+        for old in ["a", "b"] {
+            sets("new", "img")?;
+            copy(&format!("{old}.old"), &format!("{old}.img"))?;
+            let said = fails(env, &dir, &both)?;
+            let what = format!("drive {old} has missed what the pool's other drives have been through");
+            ensure(said.contains(&what), || format!("kills: {kills}, {old}: {said}"))?;
+        }
+        for (set, there, not) in [("old", "early", "late"), ("new", "late", "early")] {
+            sets(set, "img")?;
+            let port = crate::node::free_port()?;
+            std::fs::write(dir.join("weir.toml"), both.replace("PORT", &port.to_string()))
+                .context(|| "weir.toml".into())?;
+            let mut process = Process::start(&dir, "again", &env.weir, ["up", "-c", "weir.toml"])?;
+            let volumes = crate::process::until(Duration::from_secs(20), "a whole set comes up", || {
+                ensure(process.running(), || format!("it has ended: {}", process.stderr()))?;
+                Ok(http::request(&dir.join("weir.sock"), "GET", "/v1/volumes", None)
+                    .ok()
+                    .filter(|(code, _)| *code == 200))
+            })?;
+            ensure(volumes.1.contains(there) && !volumes.1.contains(not), || format!("{set}: {}", volumes.1))?;
+            process.signal(rustix::process::Signal::TERM)?;
+            process.wait(Duration::from_secs(10))?;
+        }
+    }
+    Ok(())
 }
 
 fn refused(env: &Env) -> Outcome {

@@ -1,8 +1,8 @@
 //! Drives that come in any order, and drives that must not.
 
-use crate::block::{Address, encode, payload, place};
+use crate::block::{Address, LAYOUT, encode, payload, place};
 use crate::model::{Drive, World, crc32c, create, delete, failure, join, setup, uuid};
-use crate::record::{Header, Member, Record};
+use crate::record::{Header, Known, Member, Phase, Record};
 use crate::volume::VolumeId;
 use crate::{Effect, Error, Event, Fault, Pool, Request, STRIPE};
 use alloc::string::ToString;
@@ -285,13 +285,14 @@ fn forged(entries: u32, area: u32, opens: u64) -> Drive {
         let record = match entry {
             0 => {
                 let (pool, name, members) = (uuid(6), "p".into(), vec![member]);
-                Record::Header(Header { opens, counter: 1, pool, name, drive: 0, area, members })
+                let (phase, needs, known) = (Phase::Open, 0, vec![Known::default()]);
+                Record::Header(Header { opens, phase, needs, counter: 1, pool, name, drive: 0, area, members, known })
             }
             _ => Record::Drop(VolumeId(1)),
         };
         for copy in [0, 1] {
-            let at = Address { drive: uuid(5), generation: 1, entry, block: entry, copy };
-            let block = encode(&at, &payload(core::slice::from_ref(&record)), crc32c);
+            let at = Address { drive: uuid(5), layout: LAYOUT, generation: 1, entry, block: entry, copy };
+            let block = encode(&at, &payload(core::slice::from_ref(&record), LAYOUT), crc32c);
             drive.now.blocks.insert(place(copy, entry) / crate::BLOCK as u64, block);
         }
     }

@@ -8,11 +8,11 @@ use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
-type Seen = BTreeMap<String, (String, Vec<u64>)>;
+pub(super) type Seen = BTreeMap<String, (String, Vec<u64>)>;
 
 /// Calls `f` with the drives as a crash may leave them now: whatever is not durable is lost, kept, or torn in halves, in all
 /// combinations where these are few; where they are many, all lost, all kept, each alone lost, kept or torn, and a cut at each place.
-fn for_each_crash(drives: &[Drive], mut f: impl FnMut(Vec<Drive>)) {
+pub(super) fn for_each_crash(drives: &[Drive], mut f: impl FnMut(Vec<Drive>)) {
     let pending: usize = drives.iter().map(|d| d.pending.len()).sum();
     let mut with = |fate: &dyn Fn(usize) -> u8| {
         let mut before = 0;
@@ -40,7 +40,7 @@ fn for_each_crash(drives: &[Drive], mut f: impl FnMut(Vec<Drive>)) {
 }
 
 /// Opens what a crash left, crashing that as well at every effect if `again`, and compares.
-fn reopen(drives: Vec<Drive>, again: bool, allowed: &[Seen], seed: &mut u64, what: &str) {
+pub(super) fn reopen(drives: Vec<Drive>, again: bool, allowed: &[Seen], seed: &mut u64, what: &str) {
     *seed += 1;
     let mut world = World::opening(drives, *seed);
     loop {
@@ -92,14 +92,14 @@ fn crash_everywhere(world: &World, request: &Request, again: bool, seed: &mut u6
     after
 }
 
-fn kind(effect: &Effect) -> String {
+pub(super) fn kind(effect: &Effect) -> String {
     match effect {
         Effect::Write { drive, offset, bytes } => alloc::format!("write {drive} {offset} {}", bytes.len()),
         other => alloc::format!("{other:?}"),
     }
 }
 
-fn script() -> Vec<Request> {
+pub(super) fn script() -> Vec<Request> {
     vec![
         create("a", 2),
         create("b", 5),

@@ -1,26 +1,30 @@
-//! The layout on the drives: golden bytes of version 1 (`docs/formats.md`).
+//! The layout on the drives: golden bytes of versions 1 and 2 (`docs/formats.md`).
 
-use crate::block::{Address, decode, encode, payload, place};
+use crate::block::{Address, LAYOUT, OLDEST, decode, encode, payload, place};
 use crate::extent::{Extent, Run};
 use crate::model::{crc32c, uuid};
-use crate::record::{Header, Home, Member, Record};
+use crate::record::{Header, Home, Known, Member, Phase, Reach, Record};
 use crate::volume::VolumeId;
 use crate::{BLOCK, STRIPE, Uuid};
 use alloc::vec;
 use alloc::vec::Vec;
 use proptest::prelude::*;
 
-fn records() -> Vec<Record> {
+/// What the oldest layout can say.
+fn oldest() -> Vec<Record> {
     let extents = vec![Extent { logical: 3, run: Run { start: 0x0102_0304, len: 5 } }];
     vec![
         Record::Header(Header {
             opens: 1,
+            phase: Phase::Opening,
+            needs: 0,
             counter: 0x0203,
             pool: Uuid([0x11; 16]),
             name: "p0".into(),
             drive: 1,
             area: 2,
             members: vec![Member { uuid: Uuid([0x22; 16]), chunks: 8 }, Member { uuid: Uuid([0x33; 16]), chunks: 9 }],
+            known: vec![Known::default(); 2],
         }),
         Record::Part {
             id: VolumeId(4),
@@ -31,6 +35,7 @@ fn records() -> Vec<Record> {
                 tenant: "t".into(),
                 uuid: Uuid([0x44; 16]),
                 chunks: 8,
+                copies: 1,
                 others: vec![(0, 7)],
             }),
         },
@@ -40,29 +45,62 @@ fn records() -> Vec<Record> {
     ]
 }
 
+/// Each record, with values that no other field has.
+fn records() -> Vec<Record> {
+    let mut records = oldest();
+    if let Record::Header(header) = &mut records[0] {
+        (header.phase, header.needs) = (Phase::Closed, 0x0504_0302);
+        header.known[0] = Known { state: 6, reach: Reach { generation: 0x0908, entry: 0x0b0a } };
+    }
+    if let Record::Part { home: Some(home), .. } = &mut records[1] {
+        home.copies = 2;
+    }
+    records.extend([
+        Record::State(Phase::Open, vec![(0x0d0c, Reach { generation: 0x0f0e, entry: 0x11 })]),
+        Record::Stale { id: VolumeId(0x12), drive: 0x13, runs: vec![Run { start: 0x14, len: 0x15 }] },
+        Record::References(vec![(Run { start: 0x16, len: 0x17 }, 0x18)]),
+    ]);
+    records
+}
+
 fn hex(bytes: &[u8]) -> alloc::string::String {
     bytes.iter().map(|b| alloc::format!("{b:02x}")).collect()
 }
 
 #[test]
 fn golden_bytes() {
-    let bytes = payload(&records());
-    assert_eq!(hex(&bytes), GOLDEN);
-    assert_eq!(Record::decode_all(&bytes), Ok(records()));
-    let at = Address { drive: Uuid([0x33; 16]), generation: 9, entry: 0, block: 16, copy: 1 };
-    let block = encode(&at, &bytes, crc32c);
-    assert_eq!(block.len(), BLOCK);
-    assert_eq!(hex(&block[..64]), HEAD);
-    assert_eq!(block[64..64 + bytes.len()], bytes);
-    assert_eq!(block[BLOCK - 4..], crc32c(&block[..BLOCK - 4]).to_le_bytes());
-    assert!(matches!(decode(&block, 1, 16, crc32c), crate::block::Found::Whole(b) if b.generation == 9));
-    for (copy, number) in [(0, 16), (1, 17)] {
-        assert!(matches!(decode(&block, copy, number, crc32c), crate::block::Found::Nothing));
+    let golden = |records: Vec<Record>, layout: u32, golden: &str, head: &str| {
+        let bytes = payload(&records, layout);
+        assert_eq!(hex(&bytes), golden);
+        assert_eq!(Record::decode_all(&bytes, layout), Ok(records));
+        let at = Address { drive: Uuid([0x33; 16]), layout, generation: 9, entry: 0, block: 16, copy: 1 };
+        let block = encode(&at, &bytes, crc32c);
+        assert_eq!(block.len(), BLOCK);
+        assert_eq!(hex(&block[..64]), head);
+        assert_eq!(block[64..64 + bytes.len()], bytes);
+        assert_eq!(block[BLOCK - 4..], crc32c(&block[..BLOCK - 4]).to_le_bytes());
+        let found = decode(&block, 1, 16, crc32c);
+        assert!(matches!(found, crate::block::Found::Whole(b) if (b.generation, b.layout) == (9, layout)));
+        for (copy, number) in [(0, 16), (1, 17)] {
+            assert!(matches!(decode(&block, copy, number, crc32c), crate::block::Found::Nothing));
+        }
+    };
+    golden(oldest(), OLDEST, GOLDEN_1, HEAD_1);
+    golden(records(), LAYOUT, GOLDEN_2, HEAD_2);
+}
+
+/// What only the later layout has is not written in the oldest one, and not read in it.
+#[test]
+fn the_oldest_layout_has_none_of_the_later_records() {
+    assert_eq!(hex(&payload(&records()[5..], OLDEST)), "");
+    for record in &records()[5..] {
+        let bytes = payload(core::slice::from_ref(record), LAYOUT);
+        assert!(Record::decode_all(&bytes, OLDEST).is_err(), "{record:?}");
     }
 }
 
 /// The head of the block: see the table.
-const HEAD: &str = concat!(
+const HEAD_1: &str = concat!(
     "57454952504f4f4c",
     "01000000",
     "d2000000",
@@ -76,7 +114,7 @@ const HEAD: &str = concat!(
     "ad8bd824",
 );
 
-const GOLDEN: &str = concat!(
+const GOLDEN_1: &str = concat!(
     "01",
     "0100000000000000",
     "0302000000000000",
@@ -112,6 +150,73 @@ const GOLDEN: &str = concat!(
     "0a00000001000000",
 );
 
+const HEAD_2: &str = concat!(
+    "57454952504f4f4c",
+    "02000000",
+    "2c010000",
+    "33333333333333333333333333333333",
+    "0900000000000000",
+    "00000000",
+    "00000000",
+    "01000000",
+    "10000000",
+    "01000000",
+    "24686b9e",
+);
+
+const GOLDEN_2: &str = concat!(
+    "01",
+    "0100000000000000",
+    "02",
+    "02030405",
+    "0302000000000000",
+    "11111111111111111111111111111111",
+    "027030",
+    "0100",
+    "02000000",
+    "0200",
+    "2222222222222222222222222222222208000000",
+    "0608090000000000000a0b0000",
+    "3333333333333333333333333333333309000000",
+    "00000000000000000000000000",
+    "02",
+    "0400000000000000",
+    "0600000000000000",
+    "01000000",
+    "030000000403020105000000",
+    "01",
+    "0176",
+    "0174",
+    "44444444444444444444444444444444",
+    "08000000",
+    "02",
+    "0100",
+    "00000700000000000000",
+    "02",
+    "0500000000000000",
+    "0500000000000000",
+    "01000000",
+    "030000000403020105000000",
+    "00",
+    "03",
+    "0200000000000000",
+    "04",
+    "01000000",
+    "0a00000001000000",
+    "05",
+    "01",
+    "0100",
+    "0c0d0e0f00000000000011000000",
+    "06",
+    "1200000000000000",
+    "1300",
+    "01000000",
+    "1400000015000000",
+    "07",
+    "01000000",
+    "160000001700000018000000",
+);
+
 #[test]
 fn the_copies_take_turns() {
     assert_eq!(place(0, 0), 0);
@@ -123,7 +228,7 @@ fn the_copies_take_turns() {
 
 #[test]
 fn entries_of_several_blocks() {
-    let at = Address { drive: uuid(1), generation: 1, entry: 3, block: 30, copy: 0 };
+    let at = Address { drive: uuid(1), layout: LAYOUT, generation: 1, entry: 3, block: 30, copy: 0 };
     let bytes: Vec<u8> = (0..10_000u32).map(|i| i as u8).collect();
     let blocks = encode(&at, &bytes, crc32c);
     assert_eq!(blocks.len(), 3 * BLOCK);
@@ -139,19 +244,21 @@ fn entries_of_several_blocks() {
 proptest! {
     /// Whatever is found is taken apart or refused.
     #[test]
-    fn any_bytes_are_taken_apart(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
-        if let Ok(records) = Record::decode_all(&bytes) {
-            prop_assert_eq!(Record::decode_all(&payload(&records)), Ok(records));
+    fn any_bytes_are_taken_apart(bytes in proptest::collection::vec(any::<u8>(), 0..300), layout in OLDEST..=LAYOUT) {
+        if let Ok(records) = Record::decode_all(&bytes, layout) {
+            prop_assert_eq!(Record::decode_all(&payload(&records, layout), layout), Ok(records));
         }
     }
 
     #[test]
-    fn a_byte_more_or_less_is_noticed(at in 0usize..210, to in any::<u8>()) {
-        let mut bytes = payload(&records());
+    fn a_byte_more_or_less_is_noticed(at in 0usize..210, to in any::<u8>(), layout in OLDEST..=LAYOUT) {
+        let all = if layout == OLDEST { oldest() } else { records() };
+        let mut bytes = payload(&all, layout);
         bytes[at] = to;
-        if let Ok(found) = Record::decode_all(&bytes) {
-            prop_assert!(payload(&found).len() <= bytes.len());
+        if let Ok(found) = Record::decode_all(&bytes, layout) {
+            prop_assert!(payload(&found, layout).len() <= bytes.len());
         }
-        prop_assert!(Record::decode_all(&payload(&records())[..at]).map_or(true, |r| r.len() < 5));
+        let cut = Record::decode_all(&payload(&all, layout)[..at], layout);
+        prop_assert!(cut.map_or(true, |r| r.len() < all.len()));
     }
 }

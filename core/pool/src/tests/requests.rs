@@ -219,7 +219,9 @@ fn naive(seen: &mut BTreeMap<String, Vec<u64>>, room: usize, request: &Request) 
             may
         }
         Request::Delete { name } => seen.remove(name).is_some(),
-        Request::Join { .. } | Request::Leave { .. } => unreachable!("none of the requests here"),
+        Request::Join { .. } | Request::Leave { .. } | Request::Recover | Request::Close => {
+            unreachable!("none of the requests here")
+        }
     }
 }
 

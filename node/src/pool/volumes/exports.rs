@@ -220,6 +220,26 @@ impl Volumes {
         Ok(())
     }
 
+    /// Nothing that was asked at exports that have ended is on its way at a drive of a pool that is to leave it.
+    pub(super) fn fronts_must_leave(&self, pool: usize, drive: Place, name: &str) -> Result<(), Refusal> {
+        let mut leaving = self.leaving();
+        let mut at = 0;
+        while let Some(((of, _), front)) = leaving.get(at).copied() {
+            let has_a_way =
+                of == pool && self.at(front.shard, move |s| s.drives.ways(front.drive).2.contains(&drive))?;
+            if !has_a_way {
+                at += 1;
+            } else if self.let_leave(front)? {
+                leaving.remove(at);
+            } else {
+                return Err(Refusal::Unavailable(format!(
+                    "{name}: what was asked at an export that was ended is not finished there; nothing was changed"
+                )));
+            }
+        }
+        Ok(())
+    }
+
     /// NQNs of the hosts that are connected to a front.
     fn hosts(&self, front: Place) -> Result<Vec<String>, Refusal> {
         self.at(front.shard, move |s| {

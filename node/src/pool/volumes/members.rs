@@ -3,6 +3,7 @@
 use super::{PoolPlace, Volumes, refusal, uuid};
 use crate::api::Refusal;
 use crate::config::{Config, DoorConfig};
+use crate::door::Place;
 use crate::node::place;
 use crate::pool::host::Ask;
 use crate::shard::Shard;
@@ -40,6 +41,7 @@ impl Volumes {
     pub fn add_drive(&self, config: &Config, pool: &str, device: usize) -> Result<(), Refusal> {
         let exports = self.turn();
         let at = self.pool_named(Some(pool))?;
+        self.recover(at, &exports)?;
         let PoolPlace { shard, number, ref cached, ref devices, .. } = self.pools[at];
         let name = config.devices[device].name.clone();
         if let Some(other) = self.pool_of(device) {
@@ -66,16 +68,19 @@ impl Volumes {
         let seat = self.at(shard, sit)?.map_err(Refusal::Conflict)?;
         let drive = SetupDrive { name, bytes, named: true };
         let asked = self.ask(&self.pools[at], Ask::Request(Request::Join { drive, uuid }));
+        // What has failed after others have heard of it goes on when the pool recovers.
+        let has_joined = self.is_member(at, seat)?;
         let mut devices = devices.write().unwrap_or_else(PoisonError::into_inner);
         match devices.get_mut(seat) {
-            Some(place) => *place = (device, asked.is_ok()),
-            None => devices.push((device, asked.is_ok())),
+            Some(place) => *place = (device, has_joined),
+            None => devices.push((device, has_joined)),
         }
         drop(devices);
-        if asked.is_err() {
-            self.close(at, seat)?;
+        match has_joined {
+            true => self.allocate(at, device, seat)?,
+            false => self.close_seat(at, seat)?,
         }
-        cached.fetch_or(cache && asked.is_ok(), Ordering::Relaxed);
+        cached.fetch_or(cache && has_joined, Ordering::Relaxed);
         asked.map(|_| ())
     }
 
@@ -84,18 +89,56 @@ impl Volumes {
     /// # Errors
     /// It is none of the pool's, volumes lie on it, it is the last one, or the pool takes no changes.
     pub fn remove_drive(&self, config: &Config, pool: &str, device: usize) -> Result<(), Refusal> {
-        let _exports = self.turn();
+        let exports = self.turn();
         let at = self.pool_named(Some(pool))?;
+        self.recover(at, &exports)?;
         let found = self.pools[at].devices().iter().position(|d| *d == (device, true));
         let Some(drive) = found else {
             return Err(refusal(Error::NoMember(config.devices[device].name.clone())));
         };
-        self.ask(&self.pools[at], Ask::Request(Request::Leave { drive }))?;
+        let place = place(device, self.shards.len());
+        self.fronts_must_leave(at, place, &config.devices[device].name)?;
+        let asked = self.ask(&self.pools[at], Ask::Request(Request::Leave { drive }));
+        if self.is_member(at, drive)? {
+            return asked.map(|_| ());
+        }
         self.pools[at].devices.write().unwrap_or_else(PoisonError::into_inner)[drive].1 = false;
-        self.close(at, drive)
+        for export in exports.iter().filter(|e| e.pool == at) {
+            let front = export.front;
+            // Nothing but a flush can be there: nothing of the volume lies on the drive.
+            self.until(front.shard, move |s| {
+                let now = s.reactor.now();
+                s.drives.leave_drive(front.drive, place, now)
+            })?;
+        }
+        self.close_seat(at, drive)?;
+        asked.map(|_| ())
     }
 
-    fn close(&self, pool: usize, seat: usize) -> Result<(), Refusal> {
+    /// A drive's medium takes the room that the pool's metadata need there, so that no change fails for want of it.
+    pub(super) fn allocate(&self, pool: usize, device: usize, seat: usize) -> Result<(), Refusal> {
+        let bytes = self.call(pool, move |s, number| s.drives.pool(number).metadata(seat))?;
+        let Place { shard, drive } = place(device, self.shards.len());
+        if let Err(why) = self.at(shard, move |s| s.drives.device_mut(drive).allocate(bytes))? {
+            let (pool, name) = (&self.pools[pool].name, self.name_of(pool, seat)?);
+            tracing::warn!(
+                "pool {pool}: drive {name} has no room for all of its metadata ({why}): a change may fail until there is"
+            );
+        }
+        Ok(())
+    }
+
+    /// So do those of all drives of a pool.
+    pub(super) fn allocate_all(&self, pool: usize) -> Result<(), Refusal> {
+        let members = self.pools[pool].devices().into_iter().enumerate().filter(|(_, (_, is))| *is);
+        members.map(|(seat, (device, _))| self.allocate(pool, device, seat)).collect()
+    }
+
+    fn name_of(&self, pool: usize, seat: usize) -> Result<String, Refusal> {
+        self.call(pool, move |s, number| s.drives.pool(number).drive_name(seat).to_owned())
+    }
+
+    fn close_seat(&self, pool: usize, seat: usize) -> Result<(), Refusal> {
         self.call(pool, move |s, number| {
             let now = s.reactor.now();
             s.drives.close_seat(number, seat, now);

@@ -29,7 +29,8 @@ impl Volumes {
         }
         let fresh = (0..=all.len()).map(|_| uuid()).collect::<Result<_, _>>();
         let fresh = fresh.map_err(|e| format!("/dev/urandom: {e}"))?;
-        let setup = Setup { name: name.into(), drives, fresh, crc: weir_sys::crc::crc32c };
+        let (crc, keeps_layout) = (weir_sys::crc::crc32c as _, self.keeps_layout);
+        let setup = Setup { name: name.into(), drives, fresh, crc, keeps_layout };
         let add = move |s: &mut Shard| {
             let now = s.reactor.now();
             s.drives.add_pool(setup, &reaches, 0, now)
@@ -44,7 +45,8 @@ impl Volumes {
             cached: Arc::default(),
         };
         match self.ask(&pool, Ask::Open).map_err(text)? {
-            Answer::Open { fresh: true } => tracing::info!(pool = name, "made"),
+            Answer::Open { fresh: true, .. } => tracing::info!(pool = name, "made"),
+            Answer::Open { clean: false, .. } => tracing::info!(pool = name, "found as it was when it was not closed"),
             _ => tracing::info!(pool = name, "found"),
         }
         let count = all.len();
