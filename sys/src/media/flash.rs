@@ -282,7 +282,10 @@ pub(super) fn open_or_make(
     if new {
         make(path, schema, payload, head)?;
     }
-    Ok((Arena::open_file(path, schema).map_err(|e| arena_error(path, e))?, new))
+    let arena = Arena::open_file(path, schema).map_err(|e| arena_error(path, e))?;
+    // `.flash` was added to the medium's name.
+    super::own_as_medium(&arena.fd(), &path.with_extension("")).map_err(|e| state_error(path, e))?;
+    Ok((arena, new))
 }
 
 /// Makes a region of memory with that head and zeroes behind it, which lives as long as somebody has its descriptor.

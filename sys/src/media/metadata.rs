@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use weir_spec::nvme::Status;
@@ -60,7 +60,10 @@ impl MetadataFile {
     pub fn find(media: &Path, data: u64, shift: u32, needed: bool) -> Result<Option<Self>, MediaError> {
         let path = Self::path_of(media);
         match OpenOptions::new().read(true).write(true).open(&path) {
-            Ok(file) => Self::check(file, &path, data, shift).map(Some),
+            Ok(file) => {
+                super::own_as_medium(&file, media).map_err(|e| error(&path, e))?;
+                Self::check(file, &path, data, shift).map(Some)
+            }
             Err(e) if e.kind() == io::ErrorKind::NotFound && needed => {
                 Err(MediaError::MissingMetadata { path, medium: super::kind::name("file", media) })
             }
@@ -81,7 +84,8 @@ impl MetadataFile {
         });
         let make = || -> io::Result<File> {
             let mut options = OpenOptions::new();
-            let file = options.read(true).write(true).create(true).truncate(true).open(&fresh)?;
+            let file = options.read(true).write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
+            super::own_as_medium(&file, media)?;
             file.set_len(HEAD + (data >> shift))?;
             file.write_all_at(&head(data, shift), 0)?;
             file.sync_all()?;

@@ -52,6 +52,9 @@ pub use regions::SCHEMA as REGIONS_SCHEMA;
 pub use remembered::Remembered;
 pub use status::Fault;
 
+use rustix::fs::{Gid, Mode, Stat, Uid};
+use rustix::io::Errno;
+use std::os::fd::AsFd;
 use std::path::Path;
 use weir_spec::nvme::Status;
 
@@ -60,6 +63,26 @@ fn rename_durably(from: &Path, to: &Path) -> std::io::Result<()> {
     std::fs::rename(from, to)?;
     let folder = to.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     std::fs::File::open(folder).and_then(|f| f.sync_all())
+}
+
+/// Gives a file beside a medium the owner and the mode of the medium's: what lies beside it is nobody's who may not read the medium itself.
+/// A medium that is not there yet, and an owner that this process cannot give, change nothing.
+fn own_as_medium(file: &impl AsFd, media: &Path) -> std::io::Result<()> {
+    let Ok(wanted) = rustix::fs::stat(media) else { return Ok(()) };
+    let found = rustix::fs::fstat(file)?;
+    let unless_forbidden = |result: Result<(), Errno>| match result {
+        Err(Errno::PERM | Errno::ROFS) => Ok(()),
+        other => other,
+    };
+    if (found.st_uid, found.st_gid) != (wanted.st_uid, wanted.st_gid) {
+        let (uid, gid) = (Uid::from_raw(wanted.st_uid), Gid::from_raw(wanted.st_gid));
+        unless_forbidden(rustix::fs::fchown(file, Some(uid), Some(gid)))?;
+    }
+    let mode = |stat: &Stat| Mode::from_raw_mode(stat.st_mode) & (Mode::RWXU | Mode::RWXG | Mode::RWXO);
+    if mode(&found) != mode(&wanted) {
+        unless_forbidden(rustix::fs::fchmod(file, mode(&wanted)))?;
+    }
+    Ok(())
 }
 
 /// A medium of any kind.

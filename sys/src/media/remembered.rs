@@ -6,7 +6,7 @@ use crate::crc::{crc32c, crc32c_append};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{SyncSender, sync_channel};
 
@@ -64,8 +64,9 @@ impl Remembered {
         Self::check_pair(media, is_new)?;
         let path = Self::path_of(media);
         let mut options = OpenOptions::new();
-        let file =
-            options.read(true).write(true).create(true).truncate(false).open(&path).map_err(|e| error(&path, e))?;
+        options.read(true).write(true).create(true).truncate(false).mode(0o600);
+        let file = options.open(&path).map_err(|e| error(&path, e))?;
+        super::own_as_medium(&file, media).map_err(|e| error(&path, e))?;
         Self::around(file, path)
     }
 
