@@ -5,7 +5,7 @@
 //! a UNIX socket tells its owner by SO_PEERCRED. What cannot be found out (another user's process) is left out.
 //!
 //! A process that was killed can leave its sockets behind for some milliseconds, while the kernel takes its io_uring apart:
-//! what no living process is seen to have is asked for again for a while.
+//! what no living process is seen to have is asked for again for a while ([`weir_sys::lock`]).
 
 use crate::keeper::{API_SOCKETS, FRONTS, PLAIN_FRONTS, RELAYS, SOCKETS};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
@@ -16,14 +16,8 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 use weir_sys::keep::Keep;
-use weir_sys::sched::is_alive;
-
-/// How long an address is asked for that is taken by no process we can see.
-const PATIENCE: Duration = Duration::from_secs(3);
-/// And how often.
-const AGAIN: Duration = Duration::from_millis(10);
+use weir_sys::lock::{self, Owner, Retry};
 
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 1024;
@@ -102,7 +96,7 @@ impl std::error::Error for BindError {}
 
 /// Listens on a TCP address. Port 0 takes any free one.
 pub fn listen_tcp(address: SocketAddr) -> Result<TcpListener, BindError> {
-    patiently(|| {
+    until_free(|| {
         TcpListener::bind(address).map_err(|error| match error.kind() {
             io::ErrorKind::AddrInUse => {
                 BindError::Busy { address: address.to_string(), holder: who_holds_tcp(address) }
@@ -171,12 +165,13 @@ pub fn remove_unix(keep: &Keep, path: &Path) {
     let _ = std::fs::remove_file(path);
 }
 
-/// Tries again while nobody is seen to have the address.
-fn patiently<T>(mut listen: impl FnMut() -> Result<T, BindError>) -> Result<T, BindError> {
-    let start = Instant::now();
+/// Tries again while whoever has the address may be on the way out.
+fn until_free<T>(mut listen: impl FnMut() -> Result<T, BindError>) -> Result<T, BindError> {
+    let retry = Retry::begin();
     loop {
         match listen() {
-            Err(BindError::Busy { holder: None, .. }) if start.elapsed() < PATIENCE => std::thread::sleep(AGAIN),
+            Err(BindError::Busy { holder, .. })
+                if retry.again(holder.as_ref().map_or(Owner::Unseen, |who| Owner::of(who.pid))) => {}
             result => return result,
         }
     }
@@ -185,7 +180,7 @@ fn patiently<T>(mut listen: impl FnMut() -> Result<T, BindError>) -> Result<T, B
 /// Listens on a UNIX stream socket with these permissions (less the umask). What a node that was killed left behind at the
 /// path is replaced; a socket that somebody answers is not.
 pub fn listen_unix(path: &Path, mode: u32) -> Result<UnixListener, BindError> {
-    patiently(|| listen_unix_once(path, mode))
+    until_free(|| listen_unix_once(path, mode))
 }
 
 fn listen_unix_once(path: &Path, mode: u32) -> Result<UnixListener, BindError> {
@@ -242,8 +237,11 @@ pub fn who_holds_tcp(address: SocketAddr) -> Option<Holder> {
 pub fn who_holds_unix(path: &Path) -> Option<Holder> {
     if let Ok(stream) = UnixStream::connect(path) {
         if let Ok(peer) = sockopt::socket_peercred(&stream) {
-            // Credentials are those of listen(2).
-            return Some(peer.pid.as_raw_pid().unsigned_abs()).filter(|pid| is_alive(*pid)).map(holder);
+            // Credentials are those of listen(2): a process that may have gone, after it has passed the socket on.
+            let pid = peer.pid.as_raw_pid().unsigned_abs();
+            if Owner::of(pid) == Owner::Living {
+                return Some(holder(pid));
+            }
         }
     }
     let table = std::fs::read_to_string("/proc/net/unix").ok()?;
@@ -298,9 +296,16 @@ fn process_with_socket(inode: u64) -> Option<Holder> {
     None
 }
 
+/// Of a node's worker its keeper, which is the process to be stopped.
 fn holder(pid: u32) -> Holder {
-    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-    Holder { pid, name: name.trim_end().to_string() }
+    let name =
+        |pid: u32| std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim_end().to_string();
+    let found = Holder { pid, name: name(pid) };
+    if !matches!(found.name.as_str(), "weir-worker" | "weir-standby") {
+        return found;
+    }
+    let keeper = lock::parent_of(pid).map(|pid| Holder { pid, name: name(pid) });
+    keeper.filter(|keeper| keeper.name == "weir-keeper").unwrap_or(found)
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@
 //!   keep     named descriptors that outlive a worker, and its words with the keeper
 //!   renew    a process that goes on as another program, with its descriptors
 //!   lifeline whether the threads of another process still live
+//!   lock     files and addresses that one process has, also right after that one was killed
 //!   signals  to be waited for beside descriptors
 //!   near     hints for a model's large arrays: prefetch, huge pages
 //!   crc      CRC32C for NVMe/TCP digests
@@ -26,7 +27,7 @@ pub mod coverage;
 pub mod crc;
 pub mod keep;
 pub mod lifeline;
-mod lock;
+pub mod lock;
 pub mod media;
 pub mod memory;
 pub mod near;

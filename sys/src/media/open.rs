@@ -2,6 +2,7 @@
 
 use super::file::FileMedia;
 use super::kind::{MediaError, name};
+use crate::lock::{Owner, Retry};
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 use std::mem::MaybeUninit;
@@ -59,10 +60,7 @@ impl FileMedia {
         let stat = rustix::fs::stat(path).map_err(|e| MediaError::io(&medium, "open", e))?;
         check_type(&stat, &medium, FileType::BlockDevice, "is not a block device; a file is written file:PATH")?;
         let flags = OFlags::RDWR | OFlags::EXCL | OFlags::DIRECT | OFlags::CLOEXEC;
-        let fd = match rustix::fs::open(path, flags, Mode::empty()) {
-            Err(Errno::BUSY) => return Err(MediaError::Busy(medium)),
-            other => other.map_err(|e| MediaError::io(&medium, "open", e))?,
-        };
+        let fd = open_alone(path, flags, &medium)?;
         let found = device_size(&fd).map_err(|e| MediaError::io(&medium, "ask for the size", e))?;
         let size = capacity.unwrap_or(found);
         if size > found {
@@ -74,6 +72,18 @@ impl FileMedia {
         }
         whole_blocks(&medium, size, block_size)?;
         Ok(FileMedia::new(medium, fd, size, block_size, true))
+    }
+}
+
+/// The device with these flags, which include O_EXCL. Who has it is not to be seen, as a mount or as a process that was killed.
+fn open_alone(path: &Path, flags: OFlags, medium: &str) -> Result<OwnedFd, MediaError> {
+    let retry = Retry::begin();
+    loop {
+        match rustix::fs::open(path, flags, Mode::empty()) {
+            Err(Errno::BUSY) if retry.again(Owner::Unseen) => {}
+            Err(Errno::BUSY) => return Err(MediaError::Busy(medium.to_owned())),
+            other => return other.map_err(|e| MediaError::io(medium, "open", e)),
+        }
     }
 }
 

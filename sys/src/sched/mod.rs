@@ -236,13 +236,6 @@ pub fn peer(socket: impl AsFd) -> io::Result<Peer> {
     Ok(Peer { pid: (peer.pid > 0).then_some(peer.pid), uid: peer.uid, gid: peer.gid })
 }
 
-/// Whether there is such a process that has not ended: one that only waits to be reaped has nothing any more.
-pub fn is_alive(pid: u32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // "pid (name) state …", and the name may hold anything.
-    stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with(['Z', 'X']) && !rest.trim().is_empty())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
