@@ -267,7 +267,7 @@ impl Pooled {
     ) -> Result<Self, BenchError> {
         let api = scratch.path("api.sock");
         let config = format!(
-            "[node]\nname = \"bench\"\napi = \"unix:{}\"\ncores = {cores:?}\n[[tenant]]\nname = \"all\"\nclass = \"high\"\n{rest}",
+            "[node]\nname = \"bench\"\napi = \"unix:{}\"\ncores = {cores:?}\nkeeper = false\n[[tenant]]\nname = \"all\"\nclass = \"high\"\n{rest}",
             api.display()
         );
         let sockets: Vec<PathBuf> = names.iter().map(|name| scratch.path(name)).collect();
@@ -323,7 +323,7 @@ impl Weir {
         let (api, socket) = (scratch.path("api.sock"), scratch.path("vhost.sock"));
         let port = free_port()?;
         let config = format!(
-            "[node]\nname = \"bench\"\napi = \"unix:{}\"\ncores = [{}]\n\
+            "[node]\nname = \"bench\"\napi = \"unix:{}\"\ncores = [{}]\nkeeper = false\n\
              [[device]]\nname = \"ssd0\"\nkind = \"ram\"\ncapacity = \"{}\"\nblock_size = 4096\nnqn = \"{NQN}\"\n{keys}\n\
              [[tenant]]\nname = \"all\"\nclass = \"high\"\nhosts = [\"*\"]\n\
              [[export]]\ndevice = \"ssd0\"\ndoor = \"nvme-tcp\"\n\
@@ -364,7 +364,7 @@ impl Pcie {
     pub fn start(setup: &Setup, scratch: &Scratch, poll: bool, idle: usize) -> Result<Self, BenchError> {
         let api = scratch.path("api.sock");
         let mut config = format!(
-            "[node]\nname = \"bench\"\napi = \"unix:{}\"\ncores = [{}]\n[[tenant]]\nname = \"all\"\n",
+            "[node]\nname = \"bench\"\napi = \"unix:{}\"\ncores = [{}]\nkeeper = false\n[[tenant]]\nname = \"all\"\n",
             api.display(),
             setup.server_core
         );

@@ -64,7 +64,7 @@ pub enum Command {
     Volume(Volume),
     /// List the ways to drives and volumes, open and end some
     Export(Export),
-    /// Replace the running node's program while I/O runs; it needs keeper = true in [node]
+    /// Replace the running node's program while I/O runs; not with keeper = false in [node]
     Upgrade(Upgrade),
     /// Let the running node finish what is in flight and end
     Shutdown,
@@ -509,16 +509,20 @@ Sizes are rounded up to whole MiB.")]
         #[arg(long)]
         pool: Option<String>,
     },
-    /// Give a volume another size, while its hosts use it; what is cut off is gone
+    /// Give a volume another size, while its hosts use it
     #[command(after_help = "\
-Example:
-  weir volume resize gold-1 4GiB")]
+Examples:
+  weir volume resize gold-1 4GiB
+  weir volume resize gold-1 1GiB --shrink    what lies behind 1 GiB is lost")]
     Resize {
         /// The volume
         name: String,
         /// The new size
         #[arg(value_parser = volume_size)]
         size: u64,
+        /// The new size may be a smaller one; what lies behind it is lost
+        #[arg(long)]
+        shrink: bool,
     },
     /// Give a volume another name, while it is not exported
     #[command(after_help = "\

@@ -9,12 +9,15 @@ use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use weir_node::api::ErrorBody;
 use weir_node::config::{self, Address};
 
 /// A node that has not answered by then is stuck.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a request is made again that nobody has read, and how often.
+const UNHEARD_FOR: Duration = Duration::from_secs(5);
+const PAUSE: Duration = Duration::from_millis(10);
 /// An answer that is larger is not from a node.
 const MAX_ANSWER: u64 = 64 << 20;
 
@@ -97,9 +100,7 @@ impl Client {
     }
 
     fn call<T: DeserializeOwned>(&self, method: &str, path: &str, body: Option<Vec<u8>>) -> Result<T, Failure> {
-        let mut stream = self.connect().map_err(|e| self.unreachable(&e))?;
-        let answer = exchange(&mut *stream, method, path, &self.host(), body.as_deref())
-            .map_err(|e| Failure::new(format_args!("{}: {e}; is it a node's API?", self.address)))?;
+        let answer = self.ask(method, path, body.as_deref())?;
         if !(200..300).contains(&answer.code) {
             let error = serde_json::from_slice::<ErrorBody>(&answer.body);
             return Err(Failure::new(match error {
@@ -110,6 +111,19 @@ impl Client {
         serde_json::from_slice(&answer.body).map_err(|e| {
             Failure::new(format_args!("{}: an answer that this version does not understand ({e})", self.address))
         })
+    }
+
+    /// Asks until somebody has heard: a program that is being replaced may close a connection of which it has read nothing.
+    fn ask(&self, method: &str, path: &str, body: Option<&[u8]>) -> Result<Answer, Failure> {
+        let begin = Instant::now();
+        loop {
+            let mut stream = self.connect().map_err(|e| self.unreachable(&e))?;
+            match exchange(&mut *stream, method, path, &self.host(), body) {
+                Ok(answer) => return Ok(answer),
+                Err(e) if is_unheard(&e, method) && begin.elapsed() < UNHEARD_FOR => std::thread::sleep(PAUSE),
+                Err(e) => return Err(Failure::new(format_args!("{}: {e}; is it a node's API?", self.address))),
+            }
+        }
     }
 
     fn unreachable(&self, error: &io::Error) -> Failure {
@@ -169,6 +183,16 @@ fn several(nodes: &[registry::Entry], what_to_do: &str) -> Failure {
     Failure::new(format_args!("{} nodes run; {what_to_do}\n{}", nodes.len(), registry::table(nodes)))
 }
 
+/// Whether nothing of a request was read, or nothing is changed by asking again. A socket that is closed before a request came, or with all of
+/// it unread, breaks the pipe or resets the connection; the whole request is one write.
+fn is_unheard(error: &io::Error, method: &str) -> bool {
+    match error.kind() {
+        io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => true,
+        io::ErrorKind::UnexpectedEof => method == "GET",
+        _ => false,
+    }
+}
+
 struct Answer {
     code: u16,
     body: Vec<u8>,
@@ -184,10 +208,16 @@ fn exchange(stream: &mut dyn Stream, method: &str, path: &str, host: &str, body:
     let head = format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{body_headers}\r\n");
     stream.write_all(&[head.as_bytes(), body.unwrap_or_default()].concat())?;
     let mut bytes = Vec::new();
-    stream.take(MAX_ANSWER).read_to_end(&mut bytes).map_err(|e| match e.kind() {
+    let read = stream.take(MAX_ANSWER).read_to_end(&mut bytes);
+    read.map_err(|e| match e.kind() {
         io::ErrorKind::WouldBlock => io::Error::new(e.kind(), format!("no answer within {} s", PATIENCE.as_secs())),
+        // Somebody has read the request.
+        _ if !bytes.is_empty() => io::Error::other(e.to_string()),
         _ => e,
     })?;
+    if bytes.is_empty() {
+        return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the connection was closed without an answer"));
+    }
     read_answer(&bytes).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "the answer is not HTTP"))
 }
 

@@ -30,7 +30,7 @@ impl Failure {
     /// Prints it (several lines where it has several) and gives the exit status.
     pub fn report(self) -> ExitCode {
         for line in self.text.lines() {
-            eprintln!("weir: {line}");
+            weir_node::notice(line);
         }
         ExitCode::from(if self.usage { 2 } else { 1 })
     }

@@ -3,7 +3,7 @@
 //! Steps, each undone by dropping what it made: configuration, runtime folder, API sockets, signals, the node, the API,
 //! "serving". Then it waits for a signal or for `shutdown` of the API, drains, and ends.
 //!
-//! With `keeper = true` these are the steps of `weir worker`, which the keeper's process starts, and starts again when it dies:
+//! Unless the configuration says `keeper = false`, these are the steps of `weir worker`, which the keeper's process starts, and starts again when it dies:
 //! it takes what the worker before it left, and the configuration as that one had changed it. After an upgrade the keeper's process executes
 //! the new program's `weir up`, which goes on from what it inherits.
 
@@ -26,7 +26,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use weir_node::api::Bound;
 use weir_node::config::{self, Admission, Config, NodeConfig};
 use weir_node::device::region;
-use weir_node::{CONFIG, Crew, Steps, keeper, layouts};
+use weir_node::{CONFIG, Crew, Steps, keeper, layouts, notice};
 use weir_sys::keep::{Keep, ToKeeper};
 use weir_sys::renew::Inherited;
 use weir_sys::sched;
@@ -50,11 +50,12 @@ struct Ends {
 }
 
 impl Ends {
-    /// From here on SIGTERM and SIGINT end the node in good order, and the second one at once, and a worker that waits at once.
-    fn watch(goes: bool) -> Result<Self, Failure> {
+    /// From here on SIGTERM, SIGINT and SIGHUP end the node in good order, and the second one at once. Of a worker they do so when it
+    /// has gone, and before at once; SIGHUP is its keeper's affair.
+    fn watch(is_worker: bool) -> Result<Self, Failure> {
         let (end, ended) = mpsc::channel();
-        let goes = Arc::new(AtomicBool::new(goes));
-        watch_signals(end.clone(), goes.clone())?;
+        let goes = Arc::new(AtomicBool::new(!is_worker));
+        watch_signals(end.clone(), goes.clone(), is_worker)?;
         Ok(Self { end, ended, goes })
     }
 }
@@ -70,7 +71,7 @@ pub fn run(args: &args::Up, api: &ApiOfUp, json: bool) -> Result<ExitCode, Failu
         return keep(&config);
     }
     steps.done("configuration");
-    serve(config, args, &Keep::none(), None, Ends::watch(true)?, steps, json)?;
+    serve(config, args, &Keep::none(), None, Ends::watch(false)?, steps, json)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -104,6 +105,10 @@ pub fn worker(args: &args::Up, api: &ApiOfUp, json: bool) -> Result<ExitCode, Fa
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))
         .map_err(|e| wrong(e.into()))?;
     weir_sys::signals::unblock();
+    // Its process group is not the terminal's.
+    weir_sys::signals::write_from_background();
+    // The kernel names a program after what it was executed by, which is a descriptor's number.
+    let _ = rustix::thread::set_name(c"weir-standby");
     abort_on_panic();
     let mut steps = Steps::begin();
     let mut config = load_with(args.config.as_deref(), api.default.clone())?;
@@ -116,13 +121,14 @@ pub fn worker(args: &args::Up, api: &ApiOfUp, json: bool) -> Result<ExitCode, Fa
     let known = [config.to_toml(), left.to_toml()];
     // And to have ready what does not depend on that.
     let crew = Crew::prepare(&config).map_err(Failure::new)?;
-    let ends = Ends::watch(false)?;
+    let ends = Ends::watch(true)?;
     let channel = rustix::io::fcntl_dupfd_cloexec(std::io::stdin(), 3).map_err(|e| wrong(e.into()))?;
     // When it is to go they are free.
     sched::back(&all);
     sched::prompt();
     let keep = Keep::join(channel, &layouts().to_string(), region).map_err(wrong)?;
     ends.goes.store(true, Ordering::Relaxed);
+    let _ = rustix::thread::set_name(c"weir-worker");
     if keep.generation() > 0 {
         steps = Steps::begin();
     }
@@ -175,7 +181,7 @@ fn serve(
         let _ = other.send(End::HandOver);
     };
     let gone = || {
-        eprintln!("weir: the keeper has gone, and what it held with it");
+        notice("the keeper has gone, and what it held with it");
         std::process::exit(1);
     };
     let ready = || started.control.serve_keeper(hand_over, gone).map_err(|e| of_keeper(&e));
@@ -206,8 +212,8 @@ fn serve(
             running.leave();
             return Ok(());
         }
-        Ok(End::Signal(name)) => eprintln!("weir: {name}: finishing what is in flight; once more ends at once"),
-        Ok(End::Api) | Err(_) => eprintln!("weir: shutdown: finishing what is in flight"),
+        Ok(End::Signal(name)) => notice(format_args!("{name}: finishing what is in flight; once more ends at once")),
+        Ok(End::Api) | Err(_) => notice("shutdown: finishing what is in flight"),
     }
     systemd.stopping();
     started.stop();
@@ -227,7 +233,7 @@ fn hand_over_now(started: Started, keep: &Keep) {
     };
     if !started.hand_over(left) {
         // A late write must not land over one of the next worker's: the keeper waits for the end of this process.
-        eprintln!("weir: drives have not finished what is in flight; the next worker waits for the end of this one");
+        notice("drives have not finished what is in flight; the next worker waits for the end of this one");
     }
 }
 
@@ -264,16 +270,18 @@ fn override_by(config: &mut Config, args: &args::Up, api: &ApiOfUp) -> Result<()
     Ok(())
 }
 
-fn watch_signals(end: Sender<End>, goes: Arc<AtomicBool>) -> Result<(), Failure> {
+fn watch_signals(end: Sender<End>, goes: Arc<AtomicBool>, is_worker: bool) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|e| Failure::new(format_args!("signals: {e}")))?;
-    let (term, int) = {
+    // What nohup(1) has the node ignore it ignores.
+    let hangs_up = !is_worker && !weir_sys::signals::is_ignored(SignalKind::hangup().as_raw_value());
+    let (term, int, hup) = {
         let _inside = runtime.enter();
-        (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
+        (signal(SignalKind::terminate()), signal(SignalKind::interrupt()), signal(SignalKind::hangup()))
     };
-    let (mut term, mut int) = match (term, int) {
-        (Ok(term), Ok(int)) => (term, int),
-        (Err(e), _) | (_, Err(e)) => return Err(Failure::new(format_args!("signals: {e}"))),
+    let (mut term, mut int, mut hup) = match (term, int, hup) {
+        (Ok(term), Ok(int), Ok(hup)) => (term, int, hup),
+        (Err(e), ..) | (_, Err(e), _) | (.., Err(e)) => return Err(Failure::new(format_args!("signals: {e}"))),
     };
     let watch = async move {
         let mut seen = false;
@@ -281,12 +289,16 @@ fn watch_signals(end: Sender<End>, goes: Arc<AtomicBool>) -> Result<(), Failure>
             let name = tokio::select! {
                 _ = term.recv() => "SIGTERM",
                 _ = int.recv() => "SIGINT",
+                _ = hup.recv() => "SIGHUP",
             };
+            if name == "SIGHUP" && !hangs_up {
+                continue;
+            }
             if !goes.load(Ordering::Relaxed) {
                 std::process::exit(1);
             }
             if seen {
-                eprintln!("weir: {name}: ending at once");
+                notice(format_args!("{name}: ending at once"));
                 std::process::exit(1);
             }
             seen = true;

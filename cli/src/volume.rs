@@ -101,11 +101,11 @@ pub fn volume(client: &Client, args: &args::Volume, json: bool) -> Result<(), Fa
             let (name, tenant, pool) = (name.clone(), tenant.clone(), pool.clone());
             client.create("/v1/volumes", &VolumeAdd { name, tenant, size_bytes: *size, pool })?
         }
-        VolumeCommand::Resize { name, size } => {
-            client.patch(&at(name), &VolumePatch { size_bytes: Some(*size), name: None })?
+        VolumeCommand::Resize { name, size, shrink } => {
+            client.patch(&at(name), &VolumePatch { size_bytes: Some(*size), shrink: *shrink, name: None })?
         }
         VolumeCommand::Rename { name, to } => {
-            client.patch(&at(name), &VolumePatch { size_bytes: None, name: Some(to.clone()) })?
+            client.patch(&at(name), &VolumePatch { name: Some(to.clone()), ..VolumePatch::default() })?
         }
         VolumeCommand::Delete { name } => {
             let gone: VolumeStatus = client.delete(&at(name))?;

@@ -8,6 +8,7 @@ use crate::config::{
     Admission, ClassFrom, Config, Cost, DeviceConfig, DoorConfig, ExportConfig, MediaConfig, TenantConfig,
 };
 use crate::control;
+use crate::created::Created;
 use crate::crew::{Crew, Member, Steps, Waiting, let_go};
 use crate::device::{Device, Drives, OpenError};
 use crate::door::{Directory, Doors, Place, nvme_tcp, vfio_user, vhost_user};
@@ -113,7 +114,12 @@ impl Node {
     ///
     /// # Errors
     /// As [`start_kept`](Self::start_kept).
-    pub fn start_with(crew: Crew, mut config: Config, keep: &Keep) -> Result<Node, StartError> {
+    pub fn start_with(crew: Crew, config: Config, keep: &Keep) -> Result<Node, StartError> {
+        let created = Created::by_start_of(&config);
+        Self::start_on(crew, config, keep).inspect_err(|_| created.remove())
+    }
+
+    fn start_on(crew: Crew, mut config: Config, keep: &Keep) -> Result<Node, StartError> {
         let crew = if crew.fits(&config) { crew } else { Crew::prepare(&config)? };
         let mut steps = Steps::begin();
         admit(&config)?;
@@ -136,7 +142,7 @@ impl Node {
         discovery.set_discovery(discovery_records(&config, &listening));
         shards[0].drives.push(Device::discovery(discovery));
         let associations = resume_drives(&mut shards, keep).map_err(StartError::Owner)?;
-        open_doors(&config, &mut shards)?;
+        open_doors(&config, &mut shards).inspect_err(|_| shards.iter_mut().for_each(Shard::remove_sockets))?;
         steps.done("doors");
         let Waiting { roster, threads } = waiting;
         // Up to here whoever fails is followed by somebody who finds all of it as it was.

@@ -4,6 +4,7 @@
 //! that be wrong: the worker that goes makes itself the owner by one compare-and-swap, and one that finds another owner ends on the spot,
 //! before it completes anything.
 
+use crate::notice::notice;
 use rustix::io::fcntl_dupfd_cloexec;
 use std::io;
 use weir_sys::arena::{Arena, Pages, Schema};
@@ -60,7 +61,7 @@ impl Ownership {
 /// Ends the process: whatever it has in its hands is another one's.
 #[cold]
 pub fn give_up() -> ! {
-    eprintln!("weir: another worker is the owner of what this one serves; it ends at once and completes nothing");
+    notice("another worker is the owner of what this one serves; it ends at once and completes nothing");
     std::process::exit(1)
 }
 

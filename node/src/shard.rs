@@ -224,6 +224,15 @@ impl Shard {
         self.begin_to_stop(now, None, done);
     }
 
+    /// The sockets that were opened are no more, unless a keeper holds them: the node does not start.
+    pub fn remove_sockets(&mut self) {
+        let now = self.reactor.now();
+        if !self.keep.is_kept() {
+            self.doors.vhost_user.close_listeners(cx!(self, now));
+            self.doors.vfio_user.close_listeners(cx!(self, now));
+        }
+    }
+
     /// Begins to make room for another process: no command is taken any more, what is being executed completes, sockets and
     /// front ends stay for who serves next; then the loop ends and `done` hears whether all of it has.
     pub fn hand_over(&mut self, leave: Arc<Leave>, done: mpsc::Sender<bool>) {

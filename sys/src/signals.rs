@@ -56,6 +56,29 @@ pub fn ignore_broken_pipes() {
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
 }
 
+/// Whether the process ignores that signal, as programs that nohup(1) starts do SIGHUP.
+pub fn is_ignored(signal: i32) -> bool {
+    let mut now = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: nothing is changed, and the structure is writable and of the right type; all zeroes are one.
+    unsafe {
+        let asked = libc::sigaction(signal, std::ptr::null(), now.as_mut_ptr());
+        asked == 0 && now.assume_init().sa_sigaction == libc::SIG_IGN
+    }
+}
+
+/// Whether the process has a controlling terminal. One that was closed is none.
+pub fn has_terminal() -> bool {
+    use rustix::fs::{Mode, OFlags, open};
+    let flags = OFlags::RDONLY | OFlags::NOCTTY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    !matches!(open("/dev/tty", flags, Mode::empty()), Err(Errno::NXIO | Errno::NOENT | Errno::IO))
+}
+
+/// Has a process of a terminal's background write to it, also where `stty tostop` would stop it.
+pub fn write_from_background() {
+    // SAFETY: SIG_IGN is no function that could be called at a bad moment.
+    unsafe { libc::signal(libc::SIGTTOU, libc::SIG_IGN) };
+}
+
 /// Has the calling thread take all signals as usual, whatever the program that started this one had blocked.
 pub fn unblock() {
     let mut none = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
@@ -75,6 +98,13 @@ impl AsFd for Signals {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_ignored_is_known() {
+        assert!(!is_ignored(libc::SIGTTOU));
+        write_from_background();
+        assert!(is_ignored(libc::SIGTTOU) && !is_ignored(libc::SIGHUP));
+    }
 
     #[test]
     fn a_blocked_signal_is_read() {

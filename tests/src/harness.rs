@@ -3,7 +3,7 @@
 use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
@@ -18,6 +18,8 @@ pub struct Test {
     pub name: &'static str,
     /// Runs with `--full` only.
     pub long: bool,
+    /// Nodes have a keeper where the test does not say.
+    pub keeper: bool,
     /// What it does.
     pub run: fn(&Env) -> Outcome,
 }
@@ -25,7 +27,7 @@ pub struct Test {
 impl Test {
     /// `suite::name`.
     pub fn full_name(&self) -> String {
-        format!("{}::{}", self.suite, self.name)
+        format!("{}::{}{}", self.suite, self.name, if self.keeper { "_under_a_keeper" } else { "" })
     }
 }
 
@@ -72,6 +74,8 @@ pub struct Env {
     pub guest_dir: PathBuf,
     /// A long run.
     pub full: bool,
+    /// What a configuration says of a keeper that says nothing itself.
+    pub keeper: AtomicBool,
     tmp: PathBuf,
     counter: AtomicU32,
     /// Measurements that were made again, in the whole run.
@@ -101,7 +105,8 @@ impl Env {
         std::fs::create_dir_all(&tmp).map_err(|e| format!("{}: {e}", tmp.display()))?;
         let guests = tests.join("guests");
         let (counter, retries) = (AtomicU32::new(0), AtomicU32::new(0));
-        Ok(Self { weir, guests, guest_dir, full, tmp, counter, retries, skipped: Mutex::new(None) })
+        let (keeper, skipped) = (AtomicBool::new(false), Mutex::new(None));
+        Ok(Self { weir, guests, guest_dir, full, keeper, tmp, counter, retries, skipped })
     }
 
     /// The test that runs cannot be made here: it counts as skipped, unless it fails.
@@ -176,6 +181,7 @@ pub fn run(env: &Env, tests: &[Test], selection: &Selection) -> ExitCode {
         let name = test.full_name();
         println!("{name} ...");
         let begin = Instant::now();
+        env.keeper.store(test.keeper, Ordering::Relaxed);
         let result = panic::catch_unwind(AssertUnwindSafe(|| (test.run)(env)));
         let result = result.unwrap_or_else(|_| Err("the test panicked (see above)".into()));
         let took = begin.elapsed().as_secs_f64();

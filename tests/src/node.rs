@@ -3,6 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -136,6 +137,18 @@ impl Setup {
     }
 }
 
+/// In a configuration whose keeper is left to the program.
+pub const DEFAULT_KEEPER: &str = "# keeper: the default";
+
+/// A configuration that says whether there is a keeper: tests mean the one or the other.
+fn with_keeper(whole: &str, keeper: bool) -> String {
+    if whole.contains("keeper") {
+        whole.to_owned()
+    } else {
+        whole.replace("[node]\n", &format!("[node]\nkeeper = {keeper}\n"))
+    }
+}
+
 /// A port that nobody listens on.
 pub fn free_port() -> Result<u16, String> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context(|| "no free port".into())?;
@@ -150,6 +163,7 @@ pub struct Node {
     /// Its NVMe/TCP port.
     pub port: u16,
     weir: PathBuf,
+    keeper: bool,
 }
 
 impl Node {
@@ -158,12 +172,13 @@ impl Node {
         let port = free_port()?;
         let dir = env.folder()?;
         let file = dir.join("weir.toml");
-        std::fs::write(&file, setup.toml(port)).context(|| file.display().to_string())?;
+        let keeper = env.keeper.load(Ordering::Relaxed);
+        std::fs::write(&file, with_keeper(&setup.toml(port), keeper)).context(|| file.display().to_string())?;
         let mut args = vec!["up".to_owned(), "-c".into(), file.display().to_string()];
         args.extend(setup.args.iter().cloned());
         let weir = setup.program.as_ref().unwrap_or(&env.weir).clone();
         let process = Process::start(&dir, "weir-up", &weir, &args)?;
-        let mut node = Self { process, dir, port, weir };
+        let mut node = Self { process, dir, port, weir, keeper };
         node.await_ready()?;
         Ok(node)
     }
@@ -171,7 +186,8 @@ impl Node {
     /// Another configuration for its next start.
     pub fn reconfigure(&self, text: &str) -> Outcome {
         let file = self.dir.join("weir.toml");
-        std::fs::write(&file, text.replace("PORT", &self.port.to_string())).context(|| file.display().to_string())
+        let whole = with_keeper(&text.replace("PORT", &self.port.to_string()), self.keeper);
+        std::fs::write(&file, whole).context(|| file.display().to_string())
     }
 
     /// Kills it without warning, and starts it again with the same configuration as soon as its process has ended.
@@ -192,6 +208,19 @@ impl Node {
         let file = self.dir.join("weir.toml").display().to_string();
         self.process = Process::start(&self.dir, "weir-up", &self.weir, ["up", "-c", &file])?;
         self.await_ready()
+    }
+
+    /// Starts it with the same configuration, whether or not the process before has ended, and waits until it serves.
+    pub fn start_at_once(&mut self) -> Outcome {
+        let file = self.dir.join("weir.toml").display().to_string();
+        self.process = Process::start(&self.dir, "weir-up", &self.weir, ["up", "-c", &file])?;
+        process::until(Duration::from_secs(60), "the node serves", || {
+            let serves = self.process.stdout().contains("is serving");
+            if !serves && !self.process.running() {
+                return Err(format!("weir up ended: {}", self.process.stderr().trim_end()));
+            }
+            Ok(serves.then_some(()))
+        })
     }
 
     fn await_ready(&mut self) -> Outcome {
@@ -219,6 +248,19 @@ impl Node {
         let children = std::fs::read_to_string(&path).context(|| path.clone())?;
         let living = children.split_whitespace().filter(|pid| !is_ending(pid));
         Ok(living.filter_map(|p| p.parse().ok().and_then(Pid::from_raw)).collect())
+    }
+
+    /// The process that serves, whether or not it has a keeper.
+    pub fn serving(&self) -> Result<u32, String> {
+        let worker = self.workers()?.first().map(|pid| pid.as_raw_nonzero().get().unsigned_abs());
+        Ok(worker.unwrap_or(self.process.pid()))
+    }
+
+    /// User and system time that its processes have used so far.
+    pub fn cpu_time(&self) -> Result<Duration, String> {
+        let workers = self.workers()?;
+        let workers = workers.iter().map(|pid| process::cpu_time(pid.as_raw_nonzero().get().unsigned_abs()));
+        workers.chain([process::cpu_time(self.process.pid())]).sum()
     }
 
     /// The program that its first process runs.

@@ -115,16 +115,16 @@ impl Process {
             }
         }
     }
+}
 
-    /// User and system time used so far.
-    pub fn cpu_time(&self) -> Result<Duration, String> {
-        let path = format!("/proc/{}/stat", self.pid());
-        let stat = std::fs::read_to_string(&path).context(|| path.clone())?;
-        // The command's name is in parentheses and may contain anything; utime and stime are fields 14 and 15.
-        let fields: Vec<&str> = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace().collect();
-        let ticks = |i: usize| fields.get(i).and_then(|f| f.parse::<u64>().ok()).ok_or("unexpected /proc/PID/stat");
-        Ok(Duration::from_millis((ticks(11)? + ticks(12)?) * 1000 / USER_HZ))
-    }
+/// User and system time that a process has used so far.
+pub fn cpu_time(pid: u32) -> Result<Duration, String> {
+    let path = format!("/proc/{pid}/stat");
+    let stat = std::fs::read_to_string(&path).context(|| path.clone())?;
+    // The command's name is in parentheses and may contain anything; utime and stime are fields 14 and 15.
+    let fields: Vec<&str> = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace().collect();
+    let ticks = |i: usize| fields.get(i).and_then(|f| f.parse::<u64>().ok()).ok_or("unexpected /proc/PID/stat");
+    Ok(Duration::from_millis((ticks(11)? + ticks(12)?) * 1000 / USER_HZ))
 }
 
 impl Drop for Process {

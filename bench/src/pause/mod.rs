@@ -179,7 +179,7 @@ fn one(setup: &Setup, case: &Case, report: &mut Report) -> Result<(), BenchError
     let keys = match case.what {
         What::Crash { standby } => format!("keeper = true\nstandby = {standby}"),
         What::Upgrade => "keeper = true\nstandby = true".to_owned(),
-        What::Restart => String::new(),
+        What::Restart => "keeper = false".to_owned(),
     };
     // A p3700 of its real size would be filled for minutes.
     let capacity = if case.drive == RAM { setup.capacity.as_str() } else { "1GiB" };

@@ -560,7 +560,8 @@ fn schemas() -> Value {
             ("pool?", text("The pool; the only one where it is left out.")),
         ]),
         "VolumePatch": object(&[
-            ("size_bytes?", number("Another size; rounded up to whole MiB.")),
+            ("size_bytes?", number("Another size; rounded up to whole MiB. A smaller one needs shrink.")),
+            ("shrink?", flag("The size may be a smaller one: what lies behind it is lost.")),
             ("name?", text("Another name.")),
         ]),
         "VolumeExport": object(&[

@@ -93,9 +93,12 @@ pub struct VolumeAdd {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VolumePatch {
-    /// Another size; rounded up to whole MiB.
+    /// Another size; rounded up to whole MiB. A smaller one needs `shrink`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size_bytes: Option<u64>,
+    /// The size may be a smaller one: what lies behind it is lost.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub shrink: bool,
     /// Another name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,

@@ -24,15 +24,29 @@ const GRACE: Duration = Duration::from_secs(1);
 pub struct Bound {
     unix: Vec<(PathBuf, UnixListener)>,
     tcp: Vec<TcpListener>,
+    unserved: Unserved,
+}
+
+/// Paths of sockets that are removed when it is dropped: nobody serves there, and no keeper holds them.
+#[derive(Default)]
+struct Unserved(Vec<PathBuf>);
+
+impl Drop for Unserved {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|path| drop(std::fs::remove_file(path)));
+    }
 }
 
 impl Bound {
     /// Listens on every address; the error names the one that does not work and, where it is busy, who has it.
     pub fn bind(addresses: &[Address], keep: &Keep) -> Result<Bound, holder::BindError> {
-        let mut bound = Bound { unix: Vec::new(), tcp: Vec::new() };
+        let mut bound = Bound { unix: Vec::new(), tcp: Vec::new(), unserved: Unserved::default() };
         for address in addresses {
             match address {
-                Address::Unix(path) => bound.unix.push((path.clone(), holder::keep_api(keep, path)?)),
+                Address::Unix(path) => {
+                    bound.unix.push((path.clone(), holder::keep_api(keep, path)?));
+                    bound.unserved.0.extend((!keep.is_kept()).then(|| path.clone()));
+                }
                 Address::Tcp(address) => {
                     bound.tcp.push(holder::keep_tcp(keep, &format!("{API_PORTS}{}", bound.tcp.len()), *address)?);
                 }
@@ -48,11 +62,12 @@ impl Bound {
     }
 
     /// Serves on a thread of its own until [`Running::stop`].
-    pub fn serve(self, control: Arc<dyn Control>) -> io::Result<Running> {
+    pub fn serve(mut self, control: Arc<dyn Control>) -> io::Result<Running> {
         let addresses = self.addresses();
         let paths = self.unix.iter().map(|(path, _)| path.clone()).collect();
         let (stop, stopped) = watch::channel(false);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        self.unserved.0.clear();
         let run = move || {
             runtime.block_on(serve(self, control, stopped));
             // A control call that never returns must not keep the process.

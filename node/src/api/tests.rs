@@ -671,7 +671,7 @@ fn answers_are_as_described() {
     let add = json!({ "name": "v1", "tenant": "gold", "size_bytes": 5, "pool": "pool0" });
     check("VolumeAdd", add.clone());
     assert_eq!(serde_json::to_value(serde_json::from_value::<VolumeAdd>(add.clone()).unwrap()).unwrap(), add);
-    let patch = json!({ "name": "v2", "size_bytes": 5 });
+    let patch = json!({ "name": "v2", "shrink": true, "size_bytes": 5 });
     check("VolumePatch", patch.clone());
     assert_eq!(serde_json::to_value(serde_json::from_value::<VolumePatch>(patch.clone()).unwrap()).unwrap(), patch);
     check("VolumeExport", serde_json::to_value(VolumeExport { door: "nvme-tcp".into() }).unwrap());

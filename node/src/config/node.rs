@@ -17,7 +17,7 @@ pub(super) fn read(root: &Section<'_>, base: &Path, machine: Machine, api: Optio
     let admission = Admission::Enforce;
     let Some((line, entries)) = root.table("node") else {
         let (name, api, cores, poll, journal) = ("n1".into(), default_api, vec![0], false, true);
-        let (keeper, standby, default_exports) = (false, false, true);
+        let (keeper, standby, default_exports) = (true, false, true);
         return NodeConfig { name, api, cores, poll, admission, journal, keeper, standby, default_exports };
     };
     let node = root.inner("node", line, entries);
@@ -27,11 +27,11 @@ pub(super) fn read(root: &Section<'_>, base: &Path, machine: Machine, api: Optio
     let poll = node.or("poll", false, flag);
     let admission = node.or("admission", admission, word(Admission::WORDS));
     let journal = node.or("journal", true, flag);
-    let keeper = node.or("keeper", false, flag);
+    let keeper = node.or("keeper", true, flag);
     let standby = node.or("standby", false, flag);
     let default_exports = node.or("default_exports", true, flag);
     if standby && !keeper {
-        node.fault("standby", "nobody would start it again; write keeper = true as well");
+        node.fault("standby", "only a keeper starts one; leave keeper = false out");
     }
     node.finish();
     NodeConfig { name, api, cores, poll, admission, journal, keeper, standby, default_exports }

@@ -61,13 +61,10 @@ impl NodeControl {
     pub(super) fn begin_upgrade(&self, start: &UpgradeStart) -> Result<UpgradeStatus, Refusal> {
         if !self.keep.is_kept() {
             return Err(Refusal::Conflict(
-                "upgrade: the node has no keeper, and only one can replace its program while it serves; write keeper = true in [node] \
-                 and start the node again"
+                "upgrade: the node has no keeper, and only one can replace its program while it serves; leave keeper = false out of \
+                 [node] and start the node again"
                     .into(),
             ));
-        }
-        if self.draining.load(Ordering::Relaxed) {
-            return Err(gone());
         }
         if let Some(why) = start.binary.as_deref().and_then(|path| unfit(Path::new(path))) {
             return Err(Refusal::Invalid(why));
@@ -79,6 +76,9 @@ impl NodeControl {
                 "upgrade: one to {} is under way{on}; wait for its end",
                 now.binary
             )));
+        }
+        if self.draining.load(Ordering::Relaxed) {
+            return Err(gone());
         }
         let what = serde_json::to_string(start).map_err(|e| Refusal::Invalid(e.to_string()))?;
         let unheard = |e| Refusal::Unavailable(format!("upgrade: the keeper does not hear: {e}"));

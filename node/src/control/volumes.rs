@@ -58,7 +58,7 @@ impl NodeControl {
         match (patch.size_bytes, &patch.name) {
             (Some(_), Some(_)) => Err(Refusal::Invalid("size_bytes, name: change one after the other".into())),
             (Some(bytes), None) => {
-                let status = self.volumes.resize(&config, name, bytes)?;
+                let status = self.volumes.resize(&config, name, bytes, patch.shrink)?;
                 if config.volumes.iter().any(|v| v.name == name) {
                     let size = Bytes(status.size_bytes);
                     self.change(|config| {

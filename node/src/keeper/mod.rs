@@ -17,14 +17,17 @@ mod next;
 mod renew;
 mod running;
 mod say;
+mod signals;
 mod upgrade;
 
 use crate::api::UpgradeStart;
+use crate::notice::notice;
 use front::Front;
 use renew::Renewal;
 use running::{Reapers, Running};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, Signal, getrlimit, pidfd_open, pidfd_send_signal, setrlimit};
+use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, Signal, getrlimit, pidfd_open, setrlimit};
+use signals::{SIGNALS, terminal};
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -54,8 +57,8 @@ pub const API_SOCKETS: &str = "api-socket:";
 /// Names of the API's ports.
 pub const API_PORTS: &str = "api:";
 
-/// What the keeper takes as something to wait for.
-const SIGNALS: [Signal; 3] = [Signal::TERM, Signal::INT, Signal::HUP];
+/// The process's name in ps(1) and top(1).
+const NAME: &std::ffi::CStr = c"weir-keeper";
 
 /// What a keeper is started with.
 #[derive(Clone, Debug)]
@@ -92,6 +95,8 @@ struct Process {
     connections: u64,
     /// Why none is started any more.
     failed: Option<String>,
+    /// It has a terminal with which it ends.
+    terminal: bool,
     /// Somebody has asked the node to end.
     stopping: bool,
     exit: Option<u8>,
@@ -103,6 +108,7 @@ struct Process {
 /// The program is not there, no signals can be watched, or the system does not let anything be waited for.
 pub fn run(settings: Settings) -> io::Result<u8> {
     raise_descriptors();
+    let _ = rustix::thread::set_name(NAME);
     let signals = Signals::block(&SIGNALS.map(Signal::as_raw))?;
     let mut process = Process {
         machine: Keeper::new(settings.standby),
@@ -121,6 +127,7 @@ pub fn run(settings: Settings) -> io::Result<u8> {
         generation: 0,
         connections: 0,
         failed: None,
+        terminal: terminal(),
         stopping: false,
         exit: None,
     };
@@ -291,7 +298,7 @@ impl Process {
         match effect {
             Effect::Start(id, program) => {
                 if let Err(e) = self.start(id, program) {
-                    eprintln!("weir: no worker can be started: {e}");
+                    notice(format_args!("no worker can be started: {e}"));
                     self.apply(Event::Died(id, End::Status(1)));
                 }
             }
@@ -387,23 +394,6 @@ impl Process {
     fn kill(&mut self, id: WorkerId) {
         if let Some(worker) = self.workers.get(&id) {
             worker.kill();
-        }
-    }
-
-    fn signalled(&mut self) {
-        while let Some(number) = self.signals.next() {
-            if number == Signal::HUP.as_raw() {
-                self.apply(Event::Retry);
-                continue;
-            }
-            let signal = if number == Signal::INT.as_raw() { Signal::INT } else { Signal::TERM };
-            // The worker says what it does, and does it; the second one ends it at once.
-            for worker in self.workers.values() {
-                let _ = pidfd_send_signal(&worker.pidfd, signal);
-            }
-            self.stopping = true;
-            self.notifier.stopping();
-            self.apply(Event::Stop);
         }
     }
 

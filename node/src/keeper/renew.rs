@@ -9,8 +9,10 @@
 
 use super::front::Front;
 use super::running::{Reapers, Running, ended};
+use super::signals::{SIGNALS, terminal};
 use super::upgrade::{Binary, Progress};
-use super::{Process, Settings, sys_renew};
+use super::{NAME, Process, Settings, sys_renew};
+use crate::notice::notice;
 use rustix::process::{Pid, PidfdFlags, Signal, getppid, pidfd_open};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -161,7 +163,7 @@ impl Process {
             let _ = rustix::process::pidfd_send_signal(&pidfd, Signal::KILL);
             self.reapers.reap(pidfd);
         }
-        eprintln!("weir: the keeper stays with the program before: {why}");
+        notice(format_args!("the keeper stays with the program before: {why}"));
         self.progress.renewed(Some(why), self.now());
         self.tell_progress();
     }
@@ -255,7 +257,7 @@ impl Process {
 
     /// It goes on as the new program.
     pub(super) fn renewed(&mut self) {
-        eprintln!("weir: the keeper goes on as {}", self.program.path.display());
+        notice(format_args!("the keeper goes on as {}", self.program.path.display()));
         self.progress.renewed(None, self.now());
         self.tell_progress();
         // Those who watched ended with the program before.
@@ -269,7 +271,7 @@ pub(super) fn take_over(inherited: sys_renew::Inherited) -> io::Result<Process> 
     let saved = Saved::parse::<Crc32c>(inherited.state()).map_err(io::Error::other)?;
     // The kernel names a program after what it was executed by, which is a descriptor's number. And where the binary may be executed
     // but not be read, it hides the process's folder, by which workers are started.
-    let _ = rustix::thread::set_name(c"weir");
+    let _ = rustix::thread::set_name(NAME);
     rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::Dumpable)?;
     let mut fds = Taken { inherited, shared: BTreeMap::new() };
     let path = |bytes: Vec<u8>| PathBuf::from(OsString::from_vec(bytes));
@@ -304,10 +306,10 @@ pub(super) fn take_over(inherited: sys_renew::Inherited) -> io::Result<Process> 
         progress: Progress::restore(&saved.upgrade, saved.since),
         renewal: Renewal::Idle,
         machine: saved.machine,
-        signals: Signals::block(&super::SIGNALS.map(Signal::as_raw))?,
+        signals: Signals::block(&SIGNALS.map(Signal::as_raw))?,
         // Who listened at the start may have gone since, and all else is here.
         notifier: Notifier::from_environment().unwrap_or_else(|e| {
-            eprintln!("weir: NOTIFY_SOCKET: {e}; nobody is told how the node is, and nobody keeps what it holds, should the keeper be killed");
+            notice(format_args!("NOTIFY_SOCKET: {e}; nobody is told how the node is, and nobody keeps what it holds, should the keeper be killed"));
             Notifier::default()
         }),
         workers,
@@ -318,6 +320,7 @@ pub(super) fn take_over(inherited: sys_renew::Inherited) -> io::Result<Process> 
         generation: saved.generation,
         connections: saved.connections,
         failed: None,
+        terminal: terminal(),
         stopping: false,
         exit: None,
     })

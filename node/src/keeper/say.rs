@@ -2,22 +2,23 @@
 
 use super::running::how;
 use super::{Process, Renewal};
+use crate::notice::notice;
 use weir_session::keeper::Notice;
 use weir_sys::keep::PASSING;
 
 impl Process {
     /// Says it, and does what follows from it.
-    pub(super) fn say(&mut self, notice: Notice) {
-        let text = self.text(notice);
-        eprintln!("weir: {text}");
-        if matches!(notice, Notice::Failed(_)) {
+    pub(super) fn say(&mut self, what: Notice) {
+        let text = self.text(what);
+        notice(&text);
+        if matches!(what, Notice::Failed(_)) {
             self.failed = Some(text);
             // Nobody comes for it any more: hosts are to know.
             self.held.retain(|name, _| !name.starts_with(PASSING));
             self.workers.values_mut().for_each(|worker| worker.told = false);
         }
-        if self.progress.noticed(notice, self.now()) {
-            if notice == Notice::Upgraded {
+        if self.progress.noticed(what, self.now()) {
+            if what == Notice::Upgraded {
                 self.renewal = Renewal::wanted(self.now());
             }
             self.tell_progress();

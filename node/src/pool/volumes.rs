@@ -421,11 +421,11 @@ impl Volumes {
         Ok(self.status(config, &self.find(&name)?, &exports))
     }
 
-    /// Another size for a volume, while its hosts use it: they are told.
+    /// Another size for a volume, while its hosts use it: they are told. A smaller one only if it may `shrink`.
     ///
     /// # Errors
-    /// There is none of that name, or not so much room.
-    pub fn resize(&self, config: &Config, name: &str, bytes: u64) -> Result<VolumeStatus, Refusal> {
+    /// There is none of that name, not so much room, or it would shrink and may not.
+    pub fn resize(&self, config: &Config, name: &str, bytes: u64, shrink: bool) -> Result<VolumeStatus, Refusal> {
         let exports = self.turn();
         self.recover(self.find(name)?.pool, &exports)?;
         let found = self.find(name)?;
@@ -437,6 +437,13 @@ impl Volumes {
         let size = |chunks: u32| u64::from(chunks) * CHUNK;
         if after == 0 {
             return Err(refusal(Error::Empty));
+        }
+        if after < before && !shrink {
+            let (has, end) = (Bytes(size(before)), Bytes(size(after)));
+            return Err(Refusal::Conflict(format!(
+                "size_bytes: volume {name} has {has}, and what lies behind {end} would be lost; ask for it by --shrink (\"shrink\": true over \
+                 HTTP)"
+            )));
         }
         if let Some(front) = front.filter(|_| after < before) {
             self.show(front, size(after))?;

@@ -13,7 +13,7 @@ use super::{long, test};
 use crate::bench::{Bench, bench};
 use crate::harness::{Context, Env, Outcome, Test, ensure};
 use crate::http;
-use crate::node::{GUEST_HOST, NQN, Node, Setup, free_port, with_node};
+use crate::node::{DEFAULT_KEEPER, GUEST_HOST, NQN, Node, Setup, free_port, with_node};
 use crate::process::{Finished, Process, run};
 use crate::raw::nvme_tcp::Host;
 
@@ -323,7 +323,12 @@ fn http_api(env: &Env) -> Outcome {
 
 /// In the middle of I/O: what is in flight is finished, the status is 0.
 fn sigterm_and_sigint(env: &Env) -> Outcome {
-    for (signal, keeper) in [(Signal::TERM, ""), (Signal::INT, ""), (Signal::TERM, "keeper = true")] {
+    for (signal, keeper) in [
+        (Signal::TERM, "keeper = false"),
+        (Signal::INT, "keeper = false"),
+        (Signal::TERM, DEFAULT_KEEPER),
+        (Signal::INT, DEFAULT_KEEPER),
+    ] {
         let setup = Setup { node: keeper.into(), ..Setup::default() };
         let mut node = Node::start(env, &setup.socket("gold.sock"))?;
         let args = ["--rw", "randrw", "--qd", "32", "--time", "20s"];
@@ -353,12 +358,13 @@ fn shutdown_command(env: &Env) -> Outcome {
 
 /// CPU time of a node with nothing to do: alone, with a host that is connected and silent, and after work.
 fn idle(env: &Env, seconds: u32) -> Outcome {
-    with_node(env, &Setup::default().socket("gold.sock"), |node| {
+    let setup = Setup { node: DEFAULT_KEEPER.into(), ..Setup::default() };
+    with_node(env, &setup.socket("gold.sock"), |node| {
         let measure = |node: &mut Node, what: &str| {
             std::thread::sleep(Duration::from_millis(500));
-            let before = node.process().cpu_time()?;
+            let before = node.cpu_time()?;
             std::thread::sleep(Duration::from_secs(seconds.into()));
-            let used = node.process().cpu_time()? - before;
+            let used = node.cpu_time()? - before;
             let percent = used.as_secs_f64() / f64::from(seconds) * 100.0;
             println!("    {what}: {percent:.2} % of a core");
             ensure(percent < 1.0, || format!("{what}, the node uses {percent:.2} % of a core"))

@@ -142,8 +142,9 @@ pub(super) fn volume_resized(env: &Env, tcp: bool) -> Outcome {
         } else {
             follow_script("/sys/block/vda/size", "/dev/vda")
         };
-        let resize =
-            |had: usize| node.cli_ok(&["volume", "resize", "v0", &format!("{}MiB", SIZES[had + 1])]).map(|_| ());
+        let resize = |had: usize| {
+            node.cli_ok(&["volume", "resize", "v0", &format!("{}MiB", SIZES[had + 1]), "--shrink"]).map(|_| ())
+        };
         let out = guest.run_along(env, &script, &HAS, resize)?;
         ensure(out.contains("load verified") && out.contains("followed and verified"), || out.clone())
     })

@@ -344,7 +344,7 @@ fn never_reads(env: &Env) -> Outcome {
 
 /// Resident memory that is the process's own, in bytes (the drive's memory is shared).
 fn resident(node: &mut Node) -> Result<u64, String> {
-    let path = format!("/proc/{}/status", node.process().pid());
+    let path = format!("/proc/{}/status", node.serving()?);
     let status = std::fs::read_to_string(&path).context(|| path)?;
     let line = status.lines().find_map(|l| l.strip_prefix("RssAnon:")).ok_or("no RssAnon")?;
     let kib: u64 = line.trim().trim_end_matches(" kB").parse().context(|| line.to_owned())?;

@@ -32,6 +32,7 @@ mod journal;
 mod layouts;
 mod libblkio;
 mod libweir;
+mod lifecycle;
 mod limits;
 mod model_live;
 mod plan;
@@ -40,6 +41,7 @@ mod power;
 mod printed_lines;
 mod realtime;
 mod reproduce;
+mod restart;
 mod rogue;
 mod shares;
 mod spdk_preload;
@@ -77,6 +79,8 @@ pub fn all() -> Vec<Test> {
         crash_aimed::tests(),
         crash_vfio::tests(),
         every_message::tests(),
+        restart::tests(),
+        lifecycle::tests(),
         at_rest::tests(),
         upgrade::tests(),
         upgrade_vfio::tests(),
@@ -106,15 +110,26 @@ pub fn all() -> Vec<Test> {
     ]
     .into_iter()
     .flatten()
+    .collect::<Vec<_>>()
+    .into_iter()
+    .flat_map(|test| [under_a_keeper(&test), Some(test)].into_iter().flatten())
     .collect()
+}
+
+/// Suites whose clients say to the keeper what they say to a worker elsewhere.
+const BOTH_WAYS: [&str; 4] = ["virtio_driver", "hostile_tcp", "hostile_vhost", "hostile_vfio"];
+
+/// The same test of nodes with a keeper.
+fn under_a_keeper(test: &Test) -> Option<Test> {
+    BOTH_WAYS.contains(&test.suite).then_some(Test { keeper: true, ..*test })
 }
 
 /// A test of every run.
 fn test(suite: &'static str, name: &'static str, run: fn(&Env) -> Outcome) -> Test {
-    Test { suite, name, long: false, run }
+    Test { suite, name, long: false, keeper: false, run }
 }
 
 /// A test of `--full`.
 fn long(suite: &'static str, name: &'static str, run: fn(&Env) -> Outcome) -> Test {
-    Test { suite, name, long: true, run }
+    Test { suite, name, long: true, keeper: false, run }
 }

@@ -129,7 +129,7 @@ fn on_two_cores(env: &Env) -> Outcome {
     let small = [&args[..], &["--size", "8MiB"]].concat();
     let running = sockets.iter().map(|target| Bench::start(env, target, &small)).collect::<Result<Vec<_>, _>>()?;
     for size in ["24MiB", "12MiB", "20MiB"] {
-        node.cli_ok(&["volume", "resize", "v0", size])?;
+        node.cli_ok(&["volume", "resize", "v0", size, "--shrink"])?;
     }
     for bench in running {
         bench.finish()?.clean()?;
@@ -217,7 +217,7 @@ fn resized_while_running(env: &Env) -> Outcome {
         let running = Bench::start(env, &node.socket_target("v0.sock"), &args)?;
         std::thread::sleep(Duration::from_millis(700));
         for size in ["20MiB", "8MiB", "24MiB"] {
-            let said = node.cli_ok(&["volume", "resize", "v0", size])?;
+            let said = node.cli_ok(&["volume", "resize", "v0", size, "--shrink"])?;
             ensure(said.contains(size), || said.clone())?;
         }
         running.finish()?.clean()?;
@@ -230,7 +230,7 @@ fn resized_while_running(env: &Env) -> Outcome {
         admin.success()?;
         admin.send(&command(0x0c, 8, [0; 6]))?;
         ensure(read(&mut queue, 1, last(24))?.is_ok(), || "the last block of the larger volume".into())?;
-        node.cli_ok(&["volume", "resize", "v0", "8MiB"])?;
+        node.cli_ok(&["volume", "resize", "v0", "8MiB", "--shrink"])?;
         let event = admin.success()?;
         ensure(event.u32(8) == 0x0004_0002, || {
             format!("a notice that the namespace has changed: {:#x}", event.u32(8))
@@ -252,7 +252,7 @@ fn new_size_is_told(env: &Env) -> Outcome {
         let mut channel = front.back_channel()?;
         ensure(front.capacity()? == 12 << 11, || "12 MiB in sectors".into())?;
         for mib in [20u64, 8] {
-            node.cli_ok(&["volume", "resize", "v0", &format!("{mib}MiB")])?;
+            node.cli_ok(&["volume", "resize", "v0", &format!("{mib}MiB"), "--shrink"])?;
             let mut told = [0; 12];
             channel.read_exact(&mut told).context(|| format!("{mib} MiB: no message of the server"))?;
             // VHOST_USER_BACKEND_CONFIG_CHANGE_MSG, version 1, nothing behind it.
@@ -273,7 +273,7 @@ fn new_size_is_told(env: &Env) -> Outcome {
         for mib in [66u64, 74] {
             drive.submit_admin(EVENT, command(0x0c, (0, 0), &[(1, 0)]))?;
             ensure(drive.admin_completion(Duration::from_millis(20))?.is_none(), || "an event of nothing".into())?;
-            node.cli_ok(&["volume", "resize", "wide", &format!("{mib}MiB")])?;
+            node.cli_ok(&["volume", "resize", "wide", &format!("{mib}MiB"), "--shrink"])?;
             let event = drive.admin_completion(Duration::from_secs(5))?.ok_or("no event")?;
             ensure(event.cid == EVENT && event.result == 0x0004_0002, || format!("a notice: {event:x?}"))?;
             // Changed Namespace List: the first one; reading it makes room for the next event.
@@ -456,7 +456,7 @@ fn nobody_writes_to_anothers(env: &Env) -> Outcome {
             let writing = Bench::start(env, &node.socket_target("old.sock"), &load)?;
             std::thread::sleep(Duration::from_secs(1));
             if turn == 0 {
-                node.cli_ok(&["volume", "resize", "old", "8MiB"])?;
+                node.cli_ok(&["volume", "resize", "old", "8MiB", "--shrink"])?;
             } else {
                 node.cli_ok(&["export", "rm", "old.sock"])?;
                 node.cli_ok(&["volume", "delete", "old"])?;

@@ -319,7 +319,7 @@ fn terabyte(env: &Env) -> Outcome {
             let args = ["--rw", "randwrite", "--bs", "4KiB", "--qd", "64", "--time", "3s"];
             let report = bench(env, &node.tcp_target(), &args)?;
             report.clean()?;
-            let path = format!("/proc/{}/status", node.process().pid());
+            let path = format!("/proc/{}/status", node.serving()?);
             let status = std::fs::read_to_string(&path).context(|| path.clone())?;
             let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:")).unwrap_or_default();
             let kib: u64 = line.trim().trim_end_matches(" kB").parse().map_err(|_| format!("VmHWM: {line}"))?;

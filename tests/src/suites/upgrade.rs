@@ -112,7 +112,7 @@ fn stays(env: &Env) -> Outcome {
 
 /// Every program that cannot serve, while a host writes and verifies: it sees nothing.
 fn refused(env: &Env) -> Outcome {
-    let alone = Node::start(env, &Setup::default())?;
+    let alone = Node::start(env, &Setup { node: "keeper = false".into(), ..Setup::default() })?;
     fails(&alone, &[], "the node has no keeper")?;
     alone.stop()?;
     with_node(env, &kept(Setup::default()), |node| {

@@ -24,7 +24,7 @@ fn a_volume_that_cannot_grow_is_as_large_as_before() {
         std::iter::repeat(()).map_while(one).collect::<Vec<u32>>()
     };
     let guests = volumes.at(0, fill).unwrap();
-    let why = volumes.resize(config, "v", 20 * CHUNK).unwrap_err();
+    let why = volumes.resize(config, "v", 20 * CHUNK, false).unwrap_err();
     assert!(matches!(why, Refusal::Conflict(_)), "{why}");
     assert_eq!(facts(), before, "{why}");
     let empty = move |s: &mut Shard| {
@@ -32,7 +32,7 @@ fn a_volume_that_cannot_grow_is_as_large_as_before() {
         guests.into_iter().for_each(|guest| s.drives.remove_guest(guest, now));
     };
     volumes.at(0, empty).unwrap();
-    assert_eq!(volumes.resize(config, "v", 20 * CHUNK).unwrap().size_bytes, 20 * CHUNK);
+    assert_eq!(volumes.resize(config, "v", 20 * CHUNK, false).unwrap().size_bytes, 20 * CHUNK);
     node.stop();
     std::fs::remove_dir_all(&dir).unwrap();
 }
