@@ -1,8 +1,9 @@
 //! What a request comes to: volumes before and after, the chunks that it takes, and the steps from one to the other.
 
 use crate::error::Error;
+use crate::event::Request;
 use crate::extent::{Extent, Run};
-use crate::pool::{Books, Request};
+use crate::pool::Books;
 use crate::record::{Phase, Record};
 use crate::steps::{Change, Plan, Step, part_of};
 use crate::volume::{Part, Volume, VolumeId, check_name};

@@ -3,9 +3,10 @@
 use crate::assemble::Look;
 use crate::drive::Drive;
 use crate::error::{Error, Fault};
+use crate::event::{Answer, Effect, SetupDrive};
 use crate::extent::Run;
 use crate::opening::{Next, Reading};
-use crate::pool::{Answer, Books, DRIVES_MAX, Effect, LEAST, Pool, Retreat, SetupDrive, State};
+use crate::pool::{Books, DRIVES_MAX, LEAST, Pool, Retreat, State};
 use crate::record::{Member, Phase};
 use crate::steps::{Plan, Step};
 use crate::volume::Uuid;

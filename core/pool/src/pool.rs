@@ -1,9 +1,10 @@
 //! The machine: see the [crate](crate).
 
 use crate::assemble::{Assembled, Whole, assemble};
-use crate::block::{Crc32c, LAYOUT, copy_at};
+use crate::block::{LAYOUT, copy_at};
 use crate::drive::Drive;
-use crate::error::{Error, Failure, Fault};
+use crate::error::{Error, Fault};
+use crate::event::{Answer, Effect, Event, Request, Setup};
 use crate::extent::{CHUNK, Run, Segment};
 use crate::opening::{Next, Reading};
 use crate::record::Phase;
@@ -13,153 +14,6 @@ use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::String;
 use alloc::vec::Vec;
-
-/// A drive that a pool is set up with.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SetupDrive {
-    /// What messages call it.
-    pub name: String,
-    /// Its size in bytes; what is no whole chunk is not used.
-    pub bytes: u64,
-    /// It was named for this pool. One that was not is the pool's if it has joined it, and else left alone, whatever is on it.
-    pub named: bool,
-}
-
-/// What a pool is set up with.
-#[derive(Clone, Debug)]
-pub struct Setup {
-    /// The pool's name, which is on its drives.
-    pub name: String,
-    /// All its drives, in any order. A drive's place in this list is what effects and segments name.
-    pub drives: Vec<SetupDrive>,
-    /// Should the pool be made: its UUID and one for each drive, never used before.
-    pub fresh: Vec<Uuid>,
-    /// CRC32C.
-    pub crc: Crc32c,
-    /// A pool that an older release has written stays in its layout: that release may get it back.
-    pub keeps_layout: bool,
-}
-
-/// What happens to a pool.
-#[derive(Clone, Debug)]
-pub enum Event {
-    /// First of all: find or make the pool.
-    Open,
-    /// Change something.
-    Request(Request),
-    /// The effect before this was carried out: the bytes of a read, nothing else otherwise.
-    Done(Result<Vec<u8>, Failure>),
-}
-
-/// A change.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Request {
-    /// A new volume, which reads as zeroes.
-    Create {
-        /// Its name.
-        name: String,
-        /// Whose it is.
-        tenant: String,
-        /// Its own UUID.
-        uuid: Uuid,
-        /// Its size.
-        chunks: u32,
-    },
-    /// Another size; what is cut off is gone, what is added reads as zeroes.
-    Resize {
-        /// Which.
-        name: String,
-        /// The new size.
-        chunks: u32,
-    },
-    /// Another name.
-    Rename {
-        /// Which.
-        name: String,
-        /// The new name.
-        to: String,
-    },
-    /// It is gone.
-    Delete {
-        /// Which.
-        name: String,
-    },
-    /// A drive joins the pool. Its place is [`Pool::place_for`] it, also if nothing comes of it.
-    Join {
-        /// The drive.
-        drive: SetupDrive,
-        /// Its UUID, never used before.
-        uuid: Uuid,
-    },
-    /// A drive that no volume has chunks of leaves the pool; it is empty then.
-    Leave {
-        /// Its place.
-        drive: usize,
-    },
-    /// Has the drives say what memory knows, after an effect that failed: a change that had not counted is undone, one that had goes on.
-    Recover,
-    /// The last: all drives are told that nothing is written any more.
-    Close,
-}
-
-/// What a pool wants done before anything else happens to it; offsets and lengths in bytes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Effect {
-    /// Read, and give the bytes back.
-    Read {
-        /// Place of the drive.
-        drive: usize,
-        /// From where.
-        offset: u64,
-        /// How much.
-        len: u32,
-    },
-    /// Write.
-    Write {
-        /// Place of the drive.
-        drive: usize,
-        /// Where: a multiple of [`crate::BLOCK`].
-        offset: u64,
-        /// Whole blocks, [`crate::STRIPE`] at the most.
-        bytes: Vec<u8>,
-    },
-    /// Make durable what was written and unmapped.
-    Flush {
-        /// Place of the drive.
-        drive: usize,
-    },
-    /// Deallocate; it reads as zeroes afterwards.
-    Unmap {
-        /// Place of the drive.
-        drive: usize,
-        /// From where: whole chunks.
-        offset: u64,
-        /// How much.
-        len: u64,
-    },
-    /// The last request is over.
-    Finished(Result<Answer, Error>),
-}
-
-/// What became of a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
-    /// The pool is up; whether it was made.
-    Open {
-        /// It is new.
-        fresh: bool,
-        /// It was [closed](Request::Close) and is as it was then.
-        clean: bool,
-    },
-    /// The volume, as it is or, deleted, as it was.
-    Volume(VolumeId),
-    /// The drive that has joined or left: its place.
-    Drive(usize),
-    /// Every drive says what memory knows.
-    Recovered,
-    /// Every drive has been told.
-    Closed,
-}
 
 /// What is known of a pool.
 #[derive(Clone, Debug, Default)]

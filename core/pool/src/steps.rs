@@ -3,8 +3,9 @@
 
 use crate::block::{Address, BLOCK, Crc32c, STRIPE_BLOCKS, blocks_of, encode, payload, place};
 use crate::drive::Drive;
+use crate::event::Effect;
 use crate::extent::{CHUNK, Run};
-use crate::pool::{Books, Effect};
+use crate::pool::Books;
 use crate::record::{Header, Home, Known, Member, Phase, Reach, Record};
 use crate::volume::{Volume, VolumeId};
 use alloc::vec::Vec;

@@ -130,8 +130,8 @@ impl Volumes {
 
     /// So do those of all drives of a pool.
     pub(super) fn allocate_all(&self, pool: usize) -> Result<(), Refusal> {
-        let members = self.pools[pool].devices().into_iter().enumerate().filter(|(_, (_, is))| *is);
-        members.map(|(seat, (device, _))| self.allocate(pool, device, seat)).collect()
+        let mut members = self.pools[pool].devices().into_iter().enumerate().filter(|(_, (_, is))| *is);
+        members.try_for_each(|(seat, (device, _))| self.allocate(pool, device, seat))
     }
 
     fn name_of(&self, pool: usize, seat: usize) -> Result<String, Refusal> {

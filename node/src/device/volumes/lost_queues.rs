@@ -1,0 +1,93 @@
+//! Queues of fronts, pools and guests that a drive has dropped, and the ones that take their places.
+
+use super::super::Drives;
+use super::NUMBER;
+use crate::pool::parts::{GUEST, POOL, Whose, guest_owner};
+use crate::pool::seat::{Guest, Letter, Seat};
+use weir_controller::{ControllerHandle, Owner, SqHandle};
+use weir_spec::nvme::Status;
+use weir_units::Nanos;
+
+impl Drives {
+    /// A drive has dropped a queue of a front or a pool: what was in it comes to nothing, and there is another one.
+    #[cold]
+    pub(in crate::device) fn renew(&mut self, drive: u32, owner: Owner, now: Nanos) {
+        let (number, is_pool) = (owner.0 & NUMBER, owner.0 & POOL != 0);
+        if owner.0 & GUEST != 0 {
+            return self.renew_guest(number, now);
+        }
+        let place = match is_pool {
+            true => self.volumes.pools[number as usize].seats.iter().position(|s| s.is_at(drive)),
+            false => self.volumes.fronts[number as usize]
+                .front()
+                .and_then(|(front, _)| front.ways.iter().position(|w| w.seat.is_at(drive))),
+        };
+        let Some(place) = place else { return };
+        let at = place as u32;
+        self.volumes.parts.fail(
+            |whose| match whose {
+                Whose::Pool { pool, drive } => is_pool && (*pool, *drive) == (number, at),
+                Whose::Front { front, drive, .. } => !is_pool && (*front, *drive) == (number, at),
+                Whose::Guest { .. } => false,
+            },
+            Status::INTERNAL_PATH_ERROR,
+        );
+        let (old, tenant) = match is_pool {
+            true => (self.volumes.pools[number as usize].seats[place], 0),
+            false => match self.volumes.fronts[number as usize].front() {
+                Some((front, _)) => (front.ways[place].seat, front.tenant),
+                None => return,
+            },
+        };
+        let Seat::Here { controller: old, .. } = old else { return };
+        self.get(drive).detach(now, old);
+        if self.may_lose(drive) {
+            match is_pool {
+                true => self.volumes.pools[number as usize].lose(place),
+                false => self.volumes.fronts[number as usize].lose(),
+            }
+        }
+        let seat = self.seat_again(drive, owner, tenant, "volumes", now);
+        let seat = Seat::Here {
+            drive,
+            controller: seat.map_or(old, |(controller, ..)| controller),
+            queue: seat.map(|(_, queue, _)| queue),
+        };
+        if is_pool {
+            self.volumes.pools[number as usize].seats[place] = seat;
+        } else if let Some((front, _)) = self.volumes.fronts[number as usize].front() {
+            front.ways[place].seat = seat;
+        }
+    }
+
+    /// A queue instead of one that the drive has dropped.
+    fn seat_again(
+        &mut self,
+        drive: u32,
+        owner: Owner,
+        tenant: u16,
+        host: &str,
+        now: Nanos,
+    ) -> Option<(ControllerHandle, SqHandle, u32)> {
+        let seat = self.seat(drive, owner, tenant, host, now);
+        seat.inspect_err(|why| tracing::error!("a volume has lost its drive: {why}")).ok()
+    }
+
+    #[cold]
+    fn renew_guest(&mut self, number: u32, now: Nanos) {
+        let Some(Some(guest)) = self.volumes.guests.get(number as usize) else { return };
+        let Guest { home, drive, tenant, host, controller, .. } = guest.clone();
+        // Before the answers that come to nothing: whoever flushes then knows.
+        if self.may_lose(drive) {
+            self.volumes.mail.put(home, Letter::Loss(number));
+        }
+        let is = |whose: &Whose| matches!(whose, Whose::Guest { guest, .. } if *guest == number);
+        self.volumes.parts.fail(is, Status::INTERNAL_PATH_ERROR);
+        self.get(drive).detach(now, controller);
+        let seat = self.seat_again(drive, guest_owner(number), tenant, &host, now);
+        if let Some(Some(guest)) = self.volumes.guests.get_mut(number as usize) {
+            guest.queue = seat.map(|(_, queue, _)| queue);
+            guest.controller = seat.map_or(controller, |(controller, ..)| controller);
+        }
+    }
+}
