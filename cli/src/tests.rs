@@ -131,6 +131,7 @@ fn status() -> Status {
             hosts: vec!["nqn.h".into(), "*".into()],
             controllers: 1,
             queues: 4,
+            connections: 1,
             admission: Vec::new(),
             io,
         }],

@@ -70,6 +70,7 @@ pub fn run(args: &args::Up, api: &ApiOfUp, json: bool) -> Result<ExitCode, Failu
     if config.node.keeper {
         return keep(&config);
     }
+    keeper::raise_descriptors();
     steps.done("configuration");
     serve(config, args, &Keep::none(), None, Ends::watch(false)?, steps, json)?;
     Ok(ExitCode::SUCCESS)

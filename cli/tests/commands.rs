@@ -64,6 +64,7 @@ impl Fake {
             hosts: vec!["*".into()],
             controllers: 0,
             queues: 0,
+            connections: 1,
             admission: Vec::new(),
             io: Counters::default(),
         }

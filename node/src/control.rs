@@ -2,6 +2,7 @@
 // tidy: long because every call of the API is here, most of them a few lines
 
 mod admit;
+mod doors;
 mod exports;
 mod kept;
 mod upgrade;
@@ -13,8 +14,8 @@ pub use upgrade::layouts;
 
 use crate::api::{
     AttainmentStatus, CeilingStatus, ClientStatus, CompletionError, Control, Counters, DevicePatch, DeviceStats,
-    DeviceStatus, DoorStatus, ExportAdd, ExportStatus, FloorStatus, PoolDriveAdd, PoolStatus, PowerCutStatus, Promises,
-    Refusal, ShardStatus, SlaStatus, StartStep, State, Status, TenantAdd, TenantPatch, TenantStatus, UpgradeStart,
+    DeviceStatus, ExportAdd, ExportStatus, FloorStatus, PoolDriveAdd, PoolStatus, PowerCutStatus, Promises, Refusal,
+    ShardStatus, SlaStatus, StartStep, State, Status, TenantAdd, TenantPatch, TenantStatus, UpgradeStart,
     UpgradeStatus, VolumeAdd, VolumeExport, VolumePatch, VolumeStatus,
 };
 use crate::config::{Address, Arbitration, Config, DoorConfig, ExportConfig, TenantConfig};
@@ -244,6 +245,7 @@ impl NodeControl {
             hosts: tenant.hosts.clone(),
             controllers: 0,
             queues: 0,
+            connections: self.connections_of(index),
             admission: self.said_of(index),
             io: Counters::default(),
         };
@@ -307,23 +309,8 @@ impl NodeControl {
         Ok(())
     }
 
-    /// Connections of the NVMe/TCP door over all shards, and clients of every vhost-user and vfio-user socket.
-    fn clients(&self) -> Result<(u32, Vec<(std::path::PathBuf, u32)>), Refusal> {
-        let mut connections = 0;
-        let mut sockets = Vec::new();
-        for shard in &self.shards {
-            let look = |s: &mut crate::shard::Shard| {
-                (s.doors.nvme_tcp.connections(), s.doors.vhost_user.clients(), s.doors.vfio_user.clients())
-            };
-            let (tcp, vhost, vfio) = shard.call(look).ok_or_else(gone)?;
-            connections += tcp;
-            sockets.extend(vhost.into_iter().chain(vfio));
-        }
-        Ok((connections, sockets))
-    }
-
     fn export_statuses(&self, snapshots: &[Snapshot]) -> Result<Vec<ExportStatus>, Refusal> {
-        let (_, sockets) = self.clients()?;
+        let sockets = self.clients()?;
         let mut recoveries = Vec::new();
         for shard in &self.shards {
             recoveries.extend(shard.call(|s| s.doors.vhost_user.recoveries()).ok_or_else(gone)?);
@@ -379,15 +366,13 @@ impl NodeControl {
 impl Control for NodeControl {
     fn status(&self) -> Result<Status, Refusal> {
         let snapshots = self.snapshots()?;
-        let (connections, _) = self.clients()?;
         let state = if self.draining.load(Ordering::Relaxed) { State::Draining } else { State::Serving };
         let mut shards = Vec::new();
         for (shard, core) in self.shards.iter().zip(&self.config().node.cores) {
             let (cpu_s, busy_pct) = shard.call(|s| (cpu_seconds(), s.load().0)).ok_or_else(gone)?;
             shards.push(ShardStatus { core: *core, poll: self.config().node.poll, cpu_s, busy_pct });
         }
-        let listen: Vec<String> = self.listening.iter().map(SocketAddr::to_string).collect();
-        let door = DoorStatus { kind: "nvme-tcp".into(), listen, connections };
+        let door = self.tcp_status()?;
         Ok(Status {
             node: self.config().node.name.clone(),
             version: env!("CARGO_PKG_VERSION").into(),

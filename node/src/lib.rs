@@ -36,6 +36,7 @@ mod remote;
 mod shard;
 mod taken;
 pub mod target;
+mod throttle;
 mod transfer;
 mod undo;
 

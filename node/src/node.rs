@@ -137,7 +137,7 @@ impl Node {
             shard.drives.push(opened);
         }
         steps.done("drives");
-        let mut discovery = Subsystem::new(controller::Config::discovery(), shards[0].reactor.now())
+        let mut discovery = Subsystem::new(discovery_config(&config), shards[0].reactor.now())
             .map_err(|e| StartError::Device("discovery".into(), OpenError::Subsystem(e)))?;
         discovery.set_discovery(discovery_records(&config, &listening));
         shards[0].drives.push(Device::discovery(discovery));
@@ -378,9 +378,10 @@ fn make_shards(
     let idle = || if config.node.poll { Idle::never() } else { Idle::default() };
     let handles: Vec<ShardHandle> = crew.members.iter().map(|m| m.handle.clone()).collect();
     let (mut shards, mut threads) = (Vec::new(), Vec::new());
+    let admission = nvme_tcp::Admission::new(&config.nvme_tcp, config.tenants.len());
     for (id, Member { reactor, mailbox, thread, .. }) in crew.members.into_iter().enumerate() {
         let doors = Doors {
-            nvme_tcp: nvme_tcp::Door::new(&config.nvme_tcp, &config.tenants),
+            nvme_tcp: nvme_tcp::Door::new(&config.nvme_tcp, &config.tenants, admission.clone()),
             vhost_user: vhost_user::Door::new(),
             vfio_user: vfio_user::Door::new(),
         };
@@ -392,6 +393,12 @@ fn make_shards(
         threads.push(thread);
     }
     Ok((shards, handles, Waiting { roster: crew.roster, threads }))
+}
+
+/// What the discovery service is made with: the door bounds its hosts.
+fn discovery_config(config: &Config) -> controller::Config {
+    let discovery = controller::Config::discovery();
+    controller::Config { max_controllers: discovery.max_controllers.max(config.nvme_tcp.connections), ..discovery }
 }
 
 /// What the drive's machine is made with.
@@ -452,6 +459,7 @@ pub fn machine_config(device: &DeviceConfig) -> controller::Config {
         latency: device.latency,
         max_queue_entries: device.queue_depth.into(),
         max_io_queues: device.queues,
+        max_controllers: device.max_controllers,
         cmb: device.cmb.map_or(0, weir_units::Bytes::get),
         ..controller::Config::new(&device.nqn)
     }

@@ -3,6 +3,7 @@
 use crate::device::{Drives, PowerReply};
 use crate::door::{Arrival, Cx, Directory, Doors, Kind, nvme_tcp};
 use crate::owner::{self, Ownership};
+use crate::throttle;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
@@ -316,6 +317,9 @@ impl Shard {
     fn turn(&mut self, now: Nanos) -> bool {
         self.reactor.turn(&mut self.ready);
         let mut busy = self.dispatch(now);
+        if now >= throttle::due() {
+            throttle::settle(now);
+        }
         if !self.is_closed() {
             let cx = cx!(self, now);
             busy |= self.doors.nvme_tcp.poll(cx);
@@ -421,7 +425,7 @@ impl Shard {
         let pcie = if self.is_closed() { Nanos::NEVER } else { vfio_user.next_deadline() };
         let doors = nvme_tcp.next_deadline().min(vhost_user.next_deadline()).min(pcie);
         let stop = self.stopping.as_ref().map_or(Nanos::NEVER, |s| s.deadline);
-        self.drives.next_deadline().min(doors).min(stop)
+        self.drives.next_deadline().min(doors).min(stop).min(throttle::due())
     }
 
     /// Whether it may end, or has to: its time is over.

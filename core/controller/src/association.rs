@@ -14,7 +14,7 @@
 
 use crate::admin::feature;
 use crate::aer::{LIMIT, Waiting};
-use crate::config::ClassFrom;
+use crate::config::{ClassFrom, Kind};
 use crate::controller::{Controller, Shutdown, Transport};
 use crate::crc::crc32c;
 use crate::event::SqHandle;
@@ -380,6 +380,16 @@ impl Subsystem {
             self.more = true;
         }
         Some(self.sq(q).handle())
+    }
+
+    /// The host of a queue must keep its keep alive timer: of a resumed association, which does not say so. One that has none is left
+    /// without.
+    pub fn require_keep_alive(&mut self, queue: SqHandle) {
+        let is_io = self.config.kind == Kind::Io;
+        let Some(c) = self.resolve_queue(queue).map(|q| self.sq(q).controller) else { return };
+        if let Some(ctrl) = self.ctrl_mut(c) {
+            ctrl.needs_keep_alive = is_io && ctrl.kato != 0;
+        }
     }
 
     /// Nobody comes any more for the resumed queues that were not claimed: their connections are lost.

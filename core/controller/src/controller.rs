@@ -172,6 +172,10 @@ pub(crate) struct Controller {
     pub notices: Notices,
     /// KATO as the host set it, ms.
     pub kato: u32,
+    /// Its host must have a keep alive timer.
+    pub needs_keep_alive: bool,
+    /// How long it may be without a command where it has no keep alive timer.
+    pub idle_limit: Nanos,
     /// When the keep alive timer expires, or, while the controller is not enabled or shut down, the association ends.
     pub expires: Nanos,
     pub shutdown: Shutdown,
@@ -247,7 +251,7 @@ impl Controller {
     /// Starts the keep alive timer anew, or stops it.
     pub fn keep_alive(&mut self, now: Nanos) {
         if self.serves() {
-            let after = if self.kato == 0 { Nanos::NEVER } else { Nanos::from_millis(round_kato(self.kato).into()) };
+            let after = if self.kato == 0 { self.idle_limit } else { Nanos::from_millis(round_kato(self.kato).into()) };
             self.expires = now.saturating_add(after);
         }
     }
@@ -262,6 +266,9 @@ impl Controller {
 /// How long an association is preserved after CC.EN went to 0 or a shutdown (base 2.0, 3.6.2: 2 minutes at least); also the
 /// time a host has from Connect to the first enable.
 const ASSOCIATION: Nanos = Nanos::from_secs(120);
+
+/// How long a discovery controller without a keep alive timer may be without a command (base 2.0, 3.1.2.2: 2 minutes).
+pub(crate) const DISCOVERY_ACTIVITY: Nanos = Nanos::from_secs(120);
 
 /// KAS: the granularity of the keep alive timer, in 100 ms.
 pub(crate) const KAS: u16 = 10;

@@ -8,6 +8,7 @@ use crate::host::{Host, Owner, Tag};
 use crate::queue::{Command, NONE};
 use crate::subsystem::Subsystem;
 use crate::tenant::tenant_of;
+use core::fmt;
 use core::mem::offset_of;
 use core::net::SocketAddr;
 use weir_spec::nvme::fabrics::{
@@ -29,18 +30,25 @@ pub struct ConnectRequest {
     pub owner: Owner,
     /// The address that the host has reached, for the discovery log.
     pub local: Option<SocketAddr>,
+    /// A new association has a keep alive timer, and keeps it: KATO 0 is refused.
+    pub keep_alive: bool,
 }
 
 impl ConnectRequest {
     /// From the entry and its 1024 bytes of data.
     pub fn new(sqe: &Sqe, data: &ConnectData, owner: Owner) -> Self {
-        Self { command: Connect::from(*sqe), data: *data, owner, local: None }
+        Self { command: Connect::from(*sqe), data: *data, owner, local: None, keep_alive: false }
     }
 
     /// On a connection to this address of ours.
     pub fn at(self, local: SocketAddr) -> Self {
         // An IPv4 host of an IPv6 socket is an IPv4 host.
         Self { local: Some(SocketAddr::new(local.ip().to_canonical(), local.port())), ..self }
+    }
+
+    /// Whether a new association must have a keep alive timer.
+    pub fn with_keep_alive(self, keep_alive: bool) -> Self {
+        Self { keep_alive, ..self }
     }
 }
 
@@ -73,6 +81,11 @@ pub struct ConnectError {
 }
 
 impl ConnectError {
+    /// There is no room for it: the host may try again.
+    pub fn busy() -> Self {
+        Self { status: Status::CONNECT_CONTROLLER_BUSY, in_data: false, offset: 0 }
+    }
+
     /// The completion to send.
     pub fn cqe(&self, cid: u16) -> Cqe {
         let mut cqe = Cqe { cid: U16::new(cid), ..Cqe::default() };
@@ -81,6 +94,17 @@ impl ConnectError {
         }
         cqe.set_status(self.status);
         cqe
+    }
+}
+
+/// In words: one status code has two names, of which Connect has the first.
+impl fmt::Display for ConnectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.status.connect_text())?;
+        if self.status.same_code(Status::CONNECT_INVALID_PARAMETERS) {
+            write!(f, ": {}", fabrics::parameter_name(self.in_data, self.offset))?;
+        }
+        Ok(())
     }
 }
 
@@ -107,7 +131,8 @@ impl Subsystem {
             return Err(refused(Status::CONFLICTING_ATTRIBUTES));
         }
         let subnqn = data.subnqn().ok_or(invalid(true, offset_of!(ConnectData, subnqn)))?;
-        let host = data.hostnqn().ok_or(invalid(true, offset_of!(ConnectData, hostnqn)))?;
+        let nameless = invalid(true, offset_of!(ConnectData, hostnqn));
+        let host = data.host().ok_or(nameless)?;
         if subnqn != self.config.subnqn {
             return Err(invalid(true, offset_of!(ConnectData, subnqn)));
         }
@@ -116,19 +141,29 @@ impl Subsystem {
         if size < 2 || size > self.config.max_queue_entries {
             return Err(invalid(false, offset_of!(Connect, sqsize)));
         }
-        let tenant = tenant_of(&self.tenants, host).ok_or(refused(Status::CONNECT_INVALID_HOST))?;
+        let is_nobodys = if host.is_empty() { nameless } else { refused(Status::CONNECT_INVALID_HOST) };
+        let tenant = tenant_of(&self.tenants, host).ok_or(is_nobodys)?;
         let qid = command.qid.get();
         let c = if qid == 0 {
             if data.cntlid.get() != CNTLID_DYNAMIC {
                 return Err(invalid(true, offset_of!(ConnectData, cntlid)));
             }
-            let busy = ConnectError { status: Status::CONNECT_CONTROLLER_BUSY, in_data: false, offset: 0 };
+            // Discovery controllers without a timer are those that are not persistent: they have a time of their own.
+            let is_io = self.config.kind == Kind::Io;
+            if is_io && request.keep_alive && command.kato.get() == 0 {
+                return Err(refused(Status::KEEP_ALIVE_INVALID));
+            }
+            let busy = ConnectError::busy();
+            if !self.has_controller_for(tenant) {
+                return Err(busy);
+            }
             let c = self.make_controller(Transport::Fabrics, tenant, request.owner, host.into()).ok_or(busy)?;
             let ana = self.access.of(host, request.local);
             let ctrl = self.ctrl_mut(c).expect("just made");
             ctrl.ana = ana;
             (ctrl.hostid, ctrl.kato, ctrl.local) = (data.hostid, command.kato.get(), request.local);
             ctrl.wide_id = true;
+            ctrl.needs_keep_alive = is_io && request.keep_alive;
             ctrl.wait_for_host(now);
             self.arm_expiry(c);
             self.refresh_ana();

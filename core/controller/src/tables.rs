@@ -1,9 +1,11 @@
 //! A drive's tables: controllers and queues come and go.
 
-use crate::controller::{Controller, Shutdown, Transport};
+use crate::config::Kind;
+use crate::controller::{Controller, DISCOVERY_ACTIVITY, Shutdown, Transport};
 use crate::event::{ControllerHandle, Effect, Effects, SqHandle};
 use crate::host::Owner;
 use crate::queue::{Cq, NONE, Sq, SqState};
+use crate::reserve::{Share, default_reserve, may_have_one_more};
 use crate::subsystem::{NO_STAMP, Subsystem};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -44,6 +46,18 @@ impl Subsystem {
     #[inline]
     pub(crate) fn sq_mut(&mut self, q: u32) -> &mut Sq {
         self.queues[q as usize].as_mut().expect("the queue exists")
+    }
+
+    /// Whether a host of this tenant may have one more controller: what the other tenants may rely on stays free for them.
+    pub(crate) fn has_controller_for(&self, tenant: u16) -> bool {
+        let count = |t: usize| self.controllers.iter().flatten().filter(|ctrl| usize::from(ctrl.tenant) == t).count();
+        let is_own = |t: usize| t == usize::from(tenant);
+        let is_there = |t: &usize| is_own(*t) || !self.tenants[*t].config.name.is_empty();
+        let share = |t| Share { has: count(t) as u32, is_own: is_own(t) };
+        let tenants = (0..self.tenants.len()).filter(is_there).map(share);
+        let limit = u32::from(self.config.max_controllers);
+        let reserve = default_reserve(limit, tenants.clone().count() as u32);
+        may_have_one_more(limit, reserve, tenants)
     }
 
     // tidy: long because every field of a controller has its first value here.
@@ -107,6 +121,8 @@ impl Subsystem {
             changed_zones: Vec::new(),
             notices: Default::default(),
             kato: 0,
+            needs_keep_alive: false,
+            idle_limit: if self.config.kind == Kind::Discovery { DISCOVERY_ACTIVITY } else { Nanos::NEVER },
             expires: Nanos::NEVER,
             class_from: None,
             wish: None,

@@ -108,6 +108,88 @@ fn controllers_and_their_identifiers_run_out_and_come_back() {
     Fabric::connect(&mut world, "nqn.gold", 300, 0).unwrap();
 }
 
+/// Whoever takes all the controllers it gets leaves the other tenants theirs.
+#[test]
+fn one_tenant_leaves_the_others_controllers() {
+    let mut world = drive(|c| c.max_controllers = 12);
+    // Of gold, silver and the rest each has a sixth for itself.
+    let rogue: Vec<_> = (0..12u32).map_while(|i| Fabric::connect(&mut world, "nqn.rogue", 100 + i, 0).ok()).collect();
+    assert_eq!(rogue.len(), 8);
+    for (host, at) in [("nqn.gold", 200), ("nqn.silver", 300)] {
+        for i in 0..2 {
+            Fabric::connect(&mut world, host, at + i, 0).unwrap_or_else(|e| panic!("{host} {i}: {e}"));
+        }
+    }
+    assert_eq!(Fabric::connect(&mut world, "nqn.gold", 400, 0).unwrap_err().status, Status::CONNECT_CONTROLLER_BUSY);
+    world.disconnect(Owner(100), rogue[0].queues[0]);
+    Fabric::connect(&mut world, "nqn.gold", 500, 0).unwrap();
+}
+
+/// A host without a name is one of those that the tenant of every host takes in; a field that is neither empty nor a name is refused.
+#[test]
+fn a_host_may_be_without_a_name_where_every_host_may_come() {
+    let nameless = |id: u8| ConnectData::new("nqn.2026-01.io.weir:test", "", [id; 16], 0xffff);
+    let mut world = drive(|_| {});
+    let first = world.connect(&connect_command(0, 31), &nameless(1), Owner(1)).unwrap();
+    world.connect(&connect_command(0, 31), &nameless(2), Owner(2)).unwrap();
+    let other = ConnectData { cntlid: U16::new(first.cntlid), ..nameless(2) };
+    let refused = world.connect(&connect_command(1, 31), &other, Owner(3)).unwrap_err();
+    assert_eq!(refused, invalid(true, 0), "the identifier tells them apart");
+    let mut behind = nameless(3);
+    behind.hostnqn[255] = b'x';
+    assert_eq!(world.connect(&connect_command(0, 31), &behind, Owner(3)).unwrap_err(), invalid(true, 512));
+    let mut world = drive(|c| c.tenants.truncate(2));
+    assert_eq!(world.connect(&connect_command(0, 31), &nameless(1), Owner(1)).unwrap_err(), invalid(true, 512));
+}
+
+/// Where a timer is required neither Connect nor Set Features does without.
+#[test]
+fn a_keep_alive_timer_that_is_required_stays() {
+    let mut world = drive(|_| {});
+    let data = ConnectData::new("nqn.2026-01.io.weir:test", "nqn.gold", [1; 16], 0xffff);
+    let request = |kato: u32| {
+        let command = Connect { kato: U32::new(kato), ..connect_command(0, 31) };
+        ConnectRequest { command, data, owner: Owner(1), local: None, keep_alive: true }
+    };
+    let none = world.drive.connect(world.now, &request(0)).unwrap_err();
+    assert_eq!(
+        (none.status, none.to_string().as_str()),
+        (Status::KEEP_ALIVE_INVALID.dnr(), "Keep Alive Timeout Invalid")
+    );
+    assert!(world.drive.controllers().is_empty());
+    world.drive.connect(world.now, &request(1000)).unwrap();
+    // As after a hand-over, which does not say whether it is required.
+    let mut host = Fabric::connect(&mut world, "nqn.silver", 100, 2000).unwrap();
+    host.set_cc(&mut world, CC_EN);
+    assert!(host.admin(&mut world, set_feature(fid::KEEP_ALIVE, 0)).status().is_success());
+    assert!(host.admin(&mut world, set_feature(fid::KEEP_ALIVE, 5000)).status().is_success());
+    world.drive.require_keep_alive(host.queues[0]);
+    assert!(host.admin(&mut world, set_feature(fid::KEEP_ALIVE, 0)).status().same_code(Status::KEEP_ALIVE_INVALID));
+    assert!(host.admin(&mut world, set_feature(fid::KEEP_ALIVE, 3000)).status().is_success());
+}
+
+/// A discovery controller that is not persistent ends when it was two minutes without a command; a persistent one when its timer expires.
+#[test]
+fn a_discovery_controller_has_its_time() {
+    let nearly = Nanos::from_millis(119_900);
+    let mut world = World::new(Config::discovery(), 8);
+    let mut host = Fabric::connect(&mut world, "nqn.silver", 100, 0).unwrap();
+    host.set_cc(&mut world, CC_EN);
+    for _ in 0..3 {
+        world.pass(nearly);
+        assert!(world.closing.is_empty());
+        assert!(host.admin(&mut world, identify(cns::CONTROLLER, 0)).status().is_success());
+    }
+    world.pass(Nanos::from_secs(121));
+    assert_eq!(world.closing.len(), 1);
+    world.close();
+    assert!(world.drive.controllers().is_empty());
+    // One that needs a timer on a drive needs none here.
+    let data = ConnectData::new(DISCOVERY_NQN, "nqn.silver", [1; 16], 0xffff);
+    let request = ConnectRequest::new(&Sqe::from(connect_command(0, 31)), &data, Owner(100)).with_keep_alive(true);
+    world.drive.connect(world.now, &request).unwrap();
+}
+
 #[test]
 fn an_association_ends_with_its_admin_connection() {
     let mut world = drive(|_| {});

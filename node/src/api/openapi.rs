@@ -510,6 +510,9 @@ fn schemas() -> Value {
             ("kind", text("nvme-tcp")),
             ("listen", texts("Addresses with the ports really bound.")),
             ("connections", number("Connections now.")),
+            ("unconnected", number("Those of them that are no queue yet.")),
+            ("pushed_out", number("Connections that were closed before Connect because others came.")),
+            ("refused", number("Connects that found no room.")),
         ]),
         "Counters": object(&[
             ("reads", number("Read commands.")),
@@ -784,6 +787,7 @@ fn tenant() -> Value {
         ("hosts", texts("Host NQNs; *: every host that is nobody else's.")),
         ("controllers", number("Controllers that exist now.")),
         ("queues", number("I/O queues that exist now.")),
+        ("connections", number("Its hosts' connections over NVMe/TCP, one for each admin and I/O queue.")),
         (
             "admission?",
             texts(

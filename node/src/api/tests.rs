@@ -53,6 +53,7 @@ impl Fake {
             hosts: vec!["*".into()],
             controllers: 1,
             queues: 4,
+            connections: 2,
             admission: vec!["tenant gold on ssd0: unknown".into()],
             io: Counters { reads: 1, writes: 2, others: 3, read_bytes: 4, written_bytes: 5, errors: 6 },
         });
@@ -131,7 +132,14 @@ impl Control for Fake {
             start: vec![StartStep { name: "drives".into(), ns: 120_000 }],
             api: vec!["unix:x".into()],
             shards: vec![ShardStatus { core: 0, poll: false, cpu_s: 0.25, busy_pct: 97.5 }],
-            doors: vec![DoorStatus { kind: "nvme-tcp".into(), listen: vec!["127.0.0.1:4420".into()], connections: 3 }],
+            doors: vec![DoorStatus {
+                kind: "nvme-tcp".into(),
+                listen: vec!["127.0.0.1:4420".into()],
+                connections: 3,
+                unconnected: 1,
+                pushed_out: 2,
+                refused: 4,
+            }],
             devices: self.devices()?,
             tenants: self.tenants()?,
             exports: self.exports()?,

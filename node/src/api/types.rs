@@ -1,4 +1,5 @@
 //! The JSON of the API.
+// tidy: long because every object of the API is here, each a few lines
 
 use super::flash::FlashStatus;
 use super::promise::{AttainmentStatus, CeilingPatch, CeilingStatus, FloorPatch, FloorStatus, SlaPatch, SlaStatus};
@@ -80,6 +81,15 @@ pub struct DoorStatus {
     pub listen: Vec<String>,
     /// Connections now.
     pub connections: u32,
+    /// Those of them that are no queue yet.
+    #[serde(default)]
+    pub unconnected: u32,
+    /// Connections that were closed before Connect because others came.
+    #[serde(default)]
+    pub pushed_out: u64,
+    /// Connects that found no room.
+    #[serde(default)]
+    pub refused: u64,
 }
 
 /// What has been done since the start.
@@ -232,6 +242,9 @@ pub struct TenantStatus {
     pub controllers: u32,
     /// I/O queues that exist now, over all drives.
     pub queues: u32,
+    /// Its hosts' connections over NVMe/TCP, one for each admin and I/O queue.
+    #[serde(default)]
+    pub connections: u32,
     /// What admission says of it: promises that cannot be kept, and drives of which nobody knows.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub admission: Vec<String>,

@@ -1,6 +1,7 @@
 //! What only shows when all sections lie side by side: names used twice, references to nothing, doors that do not fit.
 
 use super::device::{self, DeviceRead};
+use super::door::NvmeTcpConfig;
 use super::export::{DoorRead, ExportRead};
 use super::machine::{Identity, Machine};
 use super::pool::{self, PoolRead, VolumeRead};
@@ -8,7 +9,7 @@ use super::read::{Placed, Sink, quoted};
 use super::tenant::TenantRead;
 use super::types::{
     Address, ClassFrom, Config, DeviceConfig, DoorConfig, Doorbells, ExportConfig, MediaConfig, NodeConfig,
-    NvmeTcpConfig, TenantConfig,
+    TenantConfig,
 };
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -71,6 +71,7 @@ pub(super) fn from_query(sink: &Sink, kind: &str, entries: &[Entry]) -> Option<D
     let section = Section::new(sink, "", 0, &entries);
     let read = rest(&section, "bench", "local", (media, Path::new("")), kind == "flash");
     // A query holds no tables, and a load generator writes anywhere.
+    section.unoffer("max_controllers");
     section.unoffer("cmb");
     section.unoffer("zoned");
     section.unoffer("fdp");
@@ -108,6 +109,7 @@ fn rest(
         class_from: section.or("class_from", ClassFrom::Tenant, word(ClassFrom::WORDS)),
         queues: section.or("queues", 64, integer(1..=1024)) as u16,
         queue_depth: section.or("queue_depth", 1024, integer(2..=4096)) as u16,
+        max_controllers: section.or("max_controllers", 1024, integer(1..=0xffef)) as u16,
         cmb: section.get("cmb", memory_buffer),
         nqn,
         serial,

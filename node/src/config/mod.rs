@@ -43,6 +43,7 @@ mod tests;
 
 pub use calibration::{Calibration, CalibrationFile};
 pub use document::{Document, devices, tenants};
+pub use door::NvmeTcpConfig;
 pub use error::{ConfigError, Problem};
 pub use node::address;
 pub use open_channel::OpenChannelKeys;
@@ -51,7 +52,7 @@ pub use promise::{floors, within};
 pub use runtime::{create_runtime_dir, is_safe_dir, runtime_dir};
 pub use types::{
     Address, Admission, Arbitration, ClassFrom, Config, Cost, DeviceConfig, DoorConfig, Doorbells, ExportConfig,
-    FlashConfig, Mechanism, MediaConfig, NodeConfig, NvmeTcpConfig, PoolConfig, Shares, TenantConfig, VolumeConfig,
+    FlashConfig, KeepAlive, Mechanism, MediaConfig, NodeConfig, PoolConfig, Shares, TenantConfig, VolumeConfig,
 };
 pub use zoned::Zoned;
 
@@ -77,7 +78,7 @@ fn read_config(root: &Section<'_>, base: &Path, machine: Machine, api: Option<Ad
     let node = node::read(root, base, machine, api);
     let devices = device::read_all(root, base, &node.name);
     let tenants = tenant::read_all(root);
-    let nvme_tcp = door::read(root);
+    let nvme_tcp = door::read(root, tenants.len().max(1));
     let exports = export::read_all(root, base);
     let pools = pool::read_pools(root);
     let volumes = pool::read_volumes(root, base);

@@ -70,7 +70,19 @@ impl Config {
         let (second, none) = (strings(&tcp.non_optimized), strings(&tcp.inaccessible));
         writeln!(out, "non_optimized = {second}\ninaccessible = {none}")?;
         writeln!(out, "header_digest = {}\ndata_digest = {}", tcp.header_digest, tcp.data_digest)?;
-        writeln!(out, "tenant_buffer = {}\nconnections = {}", string(tcp.tenant_buffer), tcp.connections)
+        writeln!(out, "tenant_buffer = {}\nconnections = {}", string(tcp.tenant_buffer), tcp.connections)?;
+        let parts = [
+            ("tenant_connections", tcp.tenant_connections),
+            ("tenant_reserve", tcp.tenant_reserve),
+            ("host_connections", tcp.host_connections),
+        ];
+        for (key, number) in parts {
+            if let Some(number) = number {
+                writeln!(out, "{key} = {number}")?;
+            }
+        }
+        writeln!(out, "unconnected = {}\naddress_unconnected = {}", tcp.unconnected, tcp.address_unconnected)?;
+        writeln!(out, "keep_alive = {}", string(tcp.keep_alive))
     }
 
     fn write_export(&self, out: &mut String, export: &ExportConfig) -> std::fmt::Result {
@@ -106,6 +118,7 @@ fn write_device(out: &mut String, device: &DeviceConfig) -> std::fmt::Result {
     write_arbitration(out, &device.arbitration)?;
     writeln!(out, "cost = {}\nclass_from = {}", string(device.cost), string(device.class_from))?;
     writeln!(out, "queues = {}\nqueue_depth = {}", device.queues, device.queue_depth)?;
+    writeln!(out, "max_controllers = {}", device.max_controllers)?;
     if let Some(bytes) = device.cmb {
         writeln!(out, "cmb = {}", string(bytes))?;
     }

@@ -141,6 +141,12 @@ fn the_example_is_read() {
         data_digest = false
         tenant_buffer = "64MiB"
         connections = 8
+        tenant_connections = 6
+        tenant_reserve = 2
+        host_connections = 5
+        unconnected = 20
+        address_unconnected = 10
+        keep_alive = "always"
         "#,
     );
     assert_eq!((c.node.cores.as_slice(), c.node.poll), ([0, 3].as_slice(), true));
@@ -164,6 +170,9 @@ fn the_example_is_read() {
     );
     assert_eq!(c.exports[2].queues, 16);
     assert_eq!((c.nvme_tcp.listen.len(), c.nvme_tcp.in_capsule, c.nvme_tcp.connections), (2, Bytes(16384), 8));
+    assert_eq!((c.nvme_tcp.tenant_connections, c.nvme_tcp.tenant_reserve), (Some(6), Some(2)));
+    assert_eq!((c.nvme_tcp.host_connections, c.nvme_tcp.keep_alive), (Some(5), KeepAlive::Always));
+    assert_eq!((c.nvme_tcp.unconnected, c.nvme_tcp.address_unconnected), (20, 10));
     assert_eq!((c.nvme_tcp.header_digest, c.nvme_tcp.data_digest), (false, false));
     assert_eq!(c.nvme_tcp.tenant_buffer, Bytes(64 * Bytes::MIB));
 }
@@ -198,7 +207,19 @@ fn unknown_keys_name_the_nearest() {
         ("[door.nvme_tcp]", "weir.toml:1: door.nvme_tcp: unknown key; did you mean nvme-tcp?"),
         (
             "[door.nvme-tcp]\nport = 1",
-            "weir.toml:2: door.nvme-tcp.port: unknown key; there is connections, data_digest, header_digest, in_capsule, inaccessible, listen, non_optimized, tenant_buffer",
+            "weir.toml:2: door.nvme-tcp.port: unknown key; there is address_unconnected, connections, data_digest, header_digest, host_connections, in_capsule, inaccessible, keep_alive, listen, non_optimized, tenant_buffer, tenant_connections, tenant_reserve, unconnected",
+        ),
+        (
+            "[door.nvme-tcp]\nconnections = 8\nhost_connections = 9",
+            "weir.toml:3: door.nvme-tcp.host_connections: 9 is more than connections, 8; lower it, or raise connections",
+        ),
+        (
+            "[[tenant]]\nname = \"a\"\n[[tenant]]\nname = \"b\"\n[door.nvme-tcp]\ntenant_reserve = 600",
+            "weir.toml:6: door.nvme-tcp.tenant_reserve: 1200 for 2 tenants is more than connections, 1024; lower it, or raise connections",
+        ),
+        (
+            "[door.nvme-tcp]\naddress_unconnected = 600",
+            "weir.toml:2: door.nvme-tcp.address_unconnected: 600 is more than unconnected, 512; lower it, or raise unconnected",
         ),
         ("\"a\\nb\" = 1", "weir.toml:1: a\\nb: unknown key; there is device, door, export, node, pool, tenant, volume"),
     ]);
@@ -829,6 +850,7 @@ prop_compose! {
             class_from: ClassFrom::WORDS[class_from].1,
             queues,
             queue_depth,
+            max_controllers: queue_depth * 15,
             cmb: cmb.map(|bits| Bytes(1 << bits)),
             nqn: format!("nqn.dev{index}"),
             serial: format!("S{index}"),
@@ -908,6 +930,12 @@ prop_compose! {
                 data_digest: peer,
                 tenant_buffer: Bytes(Bytes::MIB),
                 connections: 16384,
+                tenant_connections: poll.then_some(port.max(1) % 16384 + 1),
+                tenant_reserve: peer.then_some(port % 8193),
+                host_connections: (poll != peer).then_some(port % 16384 + 1),
+                unconnected: port % 16384 + 1,
+                address_unconnected: port % 16384 / 2 + 1,
+                keep_alive: KeepAlive::WORDS[usize::from(port % 3)].1,
             },
         }
     }

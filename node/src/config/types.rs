@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use weir_controller::AnaState;
 use weir_plan::Demand;
 use weir_units::{Bytes, Ceiling, Class, Floor, Nanos, Sla};
 
@@ -23,7 +22,7 @@ pub struct Config {
     /// `[[export]]`; none beside a pool, where [default exports](NodeConfig::default_exports) are off, or where all were ended.
     pub exports: Vec<ExportConfig>,
     /// `[door.nvme-tcp]`.
-    pub nvme_tcp: NvmeTcpConfig,
+    pub nvme_tcp: super::door::NvmeTcpConfig,
     /// `[[pool]]`.
     pub pools: Vec<PoolConfig>,
     /// `[[volume]]`.
@@ -134,6 +133,8 @@ pub struct DeviceConfig {
     pub queues: u16,
     /// Entries of one queue at most (CAP.MQES + 1).
     pub queue_depth: u16,
+    /// Controllers at once, over all its exports.
+    pub max_controllers: u16,
     /// Controller memory buffer of each of its PCIe controllers, a power of two; `None`: it has none.
     pub cmb: Option<Bytes>,
     /// NVMe qualified name of the subsystem.
@@ -310,6 +311,29 @@ words! {
         Mmap = "mmap",
         /// As messages.
         Trap = "trap",
+    }
+}
+
+words! {
+    /// Whose controllers must have a keep alive timer, over NVMe/TCP.
+    KeepAlive {
+        /// Those of hosts that are not on this machine.
+        Network = "network",
+        /// Everybody's.
+        Always = "always",
+        /// Nobody's.
+        Never = "never",
+    }
+}
+
+impl KeepAlive {
+    /// Of a host that is on another machine, or is not.
+    pub fn is_required(self, is_remote: bool) -> bool {
+        match self {
+            KeepAlive::Network => is_remote,
+            KeepAlive::Always => true,
+            KeepAlive::Never => false,
+        }
     }
 }
 
@@ -517,51 +541,6 @@ impl fmt::Display for DoorConfig {
         match self.socket() {
             None => f.write_str(self.kind()),
             Some((path, _)) => write!(f, "{}:{}", self.kind(), path.display()),
-        }
-    }
-}
-
-/// The NVMe/TCP door.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NvmeTcpConfig {
-    /// Where it listens.
-    pub listen: Vec<SocketAddr>,
-    /// Those of them by which the namespaces are reached, but not as well as by the others.
-    pub non_optimized: Vec<SocketAddr>,
-    /// Those of them by which the namespaces are not reached until the operator says so.
-    pub inaccessible: Vec<SocketAddr>,
-    /// Data that a host may send inside a command capsule.
-    pub in_capsule: Bytes,
-    /// Header digests are granted to hosts that ask.
-    pub header_digest: bool,
-    /// Data digests are granted to hosts that ask.
-    pub data_digest: bool,
-    /// Write data that one tenant may have on the way (R2T budget).
-    pub tenant_buffer: Bytes,
-    /// Connections at most, over all hosts.
-    pub connections: u16,
-}
-
-impl NvmeTcpConfig {
-    /// How namespaces are reached by its addresses, where not as well as they can be.
-    pub fn ana_ports(&self) -> Vec<(SocketAddr, AnaState)> {
-        let as_state = |list: &[SocketAddr], state| list.iter().map(|at| (*at, state)).collect::<Vec<_>>();
-        let non_optimized = as_state(&self.non_optimized, AnaState::NonOptimized);
-        [non_optimized, as_state(&self.inaccessible, AnaState::Inaccessible)].concat()
-    }
-}
-
-impl Default for NvmeTcpConfig {
-    fn default() -> Self {
-        NvmeTcpConfig {
-            listen: vec![SocketAddr::from(([127, 0, 0, 1], 4420))],
-            non_optimized: Vec::new(),
-            inaccessible: Vec::new(),
-            in_capsule: Bytes(8 * Bytes::KIB),
-            header_digest: true,
-            data_digest: true,
-            tenant_buffer: Bytes(16 * Bytes::MIB),
-            connections: 1024,
         }
     }
 }

@@ -11,6 +11,7 @@ pub mod vhost_user;
 
 use crate::device::Drives;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 use weir_controller::{DataPointer, Event, Host, Owner, Tag, Taken};
 use weir_spec::nvme::{Cqe, Status};
@@ -95,6 +96,20 @@ impl Directory {
     /// One less.
     pub fn remove(&self, nqn: &str) {
         self.0.write().unwrap_or_else(PoisonError::into_inner).remove(nqn);
+    }
+}
+
+/// The first of its names.
+impl fmt::Display for Directory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const NAMES: usize = 8;
+        let list = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let names: Vec<&str> = list.keys().take(NAMES).map(String::as_str).collect();
+        f.write_str(&names.join(", "))?;
+        match list.len().saturating_sub(NAMES) {
+            0 => Ok(()),
+            more => write!(f, ", and {more} more"),
+        }
     }
 }
 

@@ -4,6 +4,7 @@ mod kept;
 mod talk;
 
 use super::{FRONTS, PLAIN_FRONTS, RELAYS};
+use crate::throttle::throttled;
 use rustix::event::PollFlags;
 use std::collections::VecDeque;
 use std::io;
@@ -13,6 +14,7 @@ use std::rc::Rc;
 use talk::{Frames, Talk};
 use weir_session::keeper::{Envelope, Passed, Relay, Replay};
 use weir_sys::keep::{Channel, Introduction, ToWorker};
+use weir_sys::reactor::now;
 use weir_sys::sched;
 use weir_sys::transport::fds;
 
@@ -187,7 +189,11 @@ impl Front {
             Ok(()) => {}
             Err(e) => {
                 if let Some(why) = e {
-                    tracing::warn!(socket = %self.path, "client disconnected: {why}");
+                    throttled!(
+                        now(),
+                        "client disconnected",
+                        tracing::warn!(socket = %self.path, "client disconnected: {why}")
+                    );
                 }
                 self.close();
             }
@@ -196,19 +202,7 @@ impl Front {
     }
 
     fn accept(&mut self) -> bool {
-        // One that has hung up makes room as soon as that is read; where nothing is read from it, at once.
-        if self.conn.as_ref().is_some_and(|conn| !fds::is_open(either!(conn, conn => &conn.socket))) {
-            if self.conn.as_ref().is_some_and(|conn| !either!(conn, conn => conn.has_room())) {
-                self.close();
-            }
-            return false;
-        }
         let socket = match self.listener.accept() {
-            Ok((socket, _)) if self.conn.is_some() => {
-                let pid = sched::peer(&socket).ok().and_then(|p| p.pid);
-                tracing::warn!(socket = %self.path, ?pid, "client turned away: the drive has one already");
-                return false;
-            }
             Ok((socket, _)) => socket,
             Err(e) => {
                 if e.kind() != io::ErrorKind::WouldBlock {
@@ -219,6 +213,19 @@ impl Front {
                 return false;
             }
         };
+        // After it: a client that comes again has closed before it connected.
+        if self.conn.as_ref().is_some_and(|conn| fds::is_hung_up(either!(conn, conn => &conn.socket))) {
+            self.end();
+        }
+        if self.conn.is_some() {
+            let pid = sched::peer(&socket).ok().and_then(|p| p.pid);
+            throttled!(
+                now(),
+                "client turned away: the drive has one already",
+                tracing::warn!(socket = %self.path, ?pid, "client turned away: the drive has one already")
+            );
+            return false;
+        }
         let pid = sched::peer(&socket).ok().and_then(|p| p.pid);
         if socket.set_nonblocking(true).is_err() {
             return false;
@@ -228,6 +235,14 @@ impl Front {
             kind => Client::FrontEnd(Box::new(Conn::new(socket, pid, Replay::new(kind == Kind::Journalled)))),
         });
         true
+    }
+
+    /// One that has hung up: what it has said before is passed on, as far as the worker takes it.
+    fn end(&mut self) {
+        if let Some(conn) = &mut self.conn {
+            let _ = either!(conn, conn => conn.ready(Place::Socket));
+        }
+        self.close();
     }
 
     /// The front end is disconnected; the worker sees its stream end.

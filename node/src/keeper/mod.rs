@@ -154,8 +154,8 @@ pub fn could_resume(state: OwnedFd) -> io::Result<()> {
     renew::could_take_over(state)
 }
 
-/// As many descriptors as may be: every drive, socket and front end of the node is held here as well.
-fn raise_descriptors() {
+/// As many descriptors as may be: a connection takes one, and every drive, socket and front end of a node is held by its keeper as well.
+pub fn raise_descriptors() {
     let limit = getrlimit(Resource::Nofile);
     if let Err(e) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {
         tracing::warn!("the limit of open files stays at {:?}: {e}", limit.current);
@@ -578,6 +578,7 @@ impl Process {
         let path = |name: &String| name.strip_prefix(SOCKETS).or(name.strip_prefix(API_SOCKETS)).map(str::to_owned);
         let sockets = self.held.keys().filter_map(path);
         for path in sockets.chain(self.fronts.iter().map(|f| f.path().to_owned())) {
+            crate::door::vfio_user::folder::withdraw(path.as_ref());
             let _ = std::fs::remove_file(path);
         }
     }

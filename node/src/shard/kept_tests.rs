@@ -50,7 +50,7 @@ impl Keeper {
         self.channel = Some(channel);
         let (_, mailbox) = mpsc::channel();
         let doors = Doors {
-            nvme_tcp: nvme_tcp::Door::new(&Default::default(), &[]),
+            nvme_tcp: nvme_tcp::Door::new(&Default::default(), &[], nvme_tcp::Admission::new(&Default::default(), 0)),
             vhost_user: vhost_user::Door::new(),
             vfio_user: vfio_user::Door::new(),
         };

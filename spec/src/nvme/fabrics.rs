@@ -88,6 +88,11 @@ impl ConnectData {
     pub fn subnqn(&self) -> Option<&str> {
         wire::text(&self.subnqn).filter(|n| nqn_valid(n))
     }
+    /// The host's name: its NQN, or nothing where the whole field is zeroes, as hosts send it that give themselves none. `None`: the field
+    /// is neither.
+    pub fn host(&self) -> Option<&str> {
+        if self.hostnqn == [0; 256] { Some("") } else { self.hostnqn() }
+    }
     /// HOSTNQN, if it is a well-formed NQN.
     pub fn hostnqn(&self) -> Option<&str> {
         wire::text(&self.hostnqn).filter(|n| nqn_valid(n))
@@ -190,6 +195,27 @@ pub fn fctype(sqe: &Sqe) -> Option<u8> {
 /// DW0 of a Connect that was refused with Connect Invalid Parameters: IPO in 15:0, IATTR in 16 (base 2.0, Figure 383).
 pub const fn invalid_parameter(in_data: bool, offset: u16) -> u32 {
     offset as u32 | (in_data as u32) << 16
+}
+
+/// The parameter that [`invalid_parameter`] points to: whether it is in the data, and its offset.
+pub const fn invalid_parameter_of(dw0: u32) -> (bool, u16) {
+    (dw0 >> 16 & 1 == 1, dw0 as u16)
+}
+
+/// What the parameter of Connect at that offset is called, of its data or of its command.
+pub const fn parameter_name(in_data: bool, offset: u16) -> &'static str {
+    match (in_data, offset) {
+        (true, 0) => "HOSTID",
+        (true, 16) => "CNTLID",
+        (true, 256) => "SUBNQN",
+        (true, 512) => "HOSTNQN",
+        (false, 40) => "RECFMT",
+        (false, 42) => "QID",
+        (false, 44) => "SQSIZE",
+        (false, 46) => "CATTR",
+        (false, 48) => "KATO",
+        _ => "an unnamed parameter",
+    }
 }
 
 #[cfg(test)]

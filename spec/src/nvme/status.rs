@@ -197,6 +197,18 @@ impl Status {
     pub const INVALID_PROTECTION_INFORMATION: Status = Status::CONNECT_CONTROLLER_BUSY;
 }
 
+impl Status {
+    /// The standard's words for this code where it answers Connect: some codes mean something else there.
+    pub const fn connect_text(self) -> &'static str {
+        match (self.sct(), self.sc()) {
+            (1, 0x80) => "Connect Incompatible Format",
+            (1, 0x81) => "Connect Controller Busy",
+            (1, 0x82) => "Connect Invalid Parameters",
+            _ => self.text(),
+        }
+    }
+}
+
 impl fmt::Debug for Status {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{self}")

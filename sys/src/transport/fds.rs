@@ -1,6 +1,6 @@
 //! Descriptors beside bytes (SCM_RIGHTS), and eventfds: what both ends of vhost-user and vfio-user need.
 
-use rustix::event::EventfdFlags;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
@@ -102,10 +102,28 @@ pub fn is_open(socket: impl AsFd) -> bool {
     }
 }
 
+/// Whether the other end of a Unix socket has closed, also where there is something to read that it has sent before.
+pub fn is_hung_up(socket: impl AsFd) -> bool {
+    let mut polled = [PollFd::new(&socket, PollFlags::RDHUP)];
+    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+    rustix::event::poll(&mut polled, Some(&at_once)).is_ok()
+        && polled[0].revents().intersects(PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn a_hang_up_shows_behind_what_was_sent() {
+        use std::io::Write;
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        theirs.write_all(b"x").unwrap();
+        assert!(!is_hung_up(&ours));
+        drop(theirs);
+        assert!(is_hung_up(&ours), "a byte is left");
+    }
 
     #[test]
     fn descriptors_travel_with_the_first_byte() {

@@ -24,12 +24,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use weir_driver::nvme_tcp::{
     Ask, BringUp, Buffers, Completion, Connection, Discovery, Options, Ready, Segment, Settings, Transfer, command,
+    connect_refusal,
 };
 use weir_driver::{Done, Io, IoKind, QueuePair, TransportError};
 use weir_spec::nvme::Cqe;
 use weir_spec::nvme::fabrics::{ConnectData, DISCOVERY_NQN};
 use weir_spec::nvme::identify::IDENTIFY_LEN;
-use weir_spec::nvme::log::DiscoveryEntry;
+use weir_spec::nvme::log::{DiscoveryEntry, subtype};
 use weir_spec::nvme::nvm::DsmRange;
 use weir_spec::nvme::tcp::ADMIN_IN_CAPSULE;
 use weir_units::{Class, Nanos};
@@ -251,6 +252,43 @@ fn dial(host: &str, port: u16, peer: &str) -> Result<TcpStream, TransportError> 
     Err(last)
 }
 
+/// How bringing a controller up fails.
+enum Unknown {
+    /// There is no such subsystem there.
+    Subsystem,
+    Other(TransportError),
+}
+
+impl From<TransportError> for Unknown {
+    fn from(e: TransportError) -> Self {
+        Unknown::Other(e)
+    }
+}
+
+impl Unknown {
+    /// In words, with the subsystems that there are.
+    fn explain(self, host: &str, port: u16, options: &Options) -> TransportError {
+        let Unknown::Other(e) = self else {
+            let there = match discover(host, port, &options.hostnqn) {
+                Ok(entries) => subsystems(&entries),
+                Err(e) => format!("which there are is not told: {e}"),
+            };
+            return TransportError::Refused(format!("{host}:{port} has no subsystem {}; {there}", options.subnqn));
+        };
+        e
+    }
+}
+
+/// The subsystems of a discovery log, each once.
+fn subsystems(entries: &[DiscoveryEntry]) -> String {
+    let drives = entries.iter().filter(|e| e.subtype == subtype::NVM).filter_map(|e| e.subnqn());
+    let names: std::collections::BTreeSet<&str> = drives.collect();
+    match names.len() {
+        0 => "it has none for this host".into(),
+        _ => format!("there is {}", names.into_iter().collect::<Vec<_>>().join(", ")),
+    }
+}
+
 /// The admin queue's connection.
 #[derive(Debug)]
 struct Admin {
@@ -311,10 +349,15 @@ impl Admin {
         }
     }
 
-    fn bring_up(&mut self, options: &Options) -> Result<Ready, TransportError> {
+    fn bring_up(&mut self, options: &Options) -> Result<Ready, Unknown> {
         let machine = std::cell::RefCell::new(BringUp::new(options.clone()));
-        self.follow(|| machine.borrow_mut().ask(), |cqe, data| machine.borrow_mut().answer(cqe, data))?;
-        Ok(machine.into_inner().ready())
+        let followed = self.follow(|| machine.borrow_mut().ask(), |cqe, data| machine.borrow_mut().answer(cqe, data));
+        let machine = machine.into_inner();
+        match followed {
+            Ok(()) => Ok(machine.ready()),
+            Err(_) if machine.is_unknown() => Err(Unknown::Subsystem),
+            Err(e) => Err(e.into()),
+        }
     }
 
     /// Sends a keep alive where one is due and takes answers, without waiting.
@@ -378,8 +421,7 @@ impl Dial {
         let sqe = command::connect(qid, entries, command::cattr(class, o.sq_flow_control), 0);
         let cqe = link.run(&mut connect, sqe, Transfer::ToController(size_of::<ConnectData>() as u32))?;
         if !cqe.status().is_success() {
-            let text = format!("{} refused I/O queue {qid}: {}", o.subnqn, cqe.status());
-            return Err(TransportError::Refused(text));
+            return Err(connect_refusal(&o.subnqn, &format!("I/O queue {qid}"), &cqe));
         }
         link.connection.set_in_capsule(self.ready.in_capsule);
         Ok(link)
@@ -401,7 +443,7 @@ impl Controller {
     /// Nobody answers there, or the subsystem refuses; the text says which and what it said.
     pub fn connect(host: &str, port: u16, options: Options) -> Result<Self, TransportError> {
         let mut admin = Admin::open(host, port, &options)?;
-        let ready = admin.bring_up(&options)?;
+        let ready = admin.bring_up(&options).map_err(|e| e.explain(host, port, &options))?;
         if options.spare {
             admin.spares = (options.queues.max(1) + 1..=ready.queues).collect();
         }
@@ -471,7 +513,10 @@ pub fn open(host: &str, port: u16, options: &Options, max_io: u32) -> Result<Vec
 pub fn discover(host: &str, port: u16, hostnqn: &str) -> Result<Vec<DiscoveryEntry>, TransportError> {
     let options = Options { kato: Nanos(0), ..Options::new(DISCOVERY_NQN, hostnqn) };
     let mut admin = Admin::open(host, port, &options)?;
-    admin.bring_up(&options)?;
+    admin.bring_up(&options).map_err(|e| match e {
+        Unknown::Subsystem => TransportError::Refused(format!("{host}:{port} has no discovery service")),
+        Unknown::Other(e) => e,
+    })?;
     let machine = std::cell::RefCell::new(Discovery::new());
     admin.follow(|| machine.borrow().ask(), |cqe, data| machine.borrow_mut().answer(cqe, data))?;
     Ok(machine.into_inner().entries().to_vec())

@@ -114,6 +114,16 @@ pub fn connect(cid: u16, qid: u16, cntlid: u16, kato_ms: u32, host: &str, subsys
     capsule(&entry, Data::InCapsule(&data))
 }
 
+/// Connect of an admin queue with this identifier and HOSTNQN of the host.
+pub fn connect_as(hostid: &[u8; 16], hostnqn: &[u8; 256], subsystem: &str) -> Vec<u8> {
+    let mut pdu = connect(1, 0, 0xffff, 0, "", subsystem);
+    // Behind the header and the entry.
+    let data = pdu.len() - 1024;
+    pdu[data..data + 16].copy_from_slice(hostid);
+    pdu[data + 512..data + 768].copy_from_slice(hostnqn);
+    pdu
+}
+
 /// Property Set of a 4-byte register.
 pub fn property_set(cid: u16, offset: u32, value: u32) -> Vec<u8> {
     capsule(&sqe(0x7f, cid, 0x00, [0, offset, value, 0, 0, 0], Data::None), Data::None)

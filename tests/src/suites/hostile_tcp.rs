@@ -26,6 +26,8 @@ pub fn tests() -> Vec<Test> {
         test(S, "keep_alive_expires", keep_alive_expires),
         test(S, "unknown_names_are_refused", unknown_names_are_refused),
         long(S, "fuzzed_pdus_long", |env| fuzzed_pdus(env, "120s")),
+        test(S, "hosts_without_a_name", hosts_without_a_name),
+        test(S, "a_storm_of_bad_connections_is_a_few_lines", few_lines),
         long(S, "silent_connections_are_closed", silent_connections_are_closed),
     ]
 }
@@ -370,7 +372,6 @@ fn unknown_names_are_refused(env: &Env) -> Outcome {
         for (what, qid, cntlid, host, subsystem) in [
             ("another subsystem", 0, 0xffff, villain(), "nqn.2026-01.test.weir:other"),
             ("an empty subsystem", 0, 0xffff, villain(), ""),
-            ("an empty host", 0, 0xffff, String::new(), NQN),
             ("a controller that does not exist", 1, 0x1234, villain(), NQN),
             ("a static controller", 0, 0x0777, villain(), NQN),
         ] {
@@ -383,6 +384,66 @@ fn unknown_names_are_refused(env: &Env) -> Outcome {
             ensure(response.status() & 0x7ff != 0, || format!("{what}: Connect succeeds"))?;
         }
         serves(node.address())
+    })
+}
+
+/// The log of a node that is scanned has a few lines, and how many it has not.
+fn few_lines(env: &Env) -> Outcome {
+    const SCANS: usize = 300;
+    with_node(env, &Setup::default(), |node| {
+        for _ in 0..SCANS {
+            let mut scan = Host::open(node.address())?;
+            scan.send(&[0x42; 64])?;
+            scan.until_terminated()?;
+        }
+        serves(node.address())?;
+        let log = node.log();
+        let lines = log.lines().filter(|l| l.contains("the host broke the protocol; its connection ends")).count();
+        // Two periods may have begun meanwhile, and the log that is shown may end before.
+        ensure((1..=20).contains(&lines), || format!("{SCANS} bad connections are {lines} lines"))
+    })
+}
+
+/// Hosts without a name are let in where every host is, and told apart by their identifiers; a name that is none is not let in.
+fn hosts_without_a_name(env: &Env) -> Outcome {
+    with_node(env, &Setup::default(), |node| {
+        let address = node.address();
+        let nameless = |id: u8| wire::connect_as(&[id; 16], &[0; 256], NQN);
+        let mut hosts = Vec::new();
+        for id in [1, 2] {
+            let mut host = Host::open(address)?;
+            host.send(&wire::ic_req())?;
+            host.expect(kind::IC_RESP)?;
+            host.send(&nameless(id))?;
+            host.success().map_err(|e| format!("a host without a name: {e}"))?;
+            host.send(&wire::property_set(2, 0x14, CC_ENABLE))?;
+            host.success()?;
+            hosts.push(host);
+        }
+        let mut unended = [b'n'; 256];
+        unended[..4].copy_from_slice(b"nqn.");
+        let mut behind = [0; 256];
+        behind[1] = b'x';
+        for (what, name) in [("a name without an end", unended), ("something behind an empty name", behind)] {
+            let mut host = Host::open(address)?;
+            host.send(&wire::ic_req())?;
+            host.expect(kind::IC_RESP)?;
+            host.send(&wire::connect_as(&[3; 16], &name, NQN))?;
+            let response = host.expect(kind::RESPONSE)?;
+            let (status, dw0) = (response.status() & 0x7ff, response.u32(8));
+            ensure(status == 0x182 && dw0 == 1 << 16 | 512, || format!("{what}: status {status:#x}, DW0 {dw0:#x}"))?;
+        }
+        serves(address)
+    })?;
+    let named =
+        Setup { whole: Setup::default().toml(0).replace(", \"*\"", "").replace(":0\"", ":PORT\""), ..Setup::default() };
+    with_node(env, &named, |node| {
+        let mut host = Host::open(node.address())?;
+        host.send(&wire::ic_req())?;
+        host.expect(kind::IC_RESP)?;
+        host.send(&wire::connect_as(&[1; 16], &[0; 256], NQN))?;
+        let status = host.expect(kind::RESPONSE)?.status();
+        ensure(status & 0x7ff == 0x182, || format!("a host without a name where hosts have names: status {status:#x}"))
     })
 }
 

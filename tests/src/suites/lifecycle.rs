@@ -208,7 +208,10 @@ fn upgrades_meet(env: &Env) -> Outcome {
                 let each = (0..3u64).map(|i| {
                     scope.spawn(move || {
                         std::thread::sleep(Duration::from_millis(i * (5 + 7 * round)));
-                        node.cli(&["upgrade", "--probation", "0s"])
+                        // In a folder of its own, where its output goes.
+                        let api = format!("unix:{}", node.api().display());
+                        let args = ["upgrade", "--probation", "0s", "--api", &api];
+                        run(&env.folder()?, &env.weir, args, Duration::from_secs(20))
                     })
                 });
                 let each: Vec<_> = each.collect();

@@ -43,6 +43,7 @@ mod realtime;
 mod reproduce;
 mod restart;
 mod rogue;
+mod rogue_connects;
 mod shares;
 mod spdk_preload;
 mod terminal;
@@ -103,6 +104,7 @@ pub fn all() -> Vec<Test> {
         guest_crash::tests(),
         shares::tests(),
         rogue::tests(),
+        rogue_connects::tests(),
         limits::tests(),
         model_live::tests(),
         realtime::tests(),

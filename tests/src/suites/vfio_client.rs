@@ -2,7 +2,9 @@
 //! byte compared with a model, resets and deletions in the middle, wrong doorbells, interrupts, a client that dies.
 
 use std::collections::HashSet;
+use std::io::Write;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
@@ -30,6 +32,9 @@ pub fn tests() -> Vec<Test> {
         test(S, "first_command_after_a_pause", after_a_pause),
         test(S, "interrupts", interrupts),
         test(S, "a_client_that_dies", dies),
+        test(S, "closes_and_connects_again_at_once", |env| at_once(env, "")),
+        test(S, "closes_and_connects_again_at_once_at_a_keeper", |env| at_once(env, "keeper = true")),
+        test(S, "spdk_finds_the_socket_in_a_folder", folder),
         test(S, "ionice_gives_a_client_its_class", ionice),
         test(S, "our_own_client", our_own_client),
         test(S, "ionice_before_weir_bench", ionice_before_weir_bench),
@@ -43,6 +48,49 @@ const SOCKET: &str = "ssd0.sock";
 
 fn setup(keys: &str) -> Setup {
     Setup::default().tenants(&[("gold", "high")]).vfio(SOCKET, keys)
+}
+
+/// A client that goes and comes again without a pause is let in, whatever it has left unread; a second one is still turned away.
+fn at_once(env: &Env, keys: &str) -> Outcome {
+    const ROUNDS: usize = 300;
+    let setup = Setup { node: keys.into(), ..setup("") };
+    with_node(env, &setup, |node| {
+        let socket = node.socket(SOCKET);
+        for round in 0..ROUNDS {
+            let drive = Drive::connect(&socket).map_err(|e| format!("round {round}: {e}"))?;
+            drop(drive);
+        }
+        let first = Drive::connect(&socket)?;
+        ensure(Drive::connect(&socket).is_err(), || "two clients at once".into())?;
+        drop(first);
+        // Not even what the one before has sent and nobody has read keeps the next one out.
+        for round in 0..20 {
+            let mut flood = UnixStream::connect(&socket).context(|| format!("round {round}"))?;
+            let _ = flood.write_all(&[0; 4]);
+            drop(flood);
+            Drive::connect(&socket).map_err(|e| format!("behind half a message, round {round}: {e}"))?;
+        }
+        let mut drive = Drive::connect(&socket)?;
+        drive.enable(ams::ROUND_ROBIN)
+    })
+}
+
+/// SPDK's programs connect to `TRADDR/cntrl`: the folder is there beside any socket, and a socket of that name has its folder made.
+fn folder(env: &Env) -> Outcome {
+    for keeper in ["", "keeper = true"] {
+        let setup = Setup { node: keeper.into(), ..setup("").vfio("vm/cntrl", "") };
+        let mut left = Vec::new();
+        with_node(env, &setup, |node| {
+            for path in ["ssd0.sock.spdk/cntrl", SOCKET, "vm/cntrl"] {
+                let path = node.socket(path);
+                Drive::ready(&path, ams::ROUND_ROBIN).map_err(|e| format!("{}: {e}", path.display()))?;
+            }
+            left.push(node.socket("ssd0.sock.spdk"));
+            Ok(())
+        })?;
+        ensure(left.iter().all(|path| !path.exists()), || format!("{left:?} is left"))?;
+    }
+    Ok(())
 }
 
 /// Bytes of a block of the drive.

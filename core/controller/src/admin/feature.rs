@@ -460,7 +460,11 @@ impl Subsystem {
     /// Keep Alive Timer (0Fh). The value is rounded up when the timer is set, and read back as the host wrote it.
     fn set_keep_alive(&mut self, now: Nanos, admin: &Admin) -> Result<u32, Status> {
         let ctrl = self.ctrl_mut(admin.c).ok_or(Status::INTERNAL_ERROR)?;
-        ctrl.kato = admin.sqe.cdw11.get();
+        let kato = admin.sqe.cdw11.get();
+        if kato == 0 && ctrl.needs_keep_alive {
+            return Err(Status::KEEP_ALIVE_INVALID);
+        }
+        ctrl.kato = kato;
         ctrl.keep_alive(now);
         self.arm_expiry(admin.c);
         Ok(0)

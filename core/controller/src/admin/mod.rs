@@ -215,6 +215,10 @@ impl Subsystem {
 
     /// One admin command.
     fn admin<H: Host>(&mut self, now: Nanos, admin: &Admin, host: &mut H) -> Outcome {
+        let Some(ctrl) = self.ctrl_mut(admin.c) else { return Outcome::status(Status::INTERNAL_ERROR) };
+        if ctrl.kato == 0 && ctrl.idle_limit != Nanos::NEVER {
+            ctrl.keep_alive(now);
+        }
         let Some(ctrl) = self.ctrl(admin.c) else { return Outcome::status(Status::INTERNAL_ERROR) };
         let fabrics = ctrl.transport == Transport::Fabrics;
         // From the begin of a shutdown on, only fabrics commands are processed (base 2.0, 3.6.2).

@@ -7,11 +7,12 @@ use crate::TransportError;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
-use weir_spec::nvme::fabrics::{CNTLID_DYNAMIC, ConnectData, DISCOVERY_NQN};
+use core::mem::offset_of;
+use weir_spec::nvme::fabrics::{self, CNTLID_DYNAMIC, ConnectData, DISCOVERY_NQN};
 use weir_spec::nvme::identify::{IDENTIFY_LEN, IdentifyController, IdentifyNamespace, cns};
 use weir_spec::nvme::log::{DiscoveryEntry, DiscoveryHeader};
 use weir_spec::nvme::register::{self, Cap, Cc, Csts, ams};
-use weir_spec::nvme::{Cqe, Sqe};
+use weir_spec::nvme::{Cqe, Sqe, Status};
 use weir_units::{Class, Nanos};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -159,6 +160,7 @@ pub struct BringUp {
     cap: Cap,
     polls_left: u32,
     ready: Ready,
+    unknown: bool,
 }
 
 const POLL: Nanos = Nanos::from_millis(1);
@@ -166,7 +168,7 @@ const POLL: Nanos = Nanos::from_millis(1);
 impl BringUp {
     /// Begins with Connect.
     pub fn new(options: Options) -> Self {
-        Self { options, phase: Phase::Connect, cap: Cap(0), polls_left: 0, ready: Ready::default() }
+        Self { options, phase: Phase::Connect, cap: Cap(0), polls_left: 0, ready: Ready::default(), unknown: false }
     }
 
     /// What was asked for.
@@ -217,6 +219,10 @@ impl BringUp {
     /// The controller refused, in its own words, or is none that this driver can use.
     pub fn answer(&mut self, cqe: &Cqe, data: &[u8]) -> Result<(), TransportError> {
         if !cqe.status().is_success() {
+            if self.phase == Phase::Connect {
+                self.unknown = is_unknown(cqe);
+                return Err(connect_refusal(&self.options.subnqn, "Connect", cqe));
+            }
             return Err(self.refusal(cqe));
         }
         self.phase = match self.phase {
@@ -330,11 +336,32 @@ impl BringUp {
         };
         refusal(&self.options.subnqn, what, cqe)
     }
+
+    /// Whether Connect was refused because there is no such subsystem there.
+    pub fn is_unknown(&self) -> bool {
+        self.unknown
+    }
 }
 
 /// The controller said no to a step.
 pub(super) fn refusal(subnqn: &str, what: &str, cqe: &Cqe) -> TransportError {
     TransportError::Refused(format!("{subnqn} refused {what}: {}", cqe.status()))
+}
+
+/// The controller said no to Connect: which parameter is wrong, where it says so (base 2.0, Figure 383).
+pub fn connect_refusal(subnqn: &str, what: &str, cqe: &Cqe) -> TransportError {
+    let mut text = format!("{subnqn} refused {what}: {}", cqe.status().connect_text());
+    if cqe.status().same_code(Status::CONNECT_INVALID_PARAMETERS) {
+        let (in_data, offset) = fabrics::invalid_parameter_of(cqe.dw0.get());
+        text = format!("{text}, {}", fabrics::parameter_name(in_data, offset));
+    }
+    TransportError::Refused(text)
+}
+
+/// Whether Connect was refused because of SUBNQN.
+fn is_unknown(cqe: &Cqe) -> bool {
+    cqe.status().same_code(Status::CONNECT_INVALID_PARAMETERS)
+        && fabrics::invalid_parameter_of(cqe.dw0.get()) == (true, offset_of!(ConnectData, subnqn) as u16)
 }
 
 /// Reads the discovery log page (base 2.0, 5.16.1.23) until two looks at its generation counter agree.

@@ -1,5 +1,6 @@
 //! One connection: the socket, the session, and where it stands in the door's lists.
 
+use super::limits::Admitted;
 use std::io;
 use std::net::{SocketAddr, TcpStream};
 use weir_controller::SqHandle;
@@ -27,6 +28,8 @@ pub(super) struct Conn {
     pub tenant: usize,
     /// After Connect.
     pub queue: Option<Queue>,
+    /// What it counts as while it is one.
+    pub admitted: Option<Admitted>,
     /// When it is given up if it is no queue by then.
     pub give_up: Nanos,
     /// Read every turn until then; 0: the reactor watches it.
@@ -56,6 +59,7 @@ impl Conn {
             session: Connection::new(now, settings),
             tenant,
             queue: None,
+            admitted: None,
             give_up: Nanos::NEVER,
             hot_until: Nanos(0),
             dirty: false,
@@ -72,6 +76,12 @@ impl Conn {
     pub fn deadline(&self) -> Nanos {
         let connect = if self.queue.is_none() { self.give_up } else { Nanos::NEVER };
         self.session.deadline().min(connect).min(self.rest_at)
+    }
+
+    /// Whether its host is beyond a network: it may vanish without its connections ending. A process of this machine's cannot.
+    pub fn is_remote(&self) -> bool {
+        let peer = self.peer.ip().to_canonical();
+        !peer.is_loopback() && self.stream.local_addr().is_ok_and(|local| local.ip().to_canonical() != peer)
     }
 
     pub fn watch_input(&mut self, reactor: &mut Reactor, token: u64) {

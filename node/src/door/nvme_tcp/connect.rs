@@ -3,6 +3,7 @@
 use super::conn::Queue;
 use super::{Door, Moving, NOBODY};
 use crate::door::Cx;
+use crate::throttle::throttled;
 use weir_controller::{ConnectError, ConnectRequest, Connected};
 use weir_session::nvme_tcp::Command;
 use weir_spec::nvme::fabrics::{self, ConnectData};
@@ -11,8 +12,6 @@ use zerocopy::{FromBytes, little_endian::U16};
 
 /// Byte offset of SUBNQN in the data of Connect.
 const SUBNQN: u16 = 256;
-/// Byte offset of HOSTNQN there.
-const HOSTNQN: u16 = 512;
 
 impl Door {
     /// Answers a command of a connection that is no queue yet; one whose drive is elsewhere is sent there.
@@ -22,35 +21,69 @@ impl Door {
             Ok(data) => data,
             Err(status) => return self.answer(at, command.tag, &failed(&command.sqe, status)),
         };
-        let Some(place) = data.subnqn().and_then(|nqn| cx.directory.find(nqn)) else {
-            tracing::info!(peer = %conn.peer, subnqn = data.subnqn(), "Connect refused: no such subsystem here");
+        let subnqn = data.subnqn();
+        let Some(place) = subnqn.and_then(|nqn| cx.directory.find(nqn)) else {
+            throttled!(
+                cx.now,
+                "Connect refused: no such subsystem here",
+                tracing::info!(peer = %conn.peer, subnqn, "Connect refused: no such subsystem here; there is {}", cx.directory)
+            );
             let status = Status::CONNECT_INVALID_PARAMETERS.dnr();
-            let error = ConnectError { status, in_data: true, offset: SUBNQN };
-            return self.answer(at, command.tag, &error.cqe(command.sqe.cid.get()));
+            return self.refuse(at, &command, &ConnectError { status, in_data: true, offset: SUBNQN });
         };
         if place.shard != cx.shard {
             return self.depart(at, command, place.shard, cx);
         }
-        let owner = cx.drives.front_tenant(place.drive).map(|tenant| usize::from(tenant) + 1);
-        if owner.is_some_and(|owner| owner != self.tenant_of(&data)) {
-            tracing::info!(peer = %conn.peer, host = data.hostnqn(), "Connect refused: the volume is another tenant's");
-            let error = ConnectError { status: Status::CONNECT_INVALID_HOST.dnr(), in_data: true, offset: HOSTNQN };
-            return self.answer(at, command.tag, &error.cqe(command.sqe.cid.get()));
-        }
-        let request = ConnectRequest::new(&command.sqe, &data, Self::owner_of(at));
-        let request = conn.stream.local_addr().map_or(request, |local| request.at(local));
-        match cx.drives.get(place.drive).connect(cx.now, &request) {
-            Ok(connected) => self.connected(at, command, place.drive, &data, &connected),
-            Err(error) => {
-                tracing::info!(
-                    peer = %conn.peer, host = data.hostnqn(), status = %error.status, "Connect refused"
+        let peer = conn.peer;
+        match self.admit_and_connect(at, &command, &data, place.drive, cx) {
+            Ok(()) => {}
+            Err((error, why)) => {
+                throttled!(
+                    cx.now,
+                    "Connect refused",
+                    tracing::info!(%peer, host = data.host(), subnqn, "Connect refused: {why}")
                 );
-                self.answer(at, command.tag, &error.cqe(command.sqe.cid.get()));
+                self.refuse(at, &command, &error);
             }
         }
     }
 
-    fn connected(&mut self, at: u32, command: Command, drive: u32, data: &ConnectData, connected: &Connected) {
+    fn admit_and_connect(
+        &mut self,
+        at: u32,
+        command: &Command,
+        data: &ConnectData,
+        drive: u32,
+        cx: &mut Cx,
+    ) -> Result<(), (ConnectError, String)> {
+        let Some(conn) = &self.conns[at as usize] else { return Ok(()) };
+        let tenant = self.tenant_of(data);
+        let owner = cx.drives.front_tenant(drive).map(|tenant| usize::from(tenant) + 1);
+        if owner.is_some_and(|owner| owner != tenant) {
+            let error = ConnectError { status: Status::CONNECT_INVALID_HOST.dnr(), in_data: false, offset: 0 };
+            return Err((error, "the volume is another tenant's".into()));
+        }
+        let request = ConnectRequest::new(&command.sqe, data, Self::owner_of(at));
+        let request = conn.stream.local_addr().map_or(request, |local| request.at(local));
+        let request = request.with_keep_alive(self.keep_alive.is_required(conn.is_remote()));
+        // A host without a name that is one is refused by the drive.
+        let admitted = data.host().map(|host| self.admission.admit(tenant, host)).transpose();
+        let admitted = admitted.map_err(|full| (ConnectError::busy(), full.to_string()))?;
+        let connected = cx.drives.get(drive).connect(cx.now, &request);
+        let connected = connected.map_err(|error| (error, error.to_string()))?;
+        self.unconnected.remove(at);
+        self.connected(at, command.tag, drive, data, &connected);
+        if let Some(conn) = &mut self.conns[at as usize] {
+            conn.admitted = admitted;
+        }
+        Ok(())
+    }
+
+    fn refuse(&mut self, at: u32, command: &Command, error: &ConnectError) {
+        self.answer(at, command.tag, &error.cqe(command.sqe.cid.get()));
+    }
+
+    fn connected(&mut self, at: u32, tag: u16, drive: u32, data: &ConnectData, connected: &Connected) {
         let tenant = self.tenant_of(data);
         let Some(conn) = &mut self.conns[at as usize] else { return };
         conn.queue = Some(Queue { drive, handle: connected.queue });
@@ -58,14 +91,14 @@ impl Door {
         // Connect's own data came in its capsule: nothing of the old budget is held.
         conn.tenant = tenant;
         tracing::debug!(
-            peer = %conn.peer, host = data.hostnqn(), cntlid = connected.cntlid, depth = connected.depth, "connected"
+            peer = %conn.peer, host = data.host(), cntlid = connected.cntlid, depth = connected.depth, "connected"
         );
-        self.answer(at, command.tag, &connected.cqe);
+        self.answer(at, tag, &connected.cqe);
     }
 
     /// The budget of the tenant that the host's NQN names, as the drives find it; the first where there is none.
     fn tenant_of(&self, data: &ConnectData) -> usize {
-        self.tenant_named(data.hostnqn().unwrap_or_default())
+        data.host().map_or(NOBODY, |host| self.tenant_named(host))
     }
 
     pub(super) fn tenant_named(&self, host: &str) -> usize {
@@ -83,6 +116,7 @@ impl Door {
     fn depart(&mut self, at: u32, command: Command, shard: u32, cx: &mut Cx) {
         let Some(mut conn) = self.conns[at as usize].take() else { return };
         conn.unwatch(cx.reactor);
+        self.unconnected.remove(at);
         (conn.hot_until, conn.dirty, conn.awaiting) = (weir_units::Nanos(0), false, false);
         self.hot.retain(|c| *c != at);
         self.dirty.retain(|c| *c != at);

@@ -213,23 +213,30 @@ impl Door {
         let Carried { socket, session, queue } = carried;
         let stream = TcpStream::from(socket);
         let peer = stream.peer_addr().map_err(|e| e.to_string())?;
-        let tenant = match queue {
+        let (tenant, admitted) = match queue {
             Some((drive, cntlid, _)) => {
                 let controllers = cx.drives.get(drive).controllers();
-                let host = controllers.iter().find(|c| c.id == cntlid).ok_or("its controller has gone")?;
-                self.tenant_named(&host.host)
+                let found = controllers.into_iter().find(|c| c.id == cntlid).ok_or("its controller has gone")?;
+                let tenant = self.tenant_named(&found.host);
+                (tenant, Some(self.admission.count(tenant, &found.host)))
             }
-            None => NOBODY,
+            None => (NOBODY, None),
         };
         let mut conn = Conn::new(stream, peer, cx.now, self.settings, tenant).map_err(|e| e.to_string())?;
         conn.session =
             Connection::<Crc32c>::restore(cx.now, &session, &mut self.budgets[tenant]).map_err(|e| e.to_string())?;
+        conn.admitted = admitted;
         let at = self.insert(conn, cx);
         if let Some((drive, cntlid, qid)) = queue {
             let handle = cx.drives.get(drive).claim(cntlid, qid, Self::owner_of(at));
             let Some(conn) = &mut self.conns[at as usize] else { return Ok(()) };
             match handle {
-                Some(handle) => conn.queue = Some(Queue { drive, handle }),
+                Some(handle) => {
+                    conn.queue = Some(Queue { drive, handle });
+                    if self.keep_alive.is_required(conn.is_remote()) {
+                        cx.drives.get(drive).require_keep_alive(handle);
+                    }
+                }
                 None => {
                     self.remove(at, cx);
                     return Err("its queue has gone".into());

@@ -10,18 +10,23 @@
 mod conn;
 mod connect;
 mod kept;
+mod limits;
 mod rest;
 #[cfg(test)]
 mod tests;
+mod unconnected;
 
 pub use conn::Moving;
 pub use kept::{Associations, Kept, take};
+pub use limits::Admission;
 
 use super::{Arrival, Cx, Kind, index, owner, token};
-use crate::config::{NvmeTcpConfig, TenantConfig};
+use crate::config::{KeepAlive, NvmeTcpConfig, TenantConfig};
+use crate::throttle::throttled;
 use conn::Conn;
 use std::io::{self, ErrorKind, IoSliceMut, Read, Write};
 use std::net::TcpListener;
+use unconnected::Unconnected;
 use weir_controller::{DataPointer, Event, Owner, Tag};
 use weir_session::nvme_tcp::{Budget, Settings, State};
 use weir_spec::nvme::{Cqe, Status};
@@ -38,6 +43,8 @@ const BEHIND: usize = 4 << 10;
 const CONNECT_WITHIN: Nanos = Nanos::from_secs(15);
 /// The budget of connections that are nobody's yet.
 const NOBODY: usize = 0;
+/// Sockets that are accepted in one turn: what the last turn's have sent is read in between.
+const ACCEPT: usize = 32;
 /// Marks a listener's token.
 const LISTENER: u64 = 1 << 32;
 
@@ -49,8 +56,14 @@ pub struct Door {
     budgets: Vec<Budget>,
     /// Bytes of a budget.
     budget: Bytes,
-    limit: usize,
+    keep_alive: KeepAlive,
+    /// Over all shards.
+    admission: Admission,
+    /// Those of this shard.
+    unconnected: Unconnected,
     listeners: Vec<(TcpListener, WatchId)>,
+    /// Listeners that may have more to accept.
+    more: Vec<usize>,
     /// A listener could not accept for want of descriptors or memory: it is tried again when a connection has gone.
     starved: bool,
     conns: Vec<Option<Conn>>,
@@ -69,8 +82,8 @@ pub struct Door {
 }
 
 impl Door {
-    /// A door without listeners and connections.
-    pub fn new(config: &NvmeTcpConfig, tenants: &[TenantConfig]) -> Self {
+    /// A door without listeners and connections; `admission` is that of all shards.
+    pub fn new(config: &NvmeTcpConfig, tenants: &[TenantConfig], admission: Admission) -> Self {
         let settings = Settings {
             header_digest: config.header_digest,
             data_digest: config.data_digest,
@@ -82,8 +95,11 @@ impl Door {
             tenants: tenants.to_vec(),
             budgets: (0..=tenants.len()).map(|_| Budget::new(config.tenant_buffer.get())).collect(),
             budget: config.tenant_buffer,
-            limit: config.connections.into(),
+            keep_alive: config.keep_alive,
+            admission,
+            unconnected: Unconnected::new(config.unconnected.into(), config.address_unconnected.into()),
             listeners: Vec::new(),
+            more: Vec::new(),
             starved: false,
             conns: Vec::new(),
             free: Vec::new(),
@@ -101,10 +117,12 @@ impl Door {
     pub fn add_tenant(&mut self, tenant: &TenantConfig) {
         self.tenants.push(tenant.clone());
         self.budgets.push(Budget::new(self.budget.get()));
+        self.admission.add_tenant(self.tenants.len());
     }
 
     /// Nobody belongs to this tenant any more.
     pub fn retire_tenant(&mut self, tenant: usize) {
+        self.admission.retire_tenant(tenant + 1);
         self.tenants[tenant].hosts.clear();
         self.tenants[tenant].any_host = false;
     }
@@ -124,6 +142,7 @@ impl Door {
 
     /// No more connections.
     pub fn close_listeners(&mut self, cx: &mut Cx) {
+        self.more.clear();
         for (_, watch) in self.listeners.drain(..) {
             cx.reactor.unwatch(watch);
         }
@@ -142,6 +161,16 @@ impl Door {
         (self.conns.len() - self.free.len()) as u32
     }
 
+    /// The queues of all shards.
+    pub fn admission(&self) -> &Admission {
+        &self.admission
+    }
+
+    /// Sockets that are no queue yet, and those that were closed because others came.
+    pub fn unconnected(&self) -> (u32, u64) {
+        (self.unconnected.len() as u32, self.unconnected.closed())
+    }
+
     /// A watched socket is ready.
     pub fn ready(&mut self, rest: u64, ready: &Ready, cx: &mut Cx) {
         if rest & LISTENER != 0 {
@@ -158,20 +187,18 @@ impl Door {
     }
 
     fn accept(&mut self, listener: usize, cx: &mut Cx) {
-        while let Some((socket, _)) = self.listeners.get(listener) {
+        for _ in 0..ACCEPT {
+            let Some((socket, _)) = self.listeners.get(listener) else { return };
             match socket.accept() {
-                Ok((stream, peer)) => {
-                    if self.connections() as usize >= self.limit {
-                        tracing::warn!(%peer, limit = self.limit, "refused: door.nvme-tcp.connections is reached");
-                        continue;
+                Ok((stream, peer)) => match Conn::new(stream, peer, cx.now, self.settings, NOBODY) {
+                    Ok(conn) => drop(self.insert(conn, cx)),
+                    Err(e) => {
+                        throttled!(cx.now, "connection lost", tracing::warn!(%peer, "connection lost: {e}"));
                     }
-                    match Conn::new(stream, peer, cx.now, self.settings, NOBODY) {
-                        Ok(conn) => drop(self.insert(conn, cx)),
-                        Err(e) => tracing::warn!(%peer, "connection lost: {e}"),
-                    }
-                }
+                },
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return,
                 Err(e) if e.kind() == ErrorKind::Interrupted || e.kind() == ErrorKind::ConnectionAborted => {}
+                Err(_) if self.unconnected.len() > 0 => self.close_oldest(cx),
                 Err(e) => {
                     if !self.starved {
                         tracing::error!("cannot accept: {e}");
@@ -181,13 +208,43 @@ impl Door {
                 }
             }
         }
+        self.more.push(listener);
+    }
+
+    /// Descriptors are short: the oldest of those that are no queue yet gives its own back.
+    fn close_oldest(&mut self, cx: &mut Cx) {
+        if let Some(at) = self.unconnected.oldest() {
+            self.remove(at, cx);
+        }
+    }
+
+    /// Closes the socket that a new one of this peer pushes out, if there is one.
+    fn make_way(&mut self, conn: &Conn, cx: &mut Cx) {
+        let Some(at) = self.unconnected.in_the_way(conn.peer) else { return };
+        if let Some(Some(old)) = self.conns.get(at as usize) {
+            throttled!(
+                cx.now,
+                "closed before Connect",
+                tracing::warn!(
+                    peer = %old.peer,
+                    "closed before Connect: too many sockets are no queue yet (door.nvme-tcp.unconnected, address_unconnected)"
+                )
+            );
+        }
+        self.remove(at, cx);
     }
 
     fn insert(&mut self, mut conn: Conn, cx: &mut Cx) -> u32 {
+        if conn.admitted.is_none() {
+            self.make_way(&conn, cx);
+        }
         let at = self.free.pop().unwrap_or(self.conns.len() as u32);
         conn.watch_input(cx.reactor, token(Kind::NvmeTcp, at.into()));
         conn.give_up = cx.now.saturating_add(CONNECT_WITHIN);
         self.deadline = self.deadline.min(conn.deadline());
+        if conn.admitted.is_none() {
+            self.unconnected.add(at, conn.peer);
+        }
         if at as usize == self.conns.len() {
             self.conns.push(Some(conn));
         } else {
@@ -209,6 +266,7 @@ impl Door {
     /// Takes a connection out and closes it; its commands die silently.
     fn remove(&mut self, at: u32, cx: &mut Cx) {
         let Some(mut conn) = self.conns.get_mut(at as usize).and_then(Option::take) else { return };
+        self.unconnected.remove(at);
         if let Some(queue) = conn.queue {
             cx.drives.get(queue.drive).disconnect(cx.now, queue.handle);
         }
@@ -219,6 +277,8 @@ impl Door {
         self.hot.retain(|c| *c != at);
         self.dirty.retain(|c| *c != at);
         self.awaiting.retain(|c| *c != at);
+        // Its place may be another connection's before this turn is over.
+        self.doomed.retain(|c| *c != at);
         self.free.push(at);
     }
 
@@ -258,6 +318,10 @@ impl Door {
         }
         if cx.now >= self.deadline {
             self.expire(cx);
+        }
+        for listener in std::mem::take(&mut self.more) {
+            busy = true;
+            self.accept(listener, cx);
         }
         busy
     }
@@ -323,17 +387,21 @@ impl Door {
         if !conn.session.ready().is_empty() {
             self.mark_dirty(at);
         }
-        self.look_at_state(at);
+        self.look_at_state(at, cx.now);
     }
 
-    fn look_at_state(&mut self, at: u32) {
+    fn look_at_state(&mut self, at: u32, now: Nanos) {
         let Some(conn) = &mut self.conns[at as usize] else { return };
         match conn.session.state() {
             State::AwaitsIcReq | State::Running => {}
             State::Quiescing(fatal) => {
                 if !conn.told {
                     conn.told = true;
-                    tracing::warn!(peer = %conn.peer, ?fatal, "the host broke the protocol; its connection ends");
+                    throttled!(
+                        now,
+                        "the host broke the protocol",
+                        tracing::warn!(peer = %conn.peer, ?fatal, "the host broke the protocol; its connection ends")
+                    );
                     self.deadline = self.deadline.min(conn.session.deadline());
                 }
                 self.mark_dirty(at);
@@ -452,7 +520,7 @@ impl Door {
                 continue;
             }
             self.deadline = self.deadline.min(conn.deadline());
-            self.look_at_state(at);
+            self.look_at_state(at, now);
         }
     }
 
@@ -466,7 +534,7 @@ impl Door {
                 self.may_rest(at, cx);
             }
         }
-        !self.dirty.is_empty() || !self.doomed.is_empty()
+        !self.dirty.is_empty() || !self.doomed.is_empty() || !self.more.is_empty()
     }
 
     /// When the next connection is given up.

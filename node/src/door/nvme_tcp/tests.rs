@@ -161,9 +161,14 @@ fn a_refusal_says_why() {
     let node = node("");
     let at = node.listening()[0];
     for (nqn, host, why) in [
-        ("nqn.2026-11.io.weir:t1:none", HOST, "Connect Invalid Parameters"),
-        (A, "nqn.2026-11.io.weir:host:nobody", "Connect Invalid Host"),
-        (A, "not-an-nqn", "Connect Invalid Parameters"),
+        (
+            "nqn.2026-11.io.weir:t1:none",
+            HOST,
+            "has no subsystem nqn.2026-11.io.weir:t1:none; there is nqn.2026-11.io.weir:t1:a, nqn.2026-11.io.weir:t1:b",
+        ),
+        (A, "nqn.2026-11.io.weir:host:nobody", "refused Connect: Connect Invalid Host"),
+        (A, "not-an-nqn", "refused Connect: Connect Invalid Parameters, HOSTNQN"),
+        (A, "", "refused Connect: Connect Invalid Parameters, HOSTNQN"),
     ] {
         let e = connect(at, &Options::new(nqn, host)).unwrap_err();
         assert!(matches!(&e, TransportError::Refused(t) if t.contains(why)), "{nqn} {host}: {e}");
@@ -306,23 +311,59 @@ fn what_breaks_the_protocol_is_told_and_closed_and_nobody_else_notices() {
     node.stop();
 }
 
+/// Beyond the limit Connect says that there is no room, and that it may be tried again; sockets before Connect do not count.
 #[test]
-fn connections_beyond_the_limit_are_refused_and_the_rest_stay() {
-    let node = node("connections = 3");
+fn queues_beyond_the_limit_are_refused_and_the_rest_stay() {
+    let node = node("connections = 3\nhost_connections = 3");
     let at = node.listening()[0];
     let mut q = queue(at, A);
-    let third = Raw::new(at);
-    let mut fourth = TcpStream::connect(at).unwrap();
-    assert_eq!(fourth.read(&mut [0; 8]).unwrap_or(0), 0);
+    let silent: Vec<Raw> = (0..8).map(|_| Raw::new(at)).collect();
+    let mut third = Raw::new(at);
+    assert_eq!(third.connect(B, 0, 0xffff, 32), Status::SUCCESS);
+    let mut fourth = Raw::new(at);
+    assert_eq!(fourth.connect(B, 0, 0xffff, 32), Status::CONNECT_CONTROLLER_BUSY);
     write_and_read(&mut q, 3);
     drop(third);
     let again = (0..200).any(|_| {
         std::thread::sleep(Duration::from_millis(10));
-        let mut s = TcpStream::connect(at).unwrap();
-        s.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
-        // One that was let in hears nothing; one that was not is closed.
-        s.read(&mut [0; 8]).is_err()
+        fourth.connect(B, 0, 0xffff, 32) == Status::SUCCESS
     });
     assert!(again, "a place that is free again is given out");
+    drop(silent);
+    node.stop();
+}
+
+/// A host that says nothing is pushed out by those that come after it; none of these waits for its time to be over.
+#[test]
+fn silent_sockets_make_way_for_new_ones() {
+    let node = node("unconnected = 8\naddress_unconnected = 4");
+    let at = node.listening()[0];
+    let mut silent: Vec<TcpStream> = (0..4).map(|_| TcpStream::connect(at).unwrap()).collect();
+    let mut q = queue(at, A);
+    write_and_read(&mut q, 5);
+    silent[0].set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    assert_eq!(silent[0].read(&mut [0; 8]).unwrap_or(0), 0, "the oldest was closed");
+    let mut refused = Raw::new(at);
+    assert!(
+        refused.connect("nqn.2026-11.io.weir:t1:none", 0, 0xffff, 32).same_code(Status::CONNECT_INVALID_PARAMETERS)
+    );
+    for _ in 0..20 {
+        silent.push(TcpStream::connect(at).unwrap());
+    }
+    write_and_read(&mut q, 6);
+    write_and_read(&mut queue(at, B), 7);
+    node.stop();
+}
+
+/// `always`: also from this machine, and neither Connect nor Set Features does without a timer. Discovery does.
+#[test]
+fn a_keep_alive_timer_is_required_where_it_is_said() {
+    let node = node("keep_alive = \"always\"");
+    let at = node.listening()[0];
+    let none = Options { kato: Nanos(0), ..Options::new(A, HOST) };
+    let e = connect(at, &none).unwrap_err();
+    assert!(matches!(&e, TransportError::Refused(t) if t.contains("Keep Alive Timeout Invalid")), "{e}");
+    write_and_read(&mut queue(at, A), 8);
+    assert_eq!(discover("127.0.0.1", at.port(), HOST).unwrap().len(), 3);
     node.stop();
 }

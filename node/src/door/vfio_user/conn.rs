@@ -105,6 +105,11 @@ pub(super) struct Conn {
 }
 
 impl Conn {
+    /// Its client has closed the socket, whatever is still to be read from it.
+    pub(super) fn has_gone(&self) -> bool {
+        fds::is_hung_up(&self.socket)
+    }
+
     pub(super) fn new(socket: UnixStream, token: u64, shape: Shape, pid: Option<i32>, cx: &mut Cx) -> io::Result<Self> {
         let bells = match shape.mapped_doorbells {
             true => Some(Doorbells::new(DOORBELLS as usize, DOORBELLS_END as usize)?),

@@ -8,13 +8,16 @@
 //! A client whose commands did not end in time cannot be carried: it is disconnected with the end of the process.
 
 use super::conn::{Conn, Found};
-use super::{Door, Export, ExportConfig, LOOK_AGAIN, Watched, attach, encode, owner, shape};
+use super::{Door, Export, ExportConfig, LOOK_AGAIN, MODE, Watched, attach, encode, live, owner, shape};
 use crate::door::Cx;
-use std::io;
+use crate::holder::{self, BindError};
+use crate::keeper::SOCKETS;
+use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use weir_controller::{ClassFrom, ControllerHandle, Error, Subsystem};
 use weir_sys::keep::{self, Keep};
+use weir_sys::reactor::{Interest, Mode};
 use weir_sys::sched;
 use weir_sys::transport::fds::MAX_FDS;
 use weir_units::Nanos;
@@ -118,6 +121,26 @@ impl Door {
             }
         }
         drives
+    }
+
+    /// An export whose clients come to this process.
+    pub(super) fn export_here(&mut self, config: ExportConfig, at: u16, cx: &mut Cx) -> Result<(), BindError> {
+        let address = config.path.display().to_string();
+        let fail = |error| BindError::Io { address: address.clone(), error };
+        let listener = holder::keep_door(cx.keep, SOCKETS, &config.path, MODE)?;
+        let listener = listener.ok_or_else(|| fail(ErrorKind::UnexpectedEof.into()))?;
+        listener.set_nonblocking(true).map_err(fail)?;
+        live::forget(&address, cx).map_err(fail)?;
+        let (controller, client) = Self::take_up(&config, at, cx).map_err(|e| {
+            let _ = std::fs::remove_file(&config.path);
+            fail(std::io::Error::other(e.to_string()))
+        })?;
+        let watch = cx.reactor.watch(&listener, Interest::READ, Mode::Edge, encode(at, 0, Watched::Listener));
+        self.put(at, Export { config, listener: Some((listener, watch)), controller, conn: None, generation: 0 });
+        if let Some(client) = client {
+            self.go_on(at, client, cx);
+        }
+        Ok(())
     }
 
     /// The controller behind a new export: the one that another process had there, with its client if it had one, or a new one.

@@ -2,7 +2,9 @@
 
 use super::conn::{Conn, Found, Line, Live, Rings};
 use super::kept::{LIVE_CLIENTS, live_file, live_files};
-use super::{Door, Export, ExportConfig, MODE, Watched, attach, encode, export, owner, resume_functions, shape};
+use super::{
+    Door, Export, ExportConfig, MODE, Watched, attach, encode, export, folder, owner, resume_functions, shape,
+};
 use crate::door::Cx;
 use crate::holder::{self, BindError};
 use crate::keeper::RELAYS;
@@ -23,6 +25,7 @@ fn name(config: &ExportConfig) -> String {
 /// The keeper listens there no more.
 pub(super) fn give_up(config: &ExportConfig, cx: &Cx) {
     let _ = cx.keep.release(&name(config));
+    folder::withdraw(&config.path);
     let _ = std::fs::remove_file(&config.path);
 }
 

@@ -31,6 +31,7 @@
 //! could block the shard, and neither is its socket.
 
 mod conn;
+pub(crate) mod folder;
 mod gate;
 mod kept;
 mod live;
@@ -41,7 +42,7 @@ mod watched;
 use super::{Cx, Kind};
 use crate::config::Doorbells;
 use crate::holder::{self, BindError};
-use crate::keeper::SOCKETS;
+use crate::throttle::throttled;
 use conn::Conn;
 pub use kept::resume_functions;
 use std::io::ErrorKind;
@@ -51,7 +52,7 @@ use watched::{Watched, decode, encode};
 use weir_controller::{Attach, ClassFrom, ControllerHandle, Model, Owner};
 use weir_session::vfio_user::Shape;
 use weir_sys::memory::doorbells::Sleepers;
-use weir_sys::reactor::{Interest, Mode, Ready, WAKE_MARGIN, WatchId};
+use weir_sys::reactor::{Ready, WAKE_MARGIN, WatchId};
 use weir_sys::sched;
 use weir_units::Nanos;
 
@@ -166,23 +167,16 @@ impl Door {
             return Err(fail(std::io::Error::other(format!("a shard has at most {MAX_EXPORTS} vfio-user exports"))));
         }
         let at = at as u16;
-        if config.journal && cx.keep.is_kept() {
-            return self.export_live(config, at, cx);
+        folder::prepare(&config.path).map_err(fail)?;
+        let path = config.path.clone();
+        let exported = match config.journal && cx.keep.is_kept() {
+            true => self.export_live(config, at, cx),
+            false => self.export_here(config, at, cx),
+        };
+        if exported.is_ok() {
+            folder::offer(&path);
         }
-        let listener = holder::keep_door(cx.keep, SOCKETS, &config.path, MODE)?;
-        let listener = listener.ok_or_else(|| fail(ErrorKind::UnexpectedEof.into()))?;
-        listener.set_nonblocking(true).map_err(fail)?;
-        live::forget(&address, cx).map_err(fail)?;
-        let (controller, client) = Self::take_up(&config, at, cx).map_err(|e| {
-            let _ = std::fs::remove_file(&config.path);
-            fail(std::io::Error::other(e.to_string()))
-        })?;
-        let watch = cx.reactor.watch(&listener, Interest::READ, Mode::Edge, encode(at, 0, Watched::Listener));
-        self.put(at, Export { config, listener: Some((listener, watch)), controller, conn: None, generation: 0 });
-        if let Some(client) = client {
-            self.go_on(at, client, cx);
-        }
-        Ok(())
+        exported
     }
 
     fn put(&mut self, at: u16, export: Export) {
@@ -211,6 +205,7 @@ impl Door {
         let Some(export) = export!(self, at) else { return };
         if let Some((_, watch)) = export.listener.take() {
             cx.reactor.unwatch(watch);
+            folder::withdraw(&export.config.path);
             holder::remove_unix(cx.keep, &export.config.path);
         }
     }
@@ -260,11 +255,21 @@ impl Door {
         loop {
             let Some(export) = export!(self, at) else { return };
             let Some((listener, _)) = &export.listener else { return };
+            let accepted = listener.accept();
+            // After it: a client that comes again has closed before it connected.
+            if accepted.is_ok() && export.conn.as_ref().is_some_and(|conn| conn.has_gone()) {
+                self.end(at, cx);
+            }
+            let Some(export) = export!(self, at) else { return };
             let path = &export.config.path;
-            match listener.accept() {
+            match accepted {
                 Ok((socket, _)) if export.conn.is_some() => {
                     let pid = sched::peer(&socket).ok().and_then(|p| p.pid);
-                    tracing::warn!(socket = %path.display(), ?pid, "client turned away: the drive has one already");
+                    throttled!(
+                        cx.now,
+                        "client turned away: the drive has one already",
+                        tracing::warn!(socket = %path.display(), ?pid, "client turned away: the drive has one already")
+                    );
                 }
                 Ok((socket, _)) => {
                     export.generation = export.generation.wrapping_add(1);
@@ -276,7 +281,11 @@ impl Door {
                             export.conn = Some(Box::new(conn));
                             self.listen_to(at, cx);
                         }
-                        Err(e) => tracing::warn!(socket = %path.display(), "client refused: {e}"),
+                        Err(e) => throttled!(
+                            cx.now,
+                            "client refused",
+                            tracing::warn!(socket = %path.display(), "client refused: {e}")
+                        ),
                     }
                 }
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return,
@@ -286,10 +295,17 @@ impl Door {
         }
     }
 
-    /// Ends a connection: its commands die silently, and the next client may come.
+    /// Ends a connection, and takes in the next client, if there is one.
     fn remove(&mut self, at: u16, cx: &mut Cx) {
-        let Some(export) = export!(self, at) else { return };
-        let Some(mut conn) = export.conn.take() else { return };
+        if self.end(at, cx) {
+            self.accept(at, cx);
+        }
+    }
+
+    /// Ends a connection: its commands die silently. False if there is none.
+    fn end(&mut self, at: u16, cx: &mut Cx) -> bool {
+        let Some(export) = export!(self, at) else { return false };
+        let Some(mut conn) = export.conn.take() else { return false };
         conn.close(cx);
         conn.give_up(cx);
         reset(export, cx);
@@ -300,7 +316,7 @@ impl Door {
         }
         self.stale = true;
         tracing::info!(socket = %export.config.path.display(), "client disconnected");
-        self.accept(at, cx);
+        true
     }
 
     fn doom(&mut self, at: u16) {
@@ -329,7 +345,11 @@ impl Door {
         if let Some(why) = heard.over {
             let Some(export) = export!(self, at) else { return };
             if let Some(why) = why {
-                tracing::warn!(socket = %export.config.path.display(), "client disconnected: {why}");
+                throttled!(
+                    cx.now,
+                    "client disconnected",
+                    tracing::warn!(socket = %export.config.path.display(), "client disconnected: {why}")
+                );
             }
             self.doom(at);
         }

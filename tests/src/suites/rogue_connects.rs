@@ -1,0 +1,200 @@
+//! A tenant that takes all the connections it gets, beside tenants that come and go: each of their connects has to succeed.
+//!
+//! Bronze is everybody that is not gold or silver (`*`). Gold and silver connect, read a block and go, again and again, while bronze holds
+//! controllers without a keep alive timer (of one host, and of as many hosts as it likes), or sockets on which it says nothing. An
+//! upgrade in between changes nothing about who may have how many.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::net::{AddressFamily, SocketType};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use serde_json::Value;
+
+use super::test;
+use crate::harness::{Context, Env, Outcome, Test, ensure};
+use crate::node::{NQN, Node, Setup, host_nqn, with_node};
+use crate::raw::nvme_tcp::{self as wire, Data, Host};
+
+/// The tests of this suite.
+pub fn tests() -> Vec<Test> {
+    const S: &str = "rogue";
+    vec![
+        test(S, "connects_beside_a_hoard_of_controllers", hoard),
+        test(S, "connects_beside_silent_sockets", silent),
+        test(S, "connects_where_controllers_run_out", few_controllers),
+    ]
+}
+
+/// Connects of each victim beside each rogue.
+const ROUNDS: usize = 20;
+/// More than a node has room for.
+const SOCKETS: usize = 1100;
+
+fn setup(device: &str) -> Setup {
+    let tenant = |name: &str| format!("\n[[tenant]]\nname = \"{name}\"\nhosts = [\"{}\"]\n", host_nqn(name));
+    let whole = format!(
+        "[node]\nname = \"e2e\"\napi = \"unix:weir.sock\"\ncores = [0]\nkeeper = true\n\
+         [[device]]\nname = \"ssd0\"\nnqn = \"{NQN}\"\nmedia = \"ram\"\ncapacity = \"64MiB\"\n{device}\n{}{}\
+         [[tenant]]\nname = \"bronze\"\nhosts = [\"*\"]\n\
+         [[export]]\ndevice = \"ssd0\"\ndoor = \"nvme-tcp\"\n[door.nvme-tcp]\nlisten = \"127.0.0.1:PORT\"\n",
+        tenant("gold"),
+        tenant("silver")
+    );
+    Setup { whole, ..Setup::default() }
+}
+
+/// As many sockets as the rogue wants.
+fn raise_descriptors() -> Outcome {
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).context(|| "RLIMIT_NOFILE".into())
+}
+
+/// One connect of a victim, with a read: how long it took.
+fn visit(address: SocketAddr, tenant: &str) -> Result<Duration, String> {
+    let (begin, host) = (Instant::now(), host_nqn(tenant));
+    let wrong = |e: String| format!("{tenant} cannot connect: {e}");
+    let (_admin, cntlid) = Host::admin(address, &host, 15_000).map_err(wrong)?;
+    let mut queue = Host::io_queue(address, &host, cntlid, 1).map_err(wrong)?;
+    queue.send(&wire::io(0x02, 7, 0, 8, Data::Transport(4096)))?;
+    while queue.receive()?.ok_or("the queue was closed")?.kind != wire::kind::RESPONSE {}
+    Ok(begin.elapsed())
+}
+
+/// Gold and silver connect anew all the time; what they see beside `what` is printed.
+fn victims(address: SocketAddr, what: &str) -> Outcome {
+    for tenant in ["gold", "silver"] {
+        let mut took = (0..ROUNDS).map(|_| visit(address, tenant)).collect::<Result<Vec<_>, _>>();
+        let took = took.as_mut().map_err(|e| format!("beside {what}: {e}"))?;
+        took.sort_unstable();
+        let ms = |d: Duration| d.as_secs_f64() * 1e3;
+        println!(
+            "    {what:<38} {tenant:<6} connects in {:.2} ms (median of {ROUNDS}), {:.2} ms at most",
+            ms(took[ROUNDS / 2]),
+            ms(took[ROUNDS - 1])
+        );
+    }
+    Ok(())
+}
+
+/// Controllers of hosts that these are called, until one is refused.
+fn take_all(address: SocketAddr, host: impl Fn(usize) -> String) -> Result<Vec<Host>, String> {
+    let mut all = Vec::new();
+    while all.len() < SOCKETS {
+        let mut one = Host::open(address)?;
+        one.send(&wire::ic_req())?;
+        let Some(wire::Pdu { kind: wire::kind::IC_RESP, .. }) = one.receive()? else { break };
+        one.send(&wire::connect(1, 0, 0xffff, 0, &host(all.len()), NQN))?;
+        match one.receive()? {
+            Some(answer) if answer.status() == 0 => all.push(one),
+            Some(answer) => {
+                // Connect Controller Busy, which may be tried again.
+                ensure(answer.status() & 0x47ff == 0x181, || format!("refused by status {:#x}", answer.status()))?;
+                break;
+            }
+            None => break,
+        }
+    }
+    Ok(all)
+}
+
+fn door(node: &Node, what: &str) -> Result<u64, String> {
+    let status: Value = serde_json::from_str(&node.cli_ok(&["status", "--json"])?).context(|| "status".into())?;
+    status["doors"][0][what].as_u64().ok_or_else(|| format!("no {what} in {}", status["doors"]))
+}
+
+fn connections_of(node: &Node, tenant: &str) -> Result<u64, String> {
+    let tenants: Value =
+        serde_json::from_str(&node.cli_ok(&["tenant", "ls", "--json"])?).context(|| "tenants".into())?;
+    let all = tenants.as_array().into_iter().flatten();
+    let one = all.filter(|t| t["name"] == tenant).find_map(|t| t["connections"].as_u64());
+    one.ok_or_else(|| format!("no connections of {tenant} in {tenants}"))
+}
+
+fn hoard(env: &Env) -> Outcome {
+    raise_descriptors()?;
+    with_node(env, &setup(""), |node| {
+        let address = node.address();
+        victims(address, "nobody")?;
+        let one = take_all(address, |_| host_nqn("bronze"))?;
+        victims(address, &format!("{} controllers of one host", one.len()))?;
+        let more = take_all(address, |i| host_nqn(&format!("bronze{i}")))?;
+        let all = one.len() + more.len();
+        victims(address, &format!("{all} controllers of any host"))?;
+        ensure(connections_of(node, "bronze")? == all as u64, || "tenant ls has another number".into())?;
+        ensure(door(node, "refused")? == 2, || "status does not say how many were refused".into())?;
+        node.cli_ok(&["upgrade", "--probation", "0s"])?;
+        victims(address, "them after an upgrade")?;
+        ensure(connections_of(node, "bronze")? == all as u64, || "not all of them were handed over".into())?;
+        let after = take_all(address, |i| host_nqn(&format!("late{i}")))?;
+        ensure(after.is_empty(), || format!("bronze has {} more after an upgrade", after.len()))?;
+        drop((one, more));
+        victims(address, "nobody again")
+    })
+}
+
+/// A socket from that address of this machine.
+fn open_from(source: Ipv4Addr, address: SocketAddr) -> Result<TcpStream, String> {
+    let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).context(|| "socket".into())?;
+    rustix::net::bind(&socket, &SocketAddr::from((source, 0))).context(|| format!("bind {source}"))?;
+    rustix::net::connect(&socket, &address).context(|| format!("connect from {source}"))?;
+    Ok(TcpStream::from(socket))
+}
+
+fn silent(env: &Env) -> Outcome {
+    raise_descriptors()?;
+    with_node(env, &setup(""), |node| {
+        let address = node.address();
+        victims(address, "nobody")?;
+        let of_one = (0..SOCKETS).map(|_| Host::open(address)).collect::<Result<Vec<_>, _>>()?;
+        victims(address, "1100 sockets of one address")?;
+        drop(of_one);
+        let any = |i: usize| open_from(Ipv4Addr::new(127, 1 + (i >> 8) as u8, i as u8, 1), address);
+        let of_many = (0..SOCKETS).map(any).collect::<Result<Vec<_>, _>>()?;
+        victims(address, "1100 sockets of 1100 addresses")?;
+        ensure(door(node, "pushed_out")? > 0, || "status does not say that sockets were closed".into())?;
+        ensure(door(node, "unconnected")? <= 512, || "more than 512 sockets are no queue".into())?;
+        node.cli_ok(&["upgrade", "--probation", "0s"])?;
+        victims(address, "them after an upgrade")?;
+        drop(of_many);
+        let stop = Arc::new(AtomicBool::new(false));
+        let trickle = std::thread::spawn({
+            let stop = stop.clone();
+            move || trickle(address, &stop)
+        });
+        let beside = victims(address, "ICReqs that come byte by byte");
+        stop.store(true, Ordering::Relaxed);
+        trickle.join().map_err(|_| "the rogue's thread panicked".to_owned())??;
+        beside
+    })
+}
+
+/// Keeps 300 sockets on which an ICReq comes byte by byte; those that are closed come again.
+fn trickle(address: SocketAddr, stop: &AtomicBool) -> Outcome {
+    let request = wire::ic_req();
+    let mut all: Vec<(Host, usize)> = Vec::new();
+    while !stop.load(Ordering::Relaxed) {
+        while all.len() < 300 {
+            all.push((Host::open(address)?, 0));
+        }
+        all.retain_mut(|(host, sent)| {
+            let byte = &request[*sent..*sent + 1];
+            *sent += 1;
+            *sent < request.len() && host.send(byte).is_ok()
+        });
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    Ok(())
+}
+
+/// A drive with few controllers has some for each tenant.
+fn few_controllers(env: &Env) -> Outcome {
+    with_node(env, &setup("max_controllers = 12"), |node| {
+        let address = node.address();
+        let rogue = take_all(address, |i| host_nqn(&format!("bronze{i}")))?;
+        ensure(rogue.len() == 8, || format!("bronze has {} of 12 controllers", rogue.len()))?;
+        victims(address, "8 of 12 controllers")
+    })
+}
