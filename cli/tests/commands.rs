@@ -448,7 +448,8 @@ fn an_answer_that_is_no_nodes() {
             let _ = stream.write_all(answer.as_bytes());
         }
     });
-    for part in ["is not HTTP", "is not HTTP", "is not HTTP", "does not understand", "HTTP status 500"] {
+    // No answer at all is asked for again.
+    for part in ["is not HTTP", "is not HTTP", "does not understand", "HTTP status 500"] {
         let out = weir(&path, &["status"]);
         let (stdout, stderr) = texts(&out);
         assert!(out.status.code() == Some(1) && stdout.is_empty() && stderr.contains(part), "{part}: {stderr}");
