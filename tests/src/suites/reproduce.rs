@@ -116,8 +116,7 @@ fn the_steps_of_a_start(env: &Env) -> Outcome {
     let steps = rows.iter().filter(|row| row["label"].as_str().is_some_and(|label| label.starts_with("PM963, ")));
     let whole = ms("PM963, exec to first answer")?;
     let sum: f64 = steps.filter_map(|row| row["ours"].as_f64()).sum::<f64>() - whole;
-    // Medians of each step do not add up to the median of all.
-    ensure((0.7..1.3).contains(&(sum / whole)), || format!("the steps are {sum:.2} ms of {whole:.2}"))
+    ensure((sum / whole - 1.0).abs() < 1e-6, || format!("the steps are {sum:.2} ms of {whole:.2}"))
 }
 
 /// Nothing is written where the user stands but one folder.
