@@ -26,6 +26,12 @@
 //! first of those on that were there before and stay. A drive that joins has heard of it by then, as one of a pool that was never
 //! opened, which by itself is nothing; a drive that has left is not among those that the newest header names, and is then told the same.
 //!
+//! **Old copies** of a drive are refused. A drive says of each other one how far its entries went when it was written itself; an opening, a change and a
+//! closing end with an entry on a drive that knows of the last one. Entries are told of when they are durable: what a crash leaves goes as far as
+//! any drive says.
+//!
+//! **A write that fails** keeps the pool from further changes until it has recovered: all drives are written anew with what memory knows.
+//!
 //! **All or nothing**: a pool without one of its drives does not come up. Changed without it, it would have to be made one with the
 //! drive when that returns, and a volume that is only partly there serves nobody. The error names the drive.
 //!
