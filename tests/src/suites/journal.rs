@@ -169,7 +169,8 @@ pub(super) fn under_a_guest(
     mut kill: impl FnMut(&mut Node) -> Outcome,
 ) -> Outcome {
     let guest = Guest { cpus: 2, net: false, qemu, limit: if env.full { 300 } else { 120 } };
-    let size = if env.full { "32m" } else { "16m" };
+    // More than the kills take on a fast machine: a guest that has ended does not come back.
+    let size = "48m";
     let script = format!(
         r#"
 section io
