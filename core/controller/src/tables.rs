@@ -10,6 +10,7 @@ use crate::subsystem::{NO_STAMP, Subsystem};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::string::String;
+use alloc::vec;
 use alloc::vec::Vec;
 use weir_spec::nvme::register::{Aqa, Cc, CmbMsc, Csts};
 use weir_units::{Class, Nanos};
@@ -50,10 +51,11 @@ impl Subsystem {
 
     /// Whether a host of this tenant may have one more controller: what the other tenants may rely on stays free for them.
     pub(crate) fn has_controller_for(&self, tenant: u16) -> bool {
-        let count = |t: usize| self.controllers.iter().flatten().filter(|ctrl| usize::from(ctrl.tenant) == t).count();
+        let mut has = vec![0u32; self.tenants.len()];
+        self.controllers.iter().flatten().for_each(|ctrl| has[usize::from(ctrl.tenant)] += 1);
         let is_own = |t: usize| t == usize::from(tenant);
         let is_there = |t: &usize| is_own(*t) || !self.tenants[*t].config.name.is_empty();
-        let share = |t| Share { has: count(t) as u32, is_own: is_own(t) };
+        let share = |t| Share { has: has[t], is_own: is_own(t) };
         let tenants = (0..self.tenants.len()).filter(is_there).map(share);
         let limit = u32::from(self.config.max_controllers);
         let reserve = default_reserve(limit, tenants.clone().count() as u32);
