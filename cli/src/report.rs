@@ -65,6 +65,16 @@ pub fn few_collections(flash: &FlashStatus) -> Option<String> {
     ))
 }
 
+/// A thread that measures and has no core for more of its time than this measures what else runs on the machine, in percent.
+pub const DISTURBED_PCT: f64 = 5.0;
+
+/// That it had none.
+fn waited_text(pct: f64) -> Option<String> {
+    let text =
+        || format!("waited {pct:.0} % of the time for a core: the figures show what else runs on this machine\n");
+    (pct > DISTURBED_PCT).then(text)
+}
+
 /// What a simulation was.
 #[derive(Clone, Debug, Serialize)]
 pub struct RunReport {
@@ -132,6 +142,8 @@ pub struct Report {
     pub device: Option<DeviceReport>,
     /// Of a simulation.
     pub run: Option<RunReport>,
+    /// For how much of its time the thread that measured had no core, in percent; of a run in real time.
+    pub waited_pct: Option<f64>,
 }
 
 #[derive(Serialize)]
@@ -144,6 +156,8 @@ struct ReportJson {
     device: Option<DeviceReport>,
     #[serde(skip_serializing_if = "Option::is_none")]
     run: Option<RunReport>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    waited_for_core_pct: Option<f64>,
 }
 
 #[derive(Serialize)]
@@ -215,6 +229,7 @@ impl Report {
             total: JobJson::from(&self.total),
             device: self.device.clone(),
             run: self.run.clone(),
+            waited_for_core_pct: self.waited_pct,
         }
     }
 
@@ -243,6 +258,7 @@ impl Report {
         for cut in self.run.iter().flat_map(|r| &r.power_cuts) {
             out += &cut.text();
         }
+        out += &self.waited_pct.and_then(waited_text).unwrap_or_default();
         out
     }
 
@@ -319,10 +335,26 @@ mod tests {
         JobResult { name: name.to_string(), class: Some(Class::High), summary, series: vec![point] }
     }
 
+    fn report(waited_pct: Option<f64>) -> Report {
+        let jobs = vec![result("gold")];
+        Report { jobs, tenants: Vec::new(), total: result("total"), device: None, run: None, waited_pct }
+    }
+
+    #[test]
+    fn a_run_without_a_core_says_so() {
+        let said = "waited 62 % of the time for a core: the figures show what else runs on this machine\n";
+        assert!(report(Some(62.1)).text().ends_with(said));
+        for quiet in [None, Some(0.0), Some(5.0)] {
+            assert!(!report(quiet).text().contains("for a core"), "{quiet:?}");
+        }
+        let json = |waited| serde_json::to_value(report(waited).json()).unwrap();
+        assert_eq!(json(Some(0.5))["waited_for_core_pct"], 0.5);
+        assert!(json(None)["waited_for_core_pct"].is_null());
+    }
+
     #[test]
     fn the_documented_keys() {
-        let report =
-            Report { jobs: vec![result("gold")], tenants: Vec::new(), total: result("total"), device: None, run: None };
+        let report = report(None);
         let json = serde_json::to_value(report.json()).unwrap();
         let job = &json["jobs"][0];
         assert_eq!(job["name"], "gold");
@@ -345,6 +377,7 @@ mod tests {
             total: result("total"),
             device: None,
             run: None,
+            waited_pct: None,
         };
         let text = report.text();
         assert!(text.contains("gold   high   1.23M  5000.0  10.5us  900ns  12.0us  3.00ms  2.00s       2"), "{text}");

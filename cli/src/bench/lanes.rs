@@ -16,7 +16,7 @@ use weir_node::host::{Controller, Gate, HostQueue, LocalDrive, Options, QueueCla
 use weir_node::local::{Local, LocalError, LocalTenant};
 use weir_node::target::Target;
 use weir_sys::reactor::now;
-use weir_sys::sched::ClassWatch;
+use weir_sys::sched::{ClassWatch, RunDelay};
 use weir_units::{Class, Nanos};
 use weir_workload::verify::Verifier;
 use weir_workload::{Device, Generator, Job, Recorder, Region, WorkloadError};
@@ -34,6 +34,8 @@ pub struct Outcome {
     pub trouble: Option<(usize, String)>,
     /// The drive's own figures.
     pub device: Option<DriveFigures>,
+    /// For how much of its time a thread was ready to run and had no core, in percent; of the one that lost most.
+    pub waited_pct: Option<f64>,
 }
 
 /// Why a run ended early.
@@ -81,7 +83,36 @@ impl From<WorkloadError> for BenchError {
 type Lane = (HostQueue, Worker);
 
 /// What a thread hands back.
-type Finished = Result<(Vec<Worker>, Option<DriveFigures>), BenchError>;
+struct Ended {
+    workers: Vec<Worker>,
+    device: Option<DriveFigures>,
+    /// As [`Outcome::waited_pct`].
+    waited_pct: Option<f64>,
+}
+
+type Finished = Result<Ended, BenchError>;
+
+/// How long the calling thread waits for a core from here on.
+struct CoreWait {
+    delay: Option<RunDelay>,
+    before: Nanos,
+    begun: Nanos,
+}
+
+impl CoreWait {
+    fn begin() -> CoreWait {
+        let delay = RunDelay::of_this_thread().ok();
+        let before = delay.as_ref().and_then(|d| d.read().ok()).unwrap_or_default();
+        CoreWait { delay, before, begun: now() }
+    }
+
+    /// The part of the time so far, in percent; none where the kernel does not say.
+    fn pct(&self) -> Option<f64> {
+        let waited = self.delay.as_ref()?.read().ok()?.saturating_sub(self.before);
+        let whole = now().saturating_sub(self.begun).as_secs_f64();
+        (whole > 0.0).then(|| (waited.as_secs_f64() / whole * 100.0).min(100.0))
+    }
+}
 
 /// A local drive's, and its flash's.
 type DriveFigures = (DriveStats, Option<FlashFigures>);
@@ -133,13 +164,13 @@ fn spawn(f: impl FnOnce() -> Finished + Send + 'static) -> Result<JoinHandle<Fin
 
 fn collect(run: &Run, threads: Vec<JoinHandle<Finished>>) -> Result<Outcome, BenchError> {
     let mut workers = Vec::new();
-    let mut device = None;
-    let mut failure = None;
+    let (mut device, mut waited_pct, mut failure) = (None, None, None);
     for thread in threads {
         match thread.join() {
-            Ok(Ok((more, stats))) => {
-                workers.extend(more);
-                device = device.or(stats);
+            Ok(Ok(ended)) => {
+                workers.extend(ended.workers);
+                device = device.or(ended.device);
+                waited_pct = most(waited_pct, ended.waited_pct);
             }
             Ok(Err(e)) => {
                 failure.get_or_insert(e);
@@ -158,7 +189,12 @@ fn collect(run: &Run, threads: Vec<JoinHandle<Finished>>) -> Result<Outcome, Ben
         recorders[job].merge(&recorder);
         trouble = trouble.or(wrong.map(|text| (job, text)));
     }
-    Ok(Outcome { recorders, trouble, device })
+    Ok(Outcome { recorders, trouble, device, waited_pct })
+}
+
+/// The greater of what is known.
+fn most(a: Option<f64>, b: Option<f64>) -> Option<f64> {
+    a.into_iter().chain(b).reduce(f64::max)
 }
 
 /// One copy of a job as a worker on its queue pair.
@@ -247,8 +283,10 @@ fn serve_local(run: &Run, config: &DeviceConfig, progress: &[Arc<Progress>]) -> 
         let mut pair = local.queue(client, origin);
         workers.push(worker(run, place, &mut pair, origin, progress[client].clone())?);
     }
+    let wait = CoreWait::begin();
     turn_local(run, &mut local, &mut workers, watch)?;
-    Ok((workers, Some((local.stats(), local.flash(now())))))
+    let device = Some((local.stats(), local.flash(now())));
+    Ok(Ended { workers, device, waited_pct: wait.pct() })
 }
 
 /// What a job without a class is on a local drive.
@@ -319,9 +357,9 @@ fn arbitrate_local(run: &Run, config: &DeviceConfig, progress: &[Arc<Progress>],
         pairs.extend(queue_pairs(run, index, gate.as_ref(), open)?);
     }
     let lanes = lanes(run, pairs, progress, 1)?;
-    let (workers, _) = turn_lanes(lanes.into_iter().flatten().collect(), stop)?;
+    let ended = turn_lanes(lanes.into_iter().flatten().collect(), stop)?;
     let local = drive.lock();
-    Ok((workers, Some((local.stats(), local.flash(now())))))
+    Ok(Ended { device: Some((local.stats(), local.flash(now()))), ..ended })
 }
 
 /// Every copy of a job gets a queue pair, of as many controllers as it takes.
@@ -459,6 +497,7 @@ fn host_nqn(run: &Run, job: &Job) -> String {
 /// The loop of a thread over queue pairs of other processes.
 fn turn_lanes(mut lanes: Vec<Lane>, stop: &AtomicBool) -> Finished {
     let timed = lanes.iter().any(|(_, worker)| worker.is_timed());
+    let wait = CoreWait::begin();
     let mut time = now();
     let (mut polls, mut looks) = (0u32, 0u32);
     loop {
@@ -477,7 +516,8 @@ fn turn_lanes(mut lanes: Vec<Lane>, stop: &AtomicBool) -> Finished {
             }
         }
         if !alive {
-            return Ok((lanes.into_iter().map(|(_, worker)| worker).collect(), None));
+            let workers = lanes.into_iter().map(|(_, worker)| worker).collect();
+            return Ok(Ended { workers, device: None, waited_pct: wait.pct() });
         }
         polls += 1;
         if news || (!timed && polls % POLLS_A_LOOK != 0) {
@@ -487,7 +527,7 @@ fn turn_lanes(mut lanes: Vec<Lane>, stop: &AtomicBool) -> Finished {
         looks += 1;
         if looks % LOOKS_A_CHECK == 0 {
             if stop.load(Ordering::Relaxed) {
-                return Ok((Vec::new(), None));
+                return Ok(Ended { workers: Vec::new(), device: None, waited_pct: None });
             }
             lanes.iter_mut().try_for_each(|(_, worker)| worker.wait(time))?;
         }

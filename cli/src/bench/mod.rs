@@ -51,14 +51,14 @@ pub fn run(args: Args, json: bool) -> Result<(), Failure> {
     }
 }
 
-/// Measures for whoever wants all jobs' figures together.
+/// Measures for whoever wants all jobs' figures together, and the percentage of its time for which the measuring thread had no core.
 ///
 /// # Errors
 /// As [`run`].
-pub fn figures(run: &Run) -> Result<Summary, BenchError> {
+pub fn figures(run: &Run) -> Result<(Summary, f64), BenchError> {
     let outcome = lanes::execute(run)?;
     match &outcome.trouble {
-        None => Ok(summarize(run, &outcome).total.summary),
+        None => Ok((summarize(run, &outcome).total.summary, outcome.waited_pct.unwrap_or(0.0))),
         Some((_, text)) => Err(BenchError::Machine(text.clone())),
     }
 }
@@ -98,7 +98,7 @@ fn summarize(run: &Run, outcome: &lanes::Outcome) -> Report {
         write_bytes: stats.work.write_bytes,
         flash: flash.clone().map(Into::into),
     });
-    Report { jobs, tenants: Vec::new(), total, device, run: None }
+    Report { jobs, tenants: Vec::new(), total, device, run: None, waited_pct: outcome.waited_pct }
 }
 
 #[cfg(test)]

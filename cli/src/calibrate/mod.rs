@@ -4,8 +4,8 @@
 //!   Args ─► sizes × mixes ─► Ladder (core/plan) ─ depth ─► Tests: bench in real time, or sim in virtual time
 //!                               ▲─────────── Test ──────────┘                └► Calibration ─► table, JSON, file
 //! ```
-//! In real time a test runs three times and the median by throughput counts, whole: its latencies belong to it. The file is
-//! written when everything has been measured, or not at all.
+//! In real time a test runs until three runs had a core and agree (core/plan, `steady`); the median by throughput counts, whole: its
+//! latencies belong to it. The file is written when everything has been measured and can be believed, or not at all.
 
 mod live;
 mod simulated;
@@ -21,6 +21,7 @@ use weir_driver::TransportError;
 use weir_node::config::{Calibration, DeviceConfig, MediaConfig};
 use weir_node::target::Target;
 use weir_plan::calibrate::{Ladder, Point, Test};
+use weir_plan::steady::{Runs, Verdict};
 use weir_units::{Bytes, Nanos, parse};
 use weir_workload::{Job, Latency, Mix, Pattern, Summary};
 
@@ -67,6 +68,9 @@ pub struct Args {
     /// Write over what is on the target, where that is not a drive in memory of this process
     #[arg(long)]
     destructive: bool,
+    /// Take figures also where the machine is disturbed, they do not agree, or contradict each other; warnings say which
+    #[arg(long)]
+    force: bool,
     /// The same seed draws the same requests
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -94,8 +98,10 @@ fn size(text: &str) -> Result<u32, String> {
     Ok(mix.max())
 }
 
-/// Times that a test is run in real time.
+/// Runs of a test in real time, where nothing disturbs them; each lasts that part of the test's time.
 const REPETITIONS: u32 = 3;
+/// Times that a size and mix is measured in real time before figures that contradict each other are refused.
+const TRIES: u32 = 2;
 
 /// What carries a load test out.
 trait Tests {
@@ -104,6 +110,9 @@ trait Tests {
     /// # Errors
     /// The drive cannot be had or fails, or does not take so many requests at once.
     fn test(&mut self, job: Job) -> Result<Summary, Trouble>;
+
+    /// Whether anything but the drive shows in its figures.
+    fn in_real_time(&self) -> bool;
 }
 
 /// Why a test gave nothing.
@@ -111,6 +120,8 @@ trait Tests {
 enum Trouble {
     /// So many requests at once are more than the target takes.
     TooDeep(String),
+    /// Nothing to build on, and what the test gave all the same.
+    Unsteady(String, Box<Summary>),
     Failed(String),
 }
 
@@ -124,15 +135,25 @@ impl Tests for Real {
     fn test(&mut self, job: Job) -> Result<Summary, Trouble> {
         let deep = job.depth > 1 || job.copies > 1;
         let run = Run { targets: vec![self.target.clone()], jobs: vec![job], ..self.run.clone() };
-        let mut results = Vec::new();
-        for _ in 0..REPETITIONS {
-            results.push(bench::figures(&run).map_err(|e| match e {
+        let (mut runs, mut results) = (Runs::default(), Vec::new());
+        loop {
+            let (summary, waited_pct) = bench::figures(&run).map_err(|e| match e {
                 BenchError::Transport(TransportError::Refused(why)) if deep => Trouble::TooDeep(why),
                 other => Trouble::Failed(other.to_string()),
-            })?);
+            })?;
+            results.push(summary);
+            match runs.add(summary.iops, waited_pct) {
+                Verdict::Again => {}
+                Verdict::Take(number) => return Ok(results[number]),
+                Verdict::Refuse(why, median) => {
+                    return Err(Trouble::Unsteady(why.to_string(), Box::new(results[median])));
+                }
+            }
         }
-        results.sort_by(|a, b| a.iops.total_cmp(&b.iops));
-        Ok(results[results.len() / 2])
+    }
+
+    fn in_real_time(&self) -> bool {
+        true
     }
 }
 
@@ -151,7 +172,8 @@ pub fn run(args: &Args, json: bool) -> Result<(), Failure> {
     for reads in distinct(&args.mixes) {
         for bytes in distinct(&args.sizes) {
             live.begin(bytes, reads);
-            points.push(point(args, tests.as_mut(), (bytes, reads), slots, &mut live).map_err(fail)?);
+            let new = believed(args, tests.as_mut(), (bytes, reads), slots, (&points, &mut live));
+            points.push(new.map_err(fail)?);
         }
     }
     live.finish();
@@ -207,6 +229,39 @@ fn tests(args: &Args) -> Result<(Box<dyn Tests>, Option<u32>), Failure> {
     Ok((Box::new(Real { target, run }), slots))
 }
 
+/// A size and mix whose figures contradict neither each other nor those of the other sizes.
+fn believed(
+    args: &Args,
+    tests: &mut dyn Tests,
+    (bytes, reads): (u32, u8),
+    slots: Option<u32>,
+    (others, live): (&[Point], &mut live::Live),
+) -> Result<Point, String> {
+    let mut tries = TRIES;
+    loop {
+        let new = point(args, tests, (bytes, reads), slots, live)?;
+        let doubt = new.doubt(slots).or_else(|| others.iter().find_map(|other| new.doubt_beside(other)));
+        let Some(doubt) = doubt.filter(|_| tests.in_real_time()) else { return Ok(new) };
+        tries -= 1;
+        if tries > 0 {
+            continue;
+        }
+        let text = format!("{}, {reads} % reads: the figures contradict each other: {doubt}", Bytes(bytes.into()));
+        return unless_forced(args, live, text).map(|()| new);
+    }
+}
+
+/// What is wrong is a warning where the user takes it as it is.
+fn unless_forced(args: &Args, live: &live::Live, text: String) -> Result<(), String> {
+    if !args.force {
+        return Err(format!(
+            "{text}; nothing was written: measure while nothing else runs, for longer (--time), or take it as it is (--force)"
+        ));
+    }
+    live.note(&format!("warning: {text}"));
+    Ok(())
+}
+
 /// All tests of one size and mix.
 fn point(
     args: &Args,
@@ -221,7 +276,14 @@ fn point(
         let copies = copies(depth, args.jobs);
         let pattern = Pattern { read_percent: reads, random: true, trim: false };
         let job = Job { pattern, sizes: Mix::one(bytes), depth: depth / copies, copies, ..Job::default() };
-        match tests.test(job) {
+        let tested = match tests.test(job) {
+            Err(Trouble::Unsteady(why, summary)) => {
+                let text = format!("{}, {reads} % reads, qd {depth}: {why}", Bytes(bytes.into()));
+                unless_forced(args, live, text).map(|()| Ok(*summary))?
+            }
+            other => other,
+        };
+        match tested {
             Ok(s) if s.iops > 0.0 => ladder.record(Test { depth, iops: s.iops, latency: s.latency }),
             Ok(_) => {
                 let of = Bytes(bytes.into());
@@ -231,7 +293,7 @@ fn point(
                 live.note(&format!("{}: no deeper than this: {why}", Bytes(bytes.into())));
                 ladder.refuse(depth);
             }
-            Err(Trouble::Failed(why)) => return Err(why),
+            Err(Trouble::Failed(why) | Trouble::Unsteady(why, _)) => return Err(why),
         }
     }
     Point::new(bytes, reads, ladder.into_tests()).map_err(|e| e.to_string())

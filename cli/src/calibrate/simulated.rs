@@ -48,4 +48,8 @@ impl Tests for Simulated {
         let outcome = scenario.run(|_| {}).map_err(|e| Trouble::Failed(e.to_string()))?;
         Ok(outcome.total.summary)
     }
+
+    fn in_real_time(&self) -> bool {
+        false
+    }
 }

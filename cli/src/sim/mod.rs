@@ -111,6 +111,7 @@ fn report(scenario: &weir_sim::Scenario, outcome: Outcome) -> Report {
             digest: format!("{:016x}", outcome.digest),
             power_cuts: outcome.power_cuts.into_iter().map(Into::into).collect(),
         }),
+        waited_pct: None,
     }
 }
 

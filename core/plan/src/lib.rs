@@ -25,6 +25,7 @@ pub mod equations;
 mod fluid;
 mod latency;
 pub mod planner;
+pub mod steady;
 mod tenant;
 #[cfg(test)]
 mod tests;
