@@ -389,7 +389,7 @@ const fn mqsim_default(quirks: bool) -> Parts {
             program: uniform(750_000),
             erase: Nanos(3_800_000),
             // 300 MT/s on eight bits. The code truncates two cycles to 6 ns (exec/SSD_Device.cpp:97).
-            channel: if quirks { Wire::units(2, 6) } else { Wire::bytes_per_second(300_000_000) },
+            channel: if quirks { Wire::units(2, 6).cut_at(1) } else { Wire::bytes_per_second(300_000_000) },
             overheads: MQSIM_OVERHEADS,
             // Erases only, 700 us and the command's 95 ns. In the code nothing is ever suspended
             // (ssd/TSU_OutofOrder.cpp:301-327).

@@ -12,6 +12,8 @@ pub struct Wire {
     nanos: u64,
     /// How many units take `nanos`.
     per: u64,
+    /// Bytes whose time is cut to whole nanoseconds: a unit, or a part of it.
+    cut: u32,
     packet: Packet,
 }
 
@@ -37,16 +39,19 @@ impl Packet {
 
 impl Wire {
     /// Takes no time.
-    pub const INSTANT: Wire = Wire { unit: 0, nanos: 0, per: 1, packet: Packet::NONE };
+    pub const INSTANT: Wire = Wire { unit: 0, nanos: 0, per: 1, cut: 1, packet: Packet::NONE };
 
     /// `nanos` nanoseconds for each `unit` bytes.
     pub const fn units(unit: u32, nanos: u64) -> Wire {
-        Wire { unit, nanos, per: 1, packet: Packet::NONE }
+        Wire { unit, nanos, per: 1, cut: unit, packet: Packet::NONE }
     }
 
     /// `nanos` for each `bytes`, in proportion below that.
     pub const fn proportional(bytes: u32, nanos: u64) -> Wire {
-        if bytes == 0 { Wire::INSTANT } else { Wire { unit: 1, nanos, per: bytes as u64, packet: Packet::NONE } }
+        if bytes == 0 {
+            return Wire::INSTANT;
+        }
+        Wire { unit: 1, nanos, per: bytes as u64, cut: 1, packet: Packet::NONE }
     }
 
     /// So many bytes a second, in proportion to the byte; 0: takes no time.
@@ -56,7 +61,7 @@ impl Wire {
         }
         // A common factor taken out keeps bytes * nanos far from 64 bits.
         let g = gcd(1_000_000_000, rate);
-        Wire { unit: 1, nanos: 1_000_000_000 / g, per: rate / g, packet: Packet::NONE }
+        Wire { unit: 1, nanos: 1_000_000_000 / g, per: rate / g, cut: 1, packet: Packet::NONE }
     }
 
     /// So many MiB a second in units of 128 bytes, each rounded down to the nanosecond and `extra` added (NVMeVirt,
@@ -68,6 +73,23 @@ impl Wire {
     /// The same wire, carrying packets. The rate is a lane's.
     pub const fn packets(self, packet: Packet) -> Wire {
         Wire { packet, ..self }
+    }
+
+    /// The same wire, the time of so many bytes being cut to whole nanoseconds: a divisor of its unit.
+    pub const fn cut_at(self, bytes: u32) -> Wire {
+        Wire { cut: if bytes == 0 { 1 } else { bytes }, ..self }
+    }
+
+    /// The same wire at another rate, in bytes a second over all of its lanes: its units and what is cut of their time, its packets and
+    /// lanes are as they were. 0: takes no time.
+    pub const fn at_rate(self, rate: u64) -> Wire {
+        let lane = rate.div_ceil(self.packet.lanes as u64);
+        if self.unit <= 1 || lane == 0 {
+            return Wire::bytes_per_second(lane).packets(self.packet);
+        }
+        let (cut, parts) = (self.cut as u64, (self.unit / self.cut) as u64);
+        let nanos = cut * 1_000_000_000 / lane;
+        Wire { nanos: if nanos == 0 { 1 } else { nanos } * parts, per: 1, ..self }
     }
 
     /// Whether bytes take no time.
@@ -116,6 +138,25 @@ mod tests {
         assert_eq!(Wire::proportional(16384, 52_433).time(16384), Nanos(52_433));
         assert_eq!(Wire::proportional(16384, 52_433).time(4096), Nanos(13_108));
         assert_eq!(Wire::bytes_per_second(3_360_000_000).time(4096), Nanos(4096 * 1000 / 3360));
+    }
+
+    #[test]
+    fn a_wire_at_another_rate_is_as_it_was_otherwise() {
+        // NVMeVirt's are cut at 128 bytes, MQSim's channel at one: (1000 / rate) * 2 for two bytes (SSD_Device.cpp).
+        assert_eq!(Wire::mib_units(800, 0).at_rate(800 << 20), Wire::mib_units(800, 0));
+        assert_eq!(Wire::mib_units(800, 0).at_rate(1200 << 20).time(4096), Nanos(32 * 101));
+        let mqsim = Wire::units(2, 6).cut_at(1);
+        assert_eq!((mqsim.at_rate(333_000_000), mqsim.at_rate(400_000_000).time(4096)), (mqsim, Nanos(2048 * 4)));
+        // 28 bytes more for each 128, on four lanes.
+        let link = Wire::bytes_per_second(400_000_000).packets(Packet::pcie(4));
+        assert_eq!((link.at_rate(1_600_000_000), link.at_rate(4_000_000_000).time(4096)), (link, Nanos(1_248)));
+        assert_eq!(Wire::INSTANT.at_rate(1_000_000_000).time(4096), Nanos(4096));
+        for wire in [Wire::INSTANT, mqsim, link] {
+            assert_eq!(wire.at_rate(0).time(4096), Nanos(0));
+            assert!(
+                wire.at_rate(u64::MAX).time(4096) <= Nanos(4096) && wire.at_rate(1).time(4096) > Nanos::from_secs(1000)
+            );
+        }
     }
 
     #[test]

@@ -12,7 +12,7 @@ use super::value::Value;
 use std::path::Path;
 use std::str::FromStr;
 use weir_flash::{
-    Config, GcMode, Geometry, Levels, Precondition, Preset, Timing, UNIT, UnknownName, Variability, Wire, cell_times,
+    Config, GcMode, Geometry, Levels, Precondition, Preset, Timing, UNIT, UnknownName, Variability, cell_times,
 };
 use weir_units::{Bytes, Nanos, parse};
 
@@ -272,14 +272,14 @@ fn keys_of(keys: &Keys<'_, '_>, profile: Profile, own: Config, capacity: Option<
     let link_rate = keys.get("link_rate", rate);
     let write_link_rate = keys.get("write_link_rate", rate);
     if let Some(rate) = channel_rate {
-        config.timing.channel = Wire::bytes_per_second(rate.0);
+        config.timing.channel = config.timing.channel.at_rate(rate.0);
     }
     if let Some(rate) = link_rate {
-        config.host.to_host = Wire::bytes_per_second(rate.0);
+        config.host.to_host = config.host.to_host.at_rate(rate.0);
         config.host.to_drive = config.host.to_host;
     }
     if let Some(rate) = write_link_rate {
-        config.host.to_drive = Wire::bytes_per_second(rate.0);
+        config.host.to_drive = config.host.to_drive.at_rate(rate.0);
     }
     translation(keys, &mut config);
     buffer(keys, &mut config);

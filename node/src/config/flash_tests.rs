@@ -101,6 +101,22 @@ fn what_is_printed_is_read_back() {
     }
 }
 
+/// A rate changes how fast a model's wires are, not how it counts on them: its own rate changes nothing.
+#[test]
+fn a_rate_leaves_packets_and_rounding() {
+    for (model, keys) in [
+        ("\"nvmevirt-970pro\"", "channel_rate = \"800MiB/s\"\nlink_rate = \"3360MiB/s\""),
+        ("\"mqsim-default\"\nquirks = true", "channel_rate = \"333MB/s\"\nlink_rate = \"1600MB/s\""),
+    ] {
+        let wires = |keys: &str| {
+            let config = parse(&format!("[[device]]\nprofile = {model}\n{keys}\n")).unwrap();
+            let flash = config.devices[0].flash.as_ref().unwrap().config;
+            (flash.timing.channel, flash.host.to_host, flash.host.to_drive)
+        };
+        assert_eq!(wires(keys), wires(""), "{model}");
+    }
+}
+
 #[test]
 fn what_does_not_fit_is_named() {
     for (text, says) in [
