@@ -20,11 +20,14 @@
 //!     │ ◄─ HandOver ───────────────────────────│      finish what is in flight
 //!     │ ── Left ──────────────────────────────►│      nothing is in flight, nothing will be touched: the next one may go
 //! ```
-//! One packet is one word (SOCK_SEQPACKET): a byte for its kind, then its text. The worker's end is its standard input.
+//! One packet is one word (SOCK_SEQPACKET): a byte for its kind, then its text. The worker's end is its standard input. The keeper never
+//! waits for a worker: what one does not take is sent later ([`Channel`]).
 
+mod channel;
 mod touch;
 mod words;
 
+pub use self::channel::{Channel, HEAR_TIMEOUT};
 pub use self::words::{Introduction, ToKeeper, ToWorker};
 
 use self::touch::{Touch, Toucher, WARM_FOR, Warmth};
@@ -32,7 +35,6 @@ use crate::arena::{Arena, ArenaError, Schema};
 use crate::transport::fds;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, SealFlags};
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
@@ -44,20 +46,24 @@ use std::time::{Duration, Instant};
 const MOST: usize = 8192;
 /// The version of these words. Of another one nothing is understood but [`ToKeeper::Prepared`], which carries it.
 pub const VERSION: u32 = 3;
-/// How long a side that does not listen is waited for.
-const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Begins the names of what goes from one worker to the next and is worth nothing to anybody later.
 pub const PASSING: &str = "passing:";
 /// Begins the names of what belongs to clients whose sockets the keeper has: worth nothing to another keeper.
 pub const LIVE: &str = "live:";
 
-fn send(socket: impl AsFd, kind: u8, text: &str, with: &[BorrowedFd]) -> io::Result<()> {
+/// A word's bytes.
+fn packet(kind: u8, text: &str) -> io::Result<Vec<u8>> {
     let mut bytes = vec![kind];
     bytes.extend_from_slice(text.as_bytes());
     if bytes.len() > MOST {
         return Err(io::Error::other(format!("a word of {} bytes is too long for the keeper", bytes.len())));
     }
+    Ok(bytes)
+}
+
+fn send(socket: impl AsFd, kind: u8, text: &str, with: &[BorrowedFd]) -> io::Result<()> {
+    let bytes = packet(kind, text)?;
     loop {
         match fds::send(&socket, &bytes, with) {
             Ok(_) => return Ok(()),
@@ -115,60 +121,6 @@ pub fn contents(fd: OwnedFd) -> io::Result<Vec<u8>> {
 
 fn garbled() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, "keeper and worker do not understand each other")
-}
-
-/// The keeper's end of the conversation with one worker.
-#[derive(Debug)]
-pub struct Channel(OwnedFd);
-
-impl Channel {
-    /// A channel, and the worker's end of it.
-    ///
-    /// # Errors
-    /// No descriptors are left.
-    pub fn pair() -> io::Result<(Channel, OwnedFd)> {
-        let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
-        use rustix::net::sockopt::{Timeout, set_socket_timeout};
-        for end in [&ours, &theirs] {
-            set_socket_timeout(end, Timeout::Send, Some(PATIENCE))?;
-        }
-        Ok((Channel(ours), theirs))
-    }
-
-    /// The keeper's end, as the program before this one left it.
-    pub fn of(end: OwnedFd) -> Channel {
-        Channel(end)
-    }
-
-    /// Tells the worker something.
-    ///
-    /// # Errors
-    /// It has gone, or does not listen.
-    pub fn tell(&self, word: &ToWorker, with: &[BorrowedFd]) -> io::Result<()> {
-        let (kind, text) = word.parts();
-        send(&self.0, kind, &text, with)
-    }
-
-    /// The next word of the worker, if there is one yet.
-    ///
-    /// # Errors
-    /// `UnexpectedEof`: it has gone and says nothing more. Anything else: it says what makes no sense.
-    pub fn hear(&self) -> io::Result<Option<(ToKeeper, Vec<OwnedFd>)>> {
-        let flags = rustix::event::PollFlags::IN;
-        let mut ready = [rustix::event::PollFd::new(&self.0, flags)];
-        let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
-        if rustix::event::poll(&mut ready, Some(&now))? == 0 {
-            return Ok(None);
-        }
-        let (kind, text, fds) = receive(&self.0)?.ok_or(io::ErrorKind::UnexpectedEof)?;
-        Ok(Some((ToKeeper::read(kind, text).ok_or_else(garbled)?, fds)))
-    }
-}
-
-impl AsFd for Channel {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
-    }
 }
 
 /// What is held under a name.

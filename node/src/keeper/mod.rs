@@ -240,6 +240,7 @@ impl Process {
         if self.machine.deadline().is_some_and(|at| at <= self.now()) {
             self.apply(Event::Tick);
         }
+        self.kill_the_deaf();
         self.renew();
         Ok(())
     }
@@ -252,7 +253,8 @@ impl Process {
             fds.push(PollFd::new(&worker.pidfd, PollFlags::IN));
             if !worker.silent {
                 names.push(Found::Channel(*id));
-                fds.push(PollFd::new(&worker.channel, PollFlags::IN));
+                let unheard = worker.channel.unheard_since().map_or(PollFlags::empty(), |_| PollFlags::OUT);
+                fds.push(PollFd::new(&worker.channel, PollFlags::IN | unheard));
             }
             if let Some(threads) = &worker.threads {
                 names.push(Found::Still(*id));
@@ -274,7 +276,8 @@ impl Process {
             fds.push(PollFd::new(pidfd, PollFlags::IN));
         }
         let renewal = [self.renewal.deadline(), self.renewal.again(self.now())];
-        let deadline = self.machine.deadline().into_iter().chain(renewal.into_iter().flatten()).min();
+        let others = renewal.into_iter().flatten().chain(self.deaf_at());
+        let deadline = self.machine.deadline().into_iter().chain(others).min();
         let timeout = deadline.map(|at| {
             let left = Duration::from_nanos(at.saturating_sub(self.now()).get());
             Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) }
@@ -374,6 +377,10 @@ impl Process {
 
     fn go(&mut self, id: WorkerId) -> io::Result<()> {
         let now = self.now();
+        if self.workers.get(&id).is_some_and(Running::is_stopped) {
+            // Clients wait: another one is there before it would count as one that does not answer.
+            return Err(io::Error::other("its process is stopped (SIGSTOP)"));
+        }
         self.tell_all(id)?;
         let Some(worker) = self.workers.get_mut(&id) else { return Ok(()) };
         // From here on it says what is held.
@@ -397,10 +404,12 @@ impl Process {
         }
     }
 
-    /// Hears everything that a worker has said.
+    /// Hears everything that a worker has said, and says what it has room for.
     fn listen(&mut self, id: WorkerId) {
         loop {
             let Some(worker) = self.workers.get_mut(&id) else { return };
+            // One that has gone is noticed by what it does not say any more.
+            let _ = worker.channel.flush();
             match worker.channel.hear() {
                 Ok(Some((word, fds))) => self.heard(id, word, fds),
                 Ok(None) => return,

@@ -4,8 +4,9 @@ use super::{Process, Running};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use weir_session::keeper::{Event, WorkerId};
-use weir_sys::keep::ToWorker;
+use weir_sys::keep::{HEAR_TIMEOUT, ToWorker};
 use weir_sys::lifeline::Watch;
+use weir_units::Nanos;
 
 /// Begins the names of rosters, which are the keeper's own affair.
 const ROSTERS: &str = "threads:";
@@ -41,6 +42,29 @@ impl Process {
         let deaf = |(id, worker): (&WorkerId, &Running)| (worker.told && tell(worker).is_err()).then_some(*id);
         let deaf: Vec<WorkerId> = self.workers.iter().filter_map(deaf).collect();
         deaf.into_iter().for_each(|id| self.kill(id));
+    }
+
+    /// When the next worker that waits counts as one that does not listen.
+    pub(super) fn deaf_at(&self) -> Option<Nanos> {
+        let since = self.workers.values().filter(|w| w.told).filter_map(|w| w.channel.unheard_since()).min()?;
+        let left = HEAR_TIMEOUT.saturating_sub(since.elapsed());
+        Some(self.now().saturating_add(Nanos(left.as_nanos() as u64)))
+    }
+
+    /// A worker that waits and does not take what it is told could not serve when it is needed: another one takes its place.
+    pub(super) fn kill_the_deaf(&mut self) {
+        let deaf =
+            |w: &Running| w.told && w.channel.unheard_since().is_some_and(|since| since.elapsed() >= HEAR_TIMEOUT);
+        for (id, worker) in self.workers.iter_mut().filter(|(_, w)| deaf(w)) {
+            tracing::warn!("worker {} has not listened for {HEAR_TIMEOUT:?} and is killed", id.0);
+            worker.kill();
+            worker.told = false;
+        }
+    }
+
+    /// Whether every worker has taken what it was told.
+    pub(super) fn all_heard(&self) -> bool {
+        self.workers.values().all(|w| w.channel.unheard_since().is_none())
     }
 
     /// The death of these threads is enough for the next worker.

@@ -144,7 +144,7 @@ impl Process {
                 Renewal::Asked(..) => "the new program did not say in time whether it can take over the keeper".into(),
                 _ => "the node did not come to rest in time".into(),
             });
-        } else if self.machine.is_at_rest() {
+        } else if self.machine.is_at_rest() && self.all_heard() {
             let result = match self.renewal {
                 Renewal::Wanted(at) => self.ask().map(|pidfd| self.renewal = Renewal::Asked(at, pidfd)),
                 // Who reaps would end by it, and nobody reap.

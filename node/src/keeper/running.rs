@@ -31,6 +31,12 @@ impl Running {
         let _ = pidfd_send_signal(&self.pidfd, Signal::KILL);
     }
 
+    /// Whether somebody has stopped it, by SIGSTOP say.
+    pub(super) fn is_stopped(&self) -> bool {
+        let stopped = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        waitid(WaitId::PidFd(self.pidfd.as_fd()), stopped).is_ok_and(|found| found.is_some_and(|s| s.stopped()))
+    }
+
     /// Waits for its end. It is not [reaped](Reapers).
     pub(super) fn wait(&self) -> End {
         ended(&self.pidfd).map_or(End::Crashed, |status| end_of(&status))

@@ -131,3 +131,27 @@ fn without_a_keeper_nothing_is_held() {
     keep.hold_text("config", "x").unwrap();
     assert!(!keep.is_kept() && keep.take("config").is_none() && keep.hear().unwrap().is_none());
 }
+
+/// A worker that does not listen keeps the keeper from nothing; when it listens again it hears all of it in order.
+#[test]
+fn what_a_worker_does_not_take_is_sent_later() {
+    let (channel, theirs) = Channel::pair().unwrap();
+    let with = fds::eventfd().unwrap();
+    let mut said = 0;
+    // More than a socket has room for.
+    while said < 5000 {
+        channel.tell(&ToWorker::Held(format!("{said}")), &[with.as_fd()]).unwrap();
+        said += 1;
+    }
+    let unheard = channel.unheard_since().unwrap();
+    channel.flush().unwrap();
+    assert_eq!(channel.unheard_since(), Some(unheard), "nothing was taken");
+    for number in 0..said {
+        let (kind, text, fds) = receive(&theirs).unwrap().unwrap();
+        assert_eq!((ToWorker::read(kind, text), fds.len()), (Some(ToWorker::Held(format!("{number}"))), 1));
+        channel.flush().unwrap();
+    }
+    assert_eq!(channel.unheard_since(), None);
+    drop(theirs);
+    assert!(channel.tell(&ToWorker::Told, &[]).is_err(), "it has gone");
+}

@@ -36,6 +36,7 @@ pub fn tests() -> Vec<Test> {
         }),
         test(S, "a_standby_that_is_killed_is_replaced", standby_dies),
         test(S, "a_standby_that_is_stopped_is_given_up", standby_stops),
+        test(S, "a_stopped_standby_keeps_the_keeper_from_nothing", standby_hears_nothing),
         test(S, "nvme_tcp_hosts_come_back_at_once", tcp_comes_back),
         test(S, "what_memory_held_without_its_keeper_is_not_zeroes", lost),
         test(S, "a_guest_notices_no_kill", |env| guest(env, false, 3)),
@@ -270,12 +271,69 @@ fn standby_stops(env: &Env) -> Outcome {
         rustix::process::kill_process(spare, Signal::STOP).context(|| "stop the standby".into())?;
         node.kill_worker()?;
         until(Duration::from_secs(30), "the keeper gives it up", || {
-            Ok(node.process().stderr().contains("did not answer within 5s").then_some(()))
+            Ok(node.process().stderr().contains("its process is stopped").then_some(()))
         })?;
         until(Duration::from_secs(10), "another one serves", || Ok((node.worker()? != spare).then_some(())))?;
         answers(node)?;
         bench(env, &target, &[&["--rw", "read"][..], &region].concat())?.clean()
     })
+}
+
+/// Changes of the configuration: more words than a socket has room for, and fewer than two have.
+const CHANGES: u64 = 400;
+
+fn change(node: &Node, changes: u64) -> Outcome {
+    for weight in 0..changes {
+        let body = serde_json::json!({ "weight": weight % 100 + 1 });
+        let (code, said) = http::request(&node.api(), "PATCH", "/v1/tenants/gold", Some(&body))?;
+        ensure(code == 200, || format!("change {weight}: {code} {said}"))?;
+    }
+    Ok(())
+}
+
+/// The system call that the keeper waits in.
+fn waits_in(node: &mut Node) -> Result<String, String> {
+    let path = format!("/proc/{}/syscall", node.process().pid());
+    let text = std::fs::read_to_string(&path).context(|| path)?;
+    Ok(text.split(' ').next().unwrap_or_default().to_owned())
+}
+
+/// A standby that is stopped hears of no change. Its keeper waits for everybody else meanwhile, replaces a worker that is killed, and takes an
+/// upgrade.
+fn standby_hears_nothing(env: &Env) -> Outcome {
+    let upgrade = |node: &mut Node| node.cli_ok(&["upgrade", "--probation", "0s"]).map(drop);
+    for (what, end) in [("a kill", None), ("an upgrade", Some(upgrade))] {
+        with_node(env, &standby(), |node| {
+            let target = node.socket_target("gold.sock");
+            let region = ["--region", "4MiB", "--bs", "64KiB", "--time", "300ms", "--verify", "crc32c"];
+            bench(env, &target, &[&["--rw", "write"][..], &region].concat())?.clean()?;
+            let (serves, spare) = (node.worker()?, prepared(node, None)?);
+            let idle = waits_in(node)?;
+            rustix::process::kill_process(spare, Signal::STOP).context(|| "stop the standby".into())?;
+            change(node, CHANGES)?;
+            let waits = (0..50).map(|_| {
+                std::thread::sleep(Duration::from_millis(5));
+                waits_in(node)
+            });
+            let waits = waits.collect::<Result<Vec<_>, _>>()?;
+            ensure(waits.contains(&idle), || format!("the keeper waits in system call {}, not in {idle}", waits[0]))?;
+            match end {
+                None => node.kill_worker()?,
+                Some(upgrade) => upgrade(node)?,
+            }
+            let next = until(Duration::from_secs(20), &format!("another one serves after {what}"), || {
+                Ok(Some(node.worker()?).filter(|pid| *pid != serves && *pid != spare))
+            })?;
+            change(node, 1)?;
+            bench(env, &target, &[&["--rw", "read"][..], &region].concat())?.clean()?;
+            // The next standby hears all of it.
+            let spare = prepared(node, Some(next))?;
+            node.kill_worker()?;
+            until(Duration::from_secs(10), "the standby serves", || Ok((node.worker()? == spare).then_some(())))?;
+            bench(env, &target, &[&["--rw", "read"][..], &region].concat())?.clean()
+        })?;
+    }
+    Ok(())
 }
 
 /// The next worker reads its configuration where nothing ever comes. It is killed for it, and the one after it serves.
