@@ -11,9 +11,11 @@
 
 pub mod doorbells;
 pub mod guard;
+mod inflight;
 mod journal;
 mod words;
 
+pub use inflight::InflightRegions;
 pub use journal::JournalWords;
 pub use words::Words;
 
@@ -66,6 +68,7 @@ pub struct GuestMemory {
     /// The region that served the last access.
     last: Cell<usize>,
     epoch: u64,
+    inflight: InflightRegions,
 }
 
 // SAFETY: the mappings belong to the table alone and are valid in every thread; all access is by copy or atomic.
@@ -96,7 +99,12 @@ impl Default for GuestMemory {
 impl GuestMemory {
     /// A table without regions.
     pub fn new() -> Self {
-        Self { regions: Vec::new(), last: Cell::new(0), epoch: new_epoch() }
+        Self { regions: Vec::new(), last: Cell::new(0), epoch: new_epoch(), inflight: InflightRegions::default() }
+    }
+
+    /// Which in-flight regions were made on its socket.
+    pub fn inflight(&mut self) -> &mut InflightRegions {
+        &mut self.inflight
     }
 
     /// The bytes of a range of memory that this process allocated itself.
@@ -417,11 +425,11 @@ impl Map<OwnedFd> for GuestMemory {
     }
 
     fn make_words(&mut self, len: u64) -> Result<(JournalWords, OwnedFd), MapError> {
-        JournalWords::create(len).map_err(|e| system(&e))
+        self.inflight.make(len).map_err(|e| system(&e))
     }
 
     fn map_words(&mut self, fd: OwnedFd, offset: u64, len: u64) -> Result<JournalWords, MapError> {
-        JournalWords::map(fd.as_fd(), offset, len).map_err(|e| system(&e))
+        self.inflight.map(fd, offset, len).map_err(|e| system(&e))
     }
 }
 

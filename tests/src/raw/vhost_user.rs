@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::net::{
-    RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+    recvmsg, sendmsg,
 };
 
 use crate::harness::{Context, ensure};
@@ -37,6 +38,7 @@ pub mod request {
     pub const SET_BACKEND_REQ_FD: u32 = 21;
     pub const GET_CONFIG: u32 = 24;
     pub const GET_INFLIGHT_FD: u32 = 31;
+    pub const SET_INFLIGHT_FD: u32 = 32;
     pub const ADD_MEM_REG: u32 = 37;
 }
 
@@ -165,6 +167,23 @@ impl Front {
         let mut payload = vec![0; word(8) as usize];
         self.socket.read_exact(&mut payload).context(|| format!("half a reply to request {request}"))?;
         Ok(payload)
+    }
+
+    /// As [`ask`](Self::ask), where a descriptor comes with the reply.
+    pub fn ask_for_descriptor(&mut self, request: u32, payload: &[u8]) -> Result<(Vec<u8>, OwnedFd), String> {
+        self.tell(request, payload, &[])?;
+        let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let mut bytes = [0; 64];
+        let got = recvmsg(&self.socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, RecvFlags::CMSG_CLOEXEC);
+        let got = got.context(|| format!("no reply to request {request}"))?.bytes;
+        ensure(got > 12, || format!("request {request}: {got} bytes came"))?;
+        let fds = control.drain().filter_map(|m| match m {
+            RecvAncillaryMessage::ScmRights(fds) => Some(fds),
+            _ => None,
+        });
+        let fd = fds.flatten().next().ok_or_else(|| format!("no descriptor came with the reply to {request}"))?;
+        Ok((bytes[12..got].to_vec(), fd))
     }
 
     /// A 64-bit reply.

@@ -1,8 +1,10 @@
 //! Front ends that are wrong or hostile: damaged messages, descriptors outside memory, chains that loop, indices that jump.
 //! The other socket's front end works with verification all the while, and the next front end on the same socket is served.
 
+use std::fs::File;
 use std::io::Write;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
@@ -29,6 +31,7 @@ pub fn tests() -> Vec<Test> {
         test(S, "memory_that_shrinks", memory_that_shrinks),
         test(S, "descriptors_that_would_block", descriptors_that_would_block),
         test(S, "stop_returns_the_index", stop_returns_the_index),
+        test(S, "regions_without_end", regions_without_end),
         long(S, "fuzzed_messages_long", |env| fuzzed_messages(env, "120s")),
         long(S, "fuzzed_rings_long", |env| fuzzed_rings(env, "120s")),
     ]
@@ -434,5 +437,65 @@ fn stop_returns_the_index(env: &Env) -> Outcome {
             }
         }
         ensure(front.ask_u64(request::GET_QUEUE_NUM)? >= 1, || "no queues".into())
+    })
+}
+
+/// VHOST_USER_PROTOCOL_F_INFLIGHT_SHMFD, and the configuration space.
+const INFLIGHT: u64 = 1 << 12 | 1 << 9;
+
+/// An in-flight region is described: its size, its offset, queues, entries of each; QEMU sends its structure with what pads it.
+fn region(queues: u16, entries: u16) -> Vec<u8> {
+    [words(&[0, 0]), queues.to_le_bytes().to_vec(), entries.to_le_bytes().to_vec(), vec![0; 4]].concat()
+}
+
+/// Asks for one region after the other and keeps all of them: the bytes of the largest.
+fn hoard_regions(node: &Node, kept: &mut Vec<File>) -> Result<u64, String> {
+    let mut largest = 0;
+    for round in 0..20u16 {
+        let mut front = Front::open(&node.socket("bad.sock"))?;
+        front.negotiate()?;
+        front.tell(request::SET_PROTOCOL_FEATURES, &words(&[INFLIGHT]), &[])?;
+        for one in 0..10 {
+            // Of several sizes: what fits could be used again.
+            let (answer, fd) = front.ask_for_descriptor(request::GET_INFLIGHT_FD, &region(1, 1024 - one % 3 * 64))?;
+            let bytes = answer.get(..8).and_then(|b| b.try_into().ok()).map_or(0, u64::from_le_bytes);
+            largest = largest.max(bytes.next_multiple_of(4096));
+            if one == round % 10 {
+                // It is in use from here on.
+                front.tell(request::SET_INFLIGHT_FD, &answer, &[fd.as_fd()])?;
+            }
+            kept.push(fd.into());
+        }
+    }
+    Ok(largest)
+}
+
+/// A front end that asks for in-flight regions all the time and never lets go of one has two of them from each worker; who asks for more
+/// than the disk has queues for gets none.
+fn regions_without_end(env: &Env) -> Outcome {
+    with_node(env, &Setup { node: "keeper = true".into(), ..setup() }, |node| {
+        let mut kept = Vec::new();
+        for (lives, end) in ["nothing", "a kill", "an upgrade"].into_iter().enumerate() {
+            match end {
+                "a kill" => node.kill_worker()?,
+                "an upgrade" => node.cli_ok(&["upgrade", "--probation", "0s"]).map(drop)?,
+                _ => {}
+            }
+            let largest = hoard_regions(node, &mut kept)?;
+            let has = |file: &File| file.metadata().map_or(0, |m| m.blocks() * 512);
+            let all: u64 = kept.iter().map(has).sum();
+            let (number, most) = (kept.len(), 2 * (lives as u64 + 1) * largest);
+            ensure(all <= most, || format!("after {end}: {number} regions take {all} bytes, not at most {most}"))?;
+        }
+        for (queues, entries) in [(u16::MAX, 1024), (1, u16::MAX), (17, 64), (0, 64), (1, 0)] {
+            let mut front = Front::open(&node.socket("bad.sock"))?;
+            front.negotiate()?;
+            front.tell(request::SET_PROTOCOL_FEATURES, &words(&[INFLIGHT]), &[])?;
+            let answer = front.ask_for_descriptor(request::GET_INFLIGHT_FD, &region(queues, entries));
+            ensure(answer.is_err(), || format!("it has a region of {queues} queues with {entries} entries"))?;
+        }
+        let told = format!("an in-flight region of {} queues with 1024 entries each: it has", u16::MAX);
+        ensure(node.log().contains(&told), || format!("the log does not say {told:?}:\n{}", node.log()))?;
+        serves(node)
     })
 }

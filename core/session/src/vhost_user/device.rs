@@ -581,12 +581,25 @@ impl<M: Memory> Device<M> {
         if sound && self.disk.journal { Ok((wire, shape)) } else { Err(Refused) }
     }
 
+    /// Why there is no region for that many queues.
+    fn say_shape<F>(&self, payload: &[u8], out: &mut Vec<Action<F>>) {
+        if let (true, Ok(wire)) = (self.disk.journal, Inflight::read_from_bytes(payload)) {
+            let asked = (wire.num_queues.get(), wire.queue_size.get());
+            let most = (self.vrings.len() as u16, MAX_QUEUE_SIZE);
+            out.push(Action::Unusable(None, StartError::Region { asked, most }));
+        }
+    }
+
     /// Makes a region for the front end to keep. It is used once the front end hands it back.
     fn get_inflight<F>(&mut self, payload: &[u8], memory: &mut M, out: &mut Vec<Action<F>>) -> Handled
     where
         M: Map<F>,
     {
-        let (wire, shape) = self.inflight(payload)?;
+        let wanted = self.inflight(payload).ok().filter(|(_, shape)| usize::from(shape.queues) <= self.vrings.len());
+        let Some((wire, shape)) = wanted else {
+            self.say_shape(payload, out);
+            return Err(Refused);
+        };
         let (_, fd) = memory.make_words(shape.bytes()).map_err(|_| Refused)?;
         let (mmap_size, mmap_offset) = (U64::new(shape.bytes()), U64::ZERO);
         let answer =

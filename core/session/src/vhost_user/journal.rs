@@ -16,6 +16,13 @@ pub enum StartError {
     Ring(Fault),
     /// Its journal is not to be used.
     Journal(OpenError),
+    /// The front end asks for a region of so many queues, or of that many entries each, and may have at most so many.
+    Region {
+        /// Queues and entries of each.
+        asked: (u16, u16),
+        /// The same, at most.
+        most: (u16, u16),
+    },
 }
 
 impl fmt::Display for StartError {
@@ -23,6 +30,11 @@ impl fmt::Display for StartError {
         match self {
             StartError::Ring(fault) => write!(f, "the ring cannot be accessed: {fault}"),
             StartError::Journal(e) => e.fmt(f),
+            StartError::Region { asked, most } => write!(
+                f,
+                "an in-flight region of {} queues with {} entries each: it has {} queues with at most {} entries",
+                asked.0, asked.1, most.0, most.1
+            ),
         }
     }
 }

@@ -10,7 +10,7 @@ use weir_journal::Recovered;
 use weir_session::vhost_user::{self as session, Action, Device, Disk, Inbox, Taken};
 use weir_spec::nvme::Status;
 use weir_spec::virtio_blk::RequestStatus;
-use weir_sys::memory::GuestMemory;
+use weir_sys::memory::{GuestMemory, InflightRegions};
 use weir_sys::reactor::{Interest, Mode, Ready, WatchId};
 use weir_sys::sched;
 use weir_sys::transport::fds;
@@ -97,6 +97,11 @@ impl Conn {
 
     pub(super) fn number(&self) -> Option<u64> {
         self.number
+    }
+
+    /// The in-flight regions that were made on its socket.
+    pub(super) fn inflight(&mut self) -> &mut InflightRegions {
+        self.memory.inflight()
     }
 
     /// Leaves the reactor and the drive.

@@ -31,6 +31,7 @@ use weir_journal::{Recovered, Step};
 use weir_session::vhost_user::Disk;
 use weir_spec::nvme::{Cqe, Status};
 use weir_sys::keep::{Introduction, ToKeeper};
+use weir_sys::memory::InflightRegions;
 use weir_sys::reactor::{Interest, Mode, Ready, WatchId};
 use weir_sys::sched;
 use weir_units::Nanos;
@@ -79,6 +80,8 @@ struct Export {
     met: Option<(Introduction, UnixStream)>,
     /// What front ends' journals had to say when they came back.
     recoveries: Recoveries,
+    /// Those that were made while there is no front end; the front end's connection has them while there is one.
+    inflight: InflightRegions,
     /// Counts connections: an owner or a token of an earlier one is nobody's.
     generation: u16,
     /// It is none any more; its place is for the next.
@@ -195,7 +198,8 @@ impl Door {
     fn put(&mut self, config: ExportConfig, listener: Option<(UnixListener, WatchId)>, vacant: Option<usize>) {
         let generation = vacant.map_or(0, |at| self.exports[at].generation);
         let recoveries = Recoveries::default();
-        let export = Export { config, listener, conn: None, met: None, recoveries, generation, ended: false };
+        let inflight = InflightRegions::default();
+        let export = Export { config, listener, conn: None, met: None, recoveries, inflight, generation, ended: false };
         match vacant {
             Some(at) => self.exports[at] = export,
             None => self.exports.push(export),
@@ -318,7 +322,8 @@ impl Door {
                 if conn.has_wishes() {
                     self.look_at.get_or_insert(cx.now.saturating_add(LOOK_AGAIN));
                 }
-                export.conn = Some(Box::new(conn));
+                let conn = export.conn.insert(Box::new(conn));
+                std::mem::swap(conn.inflight(), &mut export.inflight);
                 self.listen_to(at, cx);
             }
             Err(e) => {
@@ -332,6 +337,7 @@ impl Door {
     fn remove(&mut self, at: u16, cx: &mut Cx) {
         let export = &mut self.exports[usize::from(at)];
         let Some(mut conn) = export.conn.take() else { return };
+        std::mem::swap(conn.inflight(), &mut export.inflight);
         conn.close(export.config.drive, cx);
         close_kept(conn.number(), cx);
         self.hot.retain(|(e, _)| *e != at);
