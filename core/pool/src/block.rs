@@ -17,7 +17,8 @@ pub const STRIPE: usize = 64 << 10;
 pub type Crc32c = fn(&[u8]) -> u32;
 
 pub(crate) const STRIPE_BLOCKS: u32 = (STRIPE / BLOCK) as u32;
-const MAGIC: [u8; 8] = *b"WEIRPOOL";
+/// What each copy of a drive's metadata begins with. The first copy lies at the beginning of the drive, the second one behind [`STRIPE`].
+pub const MAGIC: [u8; 8] = *b"WEIRPOOL";
 /// The layout that is written.
 pub(crate) const LAYOUT: u32 = 2;
 /// The oldest that is read, and written where a pool must stay as it was found.

@@ -61,7 +61,7 @@ mod model;
 #[cfg(test)]
 mod tests;
 
-pub use block::{BLOCK, Crc32c, STRIPE};
+pub use block::{BLOCK, Crc32c, MAGIC, STRIPE};
 pub use drive::usable;
 pub use error::{Error, Failure, Fault};
 pub use event::{Answer, Effect, Event, Request, Setup, SetupDrive};

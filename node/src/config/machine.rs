@@ -1,7 +1,7 @@
 //! The machine that is to run a configuration, as far as the configuration can be wrong for it.
 
 use super::types::MediaConfig;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use weir_units::Bytes;
 
@@ -54,6 +54,26 @@ impl Machine {
             _ => None,
         }
     }
+
+    /// Whether a file or block device is a pool's drive already.
+    pub(super) fn has_pool(self, media: &MediaConfig) -> bool {
+        match media {
+            MediaConfig::File(path) | MediaConfig::Block(path) if self == Machine::This => has_pool(path),
+            _ => false,
+        }
+    }
+}
+
+/// One of the two copies of its metadata is enough.
+fn has_pool(path: &Path) -> bool {
+    // A pipe, say, would have to be waited for.
+    let whole = |meta: &std::fs::Metadata| meta.is_file() || meta.file_type().is_block_device();
+    let file = std::fs::metadata(path).ok().filter(whole).and_then(|_| std::fs::File::open(path).ok());
+    let begins = |file: &std::fs::File, at: u64| {
+        let mut magic = [0; weir_pool::MAGIC.len()];
+        file.read_exact_at(&mut magic, at).is_ok() && magic == weir_pool::MAGIC
+    };
+    file.is_some_and(|file| begins(&file, 0) || begins(&file, weir_pool::STRIPE as u64))
 }
 
 fn identity(path: &Path) -> Identity {

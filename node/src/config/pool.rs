@@ -3,7 +3,7 @@
 use super::check::{Unique, list};
 use super::export::{DoorRead, door};
 use super::machine::Machine;
-use super::read::{Placed, Read, Section, Sink, one_or_list, quoted, size, text};
+use super::read::{Placed, Read, Section, Sink, integer, one_or_list, quoted, size, text};
 use super::types::{Config, DeviceConfig, DoorConfig, Doorbells, ExportConfig, PoolConfig, TenantConfig, VolumeConfig};
 use super::value::Value;
 use std::collections::BTreeMap;
@@ -30,6 +30,7 @@ pub(super) struct VolumeRead {
     pool: Option<Placed<String>>,
     size: Option<Placed<Bytes>>,
     doors: Option<Placed<Vec<DoorRead>>>,
+    max_controllers: u16,
 }
 
 pub(super) fn read_pools(root: &Section<'_>) -> Vec<PoolRead> {
@@ -62,6 +63,8 @@ pub(super) fn read_volumes(root: &Section<'_>, base: &Path) -> Vec<VolumeRead> {
             pool: section.placed("pool", text),
             size: section.placed("size", size(1..=1 << 52)),
             doors: section.placed("export", one_or_list(|v| door(v, base))),
+            max_controllers: section.or("max_controllers", VolumeConfig::MAX_CONTROLLERS.into(), integer(1..=0xffef))
+                as u16,
         };
         section.finish();
         volume
@@ -162,7 +165,8 @@ pub(super) fn check(
     (checked, volumes)
 }
 
-/// Bytes for volumes on all drives that are the pool's, or may have joined it while it ran; none where a drive's size is not known.
+/// Bytes for volumes on all drives that are the pool's, or may have joined it while it ran; none where a drive's size is not known, or one is a
+/// pool's already: the volumes that are there have a size of their own, and whether a drive is missing is seen when the pool is opened.
 fn room(
     machine: Machine,
     pool: &PoolConfig,
@@ -174,11 +178,47 @@ fn room(
     let mut drives: Vec<usize> = pool.devices.iter().chain(free).copied().filter(|d| !others(d)).collect();
     drives.sort_unstable();
     drives.dedup();
+    if drives.iter().any(|drive| machine.has_pool(&devices[*drive].media)) {
+        return None;
+    }
     let usable = |drive: usize| {
         let device = &devices[drive];
         device.capacity.or_else(|| machine.size(&device.media)).map(|bytes| weir_pool::usable(bytes.0))
     };
     drives.into_iter().map(usable).sum()
+}
+
+/// What a pool has for its volumes, and what those that were read so far want of it.
+struct Room {
+    /// None where that is not known.
+    chunks: Option<u64>,
+    /// Chunks.
+    wanted: u64,
+}
+
+impl Room {
+    /// One more volume; what is wrong with it, said of the first one that does not fit.
+    fn add(&mut self, pool: &str, size: Bytes) -> Option<String> {
+        let chunks = self.chunks?;
+        let (before, own) = (self.wanted, size.0.div_ceil(weir_pool::CHUNK));
+        self.wanted = before.saturating_add(own);
+        if before > chunks || self.wanted <= chunks {
+            return None;
+        }
+        let bytes = |chunks: u64| Bytes(chunks.saturating_mul(weir_pool::CHUNK));
+        let (pool, room) = (quoted(pool), bytes(chunks));
+        Some(if own > chunks {
+            format!(
+                "{size} is more than pool {pool} has for volumes, {room}; make it smaller, or give the pool more drives"
+            )
+        } else {
+            let (all, before) = (bytes(self.wanted), bytes(before));
+            format!(
+                "with {before} for the volumes before it that is {all}, and pool {pool} has {room} for volumes; make some smaller, or \
+                 give the pool more drives"
+            )
+        })
+    }
 }
 
 fn check_volumes(
@@ -189,8 +229,10 @@ fn check_volumes(
     tenants: &[TenantConfig],
 ) -> Vec<VolumeConfig> {
     let mut names = Unique::new(sink);
+    let mut all: Vec<Room> =
+        room.iter().map(|room| Room { chunks: room.map(|r| r / weir_pool::CHUNK), wanted: 0 }).collect();
     let one = |volume: VolumeRead| {
-        let VolumeRead { line, key, name, tenant, pool, size, doors } = volume;
+        let VolumeRead { line, key, name, tenant, pool, size, doors, max_controllers } = volume;
         if let Some(name) = &name {
             names.see_placed(name, "every volume needs a name of its own");
         }
@@ -215,12 +257,9 @@ fn check_volumes(
         };
         let tenant = which("tenant", tenant.as_ref(), tenants.iter().map(|t| t.name.as_str()).collect());
         let pool = which("pool", pool.as_ref(), pools.iter().map(|p| p.name.as_str()).collect());
-        if let (Some(size), Some(Some(room))) = (&size, pool.and_then(|pool| room.get(pool))) {
-            if size.value.0.div_ceil(weir_pool::CHUNK) > room / weir_pool::CHUNK {
-                let (size_is, pool) = (size.value, pools.get(pool.unwrap_or_default()).map_or("", |p| p.name.as_str()));
-                let room = Bytes(*room);
-                let what = format!("{size_is} is more than pool {} has for volumes, {room}", quoted(pool));
-                sink.note(size.line, &size.key, what + "; make it smaller, or give the pool more drives");
+        if let (Some(size), Some(pool)) = (&size, pool) {
+            if let Some(what) = all[pool].add(&pools[pool].name, size.value) {
+                sink.note(size.line, &size.key, what);
             }
         }
         let (name, tenant, pool, size) = (name?.value, tenant?, pool?, size?.value);
@@ -230,7 +269,7 @@ fn check_volumes(
             DoorRead::VfioUser(path) => DoorConfig::VfioUser { path, tenant, doorbells: Doorbells::default() },
         };
         let exports = doors.map(|d| d.value.into_iter().map(by_door).collect()).unwrap_or_default();
-        Some(VolumeConfig { name, tenant, pool, size, exports })
+        Some(VolumeConfig { name, tenant, pool, size, exports, max_controllers })
     };
     volumes.into_iter().filter_map(one).collect()
 }

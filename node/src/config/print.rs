@@ -4,7 +4,9 @@ use super::demand;
 use super::fdp;
 use super::flash::written;
 use super::promise;
-use super::types::{Arbitration, Config, DeviceConfig, DoorConfig, ExportConfig, FlashConfig, TenantConfig};
+use super::types::{
+    Arbitration, Config, DeviceConfig, DoorConfig, ExportConfig, FlashConfig, TenantConfig, VolumeConfig,
+};
 use std::fmt::Write;
 use weir_units::Bytes;
 
@@ -61,6 +63,10 @@ impl Config {
             writeln!(out, "\n[[volume]]\nname = {}\ntenant = {tenant}", string(&volume.name))?;
             writeln!(out, "pool = {}\nsize = {}", string(&self.pools[volume.pool].name), string(volume.size))?;
             writeln!(out, "export = {}", strings(&volume.exports))?;
+            // Programs that do not know the key take over from this one where it says nothing.
+            if volume.max_controllers != VolumeConfig::MAX_CONTROLLERS {
+                writeln!(out, "max_controllers = {}", volume.max_controllers)?;
+            }
         }
         for export in &self.exports {
             self.write_export(out, export)?;

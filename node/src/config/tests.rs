@@ -992,6 +992,10 @@ fn a_file_is_checked_against_the_machine() {
     let wanted = "D/weir.toml:5: volume.v.size: 7MiB is more than pool \"pool0\" has for volumes, 6MiB; make it smaller, or \
                   give the pool more drives";
     assert_eq!(volume("7MiB").unwrap_err(), wanted);
+    // Of a pool that is there the opening says what is wrong: a drive may be missing.
+    let image = std::fs::File::options().write(true).open(dir.join("a.img")).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&image, &weir_pool::MAGIC, weir_pool::STRIPE as u64).unwrap();
+    assert_eq!(volume("7MiB").map(|c| c.volumes.len()), Ok(1));
     // The API is where the file says, else where the environment does.
     let elsewhere = || Some(Address::Unix("/e.sock".into()));
     std::fs::write(&file, "").unwrap();
@@ -1020,6 +1024,12 @@ fn a_volume_fits_the_drives_that_its_pool_may_have() {
             .unwrap_err()
             .contains("volume.v.size: 2045MiB is more than pool \"p\" has for volumes, 2044MiB")
     );
+    let another = "[[volume]]\nname = \"w\"\npool = \"p\"\nsize = \"1000MiB\"\n";
+    assert_eq!(of("1044MiB", another), Ok(()));
+    assert!(of("1045MiB", another).unwrap_err().contains(
+        "volume.v.size: with 1000MiB for the volumes before it that is 2045MiB, and pool \"p\" has 2044MiB for volumes; make some smaller, or \
+         give the pool more drives"
+    ));
     let other = "[[pool]]\nname = \"q\"\ndrives = [\"b\"]\n";
     assert!(of("1023MiB", other).unwrap_err().contains("1023MiB is more than pool \"p\" has for volumes, 1022MiB"));
 }

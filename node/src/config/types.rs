@@ -51,9 +51,14 @@ pub struct VolumeConfig {
     pub size: Bytes,
     /// The doors that it is exported at.
     pub exports: Vec<DoorConfig>,
+    /// Controllers at once, over all of them.
+    pub max_controllers: u16,
 }
 
 impl VolumeConfig {
+    /// What is not said otherwise.
+    pub const MAX_CONTROLLERS: u16 = 1024;
+
     /// Its subsystem's name over NVMe/TCP, in the node with that name.
     pub fn nqn(&self, node: &str) -> String {
         format!("nqn.2026-11.io.weir:{node}:{}", self.name)

@@ -137,6 +137,7 @@ fn as_configured(config: &Config, status: &VolumeStatus, door: DoorConfig) -> Op
         pool: config.pools.iter().position(|p| p.name == status.pool)?,
         size: Bytes(status.size_bytes),
         exports: vec![door],
+        max_controllers: VolumeConfig::MAX_CONTROLLERS,
     })
 }
 

@@ -2,7 +2,7 @@
 
 use super::{Export, Found, Leaving, PoolPlace, Volumes, Wanted, gone, tenant_index};
 use crate::api::{ExportStatus, Refusal, VolumeStatus};
-use crate::config::{ClassFrom, Config, DoorConfig, Doorbells, TenantConfig};
+use crate::config::{ClassFrom, Config, DoorConfig, Doorbells, TenantConfig, VolumeConfig};
 use crate::door::{Place, vfio_user, vhost_user};
 use crate::pool::front::SLOTS;
 use crate::shard::Shard;
@@ -338,6 +338,7 @@ fn record(nqn: &str, label: &str, at: SocketAddr, port: u16) -> DiscoveryRecord 
 fn machine(config: &Config, nqn: &str, found: &Found, (tenant, pool): (usize, &PoolPlace)) -> controller::Config {
     let (block_size, cached) = (pool.block_size, pool.cached.load(Ordering::Relaxed));
     let size = u64::from(found.chunks) * CHUNK;
+    let named = config.volumes.iter().find(|v| v.name == found.name);
     let seat = |(i, t): (usize, &TenantConfig)| controller::TenantConfig {
         // The door has asked whose the host is.
         hosts: if i == tenant { vec!["*".into()] } else { Vec::new() },
@@ -356,6 +357,7 @@ fn machine(config: &Config, nqn: &str, found: &Found, (tenant, pool): (usize, &P
         ana_ports: config.nvme_tcp.ana_ports(),
         max_queue_entries: DEPTH.into(),
         max_io_queues: QUEUES,
+        max_controllers: named.map_or(VolumeConfig::MAX_CONTROLLERS, |v| v.max_controllers),
         tenants: config.tenants.iter().enumerate().map(seat).collect(),
         ..controller::Config::new(nqn)
     }
