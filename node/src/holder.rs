@@ -19,8 +19,9 @@ use std::path::{Path, PathBuf};
 use weir_sys::keep::Keep;
 use weir_sys::lock::{self, Owner, Retry};
 
-/// Connections that may wait to be accepted.
-const BACKLOG: i32 = 1024;
+/// Connections that may wait to be accepted: those of all hosts that come at once while one worker follows another. Of a TCP port the kernel
+/// allows `net.core.somaxconn` at most, 4096 by default. A host whose SYN finds the queue full hears nothing, and sends it again after 1 s.
+const BACKLOG: i32 = 4096;
 
 /// A process that has an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -97,7 +98,7 @@ impl std::error::Error for BindError {}
 /// Listens on a TCP address. Port 0 takes any free one.
 pub fn listen_tcp(address: SocketAddr) -> Result<TcpListener, BindError> {
     until_free(|| {
-        TcpListener::bind(address).map_err(|error| match error.kind() {
+        bind_tcp(address).map_err(|error| match error.kind() {
             io::ErrorKind::AddrInUse => {
                 BindError::Busy { address: address.to_string(), holder: who_holds_tcp(address) }
             }
@@ -106,13 +107,25 @@ pub fn listen_tcp(address: SocketAddr) -> Result<TcpListener, BindError> {
     })
 }
 
+/// As std's, whose queue of connections is of 128.
+fn bind_tcp(address: SocketAddr) -> io::Result<TcpListener> {
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let socket = rustix::net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    rustix::net::bind(&socket, &address)?;
+    rustix::net::listen(&socket, BACKLOG)?;
+    Ok(TcpListener::from(socket))
+}
+
 /// As [`listen_tcp`], or what the worker before held under that name; the keeper holds it from now on.
 pub fn keep_tcp(keep: &Keep, name: &str, address: SocketAddr) -> Result<TcpListener, BindError> {
+    let fail = |error| BindError::Io { address: address.to_string(), error };
     if let Some(fd) = keep.take_one(name) {
+        // Another program may have given it a shorter queue.
+        rustix::net::listen(&fd, BACKLOG).map_err(|e| fail(e.into()))?;
         return Ok(TcpListener::from(fd));
     }
     let listener = listen_tcp(address)?;
-    let fail = |error| BindError::Io { address: address.to_string(), error };
     keep.hold(name, &[listener.as_fd()]).map_err(fail)?;
     Ok(listener)
 }

@@ -28,6 +28,16 @@ fn a_busy_port_names_its_process() {
     assert_eq!(who_holds_tcp("127.0.0.1:1".parse().unwrap()), None);
 }
 
+/// More than std's queue of 128, so that none of them has to send its SYN again.
+#[test]
+fn many_connections_may_wait() {
+    let listener = listen_tcp("127.0.0.1:0".parse().unwrap()).unwrap();
+    let address = listener.local_addr().unwrap();
+    let connect = |_| std::net::TcpStream::connect_timeout(&address, std::time::Duration::from_secs(20)).unwrap();
+    let waiting: Vec<std::net::TcpStream> = (0..400).map(connect).collect();
+    assert!(waiting.iter().all(|_| listener.accept().is_ok()));
+}
+
 #[test]
 fn a_busy_socket_names_its_process_and_a_stale_one_is_replaced() {
     let dir = folder("unix");

@@ -18,10 +18,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendFlags, recvmsg, sendmsg};
 use std::collections::VecDeque;
-use std::io::{IoSlice, IoSliceMut};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::io::{ErrorKind, IoSlice, IoSliceMut};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use weir_driver::nvme_tcp::{
     Ask, BringUp, Buffers, Completion, Connection, Discovery, Options, Ready, Segment, Settings, Transfer, command,
     connect_refusal,
@@ -38,6 +38,9 @@ use zerocopy::IntoBytes;
 
 /// How long an address may take to accept.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long the first attempt may take of that; the next ones have twice as long each. A SYN that was lost the kernel sends again only after
+/// 1 s.
+const FIRST_ATTEMPT: Duration = Duration::from_millis(250);
 /// How long a controller may take to answer a command of the bring-up.
 const PATIENCE: Nanos = Nanos::from_secs(10);
 /// What is received at once.
@@ -244,12 +247,24 @@ fn dial(host: &str, port: u16, peer: &str) -> Result<TcpStream, TransportError> 
     let addresses = (host, port).to_socket_addrs().map_err(|e| unreachable(format!("no such host: {e}")))?;
     let mut last = unreachable("no such host".into());
     for address in addresses {
-        match TcpStream::connect_timeout(&address, CONNECT_TIMEOUT) {
+        match connect(&address) {
             Ok(stream) => return Ok(stream),
             Err(e) => last = unreachable(format!("{e}; is an NVMe/TCP target listening there?")),
         }
     }
     Err(last)
+}
+
+/// Connects, with another socket where one hears nothing.
+fn connect(address: &SocketAddr) -> std::io::Result<TcpStream> {
+    let (begun, mut attempt) = (Instant::now(), FIRST_ATTEMPT);
+    loop {
+        let left = CONNECT_TIMEOUT.saturating_sub(begun.elapsed());
+        match TcpStream::connect_timeout(address, attempt.min(left)) {
+            Err(e) if e.kind() == ErrorKind::TimedOut && left > attempt => attempt *= 2,
+            result => return result,
+        }
+    }
 }
 
 /// How bringing a controller up fails.

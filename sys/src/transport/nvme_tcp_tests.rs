@@ -325,6 +325,41 @@ fn errors_say_what_is_wrong() {
     assert!(matches!(&e, TransportError::Unreachable(t) if t.contains("no-such-host")), "{e}");
 }
 
+/// Local ports of sockets that wait for an answer to their SYN there.
+fn unanswered(to: SocketAddr) -> Vec<u16> {
+    let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    let port = |field: &str| u16::from_str_radix(field.split(':').nth(1)?, 16).ok();
+    let one = |line: &str| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        // 02: SYN_SENT.
+        (fields.get(3) == Some(&"02") && port(fields[2]) == Some(to.port())).then(|| port(fields[1]))?
+    };
+    table.lines().skip(1).filter_map(one).collect()
+}
+
+#[test]
+fn a_syn_that_is_lost_is_followed_by_another_sockets() {
+    use rustix::net::{AddressFamily, SocketType, bind, getsockname, listen, socket};
+    let listener = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    bind(&listener, &SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+    listen(&listener, 0).unwrap();
+    let address: SocketAddr = getsockname(&listener).unwrap().try_into().unwrap();
+    let listener = TcpListener::from(listener);
+    // Its queue is full.
+    let _first = TcpStream::connect(address).unwrap();
+    let dialing = thread::spawn(move || super::connect(&address));
+    let mut ports = Vec::new();
+    while ports.len() < 2 {
+        assert!(!dialing.is_finished(), "no other socket was tried");
+        ports.extend(unanswered(address));
+        ports.dedup();
+        thread::sleep(Duration::from_millis(1));
+    }
+    listener.accept().unwrap();
+    let made = dialing.join().unwrap().unwrap();
+    assert_ne!(made.local_addr().unwrap().port(), ports[0]);
+}
+
 #[test]
 fn a_controller_that_hangs_up_is_noticed() {
     let (address, _) = serve(Manners { hang_up: true, ..Manners::default() });

@@ -4,13 +4,16 @@
 //! controllers without a keep alive timer (of one host, and of as many hosts as it likes), or sockets on which it says nothing. An
 //! upgrade in between changes nothing about who may have how many.
 
+use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::net::{AddressFamily, SocketType};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::process::{Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde_json::Value;
 
 use super::test;
@@ -25,6 +28,10 @@ pub fn tests() -> Vec<Test> {
         test(S, "connects_beside_a_hoard_of_controllers", hoard),
         test(S, "connects_beside_silent_sockets", silent),
         test(S, "connects_where_controllers_run_out", few_controllers),
+        test(S, "connects_where_a_volumes_controllers_run_out", few_of_a_volume),
+        test(S, "connects_while_no_worker_accepts", nobody_accepts),
+        test(S, "connects_beside_a_flood_of_its_own_address", flood),
+        test(S, "connects_over_a_network", over_a_network),
     ]
 }
 
@@ -196,5 +203,155 @@ fn few_controllers(env: &Env) -> Outcome {
         let rogue = take_all(address, |i| host_nqn(&format!("bronze{i}")))?;
         ensure(rogue.len() == 8, || format!("bronze has {} of 12 controllers", rogue.len()))?;
         victims(address, "8 of 12 controllers")
+    })
+}
+
+/// A volume has as many controllers as its configuration says, also after an upgrade.
+fn few_of_a_volume(env: &Env) -> Outcome {
+    let volume = "[[device]]\nname = \"d0\"\ncapacity = \"64MiB\"\n[[volume]]\nname = \"v\"\ntenant = \"bronze\"\nsize = \"8MiB\"\nexport = \"nvme-tcp\"\nmax_controllers = 5\n";
+    let mut setup = setup("");
+    setup.whole += volume;
+    with_node(env, &setup, |node| {
+        let nqn = "nqn.2026-11.io.weir:e2e:v";
+        let open = |i: usize| Host::admin_of(nqn, node.address(), &host_nqn(&format!("bronze{i}")), 15_000);
+        for when in ["at first", "after an upgrade"] {
+            let all = (0..5).map(open).collect::<Result<Vec<_>, _>>().map_err(|e| format!("{when}: {e}"))?;
+            let told = open(5).map_or_else(|e| e, |_| "it gets in".into());
+            ensure(told.contains("status 0x4181") || told.contains("0x181"), || format!("{when}: the sixth: {told}"))?;
+            node.cli_ok(&["upgrade", "--probation", "0s"])?;
+            let told = open(6).map_or_else(|e| e, |_| "it gets in".into());
+            ensure(told.contains("181"), || format!("{when}, upgraded: the sixth: {told}"))?;
+            drop(all);
+            until_alone(node)?;
+        }
+        Ok(())
+    })
+}
+
+/// Until the node has no connections.
+fn until_alone(node: &Node) -> Outcome {
+    crate::process::until(Duration::from_secs(10), "the hosts are gone", || {
+        Ok((connections_of(node, "bronze")? == 0).then_some(()))
+    })
+}
+
+/// More than std's listeners let wait.
+const AT_ONCE: usize = 1000;
+
+/// All hosts of a node come back at once, and its worker gets no core: each of their connections is made, none has to try again.
+fn nobody_accepts(env: &Env) -> Outcome {
+    raise_descriptors()?;
+    with_node(env, &setup(""), |node| {
+        let (address, worker) = (node.address(), node.worker()?);
+        kill_process(worker, Signal::STOP).context(|| "SIGSTOP".into())?;
+        let open = |i: usize| {
+            let connected = TcpStream::connect_timeout(&address, Duration::from_secs(10));
+            connected.map_err(|e| format!("connect {i} of {AT_ONCE}, while no worker accepts: {e}"))
+        };
+        let waiting = (0..AT_ONCE).map(open).collect::<Result<Vec<_>, _>>();
+        kill_process(worker, Signal::CONT).context(|| "SIGCONT".into())?;
+        drop(waiting?);
+        node.cli_ok(&["upgrade", "--probation", "0s"])?;
+        visit(address, "gold").map(drop)
+    })
+}
+
+/// Somebody at the victims' own address opens sockets as fast as it can, keeps as many as it may have, and says nothing on them.
+fn flood(env: &Env) -> Outcome {
+    raise_descriptors()?;
+    with_node(env, &setup(""), |node| {
+        let (address, stop) = (node.address(), Arc::new(AtomicBool::new(false)));
+        let flooding = std::thread::spawn({
+            let stop = stop.clone();
+            move || {
+                let (mut all, mut count) = (VecDeque::new(), 0);
+                while !stop.load(Ordering::Relaxed) {
+                    let Ok(socket) = TcpStream::connect_timeout(&address, Duration::from_secs(10)) else { continue };
+                    all.push_back(socket);
+                    count += 1;
+                    if all.len() > SOCKETS {
+                        all.pop_front();
+                    }
+                }
+                count
+            }
+        });
+        let begin = Instant::now();
+        let beside = victims(address, "a flood of silent sockets");
+        stop.store(true, Ordering::Relaxed);
+        let count: u32 = flooding.join().map_err(|_| "the rogue's thread panicked".to_owned())?;
+        println!("    {:.0} sockets a second", f64::from(count) / begin.elapsed().as_secs_f64());
+        beside
+    })
+}
+
+/// Names of a network namespace and of the two ends of a pair of interfaces into it; gone when dropped.
+struct Network(String);
+
+impl Network {
+    const NODE: &str = "10.231.7.1";
+    const HOST: &str = "10.231.7.2";
+
+    /// The network, or why there is none.
+    fn new() -> Result<Self, String> {
+        let name = format!("weir{}", std::process::id() % 100_000);
+        let network = Self(name);
+        let name = &network.0;
+        let (near, far) = (format!("{name}a"), format!("{name}b"));
+        ip(&["netns", "add", name])?;
+        ip(&["link", "add", &near, "type", "veth", "peer", "name", &far, "netns", name])?;
+        ip(&["addr", "add", &format!("{}/24", Self::NODE), "dev", &near])?;
+        ip(&["link", "set", &near, "up"])?;
+        ip(&["-n", name, "addr", "add", &format!("{}/24", Self::HOST), "dev", &far])?;
+        ip(&["-n", name, "link", "set", &far, "up"])?;
+        Ok(network)
+    }
+}
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        let _ = ip(&["link", "del", &format!("{}a", self.0)]);
+        let _ = ip(&["netns", "del", &self.0]);
+    }
+}
+
+fn ip(args: &[&str]) -> Outcome {
+    let done = std::process::Command::new("ip").args(args).output().map_err(|e| format!("ip: {e}"))?;
+    let said = String::from_utf8_lossy(&done.stderr).trim().to_owned();
+    ensure(done.status.success(), || format!("ip {}: {said}", args.join(" ")))
+}
+
+/// A host on another network than the node's own: `keep_alive = "network"`, the default, wants a keep alive timer of it, and of none on this machine.
+fn over_a_network(env: &Env) -> Outcome {
+    let network = match Network::new() {
+        Ok(network) => network,
+        Err(why) => {
+            env.skip(format!("no network namespaces: {why}"));
+            return Ok(());
+        }
+    };
+    let mut setup = setup("");
+    setup.whole = setup.whole.replace("127.0.0.1:PORT", "0.0.0.0:PORT");
+    with_node(env, &setup, |node| {
+        let own: SocketAddr = format!("{}:{}", Network::NODE, node.port).parse().context(|| "address".into())?;
+        let space = std::fs::File::open(format!("/run/netns/{}", network.0)).context(|| "/run/netns".into())?;
+        let far = |kato: u32| {
+            let space = space.try_clone().context(|| "a descriptor".into())?;
+            let in_the_network = move || {
+                move_into_link_name_space(space.as_fd(), Some(LinkNameSpaceType::Network))
+                    .context(|| "setns".into())?;
+                Host::admin(own, &host_nqn("gold"), kato).map(|(host, _)| host)
+            };
+            std::thread::spawn(in_the_network).join().map_err(|_| "the host's thread panicked".to_owned())?
+        };
+        let host = far(15_000).map_err(|e| format!("a host with a keep alive timer: {e}"))?;
+        let told = far(0).map_or_else(|e| e, |_| "it gets in".into());
+        ensure(told.contains("status 0x"), || format!("a host without a keep alive timer: {told}"))?;
+        println!("    without a timer it is told: {told}");
+        drop(host);
+        // On this machine it may.
+        let address = SocketAddr::from(([127, 0, 0, 1], node.port));
+        Host::admin(address, &host_nqn("gold"), 0).map(drop)?;
+        Host::admin(own, &host_nqn("gold"), 0).map(drop)
     })
 }

@@ -393,6 +393,7 @@ impl Door {
     fn look_at_state(&mut self, at: u32, now: Nanos) {
         let Some(conn) = &mut self.conns[at as usize] else { return };
         match conn.session.state() {
+            State::Running if conn.queue.is_none() => self.unconnected.began(at),
             State::AwaitsIcReq | State::Running => {}
             State::Quiescing(fatal) => {
                 if !conn.told {

@@ -1,5 +1,6 @@
 //! Sockets that are no queue yet: they cost a host nothing but a TCP connection, so there is a bound on all of them and on those of one
-//! address. Beyond it the oldest is closed for the new one: a host that means it needs one round trip for ICReq and one for Connect.
+//! address. Beyond it the oldest is closed for the new one, one that has not said ICReq first: a host that means it needs one round trip for
+//! ICReq and one for Connect.
 //!
 //! The address counts until Connect only; from then on tenant and host do ([`super::limits`]).
 
@@ -20,12 +21,22 @@ impl Address {
     }
 }
 
+/// One of them.
+#[derive(Clone, Copy, Debug)]
+struct Socket {
+    /// Its place in the door's table.
+    at: u32,
+    address: Address,
+    /// ICReq has come.
+    began: bool,
+}
+
 /// See the [module](self).
 pub(super) struct Unconnected {
     most: usize,
     most_of_address: usize,
-    /// In the order in which they came, with their places in the door's table.
-    list: VecDeque<(u32, Address)>,
+    /// In the order in which they came.
+    list: VecDeque<Socket>,
     addresses: BTreeMap<Address, usize>,
     closed: u64,
 }
@@ -52,32 +63,40 @@ impl Unconnected {
             address
         } else if self.list.len() >= self.most {
             // The oldest of whoever has the most.
-            self.list.iter().map(|(_, a)| *a).rev().max_by_key(has)?
+            self.list.iter().map(|s| s.address).rev().max_by_key(has)?
         } else {
             return None;
         };
-        let (at, _) = *self.list.iter().find(|(_, a)| *a == loser)?;
+        let mut of_loser = self.list.iter().filter(|s| s.address == loser);
+        let oldest = of_loser.clone().find(|s| !s.began).or_else(|| of_loser.next())?;
         self.closed += 1;
-        Some(at)
+        Some(oldest.at)
     }
 
     /// The place of the one to be closed where there is room for none.
     pub(super) fn oldest(&mut self) -> Option<u32> {
-        let (at, _) = *self.list.front()?;
+        let oldest = self.list.iter().find(|s| !s.began).or_else(|| self.list.front())?;
         self.closed += 1;
-        Some(at)
+        Some(oldest.at)
+    }
+
+    /// Its ICReq has come.
+    pub(super) fn began(&mut self, at: u32) {
+        if let Some(socket) = self.list.iter_mut().rev().find(|s| s.at == at) {
+            socket.began = true;
+        }
     }
 
     pub(super) fn add(&mut self, at: u32, peer: SocketAddr) {
         let address = Address::of(peer);
-        self.list.push_back((at, address));
+        self.list.push_back(Socket { at, address, began: false });
         *self.addresses.entry(address).or_default() += 1;
     }
 
     /// It has become a queue, or has gone.
     pub(super) fn remove(&mut self, at: u32) {
-        let Some(i) = self.list.iter().position(|(other, _)| *other == at) else { return };
-        let Some((_, address)) = self.list.remove(i) else { return };
+        let Some(i) = self.list.iter().position(|s| s.at == at) else { return };
+        let Some(Socket { address, .. }) = self.list.remove(i) else { return };
         if let Some(has) = self.addresses.get_mut(&address) {
             *has -= 1;
             if *has == 0 {
@@ -110,6 +129,18 @@ mod tests {
         assert_eq!(take(&mut all, 3, "10.0.0.2"), None);
         all.remove(1);
         assert_eq!((take(&mut all, 4, "10.0.0.1"), all.len(), all.closed()), (None, 3, 1));
+    }
+
+    #[test]
+    fn who_has_begun_is_closed_last() {
+        let mut all = Unconnected::new(10, 3);
+        assert_eq!([0, 1, 2].map(|at| take(&mut all, at, "10.0.0.1")), [None, None, None]);
+        all.began(0);
+        assert_eq!(take(&mut all, 3, "10.0.0.1"), Some(1));
+        all.began(3);
+        assert_eq!(all.oldest(), Some(2));
+        all.began(2);
+        assert_eq!(take(&mut all, 4, "10.0.0.1"), Some(0), "all have begun: the oldest");
     }
 
     #[test]
