@@ -37,6 +37,7 @@ mod limits;
 mod model_live;
 mod plan;
 mod pool;
+mod pool_copies;
 mod power;
 mod printed_lines;
 mod realtime;
@@ -89,6 +90,7 @@ pub fn all() -> Vec<Test> {
         admission::tests(),
         plan::tests(),
         pool::tests(),
+        pool_copies::tests(),
         classes::tests(),
         guest_tcp::tests(),
         guest_zns::tests(),

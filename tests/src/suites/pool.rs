@@ -36,6 +36,8 @@ pub fn tests() -> Vec<Test> {
         test(S, "an_old_copy_of_a_drive_is_refused_by_name", old_copies),
         test(S, "what_cannot_be_is_refused", refused),
         test(S, "a_drive_without_space_answers", without_space),
+        test(S, "a_pool_goes_on_when_there_is_space_again", space_again),
+        test(S, "a_drive_leaves_when_nothing_is_on_its_way_there", leaves_in_order),
         test(S, "shares_are_the_drive\'s", shares),
         long(S, "ten_thousand_volumes", ten_thousand),
     ]
@@ -560,7 +562,7 @@ fn outlive_worker(env: &Env) -> Outcome {
 }
 
 /// Starts a node that must not start; what it says.
-fn fails(env: &Env, dir: &Path, whole: &str) -> Result<String, String> {
+pub(super) fn fails(env: &Env, dir: &Path, whole: &str) -> Result<String, String> {
     let file = dir.join("weir.toml");
     std::fs::write(&file, whole.replace("PORT", "0")).context(|| "weir.toml".into())?;
     let args = ["up".to_owned(), "-c".into(), file.display().to_string()];
@@ -596,10 +598,8 @@ fn drives_that_do_not_belong(env: &Env) -> Outcome {
         ensure(said.contains("pool.p: ") && said.contains(what), || format!("expected {what:?}: {said}"))
     };
     let both = files(["a", "b"]);
-    // One is missing, and nothing is made of the other. The size of a volume that is there already may be any that the drive named has.
-    let alone = both
-        .replace("[[pool]]\nname = \"p\"\n", "[[pool]]\nname = \"p\"\ndrives = [\"a\"]\n")
-        .replace("\"30MiB\"", "\"8MiB\"")
+    // One is missing, and nothing is made of the other, which has not so much room as the volume takes.
+    let alone = both.replace("[[pool]]\nname = \"p\"\n", "[[pool]]\nname = \"p\"\ndrives = [\"a\"]\n")
         + "[[export]]\ndevice = \"b\"\ndoor = \"nvme-tcp\"\n";
     says(&alone, "1 of the pool\'s drives missing")?;
     // Another pool\'s.
@@ -783,6 +783,129 @@ fn without_space(env: &Env) -> Outcome {
     ensure(process.running(), || "it serves".into())?;
     process.signal(rustix::process::Signal::TERM)?;
     process.wait(Duration::from_secs(10)).map(|_| ())
+}
+
+/// The file system is full before the metadata have their room, and a change fails at it. When there is space again the next change goes through
+/// without a restart, and what was acknowledged is there after a kill.
+fn space_again(env: &Env) -> Outcome {
+    let dir = env.folder()?;
+    let whole =
+        head() + &device("d0", "media = \"file:small/d0.img\"\ncapacity = \"64MiB\"") + "[[pool]]\nname = \"p\"\n";
+    std::fs::write(dir.join("weir.toml"), whole.replace("PORT", "0")).context(|| "weir.toml".into())?;
+    std::fs::create_dir(dir.join("small")).context(|| "small".into())?;
+    let script = format!(
+        "mount -t tmpfs -o size=12m none small && head -c 11900K /dev/zero >small/others && while :; do {} up -c weir.toml; done",
+        env.weir.display()
+    );
+    let args = ["--map-root-user", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", &script];
+    let mut process = Process::start(&dir, "small", Path::new("unshare"), args)?;
+    let api = dir.join("weir.sock");
+    let serves = |process: &mut Process| {
+        crate::process::until(Duration::from_secs(20), "it serves", || {
+            ensure(process.running(), || format!("it has ended: {}", process.stderr()))?;
+            Ok(http::get(&api, "/v1/volumes").ok())
+        })
+    };
+    serves(&mut process)?;
+    let create = |i: usize| {
+        let body = json!({ "name": format!("v{i}"), "tenant": "gold", "size_bytes": 1 << 20 });
+        http::request(&api, "POST", "/v1/volumes", Some(&body))
+    };
+    let good = |code: u16| (200..300).contains(&code);
+    let (code, said) = create(0)?;
+    ensure(good(code), || said)?;
+    // Each change is one more entry.
+    let mut changes = 0;
+    let told = loop {
+        ensure(changes < 1000, || format!("{changes} changes, and the metadata have room"))?;
+        changes += 1;
+        let (code, said) = match changes % 2 {
+            1 => create(1)?,
+            _ => http::request(&api, "DELETE", "/v1/volumes/v1", None)?,
+        };
+        if !good(code) {
+            break said;
+        }
+    };
+    ensure(told.contains("could not be written") && told.contains("Capacity Exceeded"), || told.clone())?;
+    let fault = |set: bool| {
+        let pools = http::get(&api, "/v1/pools")?;
+        ensure(pools[0]["fault"].is_string() == set, || format!("fault, {set}: {pools}"))
+    };
+    fault(true)?;
+    let inside = rustix::process::Pid::from_raw(process.pid() as i32).ok_or("no process")?;
+    let shell = crate::process::until(Duration::from_secs(5), "the shell is there", || {
+        let path = format!("/proc/{pid}/task/{pid}/children", pid = inside.as_raw_nonzero());
+        let text = std::fs::read_to_string(path).unwrap_or_default();
+        Ok(text.split_whitespace().next().map(str::to_owned))
+    })?;
+    let others = format!("/proc/{shell}/root{}", dir.join("small/others").display());
+    std::fs::remove_file(&others).context(|| others.clone())?;
+    let (code, said) = http::request(&api, "DELETE", "/v1/volumes/v0", None)?;
+    ensure(code == 200 || code == 204, || format!("with space: {code} {said}"))?;
+    fault(false)?;
+    let (code, said) = create(100)?;
+    ensure(code == 200 || code == 201, || format!("with space: {code} {said}"))?;
+    let names = |volumes: &serde_json::Value| -> Vec<String> {
+        let all = volumes.as_array().into_iter().flatten();
+        all.filter_map(|v| v["name"].as_str().map(str::to_owned)).collect()
+    };
+    let before = names(&http::get(&api, "/v1/volumes")?);
+    // It is killed with its keeper; the shell starts the next one.
+    let pid = http::get(&api, "/v1/status")?["pid"].as_u64().ok_or("no pid")?;
+    let nodes =
+        std::fs::read_to_string(format!("/proc/{shell}/task/{shell}/children")).context(|| "children".into())?;
+    let node = nodes.split_whitespace().next().and_then(|p| p.parse().ok()).and_then(rustix::process::Pid::from_raw);
+    rustix::process::kill_process(node.ok_or("no node")?, rustix::process::Signal::KILL).context(|| "kill".into())?;
+    crate::process::until(Duration::from_secs(20), "the next one serves", || {
+        Ok(http::get(&api, "/v1/status").ok().filter(|status| status["pid"].as_u64() != Some(pid)))
+    })?;
+    let after = names(&serves(&mut process)?);
+    ensure(before == after && !after.contains(&"v0".to_owned()), || format!("before {before:?}, after {after:?}"))?;
+    process.signal(rustix::process::Signal::KILL)
+}
+
+/// A volume has shrunk from a slow drive, its export has ended, and flushes of its host are still at that drive: it leaves the pool when they are
+/// done, and not before.
+fn leaves_in_order(env: &Env) -> Outcome {
+    let whole = head()
+        + &device("d0", "capacity = \"96MiB\"")
+        + &device("d1", "capacity = \"32MiB\"\nlatency = \"60ms\"\nslots = 1\narbitration = \"drr\"")
+        + &volume("wide", "silver", "100MiB", "\"nvme-tcp\"");
+    with_node(env, &setup(whole), |node| {
+        let drives = |node: &Node| -> Result<String, String> {
+            Ok(http::get(&node.api(), "/v1/volumes/wide")?["drives"].to_string())
+        };
+        ensure(drives(node)? == "[\"d0\",\"d1\"]", || "it lies on both".into())?;
+        let (admin, cntlid) = Host::admin_of(&nqn("wide"), node.address(), &host_nqn("silver"), 0)?;
+        let mut queue = Host::io_queue_of(&nqn("wide"), node.address(), &host_nqn("silver"), cntlid, 1)?;
+        for cid in 0..120 {
+            queue.send(&capsule(&sqe(0, cid, 1, [0; 6], Data::None), Data::None))?;
+        }
+        let busy = |node: &Node| -> Result<u64, String> {
+            let status = http::get(&node.api(), "/v1/status")?;
+            let all = status["devices"].as_array().into_iter().flatten();
+            all.filter(|d| d["name"] == "d1").find_map(|d| d["slots_busy"].as_u64()).ok_or_else(|| status.to_string())
+        };
+        crate::process::until(Duration::from_secs(10), "flushes are at it", || Ok((busy(node)? > 0).then_some(())))?;
+        node.cli_ok(&["volume", "resize", "wide", "60MiB", "--shrink"])?;
+        ensure(drives(node)? == "[\"d0\"]", || "it lies on d0".into())?;
+        drop((admin, queue));
+        crate::process::until(Duration::from_secs(10), "the host is gone", || {
+            Ok(node.cli(&["export", "rm", "nvme-tcp:wide"])?.status.success().then_some(()))
+        })?;
+        crate::process::until(Duration::from_secs(30), "the drive leaves", || {
+            let said = node.cli(&["pool", "remove", "d1"])?;
+            let waits = "what was asked at an export that was ended is not finished there; nothing was changed";
+            ensure(said.status.success() || said.stderr.contains(waits), || said.describe())?;
+            Ok(said.status.success().then_some(()))
+        })?;
+        let left = busy(node)?;
+        ensure(left == 0, || format!("it has left the pool, and {left} of the volume's commands are at it"))?;
+        node.cli_ok(&["export", "volume", "wide", "vhost-user:wide.sock"])?;
+        bench(env, &node.socket_target("wide.sock"), &["--rw", "randrw", "--time", "300ms", "--verify", "crc32c"])?
+            .clean()
+    })
 }
 
 /// Three tenants of the same drive, each through a volume: their shares are those of the drive.

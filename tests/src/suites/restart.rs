@@ -145,14 +145,14 @@ fn has_namespaces(env: &Env) -> Outcome {
 }
 
 /// A loop device, gone when dropped.
-struct Loop {
-    path: PathBuf,
+pub(super) struct Loop {
+    pub(super) path: PathBuf,
     dir: PathBuf,
 }
 
 impl Loop {
     /// The device, or why there is none.
-    fn new(env: &Env) -> Result<Result<Self, String>, String> {
+    pub(super) fn new(env: &Env) -> Result<Result<Self, String>, String> {
         let dir = env.folder()?;
         let file = dir.join("disk.img");
         std::fs::File::create(&file).and_then(|f| f.set_len(64 << 20)).context(|| file.display().to_string())?;
