@@ -150,6 +150,7 @@ fn abort_on_panic() {
     let say = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |what| {
         say(what);
+        weir_sys::media::distrust_maps();
         std::process::abort();
     }));
 }

@@ -164,7 +164,8 @@ impl Device {
         machine.set_early(!matches!(backend, Backend::Store(_)));
         let mut state = None;
         if let (Some(flash), Some(path)) = (&config.flash, beside) {
-            let (inside, found) = FlashService::beside(path, flash, now).inspect_err(|_| unmake())?;
+            let at = (path, kept::map(config));
+            let (inside, found) = FlashService::beside((at.0, &at.1), flash, now, keep).inspect_err(|_| unmake())?;
             state = found;
             machine.set_service(Box::new(inside));
         } else if let Some(flash) = &config.flash {

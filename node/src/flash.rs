@@ -3,14 +3,14 @@
 use crate::config::FlashConfig;
 use std::any::Any;
 use std::collections::VecDeque;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use weir_controller::{Op, Operation, Service};
 use weir_flash::{
     ConfigError, Fdp, Flash, FlashOp, HandleWork, Image, PowerLoss, Precondition, Stats, UNIT, Utilisation, WearSpread,
 };
 use weir_sys::keep::Keep;
-use weir_sys::media::{FLASH_SCHEMA, FlashState, Found, MediaError};
+use weir_sys::media::{FLASH_MAP_SCHEMA, FLASH_SCHEMA, FlashState, Found, MediaError};
 use weir_units::Nanos;
 
 /// [`Flash`] as the [`Service`] of a drive.
@@ -131,10 +131,30 @@ impl Units {
     }
 }
 
-/// Lends the flash what the core cannot have of itself.
-fn hint(flash: &mut Flash) {
+/// Lends the flash what the core cannot have of itself. A map that outlives the process is put on huge pages beside the thread that serves.
+fn hint(flash: &mut Flash, is_mapped: bool) {
     flash.set_prefetch(weir_sys::near::prefetch);
-    weir_sys::near::on_huge_pages(flash.page_map());
+    if !is_mapped {
+        weir_sys::near::on_huge_pages(flash.page_map());
+    }
+}
+
+/// A state as it was found, or new.
+type Opened = (FlashState, Image, Found);
+
+/// The page map goes on from the one that is held under that name, or a new one does, whose file is to be held.
+fn lend_map(
+    (state, image, _): &mut Opened,
+    name: &str,
+    config: &FlashConfig,
+    keep: &Keep,
+) -> Result<Option<OwnedFd>, MediaError> {
+    state.lend_map(image, keep.take_region(name, FLASH_MAP_SCHEMA), &config.config)
+}
+
+fn hold_map(name: &str, made: Option<OwnedFd>, keep: &Keep) -> Result<(), MediaError> {
+    let hold = |file: OwnedFd| keep.hold(name, &[file.as_fd()]).map_err(|e| MediaError::kept(name, e));
+    made.map_or(Ok(()), hold)
 }
 
 impl FlashService {
@@ -144,7 +164,7 @@ impl FlashService {
     /// What of the configuration does not fit.
     pub fn new(config: &weir_flash::Config, state: Precondition, now: Nanos) -> Result<FlashService, ConfigError> {
         let mut flash = Flash::new(config, now)?;
-        hint(&mut flash);
+        hint(&mut flash, false);
         if state != Precondition::Fresh {
             flash.precondition(state);
         }
@@ -182,14 +202,15 @@ impl FlashService {
     }
 
     /// Flash whose state lies beside the drive's media at `media`: as it was left, or made there. Where the mapping keeps
-    /// none, it is new at every start.
+    /// none, it is new at every start. With a keeper the drive's page map outlives the process, held under the name `map`.
     ///
     /// # Errors
     /// The state cannot be had, or is another drive's.
     pub fn beside(
-        media: &Path,
+        (media, map): (&Path, &str),
         config: &FlashConfig,
         now: Nanos,
+        keep: &Keep,
     ) -> Result<(FlashService, Option<FlashState>), MediaError> {
         if !config.config.has_image() {
             let wrong = |e: ConfigError| MediaError::flash_state(media, &e.to_string());
@@ -197,45 +218,52 @@ impl FlashService {
             return Ok((fresh, None));
         }
         let path = FlashState::path_of(media);
-        let opened = FlashState::open(&path, &config.config)?;
-        Self::from_state(opened, config, now).map(|(flash, state)| (flash, Some(state)))
+        let mut opened = FlashState::open(&path, &config.config)?;
+        let made = if keep.is_kept() { lend_map(&mut opened, map, config, keep)? } else { None };
+        let (flash, state) = Self::from_state(opened, config, now)?;
+        hold_map(map, made, keep)?;
+        Ok((flash, Some(state)))
     }
 
-    /// As [`beside`](Self::beside) of a drive in memory: its state is in memory that outlives the process.
+    /// As [`beside`](Self::beside) of a drive in memory: its state is in memory that outlives the process, held under the name `state`.
     ///
     /// # Errors
     /// As [`beside`](Self::beside), and that the keeper does not take it.
     pub fn held(
-        name: &str,
+        (state, map): (&str, &str),
         config: &FlashConfig,
         now: Nanos,
         keep: &Keep,
     ) -> Result<(FlashService, Option<FlashState>), MediaError> {
         if !config.config.has_image() {
-            let wrong = |e: ConfigError| MediaError::kept(name, std::io::Error::other(e.to_string()));
+            let wrong = |e: ConfigError| MediaError::kept(state, std::io::Error::other(e.to_string()));
             return Ok((FlashService::new(&config.config, config.precondition, now).map_err(wrong)?, None));
         }
-        let opened = match keep.take_region(name, FLASH_SCHEMA) {
+        let name = state;
+        let mut opened = match keep.take_region(name, FLASH_SCHEMA) {
             Some(arena) => FlashState::adopt(name, arena, &config.config)?,
             None => FlashState::in_memory(name, &config.config)?,
         };
         let is_new = opened.2 == Found::New;
+        let made = lend_map(&mut opened, map, config, keep)?;
         let (flash, state) = Self::from_state(opened, config, now)?;
         // Whole from here on: preconditioned as well.
         if is_new {
             keep.hold(name, &[state.file().as_fd()]).map_err(|e| MediaError::kept(name, e))?;
         }
+        hold_map(map, made, keep)?;
         Ok((flash, Some(state)))
     }
 
     /// The drive as its state says.
     fn from_state(
-        (state, image, found): (FlashState, Image, Found),
+        (state, image, found): Opened,
         config: &FlashConfig,
         now: Nanos,
     ) -> Result<(FlashService, FlashState), MediaError> {
         let path = state.path();
         let wrong = |e: ConfigError| MediaError::kept(&path.to_string_lossy(), std::io::Error::other(e.to_string()));
+        let is_mapped = image.mapped.is_some();
         let mut flash = if found == Found::New {
             let mut flash = Flash::create(&config.config, now, image).map_err(wrong)?;
             if config.precondition != Precondition::Fresh {
@@ -243,12 +271,14 @@ impl FlashService {
             }
             flash
         } else {
-            let (flash, pages) = Flash::recover(&config.config, now, image).map_err(wrong)?;
-            let wear = flash.wear();
-            tracing::info!(state = %path.display(), ?found, pages, erases = wear.max, "the drive's map is found again");
+            let (flash, pages) = Flash::resume(&config.config, now, image).map_err(wrong)?;
+            match pages {
+                Some(pages) => tracing::info!(state = %path.display(), ?found, pages, "the drive's map is found again"),
+                None => tracing::info!(state = %path.display(), ?found, "the drive goes on from its map"),
+            }
             flash
         };
-        hint(&mut flash);
+        hint(&mut flash, is_mapped);
         Ok((FlashService::around(flash, now), state))
     }
 

@@ -12,6 +12,7 @@
 use crate::Flash;
 use crate::config::{Config, ConfigError, FtlConfig, Mapping, Plan};
 use crate::geometry::UNIT;
+use crate::mapped::Mapped;
 use alloc::format;
 use alloc::sync::Arc;
 use core::fmt;
@@ -143,6 +144,8 @@ pub struct Image {
     pub state: &'static mut [u32],
     /// Whose they are.
     pub lender: Lender,
+    /// The controller's memory, where it outlives the process as well.
+    pub mapped: Option<Mapped>,
 }
 
 /// Whoever lends an [`Image`], to be told when much of it was looked at: the arrays of a large drive are larger than the memory
@@ -213,8 +216,28 @@ impl Flash {
     /// Names the key that does not fit; or the image is of another size than [`crate::ImageSize::of`] says.
     pub fn create(config: &Config, now: Nanos, image: Image) -> Result<Flash, ConfigError> {
         let mut made = Flash::with_image(config, now, image)?;
+        made.ftl.map.begin_anew();
+        made.ftl.map.clear();
         made.ftl.mark_bad();
+        made.ftl.map.is_sound();
         Ok(made)
+    }
+
+    /// The drive that its image and the controller's memory tell of, as the process that used both last has left them, at any moment; idle since
+    /// `now`. What is looked at is what was under way, and a few words a block; `None`, or the pages that were read where the memory was
+    /// not whole.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create).
+    pub fn resume(config: &Config, now: Nanos, image: Image) -> Result<(Flash, Option<u64>), ConfigError> {
+        if image.mapped.is_none() {
+            return Flash::recover(config, now, image).map(|(flash, pages)| (flash, Some(pages)));
+        }
+        let mut made = Flash::with_image(config, now, image)?;
+        let pages = made.ftl.resume();
+        made.silicon.set_wear(&made.ftl.map.erases);
+        made.reset_stats();
+        Ok((made, pages))
     }
 
     /// The drive that an image tells of, idle since `now`, and the pages that were read to find its map. Whatever the image
@@ -233,7 +256,7 @@ impl Flash {
 
     fn with_image(config: &Config, now: Nanos, image: Image) -> Result<Flash, ConfigError> {
         let plan = config.plan()?;
-        if !image.fits(&plan.image()) {
+        if !image.fits(&plan.image()) || image.mapped.as_ref().is_some_and(|m| !m.fits(&plan.memory())) {
             return Err(plan.foreign(&image));
         }
         let config = Config { ftl: FtlConfig { spare: true, ..config.ftl }, ..*config };

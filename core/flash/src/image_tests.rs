@@ -67,6 +67,49 @@ impl Serials {
     }
 }
 
+/// A drive that goes on from what a process has left that died there.
+fn resumed(config: &Config, cut: &Cut) -> Flash {
+    let mut flash = Flash::new(config, Nanos(0)).unwrap();
+    flash.ftl.map.adopt_all(cut);
+    assert_eq!(flash.ftl.resume(), None, "the map is gone on from");
+    flash
+}
+
+/// What the spare areas say, page by page, is what the map says that was gone on from.
+fn agrees_with_the_spare_areas(config: &Config, flash: &Flash) {
+    let (map, found) = (&flash.ftl.map, recovered(config, &flash.ftl.map.cut()));
+    assert_eq!(map.l2p[..], found.ftl.map.l2p[..], "the page map");
+    for block in 0..flash.shape().blocks() {
+        assert_eq!(map.valid_of(block), found.ftl.map.valid_of(block), "valid units of block {block}");
+    }
+    assert_eq!(flash.ftl.bad, found.ftl.bad);
+    assert_eq!(flash.wear(), found.wear());
+}
+
+/// Every moment of a command at which its process can die.
+fn die_everywhere(config: &Config, cuts: &[Cut], mut found: impl FnMut(usize, &Flash)) {
+    for (i, cut) in cuts.iter().enumerate() {
+        let mut again = resumed(config, cut);
+        again.check();
+        agrees_with_the_spare_areas(config, &again);
+        found(i, &again);
+        if i % 5 == 0 {
+            // The next one dies while it goes on.
+            let mut next = Flash::new(config, Nanos(0)).unwrap();
+            next.ftl.map.adopt_all(cut);
+            next.ftl.map.cuts = Some(Vec::new());
+            next.ftl.resume();
+            for cut in next.ftl.map.cuts.take().unwrap_or_default() {
+                let last = resumed(config, &cut);
+                last.check();
+                assert_eq!(last.ftl.map.l2p[..], again.ftl.map.l2p[..], "by two that died");
+            }
+        }
+        again.submit(Nanos(0), FlashOp::Write { fua: true }, 0, 8);
+        again.check();
+    }
+}
+
 proptest! {
     /// The power goes after every single store of a command: what the flash had before the command is there, or what the
     /// command has put in its place.
@@ -104,12 +147,60 @@ proptest! {
                     prop_assert!(gone || (was..=is).contains(&found), "{} has {}, not {} to {}", i, found, was, is);
                 }
                 // What a recovery stores can be recovered from as well.
-                let map = again.ftl.map.l2p.clone();
+                let map = again.ftl.map.l2p.to_vec();
                 let twice = recovered(&config, &again.ftl.map.cut());
-                prop_assert_eq!(&twice.ftl.map.l2p, &map);
+                prop_assert_eq!(&twice.ftl.map.l2p[..], &map[..]);
                 again.submit(now, FlashOp::Write { fua: true }, 0, 8);
                 again.check();
             }
+            for event in &events[played..] {
+                serials.play(flash.shape(), *event);
+            }
+            for i in lpn..(lpn + units).min(flash.units()) {
+                if flash.ftl.map.unit(i) == crate::ftl::NONE {
+                    serials.last[i as usize] = 0;
+                }
+            }
+        }
+    }
+
+    /// A process dies after every single store of a command: the next one goes on from its map, which says what the spare areas say, and
+    /// has of each unit what was there before or what the command has put in its place.
+    #[test]
+    fn a_map_is_gone_on_from_after_every_store(
+        config in configs(),
+        steady in any::<bool>(),
+        ops in proptest::collection::vec((ops(), 0..8u32), 1..60),
+    ) {
+        let mut flash = Flash::new(&config, Nanos(0)).unwrap();
+        flash.precondition(if steady { Precondition::Steady } else { Precondition::Fresh });
+        flash.ftl.map.trace.clear();
+        flash.ftl.map.keep_undo();
+        let mut serials = Serials::of(&flash);
+        let mut now = Nanos(0);
+        for ((op, at, units, gap), cut) in ops {
+            let lpn = (u64::from(at) * u64::from(flash.units()) / 1_000_000) as u32;
+            now = now.saturating_add(Nanos(u64::from(gap)));
+            let before = serials.last.clone();
+            flash.ftl.map.cuts = (cut == 0).then(Vec::new);
+            flash.submit(now, op, lpn, units);
+            let events = core::mem::take(&mut flash.ftl.map.trace);
+            let cuts = flash.ftl.map.cuts.take().unwrap_or_default();
+            let mut played = 0;
+            let host = flash.units();
+            die_everywhere(&config, &cuts, |i, again| {
+                while played < cuts[i].events {
+                    serials.play(flash.shape(), events[played]);
+                    played += 1;
+                }
+                let trims = matches!(op, FlashOp::Trim | FlashOp::WriteZeroes);
+                for i in 0..host {
+                    let (was, is) = (before[i as usize], serials.last[i as usize]);
+                    let found = serials.found(again, i);
+                    let gone = found == 0 && trims && (lpn..lpn + units).contains(&i);
+                    assert!(gone || (was..=is).contains(&found), "{i} has {found}, not {was} to {is}");
+                }
+            });
             for event in &events[played..] {
                 serials.play(flash.shape(), *event);
             }
@@ -180,7 +271,7 @@ fn a_drive_comes_back_on_its_image() {
         erases: vec![0; size.blocks as usize].leak(),
         erased_at: vec![0; size.blocks as usize].leak(),
         state: vec![0; size.blocks as usize].leak(),
-        lender: Lender::default(),
+        ..Image::default()
     };
     let mut flash = Flash::create(&config, Nanos(0), lend()).unwrap();
     let mut model = Model::adopt(&mut flash);
@@ -190,7 +281,7 @@ fn a_drive_comes_back_on_its_image() {
         let lpn = rng.below(flash.units());
         model.submit(&mut flash, Nanos(i * 1000), op, lpn, 1);
     }
-    let (wear, mapped) = (flash.wear(), flash.ftl.map.l2p.clone());
+    let (wear, mapped) = (flash.wear(), flash.ftl.map.l2p.to_vec());
     assert!(wear.max > 3, "{wear:?}");
     let cut = flash.ftl.map.cut();
     drop(flash);
@@ -205,7 +296,7 @@ fn a_drive_comes_back_on_its_image() {
     assert!(Flash::recover(&config, Nanos(0), short).is_err());
     let (mut again, pages) = Flash::recover(&config, Nanos(0), core::mem::take(&mut image)).unwrap();
     assert!(pages > 0);
-    assert_eq!((again.wear(), &again.ftl.map.l2p), (wear, &mapped));
+    assert_eq!((again.wear(), &again.ftl.map.l2p[..]), (wear, &mapped[..]));
     for i in 0..1_000 {
         let lpn = rng.below(again.units());
         model.submit(&mut again, Nanos(i * 1000), FlashOp::Write { fua: false }, lpn, 1);
@@ -213,11 +304,11 @@ fn a_drive_comes_back_on_its_image() {
     model.check(&again);
 }
 
-/// Who lends arrays of 25 MB hears of it while they are gone through, and at the end.
+/// Who lends arrays of 50 MB hears of it while they are gone through, and at the end.
 #[test]
 fn a_lender_can_take_memory_back() {
     use core::sync::atomic::{AtomicU32, Ordering};
-    let mut config = small(geometry(4, 4, 256, 256, 1), 0.07);
+    let mut config = small(geometry(4, 4, 512, 256, 1), 0.07);
     config.ftl.spare = false;
     let size = ImageSize::of(&config).unwrap();
     let heard: &'static AtomicU32 = Box::leak(Box::new(AtomicU32::new(0)));
@@ -232,6 +323,7 @@ fn a_lender_can_take_memory_back() {
         erased_at: vec![0; size.blocks as usize].leak(),
         state: vec![0; size.blocks as usize].leak(),
         lender,
+        mapped: None,
     };
     let times = || heard.swap(0, Ordering::Relaxed);
     let mut flash = Flash::create(&config, Nanos(0), image).unwrap();
@@ -242,4 +334,44 @@ fn a_lender_can_take_memory_back() {
     assert!(times() >= 2);
     flash.submit(Nanos(0), FlashOp::Write { fua: false }, 0, 1);
     assert_eq!(times(), 0, "commands are none of its business");
+}
+
+/// What is noted of the step under way names no unit or block of the drive: the map is not gone on from, but found again.
+#[test]
+fn notes_that_cannot_be_are_not_believed() {
+    let config = small(geometry(2, 2, 24, 8, 2), 1.0);
+    let mut flash = Flash::new(&config, Nanos(0)).unwrap();
+    flash.precondition(Precondition::Steady);
+    flash.ftl.map.keep_undo();
+    let cut = flash.ftl.map.cut();
+    let (units, blocks) = (u64::from(flash.ftl.map.logical()), u64::from(flash.shape().blocks()));
+    let of_unit = |lpn: u64, word: u64| 1 << 63 | lpn << 32 | word;
+    let of_block = |block: u64, valid: u64, written: u64| block << 32 | valid << 16 | written;
+    // Words from the count of entries on.
+    let notes: [&[u64]; 10] = [
+        &[1000],
+        &[u64::MAX],
+        &[0, blocks + 1],
+        &[0, 0, units + 1],
+        &[1, 0, 0, of_unit(units, 0)],
+        &[1, 0, 0, of_unit(0, u64::from(flash.shape().units()))],
+        &[1, 0, 0, of_unit(0, 0x8000_ffff)],
+        &[1, 0, 0, of_block(blocks, 0, 0)],
+        &[1, 0, 0, of_block(0, 17, 0)],
+        &[1, 0, 0, of_block(0, 0, 17)],
+    ];
+    for (words, state) in notes.into_iter().flat_map(|words| [(words, 1), (&[0][..], 0), (&[0], 5), (&[0], u64::MAX)]) {
+        let mut cut = cut.clone();
+        cut.memory.undo[0] = state;
+        cut.memory.undo[1..=words.len()].copy_from_slice(words);
+        let mut next = Flash::new(&config, Nanos(0)).unwrap();
+        next.ftl.map.adopt_all(&cut);
+        assert!(next.ftl.resume().is_some(), "{state}, {words:?}");
+        next.check();
+        assert_eq!(next.ftl.map.l2p[..], flash.ftl.map.l2p[..]);
+        // And from there on it is gone on from.
+        let mut last = Flash::new(&config, Nanos(0)).unwrap();
+        last.ftl.map.adopt_all(&next.ftl.map.cut());
+        assert_eq!(last.ftl.resume(), None);
+    }
 }

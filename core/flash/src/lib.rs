@@ -11,7 +11,8 @@
 //!             ├ Buffer    writes on their way (FlushPolicy)
 //!             ├ ftl       page map, collection, wear (VictimPolicy, WearPolicy, Separation), map cache, pseudo-SLC
 //!             ├ Array     read, program, erase, relocate: planes and channels are booked
-//!             └ Image     what survives the loss of power: spare areas, and a few words a block
+//!             ├ Image     what survives the loss of power: spare areas, and a few words a block
+//!             └ Mapped    the controller's memory, where it outlives the process
 //!
 //!  Geometry ── checked ──> Shape        channels, dies, planes, blocks, pages, 4 KiB units
 //!  Timing, Variability ──> Array
@@ -51,6 +52,7 @@ mod image;
 #[cfg(test)]
 mod image_tests;
 mod lun;
+mod mapped;
 #[cfg(test)]
 mod model;
 mod name;
@@ -88,6 +90,7 @@ pub use geometry::{Divisor, Geometry, GeometryError, Lpn, Place, Shape, UNIT, Un
 pub use host::{Firmware, Host, HostOp, HostTiming};
 pub use image::{IMAGE_KEYS, Image, ImageKeys, ImageSize, Lender};
 pub use lun::{OpenEnd, Promise};
+pub use mapped::{Mapped, MappedSize};
 pub use name::UnknownName;
 pub use oc::{
     AddressFormat, Chunk, ChunkConfig, ChunkError, ChunkState, Chunks, OpenChannel, OpenChannelConfig,

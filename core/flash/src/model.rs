@@ -55,7 +55,7 @@ impl Model {
                 nand.content.insert(map.unit(lpn), (lpn, 1));
             }
         }
-        for (next, written) in nand.next.iter_mut().zip(&map.written) {
+        for (next, written) in nand.next.iter_mut().zip(map.written.iter()) {
             *next = u32::from(*written);
         }
         Model { nand, newest, clock: 1 }

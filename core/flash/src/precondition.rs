@@ -3,7 +3,7 @@
 use crate::Flash;
 use crate::array::Array;
 use crate::config::Mapping;
-use crate::ftl::{GcMode, HELD, Map, PageFtl};
+use crate::ftl::{GcMode, Map, PageFtl};
 use crate::geometry::UNIT;
 use crate::host::Host;
 use crate::image::{FREE, Lender};
@@ -33,6 +33,7 @@ names!(Precondition, "precondition", Fresh = "fresh", Sequential = "sequential",
 impl Flash {
     /// Puts the drive into that state, as if it had been idle since then: no wear, nothing in the buffer, counters at zero.
     pub fn precondition(&mut self, state: Precondition) {
+        self.ftl.map.begin_anew();
         self.ftl.wipe();
         self.silicon = Array::new(self.ftl.shape(), &self.config.timing, &self.config.variability);
         self.host = Host::new(&self.config.host);
@@ -47,6 +48,7 @@ impl Flash {
             Precondition::Steady if self.config.ftl.mapping == Mapping::Hybrid => self.fill(),
             Precondition::Steady => self.ftl.place_steady(self.config.seed, self.origin),
         }
+        self.ftl.map.is_sound();
         self.ftl.map.lender.tell();
         self.reset_stats();
         if let Some(fdp) = &mut self.ftl.fdp {
@@ -244,15 +246,14 @@ impl PageFtl {
 
     /// Back to the factory: nothing mapped, nothing worn, the bad blocks of the factory.
     fn wipe(&mut self) {
-        let none = self.map.logical();
-        self.map.l2p[..none as usize].fill(crate::ftl::NONE);
-        self.map.valid.fill(HELD);
-        self.map.written.fill(0);
+        self.map.clear();
         self.map.erases.fill(0);
-        self.map.stamp.fill(0);
-        let Map { sequence, trimmed, lender, .. } = &mut self.map;
-        clear(sequence, lender);
-        clear(trimmed, lender);
+        let Map { sequence, trimmed, lender, clock, .. } = &mut self.map;
+        // Of a drive that was never used there is nothing, and to look makes its memory appear.
+        if *clock > 1 {
+            clear(sequence, lender);
+            clear(trimmed, lender);
+        }
         self.map.erased_at.fill(0);
         self.map.state.fill(FREE);
         self.map.clock = 1;

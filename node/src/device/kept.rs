@@ -6,7 +6,7 @@ use crate::flash::FlashService;
 use std::os::fd::{AsFd, OwnedFd};
 use weir_sys::arena::Schema;
 use weir_sys::keep::Keep;
-use weir_sys::media::{FLASH_SCHEMA, FlashState, Media, MediaError, RAM_SCHEMA, REGIONS_SCHEMA, Ram, Spec, Store};
+use weir_sys::media::{FLASH_MAP_SCHEMA, FlashState, Media, MediaError, RAM_SCHEMA, REGIONS_SCHEMA, Ram, Spec, Store};
 use weir_units::Nanos;
 
 /// Names of drives' bytes; the drive's follows.
@@ -16,14 +16,22 @@ const RAM: &str = "ram:";
 const ZONED: &str = "zoned:";
 /// Names of drives' flash.
 const FLASH: &str = "flash:";
+/// Names of drives' page maps.
+const MAP: &str = "map:";
 /// Names of what zones and chunks are.
 const REGIONS: &str = "regions:";
 
-/// Which of the names that are held are regions of drives.
+/// Under which name the page map of a drive is held.
+pub(super) fn map(config: &DeviceConfig) -> String {
+    format!("{MAP}{}", config.name)
+}
+
+/// Which of the names that are held are regions of drives, which are mapped beforehand. Of a drive's flash that is its page map, which commands
+/// use at once; the spare areas are used block by block, and lie with the media.
 pub fn region(name: &str) -> Option<Schema> {
     let is = |prefix, schema| name.starts_with(prefix).then_some(schema);
     let bytes = is(RAM, RAM_SCHEMA).or(is(ZONED, RAM_SCHEMA));
-    bytes.or(is(FLASH, FLASH_SCHEMA)).or(is(REGIONS, REGIONS_SCHEMA))
+    bytes.or(is(MAP, FLASH_MAP_SCHEMA)).or(is(REGIONS, REGIONS_SCHEMA))
 }
 
 /// A drive's bytes, as they were left, or new ones.
@@ -58,7 +66,8 @@ pub(super) fn flash(
     keep: &Keep,
 ) -> Result<(FlashService, Option<FlashState>), OpenError> {
     if config.media == MediaConfig::Ram && keep.is_kept() {
-        return Ok(FlashService::held(&format!("{FLASH}{}", config.name), flash, now, keep)?);
+        let (state, map) = (format!("{FLASH}{}", config.name), map(config));
+        return Ok(FlashService::held((&state, &map), flash, now, keep)?);
     }
     let new = FlashService::new(&flash.config, flash.precondition, now);
     Ok((new.map_err(|e| OpenError::Flash(e.to_string()))?, None))

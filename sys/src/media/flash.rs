@@ -9,22 +9,24 @@
 //! [`sync`]: FlashState::file
 
 use super::MediaError;
-use crate::arena::{Arena, ArenaError, Schema};
+use super::flash_map::Owner;
+use crate::arena::{Arena, ArenaError, HEADER, Schema};
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use std::fs::File;
 use std::io;
 use std::mem::offset_of;
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use weir_flash::{Config, IMAGE_KEYS, Image, ImageKeys, ImageSize, Lender};
+use weir_flash::{Config, ConfigError, IMAGE_KEYS, Image, ImageKeys, ImageSize, Lender};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// The arena's schema.
 pub const SCHEMA: Schema = Schema { name: "flash-state", version: 1 };
 /// Every array begins at a multiple of this.
-const ALIGN: u64 = 4096;
+pub(super) const ALIGN: u64 = 4096;
 
 /// The start of the payload; see docs/formats.md. Offsets count from the start of the payload.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,6 +104,10 @@ pub struct FlashState {
     path: PathBuf,
     file: Arc<OwnedFd>,
     counts: &'static mut Counts,
+    /// See [`Arena::identity`].
+    identity: u64,
+    /// Whose the controller's memory is that goes with it.
+    map: Option<&'static Owner>,
 }
 
 impl FlashState {
@@ -158,7 +164,9 @@ impl FlashState {
     pub fn in_memory(name: &str, config: &Config) -> Result<(FlashState, Image, Found), MediaError> {
         let path = Path::new(name);
         let (wanted, payload, size) = Self::wanted(path, config)?;
-        let arena = make_in_memory(path, SCHEMA, payload, wanted.as_bytes())?;
+        // Few drives are trimmed as a whole: that array appears as it is used.
+        let there = [0..wanted.trimmed_at, wanted.erases_at..payload];
+        let arena = make_in_memory(path, SCHEMA, &there, wanted.as_bytes())?;
         Self::of(path, arena, true, &(wanted, payload), &size)
     }
 
@@ -179,9 +187,8 @@ impl FlashState {
     }
 
     fn wanted(path: &Path, config: &Config) -> Result<(Layout, u64, ImageSize), MediaError> {
-        let wrong = |e: weir_flash::ConfigError| state_error(path, io::Error::other(e.to_string()));
-        let size = ImageSize::of(config).map_err(wrong)?;
-        let (layout, payload) = Layout::new(config.image_keys().map_err(wrong)?, &size);
+        let (keys, size) = wanted_layout(path, config, ImageSize::of)?;
+        let (layout, payload) = Layout::new(keys, &size);
         Ok((layout, payload, size))
     }
 
@@ -203,8 +210,10 @@ impl FlashState {
             return Err(arena_error(path, ArenaError::Damaged));
         }
         let file = arena.fd().try_clone_to_owned().map_err(|e| state_error(path, e))?;
+        let identity = arena.identity();
         let (counts, image) = lend(arena, wanted, size).ok_or_else(|| arena_error(path, ArenaError::Damaged))?;
-        let (state, found) = Self::started(path, file, counts, new);
+        let (mut state, found) = Self::started(path, file, counts, new);
+        state.identity = identity;
         Ok((state, image, found))
     }
 
@@ -215,7 +224,7 @@ impl FlashState {
         counts.in_use = 1;
         counts.starts += 1;
         counts.unsafe_shutdowns += u64::from(crashed);
-        (FlashState { path: path.into(), file: Arc::new(file), counts }, found)
+        (FlashState { path: path.into(), file: Arc::new(file), counts, identity: 0, map: None }, found)
     }
 
     /// The file: fdatasync(2) on it makes the state durable. After the media's own, so that what it names is there.
@@ -242,6 +251,18 @@ impl FlashState {
     pub fn note_power_cut(&mut self) {
         self.counts.starts += 1;
         self.counts.unsafe_shutdowns += 1;
+        if let Some(map) = self.map {
+            map.set(self.identity, self.counts.starts);
+        }
+    }
+
+    /// The same for whoever has it open, and for no other state of this boot.
+    pub(super) fn identity(&self) -> u64 {
+        self.identity
+    }
+
+    pub(super) fn set_map(&mut self, owner: &'static Owner) {
+        self.map = Some(owner);
     }
 
     /// The drive has stopped: everything is durable, then the file says so.
@@ -261,6 +282,16 @@ impl Drop for FlashState {
         // The mapping stays and with it the open file: the lock has to be given up by name.
         let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
     }
+}
+
+/// What a drive's layout depends on, and how long its arrays are.
+pub(super) fn wanted_layout<S>(
+    path: &Path,
+    config: &Config,
+    size: impl FnOnce(&Config) -> Result<S, ConfigError>,
+) -> Result<(ImageKeys, S), MediaError> {
+    let wrong = |e: ConfigError| state_error(path, io::Error::other(e.to_string()));
+    Ok((config.image_keys().map_err(wrong)?, size(config).map_err(wrong)?))
 }
 
 pub(super) fn arena_error(path: &Path, source: ArenaError) -> MediaError {
@@ -288,12 +319,22 @@ pub(super) fn open_or_make(
     Ok((arena, new))
 }
 
-/// Makes a region of memory with that head and zeroes behind it, which lives as long as somebody has its descriptor.
-pub(super) fn make_in_memory(path: &Path, schema: Schema, payload: u64, head: &[u8]) -> Result<Arena, MediaError> {
+/// Makes a region of memory with that head and zeroes behind it, which lives as long as somebody has its descriptor. Of its payload these ranges
+/// are there, in order; the last one ends it.
+pub(super) fn make_in_memory(
+    path: &Path,
+    schema: Schema,
+    there: &[Range<u64>],
+    head: &[u8],
+) -> Result<Arena, MediaError> {
     let make = || {
+        let payload = there.last().map_or(0, |range| range.end);
         let mut arena = Arena::create("weir-flash", schema, payload, crate::arena::Pages::Small)?;
-        // All of it now: it is an error here and would be a signal later.
-        arena.reserve(0..payload as usize)?;
+        // Now: it is an error here and would be a signal later. It is mapped as it is used.
+        for range in there {
+            let (from, len) = (range.start + HEADER as u64, range.end - range.start);
+            rustix::fs::fallocate(arena.fd(), rustix::fs::FallocateFlags::empty(), from, len)?;
+        }
         arena.payload_mut()[..head.len()].copy_from_slice(head);
         Ok(arena)
     };
@@ -366,6 +407,7 @@ fn lend(arena: Arena, layout: &Layout, size: &ImageSize) -> Option<(&'static mut
         erased_at: <[u64]>::mut_from_bytes(piece(layout.erased_at_at, size.blocks * 8)?).ok()?,
         state: <[u32]>::mut_from_bytes(piece(layout.state_at, size.blocks * 4)?).ok()?,
         lender,
+        mapped: None,
     };
     Some((counts, image))
 }

@@ -21,6 +21,9 @@
 mod bits;
 mod file;
 mod flash;
+mod flash_map;
+#[cfg(test)]
+mod flash_map_tests;
 mod kernel;
 mod kind;
 mod memory;
@@ -43,6 +46,7 @@ mod regions_tests;
 
 pub use file::{FileMedia, FileOpKind, Finished, Request};
 pub use flash::{FlashState, Found, SCHEMA as FLASH_SCHEMA};
+pub use flash_map::{SCHEMA as FLASH_MAP_SCHEMA, distrust_maps};
 pub use kernel::KernelFile;
 pub use kind::{MediaError, MediaKind, Spec};
 pub use metadata::MetadataFile;

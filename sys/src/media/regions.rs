@@ -80,7 +80,7 @@ impl FlashState {
         size: &RegionSize,
     ) -> Result<(FlashState, RegionImage, Found), MediaError> {
         let (path, wanted) = (Path::new(name), Layout::new(keys, size));
-        let arena = make_in_memory(path, SCHEMA, wanted.1, wanted.0.as_bytes())?;
+        let arena = make_in_memory(path, SCHEMA, std::slice::from_ref(&(0..wanted.1)), wanted.0.as_bytes())?;
         Self::of_regions(path, (arena, true), &wanted, size)
     }
 

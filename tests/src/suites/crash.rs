@@ -12,7 +12,7 @@ use super::{long, pool, test};
 use crate::bench::{Bench, bench};
 use crate::harness::{Context, Env, Outcome, Test, ensure};
 use crate::http;
-use crate::node::{Node, Setup, host_nqn, text, with_node};
+use crate::node::{Node, Setup, host_nqn, program, text, with_node};
 use crate::process::until;
 use crate::raw::nvme_tcp::Host;
 use crate::stepped;
@@ -30,6 +30,7 @@ pub fn tests() -> Vec<Test> {
         test(S, "a_front_end_notices_no_kill", |env| killed(env, &[case(ram, "split", 1)], 10, 0)),
         test(S, "four_packed_queues_notice_no_kill", |env| killed(env, &[case(slow, "packed", 4)], 8, 1)),
         test(S, "a_drive_that_collects_notices_no_kill", |env| killed(env, &[case(flash, "split", 4)], 8, 1)),
+        test(S, "a_drive_goes_on_from_its_map", from_its_map),
         test(S, "a_standby_takes_over", |env| killed(env, &[case(standby, "packed", 1)], 6, 0)),
         test(S, "between_two_instructions", |env| {
             killed(env, &[instructions("split", 1), instructions("packed", 4)], 8, 1)
@@ -357,6 +358,46 @@ fn hangs(env: &Env) -> Outcome {
         answers(node)?;
         bench(env, &target, &[&["--rw", "read"][..], &region].concat())?.clean()
     })
+}
+
+/// Drives of two profiles that collect, written at two depths: each worker goes on from the map that the one before was changing when it was killed,
+/// and what was written is right. So does the program that comes by an upgrade.
+fn from_its_map(env: &Env) -> Outcome {
+    for (profile, depth, standby) in [("p3700", "32", true), ("femu-bbssd", "4", false)] {
+        let drive = format!("kind = \"flash\"\nprofile = \"{profile}\"\n[device.flash]\nprecondition = \"steady\"");
+        let node = format!("keeper = true\nstandby = {standby}");
+        let script = format!("WEIR_LOG=warn,weir_node::flash=info exec {} \"$@\"", env.weir.display());
+        let program = Some(program(&env.folder()?, "weir-that-tells", &script)?);
+        let setup = Setup { node, program, ..Setup::default().socket("gold.sock") }.device(&drive);
+        with_node(env, &setup, |node| {
+            let target = node.socket_target("gold.sock");
+            let verified = |rw: &str, sizes: &str, time: &str| {
+                let args = ["--rw", rw, "--bs", sizes, "--qd", depth, "--time", time];
+                Bench::start(env, &target, &[&args[..], &["--region", "32MiB", "--verify", "crc32c"]].concat())
+            };
+            let mut load = verified("randrw", "4KiB:70/64KiB:30", "3s")?;
+            for _ in 0..3 {
+                std::thread::sleep(Duration::from_millis(500));
+                node.kill_worker()?;
+                answers(node)?;
+            }
+            ensure(load.process().running(), || "the load ended before the kills".into())?;
+            load.finish()?.clean()?;
+            verified("write", "64KiB", "400ms")?.finish()?.clean()?;
+            node.kill_worker()?;
+            answers(node)?;
+            verified("read", "64KiB", "400ms")?.finish()?.clean()?;
+            node.cli_ok(&["upgrade", "--probation", "0s"])?;
+            verified("read", "64KiB", "400ms")?.finish()?.clean()?;
+            let said = node.process().stderr();
+            let (went_on, found) =
+                (said.matches("the drive goes on from its map").count(), said.matches("map is found again").count());
+            ensure((went_on, found) == (5, 0), || {
+                format!("{profile}: {went_on} went on, {found} found it again\n{said}")
+            })
+        })?;
+    }
+    Ok(())
 }
 
 /// What is killed, and under which load.

@@ -335,6 +335,7 @@ impl PageFtl {
     pub(crate) fn evacuate(&mut self, plane: u32, block: u32) -> Work {
         let (found, reads) = self.map.gather(block, &mut self.scratch);
         debug_assert_eq!(found as u32, self.map.valid_of(block));
+        self.map.note_move(block);
         self.map.valid[block as usize] = HELD;
         let kind = self.collection_kind(block);
         let mut programs = 0;
@@ -346,10 +347,12 @@ impl PageFtl {
             }
             let point = self.points[at];
             let n = (found - from).min((point.end - point.next) as usize);
+            self.map.note_block(point.block);
             self.map.moved(&self.scratch[from..from + n], point.next);
             programs += self.fill_on(at, n as u32);
             from += n;
         }
+        self.map.done_as_a_whole();
         let map = self.map_follows(found);
         if let Some(fdp) = &mut self.fdp {
             fdp.collected(plane, block, found);
@@ -416,8 +419,7 @@ impl PageFtl {
     /// That many units have been written at the point, `valid` of them with contents.
     #[inline]
     pub(crate) fn filled(&mut self, at: usize, block: u32, valid: u32, units: u32) {
-        self.map.valid[block as usize] += valid as u16;
-        self.map.written[block as usize] += units as u16;
+        self.map.count(block, valid, units);
         self.points[at].next += units;
         if self.points[at].is_empty() {
             self.close(at);

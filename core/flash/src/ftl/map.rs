@@ -1,10 +1,14 @@
 //! Logical to physical and back. The inverse is what the pages' spare areas hold; a unit is valid when both agree.
 
+use super::undo::Undo;
 use crate::cells::Cells;
 use crate::geometry::{Shape, Unit};
 use crate::image::{BAD, FREE, Image, Lender};
+use crate::mapped::Mapped;
 use alloc::vec;
+#[cfg(test)]
 use alloc::vec::Vec;
+use core::sync::atomic::{Ordering, compiler_fence};
 
 /// No place: never written, or trimmed.
 pub const NONE: u32 = u32::MAX;
@@ -34,25 +38,25 @@ pub enum Event {
     Erase { block: u32 },
 }
 
-/// The two maps and what is known of each block. Plain arrays, found by index; those of [`Cells`] are what the flash itself
-/// holds and can be lent ([`Image`]), the others are the controller's memory.
+/// The two maps and what is known of each block. Plain arrays, found by index. What the flash itself holds can be lent ([`Image`]), and
+/// so can the controller's memory ([`Mapped`]).
 #[derive(Clone, Debug)]
 pub struct Map {
     /// How the physical units are numbered.
     pub shape: Shape,
     /// By logical unit: its physical unit, or `TAG | slot`, or [`NONE`]. One word more than there are logical units:
     /// what a unit without contents names, which is never valid.
-    pub l2p: Vec<u32>,
+    pub l2p: Cells<u32>,
     /// By physical unit: its logical unit (the spare area). Means something below `written`.
     pub p2l: Cells<u32>,
     /// By block: valid units, with [`HELD`] unless it is full.
-    pub valid: Vec<u16>,
+    pub valid: Cells<u16>,
     /// By block: units programmed since it was erased.
-    pub written: Vec<u16>,
+    pub written: Cells<u16>,
     /// By block: erases.
     pub erases: Cells<u32>,
     /// By block: the sequence number of its last program (its age).
-    pub stamp: Vec<u64>,
+    pub stamp: Cells<u64>,
     /// By page: the sequence number of its program (spare area). Empty, as the next three, where nothing is rebuilt after
     /// power loss.
     pub sequence: Cells<u64>,
@@ -63,7 +67,11 @@ pub struct Map {
     /// By block: [`FREE`], [`BAD`], or one more than the kind of write point that opened it.
     pub state: Cells<u32>,
     /// By slot of the write buffer: where the flash has the version before, or [`NONE`].
-    pub behind: Vec<u32>,
+    pub behind: Cells<u32>,
+    /// By slot: whose newest version waits there, or [`NONE`].
+    pub waiting: Cells<u32>,
+    /// What the step under way has changed.
+    pub(crate) undo: Undo,
     /// Brings words of `l2p` nearer.
     pub prefetch: Prefetch,
     /// Who lent the cells.
@@ -89,6 +97,20 @@ pub struct Cut {
     pub erases: Vec<u32>,
     pub erased_at: Vec<u64>,
     pub state: Vec<u32>,
+    pub memory: Memory,
+}
+
+/// The controller's memory at that moment.
+#[cfg(test)]
+#[derive(Clone, Debug)]
+pub struct Memory {
+    pub l2p: Vec<u32>,
+    pub valid: Vec<u16>,
+    pub written: Vec<u16>,
+    pub stamp: Vec<u64>,
+    pub waiting: Vec<u32>,
+    pub behind: Vec<u32>,
+    pub undo: Vec<u64>,
 }
 
 /// Brings the words of a map at these places nearer to the processor, without waiting for them: a hint. The instruction for
@@ -113,31 +135,81 @@ impl Map {
 
     /// The same on arrays that are lent: all zero, or as another drive of this configuration has left them.
     pub fn on(shape: Shape, logical: u32, slots: u32, image: Image) -> Self {
-        let mut l2p = vec![NONE; logical as usize + 1];
-        l2p[logical as usize] = UNITS_MAX;
-        let blocks = shape.blocks() as usize;
-        let Image { p2l, sequence, trimmed, erases, erased_at, state, lender } = image;
+        let Image { p2l, sequence, trimmed, erases, erased_at, state, lender, mapped } = image;
+        let lent = |mapped: Mapped| Map {
+            l2p: Cells::Lent(mapped.l2p),
+            valid: Cells::Lent(mapped.valid),
+            written: Cells::Lent(mapped.written),
+            stamp: Cells::Lent(mapped.stamp),
+            waiting: Cells::Lent(mapped.waiting),
+            behind: Cells::Lent(mapped.behind),
+            undo: Undo::new(Cells::Lent(mapped.undo)),
+            ..Map::bare(shape, 0, 0, 0)
+        };
         Map {
-            shape,
-            l2p,
             p2l: Cells::Lent(p2l),
-            valid: vec![HELD; blocks],
-            written: vec![0; blocks],
             erases: Cells::Lent(erases),
-            stamp: vec![0; blocks],
             sequence: Cells::Lent(sequence),
             trimmed: Cells::Lent(trimmed),
             erased_at: Cells::Lent(erased_at),
             state: Cells::Lent(state),
-            behind: vec![NONE; slots as usize],
-            prefetch: |_, _| {},
             lender,
+            ..mapped
+                .map_or_else(|| Map::bare(shape, logical as usize + 1, slots as usize, shape.blocks() as usize), lent)
+        }
+    }
+
+    /// The controller's memory alone, its own.
+    fn bare(shape: Shape, words: usize, slots: usize, blocks: usize) -> Self {
+        let mut map = Map {
+            shape,
+            l2p: Cells::Own(vec![NONE; words]),
+            p2l: Cells::Own(vec![]),
+            valid: Cells::Own(vec![HELD; blocks]),
+            written: Cells::Own(vec![0; blocks]),
+            erases: Cells::Own(vec![]),
+            stamp: Cells::Own(vec![0; blocks]),
+            sequence: Cells::Own(vec![]),
+            trimmed: Cells::Own(vec![]),
+            erased_at: Cells::Own(vec![]),
+            state: Cells::Own(vec![]),
+            behind: Cells::Own(vec![NONE; slots]),
+            waiting: Cells::Own(vec![NONE; slots]),
+            undo: Undo::own(0),
+            prefetch: |_, _| {},
+            lender: Lender::default(),
             clock: 1,
             #[cfg(test)]
             trace: Vec::new(),
             #[cfg(test)]
             cuts: None,
+        };
+        map.end_words();
+        map
+    }
+
+    /// The word behind the last unit's: what a unit without contents names, which is never valid.
+    pub(super) fn end_words(&mut self) {
+        if let Some(last) = self.l2p.last_mut() {
+            *last = UNITS_MAX;
         }
+    }
+
+    /// Nothing is mapped, nothing written.
+    pub(crate) fn clear(&mut self) {
+        self.l2p.fill(NONE);
+        self.end_words();
+        self.valid.fill(HELD);
+        self.written.fill(0);
+        self.stamp.fill(0);
+        self.waiting.fill(NONE);
+    }
+
+    /// Notes what steps change, in memory of its own: where a test looks at every store.
+    #[cfg(test)]
+    pub fn keep_undo(&mut self) {
+        self.undo = Undo::own(super::undo_words(self.shape.units_per_page()));
+        self.is_sound();
     }
 
     /// Logical units, those of the map itself included; also what a unit without contents names.
@@ -169,7 +241,18 @@ impl Map {
     #[inline]
     pub fn buffer(&mut self, lpn: u32, slot: u32) {
         self.behind[slot as usize] = self.l2p[lpn as usize];
+        self.waiting[slot as usize] = lpn;
+        self.stored();
         self.l2p[lpn as usize] = TAG | slot;
+        self.stored();
+    }
+
+    /// A word of `l2p` has been replaced: nobody waits in the slot that it named.
+    #[inline]
+    fn leave(&mut self, word: u32) {
+        if word & TAG != 0 && word != NONE {
+            self.waiting[(word & !TAG) as usize] = NONE;
+        }
     }
 
     /// Valid units of a block.
@@ -185,15 +268,28 @@ impl Map {
         self.valid[block as usize] -= 1;
     }
 
+    /// So many units more of a block are written, `valid` of them with contents.
+    #[inline]
+    pub(crate) fn count(&mut self, block: u32, valid: u32, units: u32) {
+        self.valid[block as usize] += valid as u16;
+        self.stored();
+        self.written[block as usize] += units as u16;
+        self.stored();
+    }
+
     /// The unit's newest version is at `unit`, freshly programmed; answers where it was in flash before, or [`NONE`].
     /// The caller counts `unit` as valid.
     #[inline]
     pub fn bind(&mut self, lpn: u32, unit: u32) -> u32 {
-        let old = self.unit(lpn);
+        let (word, old) = (self.l2p[lpn as usize], self.unit(lpn));
+        self.note_unit(lpn, old);
         if old != NONE {
             self.invalidate(old);
+            self.stored();
         }
         self.l2p[lpn as usize] = unit;
+        self.stored();
+        self.leave(word);
         self.p2l[unit as usize] = lpn;
         #[cfg(test)]
         self.trace.push(Event::Program { lpn, unit });
@@ -203,17 +299,22 @@ impl Map {
 
     /// Forgets a unit, its buffered version included; answers where the flash had it.
     pub fn unmap(&mut self, lpn: u32) -> u32 {
-        let old = self.unit(lpn);
+        let (word, old) = (self.l2p[lpn as usize], self.unit(lpn));
+        self.note_unit(lpn, old);
         if old != NONE {
             self.invalidate(old);
+            self.stored();
         }
         self.l2p[lpn as usize] = NONE;
+        self.stored();
+        self.leave(word);
         old
     }
 
-    /// A change of what survives has been made.
+    /// A change of what survives has been made; those before it are made before those after it.
     #[inline(always)]
-    fn stored(&mut self) {
+    pub(super) fn stored(&mut self) {
+        compiler_fence(Ordering::SeqCst);
         #[cfg(test)]
         if self.cuts.is_some() {
             let cut = self.cut();
@@ -232,7 +333,26 @@ impl Map {
             erases: self.erases.to_vec(),
             erased_at: self.erased_at.to_vec(),
             state: self.state.to_vec(),
+            memory: Memory {
+                l2p: self.l2p.to_vec(),
+                valid: self.valid.to_vec(),
+                written: self.written.to_vec(),
+                stamp: self.stamp.to_vec(),
+                waiting: self.waiting.to_vec(),
+                behind: self.behind.to_vec(),
+                undo: self.undo.words().to_vec(),
+            },
         }
+    }
+
+    /// Has that instead, of the controller's memory as well.
+    #[cfg(test)]
+    pub fn adopt_all(&mut self, cut: &Cut) {
+        self.adopt(cut);
+        let Memory { l2p, valid, written, stamp, waiting, behind, undo } = cut.memory.clone();
+        (self.l2p, self.valid, self.written) = (Cells::Own(l2p), Cells::Own(valid), Cells::Own(written));
+        (self.stamp, self.waiting, self.behind) = (Cells::Own(stamp), Cells::Own(waiting), Cells::Own(behind));
+        self.undo = Undo::new(Cells::Own(undo));
     }
 
     /// Has that instead.
@@ -260,7 +380,6 @@ impl Map {
             assert!(self.trace.len() < 1_000_000, "collection goes on for ever");
         }
         let block = block as usize;
-        self.written[block] = 0;
         self.erases[block] = self.erases[block].saturating_add(1);
         self.stored();
         if self.has_spare() {
@@ -270,6 +389,9 @@ impl Map {
             self.state[block] = FREE;
             self.stored();
         }
+        // An erased block has nothing written, whatever this says.
+        self.written[block] = 0;
+        self.stored();
     }
 
     /// The erased block will be written by a write point of that kind. Its spare area is as an erase leaves it.
@@ -293,17 +415,22 @@ impl Map {
 
     /// The unit has no contents from now on, and none of the copies that the flash has counts.
     pub fn trim(&mut self, lpn: u32) {
+        self.note_trim(lpn);
         if let Some(trimmed) = self.trimmed.get_mut(lpn as usize) {
             *trimmed = self.clock;
             self.stored();
         }
         self.unmap(lpn);
+        self.done_as_a_whole();
     }
 
     /// Buffered versions of these units are given up: what flash has counts again.
     pub fn take_back(&mut self, lpns: &[u32]) {
         for &lpn in lpns {
+            let word = self.l2p[lpn as usize];
             self.l2p[lpn as usize] = self.unit(lpn);
+            self.stored();
+            self.leave(word);
         }
     }
 
@@ -355,16 +482,21 @@ impl Map {
 
     /// The units were copied to `unit` and those after it.
     pub fn moved(&mut self, lpns: &[u32], unit: u32) {
-        self.p2l[unit as usize..][..lpns.len()].copy_from_slice(lpns);
+        #[cfg(test)]
         for (to, &lpn) in (unit..).zip(lpns) {
-            #[cfg(test)]
             self.trace.push(Event::Copy { from: self.unit(lpn), to });
+        }
+        self.p2l[unit as usize..][..lpns.len()].copy_from_slice(lpns);
+        self.stored();
+        for (to, &lpn) in (unit..).zip(lpns) {
             let at = self.l2p[lpn as usize];
             if at & TAG == 0 {
                 self.l2p[lpn as usize] = to;
             } else {
                 self.behind[(at & !TAG) as usize] = to;
             }
+            #[cfg(test)]
+            self.stored();
         }
         self.stored();
     }

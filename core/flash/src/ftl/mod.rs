@@ -7,6 +7,7 @@
 //!         ├─ VictimPolicy, WearPolicy, Separation    the traits a researcher writes anew
 //!         ├─ MapCache    what the cached mapping has in memory
 //!         ├─ Flights     programs that power loss may undo
+//!         ├─ Undo        what the step under way has changed of a map that outlives the process
 //!         └─ Hybrid      block map and log blocks instead, for comparison
 //! ```
 
@@ -19,6 +20,7 @@ mod place;
 mod pool;
 mod slc;
 mod spare;
+mod undo;
 mod victim;
 mod wear;
 
@@ -32,5 +34,6 @@ pub(crate) use place::Route;
 pub use place::{Separate, Separation};
 pub(crate) use pool::{Lifetimes, factory_bad};
 pub use spare::Lost;
+pub(crate) use undo::words as undo_words;
 pub use victim::{Greedy, PlaneView, Victim, VictimPolicy};
 pub use wear::{Wear, WearPolicy};

@@ -373,11 +373,13 @@ impl PageFtl {
     #[inline]
     fn place_page(&mut self, plane: u32, at: usize, page: &[u32]) -> Place {
         let Point { next, block, .. } = self.points[at];
+        self.map.note_block(block);
         for (unit, &lpn) in (next..).zip(page) {
             let old = self.map.bind(lpn, unit);
             self.flights.take_off(lpn, unit, old, self.map.clock);
         }
         self.fill_page(at, page.len() as u32);
+        self.map.done();
         let shape = &self.map.shape;
         let page = shape.page_of(next - block * shape.units_per_block());
         let place = Place { plane, block: block - shape.block_index(plane, 0), page };

@@ -117,7 +117,9 @@ impl Map {
     /// where what is known of its block does not decide.
     fn rebuild(&mut self) -> u64 {
         let logical = self.logical();
-        self.l2p[..logical as usize].fill(NONE);
+        self.l2p.fill(NONE);
+        self.end_words();
+        self.waiting.fill(NONE);
         let (units, page_units) = (self.shape.units_per_block(), self.shape.units_per_page());
         // By block: the oldest and the newest sequence number of what is written.
         let mut ages: Vec<(u64, u64)> = Vec::with_capacity(self.shape.blocks() as usize);
@@ -214,6 +216,7 @@ impl Map {
 impl PageFtl {
     /// Power goes at `now`: programs that are not done by then are torn or not, as `rng` has it. Adds what is lost.
     pub(crate) fn tear(&mut self, now: Nanos, rng: &mut Rng, lost: &mut Vec<Lost>) {
+        self.map.begin_anew();
         let none = self.map.logical();
         // The newest first: below a torn version may lie another one.
         while let Some(flight) = self.flights.queue.pop_back() {
@@ -250,6 +253,7 @@ impl PageFtl {
             // Its blocks keep their roles: those are not in the spare areas.
             return self.map.rebuild();
         }
+        self.map.begin_anew();
         self.points.fill(SHUT);
         self.forget_room();
         for block in 0..self.shape().blocks() {
@@ -257,6 +261,36 @@ impl PageFtl {
             self.map.lender.touched(u64::from(self.shape().pages_per_block()) * 8);
         }
         let pages = self.map.rebuild();
+        self.find_points();
+        self.map.is_sound();
+        self.map.lender.tell();
+        pages
+    }
+
+    /// Goes on from the map as another process has left it, or finds it again as [`recover`](Self::recover) does where it is not
+    /// whole: then the pages that are read for that.
+    pub(crate) fn resume(&mut self) -> Option<u64> {
+        if !self.map.attempt() {
+            return Some(self.recover());
+        }
+        let trimmed = self.map.roll_back();
+        self.map.empty_slots();
+        for block in 0..self.shape().blocks() {
+            let state = self.map.state[block as usize];
+            self.bad[block as usize] = state == BAD;
+            let clock = self.map.adopt_block(block, state == FREE || state == BAD);
+            self.map.clock = self.map.clock.max(clock);
+        }
+        if let Some(lpn) = trimmed {
+            self.map.trim(lpn);
+        }
+        self.find_points();
+        self.map.is_sound();
+        None
+    }
+
+    /// Which blocks are open and which are free, as their words say.
+    fn find_points(&mut self) {
         for block in 0..self.shape().blocks() {
             self.reopen(block);
         }
@@ -265,8 +299,6 @@ impl PageFtl {
         for plane in 0..self.shape().planes() {
             self.relieve(plane);
         }
-        self.map.lender.tell();
-        pages
     }
 
     /// What a block's words and pages say of it.
@@ -336,6 +368,7 @@ impl PageFtl {
         let (found, _) = self.map.gather(block, &mut self.scratch);
         for i in 0..found {
             self.map.unmap(self.scratch[i]);
+            self.map.done();
         }
         self.map.valid[block as usize] = HELD;
         for point in self.points.iter_mut().filter(|p| p.block == block) {
