@@ -70,6 +70,8 @@ pub struct Loop {
     /// By queue: its commands, and which is the head.
     rings: [[Command; WAITING]; QUEUES],
     heads: [usize; QUEUES],
+    /// Nothing is read.
+    pub writes: bool,
 }
 
 /// What a random word asks for.
@@ -129,7 +131,7 @@ impl Loop {
         });
         let keys: Vec<QueueKey> = keys.collect();
         let rings = std::array::from_fn(|_| std::array::from_fn(|_| Command(rng.next_u64())));
-        Loop { slots: Slots::new(), rng, arbiter, keys, rings, heads: [0; QUEUES] }
+        Loop { slots: Slots::new(), rng, arbiter, keys, rings, heads: [0; QUEUES], writes: false }
     }
 
     /// The queue whose head is next.
@@ -152,14 +154,15 @@ impl Loop {
             if let Some((_, queue)) = self.next() {
                 flash.prefetch(self.rings[queue][self.heads[queue] % WAITING].unit(units));
             }
-            let done = flash.submit(now, command.op(), command.unit(units), 1);
+            let op = if self.writes { FlashOp::Write { fua: false } } else { command.op() };
+            let done = flash.submit(now, op, command.unit(units), 1);
             self.slots.set(slot, done);
         }
     }
 }
 
 /// Requests a second of real time, and the write amplification meanwhile.
-fn weir(flash: &mut Flash, workload: &mut Loop, seconds: f64) -> (f64, f64) {
+pub fn weir(flash: &mut Flash, workload: &mut Loop, seconds: f64) -> (f64, f64) {
     flash.reset_stats();
     let begin = Instant::now();
     let mut requests = 0;

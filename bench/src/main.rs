@@ -12,6 +12,7 @@
 //!   pool   a volume  ⇄  a raw drive of the same node; a volume on drives of one core  ⇄  of two
 //!   crash, upgrade, restart  weir up whose worker is killed, whose program is replaced, that ends and is started again: the longest time
 //!          between completions
+//!   flash-map  core/flash, its map in shared memory         ⇄  the map in the process's own memory
 //!   decision  the flash model's decision for one command, in real time                     a part of realtime
 //! ```
 //! Contestants run in turn, round after round, so that what changes on the machine meets all of them; figures are medians
@@ -26,6 +27,7 @@ mod core;
 mod decision;
 mod figure;
 mod flash;
+mod flash_map;
 mod front;
 mod journal;
 mod naive;
@@ -74,6 +76,8 @@ enum What {
     VfioIdle,
     /// The flash model in virtual time against an event queue
     Flash,
+    /// What a page map costs that outlives its process
+    FlashMap,
     /// How exactly modelled times are kept, against a bare spinning loop
     Realtime,
     /// What one decision of the flash model takes; a part of realtime
@@ -104,6 +108,9 @@ pub struct Setup {
     /// Size of the drives
     #[arg(long, global = true, default_value = "1GiB")]
     capacity: String,
+    /// Of crash and upgrade: sizes of the flash drive, separated by commas
+    #[arg(long, global = true, default_value = "1GiB", value_parser = sizes)]
+    flash_capacity: String,
     /// The core that serves
     #[arg(long, global = true, default_value_t = 0)]
     server_core: usize,
@@ -129,6 +136,11 @@ fn time(text: &str) -> Result<Nanos, String> {
         Ok(Nanos(0)) => Err("0 would measure nothing".to_string()),
         other => other.map_err(|e| e.to_string()),
     }
+}
+
+fn sizes(text: &str) -> Result<String, String> {
+    let wrong = |one: &str| parse::bytes(one.trim()).err().map(|e| format!("{one}: {e}"));
+    text.split(',').find_map(wrong).map_or_else(|| Ok(text.to_owned()), Err)
 }
 
 /// Why a measurement could not be made; the text is what the user reads.
@@ -203,9 +215,10 @@ fn main() -> ExitCode {
 
 fn run(cli: &Cli) -> Result<Vec<Report>, BenchError> {
     let mut reports = Vec::new();
-    let wanted = |w| cli.what == w || cli.what == What::All && !matches!(w, What::Decision | What::VfioIdle);
+    let wanted =
+        |w| cli.what == w || cli.what == What::All && !matches!(w, What::Decision | What::FlashMap | What::VfioIdle);
     type Measure = fn(&Setup) -> Result<Report, BenchError>;
-    let all: [(What, Measure); 14] = [
+    let all: [(What, Measure); 15] = [
         (What::Core, core::measure),
         (What::Front, front::measure),
         (What::Tcp, tcp::measure),
@@ -213,6 +226,7 @@ fn run(cli: &Cli) -> Result<Vec<Report>, BenchError> {
         (What::Vfio, vfio::measure),
         (What::VfioIdle, vfio::idle_alone),
         (What::Flash, flash::measure),
+        (What::FlashMap, flash_map::measure),
         (What::Realtime, realtime::measure),
         (What::Decision, decision::alone),
         (What::Journal, journal::measure),

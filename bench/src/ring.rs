@@ -151,6 +151,7 @@ mod tests {
             rounds: 1,
             time: weir_units::Nanos::from_millis(50),
             capacity: "1MiB".to_string(),
+            flash_capacity: "1MiB".to_string(),
             server_core: 0,
             client_core: 0,
             far_core: None,

@@ -147,6 +147,32 @@ fn persist<T>(one: impl Fn() -> Result<T, BenchError>) -> Result<T, BenchError> 
     }
 }
 
+/// Where requests go: to pieces that lie over all of a drive, of which no more is written than there is memory for.
+struct Places {
+    pieces: u64,
+    /// From one to the next, bytes.
+    stride: u64,
+    /// Requests of a piece.
+    blocks: u64,
+}
+
+/// Bytes of a piece: a huge page.
+const PIECE: u64 = 2 << 20;
+/// Bytes of all pieces at most.
+const WRITTEN: u64 = 1 << 30;
+
+impl Places {
+    fn of(capacity: u64) -> Self {
+        let pieces = (capacity.min(WRITTEN) / PIECE).max(1);
+        let blocks = (capacity.min(PIECE) / u64::from(SIZE)).max(1);
+        Places { pieces, stride: capacity / pieces / PIECE * PIECE, blocks }
+    }
+
+    fn random(&self, random: &mut Rng) -> u64 {
+        random.below(self.pieces) * self.stride + random.below(self.blocks) * u64::from(SIZE)
+    }
+}
+
 /// Keeps requests in flight until it is told to stop. `again` makes a new queue where one is lost, with all that was in flight.
 fn run<Q: QueuePair>(
     mut pair: Q,
@@ -157,7 +183,7 @@ fn run<Q: QueuePair>(
     let depth = case.depth.min(pair.depth());
     let (mut free, mut done): (Vec<u32>, Vec<_>) = ((0..depth).collect(), Vec::new());
     let mut random = Rng::new(7);
-    let blocks = pair.capacity() / u64::from(SIZE);
+    let places = Places::of(pair.capacity());
     let mut last = now().0;
     let own = RunDelay::of_this_thread()?;
     // What had been waited when the gap began that there is.
@@ -166,7 +192,7 @@ fn run<Q: QueuePair>(
         while !seen.stop.load(Relaxed) {
             let Some(slot) = free.pop() else { break };
             let kind = if case.write || random.below(2) == 0 { IoKind::Write } else { IoKind::Read };
-            pair.submit(Io { kind, offset: random.below(blocks) * u64::from(SIZE), len: SIZE, slot })?;
+            pair.submit(Io { kind, offset: places.random(&mut random), len: SIZE, slot })?;
         }
         if let Err(e) = pair.poll(&mut done) {
             pair = again.ok_or(e)?()?;
@@ -203,4 +229,21 @@ fn run<Q: QueuePair>(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_lie_over_all_of_a_drive_and_in_a_gibibyte_of_it() {
+        for capacity in [1 << 20, 64 << 20, 1 << 30, 64 << 30, 1_000_000_000_000] {
+            let (places, mut random) = (Places::of(capacity), Rng::new(1));
+            assert!(places.pieces * PIECE <= WRITTEN.max(PIECE), "{capacity}: {} pieces", places.pieces);
+            assert!(places.stride >= PIECE || places.pieces == 1, "{capacity}: pieces overlap");
+            let farthest = (0..10_000).map(|_| places.random(&mut random)).max().unwrap_or(0);
+            assert!(farthest + u64::from(SIZE) <= capacity, "{capacity}: {farthest} lies behind its end");
+            assert!(farthest >= capacity / 2, "{capacity}: {farthest} is the farthest");
+        }
+    }
 }

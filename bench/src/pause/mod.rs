@@ -87,8 +87,11 @@ impl Case {
         self.what == What::Restart
     }
 
-    fn name(&self) -> String {
-        let drive = if self.drive == RAM { "RAM, QD1" } else { "p3700 collecting, QD32" };
+    fn name(&self, capacity: &str) -> String {
+        let drive = match self.drive {
+            RAM => format!("RAM of {capacity}, QD1"),
+            _ => format!("p3700 of {capacity} collecting, QD32"),
+        };
         let door = match self.door {
             Door::VhostUser => "vhost-user",
             Door::VfioUser => "vfio-user",
@@ -160,29 +163,36 @@ fn measure(name: &'static str, setup: &Setup, cases: &[Case]) -> Result<Report, 
             "net: without what the keeper and the starting threads of the next worker waited for a core (an upper bound); of upgrades: \
              within the gap, or what shards or the front end waited, if that is more"
                 .into(),
+            "a p3700 is placed in the steady state, its page map and spare areas full; no more than 1 GiB of it is written to, in pieces of \
+             2 MiB over all of it"
+                .into(),
         ],
     );
-    let mut wanted = cases.iter().filter(|case| case.name().contains(&setup.only)).peekable();
+    let capacities = |case: &Case| {
+        let of_flash = || setup.flash_capacity.split(',').map(|text| text.trim().to_owned()).collect();
+        if case.drive == RAM { vec![setup.capacity.clone()] } else { of_flash() }
+    };
+    let all = cases.iter().flat_map(|case| capacities(case).into_iter().map(move |capacity| (case, capacity)));
+    let all: Vec<(&Case, String)> = all.collect();
+    let mut wanted = all.iter().filter(|(case, capacity)| case.name(capacity).contains(&setup.only)).peekable();
     if wanted.peek().is_none() {
-        let all: Vec<_> = cases.iter().map(Case::name).collect();
+        let all: Vec<_> = all.iter().map(|(case, capacity)| case.name(capacity)).collect();
         return Err(failed(
             "--only",
             format!("no case's name contains {:?}; there are: {}", setup.only, all.join("; ")),
         ));
     }
-    wanted.try_for_each(|case| one(setup, case, &mut report))?;
+    wanted.try_for_each(|(case, capacity)| one(setup, case, capacity, &mut report))?;
     Ok(report)
 }
 
-fn one(setup: &Setup, case: &Case, report: &mut Report) -> Result<(), BenchError> {
+fn one(setup: &Setup, case: &Case, capacity: &str, report: &mut Report) -> Result<(), BenchError> {
     let scratch = Scratch::new()?;
     let keys = match case.what {
         What::Crash { standby } => format!("keeper = true\nstandby = {standby}"),
         What::Upgrade => "keeper = true\nstandby = true".to_owned(),
         What::Restart => "keeper = false".to_owned(),
     };
-    // A p3700 of its real size would be filled for minutes.
-    let capacity = if case.drive == RAM { setup.capacity.as_str() } else { "1GiB" };
     let pcie = scratch.path("vfio.sock");
     let export = match case.door {
         Door::VfioUser => {
@@ -214,7 +224,7 @@ fn one(setup: &Setup, case: &Case, report: &mut Report) -> Result<(), BenchError
     // Why the front end has ended says more than that it has.
     front.stop().and(result)?;
     for (at, (what, series)) in &lines {
-        let name = |what: &str| format!("{}: {what}", case.name());
+        let name = |what: &str| format!("{}: {what}", case.name(capacity));
         // The median is told with the whole range.
         let percentile = |percent| Series::of(series.percentile(percent));
         match (*at, case.targets) {
