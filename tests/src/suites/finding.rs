@@ -112,6 +112,8 @@ printf '[[device]]\nmedia = "file:a.img"\n[[volume]]\nname = "v"\nsize = "%s"\n'
 weir config -c large.toml --check 2>&1 | grep '^weir: large.toml:5: volume.v.size: 63MiB is more than pool "pool0" has for volumes, 62MiB; ' # exit status 1
 sed -i s/63MiB/62MiB/ large.toml
 weir config -c large.toml --check
+printf '[[volume]]\nname = "w"\nsize = "1MiB"\n' | cat large.toml - >two.toml
+weir config -c two.toml --check 2>&1 | grep '^weir: two.toml:8: volume.w.size: with 62MiB for the volumes before it that is 63MiB, and pool "pool0" has 62MiB ' # exit status 1
 weir up -c large.toml
 weir shutdown
 ```

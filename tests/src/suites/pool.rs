@@ -870,7 +870,7 @@ fn space_again(env: &Env) -> Outcome {
 fn leaves_in_order(env: &Env) -> Outcome {
     let whole = head()
         + &device("d0", "capacity = \"96MiB\"")
-        + &device("d1", "capacity = \"32MiB\"\nlatency = \"60ms\"\nslots = 1\narbitration = \"drr\"")
+        + &device("d1", "capacity = \"32MiB\"\nlatency = \"50ms\"\nslots = 1\narbitration = \"drr\"")
         + &volume("wide", "silver", "100MiB", "\"nvme-tcp\"");
     with_node(env, &setup(whole), |node| {
         let drives = |node: &Node| -> Result<String, String> {
@@ -878,10 +878,15 @@ fn leaves_in_order(env: &Env) -> Outcome {
         };
         ensure(drives(node)? == "[\"d0\",\"d1\"]", || "it lies on both".into())?;
         let (admin, cntlid) = Host::admin_of(&nqn("wide"), node.address(), &host_nqn("silver"), 0)?;
-        let mut queue = Host::io_queue_of(&nqn("wide"), node.address(), &host_nqn("silver"), cntlid, 1)?;
-        for cid in 0..120 {
-            queue.send(&capsule(&sqe(0, cid, 1, [0; 6], Data::None), Data::None))?;
-        }
+        // As many as take longer at it than the end of an export waits for them.
+        let flushing = |qid: u16| {
+            let mut queue = Host::io_queue_of(&nqn("wide"), node.address(), &host_nqn("silver"), cntlid, qid)?;
+            for cid in 0..120 {
+                queue.send(&capsule(&sqe(0, cid, 1, [0; 6], Data::None), Data::None))?;
+            }
+            Ok::<Host, String>(queue)
+        };
+        let queues = (flushing(1)?, flushing(2)?);
         let busy = |node: &Node| -> Result<u64, String> {
             let status = http::get(&node.api(), "/v1/status")?;
             let all = status["devices"].as_array().into_iter().flatten();
@@ -890,7 +895,7 @@ fn leaves_in_order(env: &Env) -> Outcome {
         crate::process::until(Duration::from_secs(10), "flushes are at it", || Ok((busy(node)? > 0).then_some(())))?;
         node.cli_ok(&["volume", "resize", "wide", "60MiB", "--shrink"])?;
         ensure(drives(node)? == "[\"d0\"]", || "it lies on d0".into())?;
-        drop((admin, queue));
+        drop((admin, queues));
         crate::process::until(Duration::from_secs(10), "the host is gone", || {
             Ok(node.cli(&["export", "rm", "nvme-tcp:wide"])?.status.success().then_some(()))
         })?;

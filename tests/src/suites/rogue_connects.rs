@@ -25,12 +25,16 @@ use crate::raw::nvme_tcp::{self as wire, Data, Host};
 pub fn tests() -> Vec<Test> {
     const S: &str = "rogue";
     vec![
-        test(S, "connects_beside_a_hoard_of_controllers", hoard),
+        test(S, "connects_beside_a_hoard_of_controllers", |env| hoard(env, &setup(""))),
         test(S, "connects_beside_silent_sockets", silent),
         test(S, "connects_where_controllers_run_out", few_controllers),
         test(S, "connects_where_a_volumes_controllers_run_out", few_of_a_volume),
         test(S, "connects_while_no_worker_accepts", nobody_accepts),
-        test(S, "connects_beside_a_flood_of_its_own_address", flood),
+        test(S, "connects_beside_a_flood_of_its_own_address", |env| flood(env, &setup(""))),
+        test(S, "connects_to_another_core_beside_rogues", |env| {
+            hoard(env, &on_two_cores())?;
+            flood(env, &on_two_cores())
+        }),
         test(S, "connects_over_a_network", over_a_network),
     ]
 }
@@ -51,6 +55,13 @@ fn setup(device: &str) -> Setup {
         tenant("silver")
     );
     Setup { whole, ..Setup::default() }
+}
+
+/// The drive is on another core than the listener.
+fn on_two_cores() -> Setup {
+    let Setup { whole, .. } = setup("");
+    let first = "cores = [0, 1]\nkeeper = true\n[[device]]\nname = \"first\"\ncapacity = \"16MiB\"\n";
+    Setup { whole: whole.replace("cores = [0]\nkeeper = true\n", first), ..Setup::default() }
 }
 
 /// As many sockets as the rogue wants.
@@ -120,9 +131,9 @@ fn connections_of(node: &Node, tenant: &str) -> Result<u64, String> {
     one.ok_or_else(|| format!("no connections of {tenant} in {tenants}"))
 }
 
-fn hoard(env: &Env) -> Outcome {
+fn hoard(env: &Env, setup: &Setup) -> Outcome {
     raise_descriptors()?;
-    with_node(env, &setup(""), |node| {
+    with_node(env, setup, |node| {
         let address = node.address();
         victims(address, "nobody")?;
         let one = take_all(address, |_| host_nqn("bronze"))?;
@@ -257,9 +268,9 @@ fn nobody_accepts(env: &Env) -> Outcome {
 }
 
 /// Somebody at the victims' own address opens sockets as fast as it can, keeps as many as it may have, and says nothing on them.
-fn flood(env: &Env) -> Outcome {
+fn flood(env: &Env, setup: &Setup) -> Outcome {
     raise_descriptors()?;
-    with_node(env, &setup(""), |node| {
+    with_node(env, setup, |node| {
         let (address, stop) = (node.address(), Arc::new(AtomicBool::new(false)));
         let flooding = std::thread::spawn({
             let stop = stop.clone();
