@@ -4,6 +4,7 @@
 use crate::figure::{Report, Series, Target};
 use crate::rig::Rig as NvmeRig;
 use crate::{BenchError, Setup, failed};
+use std::hint::black_box;
 use std::os::fd::{AsFd, OwnedFd};
 use weir_arbiter::Mechanism;
 use weir_driver::vhost_user::{Attach, FrontQueue, Hello, Layout, Options, Outgoing, ask_inflight, inflight, setup};
@@ -123,6 +124,7 @@ impl Rig {
                 self.device.complete(&self.theirs, t.tag, RequestStatus::OK);
             }
             self.device.publish(&self.theirs, 0);
+            black_box(self.device.wants_signal(&self.theirs, 0));
             self.front.reap(&self.ours, &mut done)?;
             count += done.len() as u32;
             free.extend(done.drain(..).map(|d| d.slot));

@@ -1,8 +1,8 @@
-//! vhost-user-blk: Weir's RAM drive against qemu-storage-daemon, all driven by Weir's own front end.
+//! vhost-user-blk: Weir's RAM drive against qemu-storage-daemon, all driven by Weir's own front end, and against bare rings.
 
 use crate::figure::{Report, Series, Target};
 use crate::servers::{Medium, Qemu, Scratch, Weir};
-use crate::{BenchError, Setup, client, probe};
+use crate::{BenchError, Setup, client, probe, ring};
 
 /// Measures QD1 and QD32, reads and writes.
 ///
@@ -24,6 +24,10 @@ pub fn measure(setup: &Setup) -> Result<Report, BenchError> {
         ),
         "null-co, which moves no bytes".to_string(),
         format!("client: weir bench on core {c}, spinning"),
+        format!(
+            "bare: rings, a doorbell and copies to and from random places of {}, core {s} and core {c}, spinning",
+            setup.capacity
+        ),
     ];
     let scratch = Scratch::new()?;
     let weir = Weir::start(setup, &scratch)?;
@@ -44,6 +48,9 @@ pub fn measure(setup: &Setup) -> Result<Report, BenchError> {
         ("QD1 write", "1", "randwrite"),
         ("QD32 write", "32", "randwrite"),
     ];
+    let mut array = vec![0u8; setup.bytes()? as usize];
+    array.chunks_mut(4096).enumerate().for_each(|(i, page)| page.fill(i as u8 | 1));
+    let mut bare: [(Series, Series); 4] = Default::default();
     let mut line = Series::default();
     // By contestant, then by load: IOPS and p50.
     let mut found: [[(Series, Series); 4]; 3] = Default::default();
@@ -58,6 +65,13 @@ pub fn measure(setup: &Setup) -> Result<Report, BenchError> {
             }
             server.pause()?;
         }
+        for ((_, depth, rw), series) in loads.iter().zip(&mut bare) {
+            let depth = if *depth == "1" { 1 } else { 32 };
+            let load = ring::Load { depth, bytes: 4096, write: *rw == "randwrite" };
+            let run = ring::run(setup, &mut array, load)?;
+            series.0.push(run.iops);
+            series.1.push(run.p50_ns);
+        }
     }
     let mut report = Report::new("vhost", method);
     report.figure("cache line, one way", "ns", &line);
@@ -67,6 +81,13 @@ pub fn measure(setup: &Setup) -> Result<Report, BenchError> {
             if *depth == "1" {
                 report.figure(format!("{load}, {name}, p50"), "ns", &found[i].1);
             }
+        }
+        report.figure(format!("{load}, bare"), "IOPS", &bare[i].0);
+        if *depth == "1" {
+            report.figure(format!("{load}, bare, p50"), "ns", &bare[i].1);
+            report.figure(format!("{load}, weir / bare, p50"), "x", &found[0][i].1.over(&bare[i].1));
+        } else {
+            report.figure(format!("{load}, weir / bare"), "x", &found[0][i].0.over(&bare[i].0));
         }
         let [weir, tmpfs, null] = &found;
         let (over_tmpfs, over_null) = (weir[i].0.over(&tmpfs[i].0), weir[i].0.over(&null[i].0));

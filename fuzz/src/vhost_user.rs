@@ -302,7 +302,10 @@ fn serve(mut door: Door, ram: &Fd, script: &[u8]) {
                     door.execute(&t, RequestStatus(byte >> 6));
                 }
             }
-            5 => drop(door.device.publish(&door.memory, 0)),
+            5 => {
+                door.device.publish(&door.memory, 0);
+                door.device.wants_signal(&door.memory, 0);
+            }
             6 => drop(door.device.listen(&door.memory, 0)),
             // The guest changes its mind: an index, a head, a descriptor's flags.
             _ => {

@@ -349,6 +349,7 @@ impl Shard {
         // A ring shows its completions from here on, and a connection has got its; what the network then takes is not the
         // drive's.
         self.drives.measure(&self.reactor, &mut self.waits, |now| self.load.spent(now));
+        self.doors.vhost_user.notify();
         busy |= self.doors.nvme_tcp.flush(cx!(self, now));
         busy
     }
@@ -403,9 +404,11 @@ impl Shard {
             }
         }
         self.ready = ready;
-        while let Ok(call) = self.mailbox.try_recv() {
-            busy = true;
-            call(self);
+        if self.reactor.take_mail() {
+            while let Ok(call) = self.mailbox.try_recv() {
+                busy = true;
+                call(self);
+            }
         }
         busy
     }
@@ -460,6 +463,7 @@ impl Shard {
         let cx = cx!(self, now);
         self.doors.nvme_tcp.flush(cx);
         self.doors.vhost_user.flush(cx);
+        self.doors.vhost_user.notify();
         self.doors.vfio_user.flush(cx);
         if self.is_leaving() {
             let cx = cx!(self, now);

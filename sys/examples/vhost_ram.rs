@@ -120,7 +120,8 @@ impl Server {
                 let status = if moved.is_ok() { RequestStatus::OK } else { RequestStatus::IOERR };
                 self.device.complete(&self.memory, t.tag, status);
             }
-            if self.device.publish(&self.memory, queue) {
+            self.device.publish(&self.memory, queue);
+            if self.device.wants_signal(&self.memory, queue) {
                 self.signal(queue);
             }
         }

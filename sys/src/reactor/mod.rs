@@ -39,6 +39,7 @@ pub use mail::{Sender, Waker, mailbox};
 pub use std::sync::mpsc::Receiver;
 pub use watch::{Interest, Mode, Readiness, WatchId};
 
+use clock::Clock;
 use file::Files;
 use ring::{Kind, Level, Ring, Tag};
 use std::fmt;
@@ -129,7 +130,10 @@ pub struct Reactor {
     watches: Watches,
     files: Files,
     waker: Waker,
+    clock: Clock,
     bell_armed: bool,
+    /// Somebody has notified since the mailboxes were last emptied.
+    mail: bool,
 }
 
 impl Reactor {
@@ -151,7 +155,15 @@ impl Reactor {
 
     fn at_level(waker: Waker, level: Level) -> Result<Self, ReactorError> {
         let ring = Ring::new(level)?;
-        Ok(Self { ring, watches: Watches::default(), files: Files::default(), waker, bell_armed: false })
+        Ok(Self {
+            ring,
+            watches: Watches::default(),
+            files: Files::default(),
+            waker,
+            clock: Clock::new(),
+            bell_armed: false,
+            mail: false,
+        })
     }
 
     /// What wakes this reactor from another thread.
@@ -162,7 +174,7 @@ impl Reactor {
     /// The time; see [`now`].
     #[inline]
     pub fn now(&self) -> Nanos {
-        clock::now()
+        self.clock.now()
     }
 
     /// Watches a descriptor. In [`Mode::Edge`] every change to ready is reported until [`unwatch`](Self::unwatch), so the
@@ -203,13 +215,20 @@ impl Reactor {
         if !self.bell_armed {
             self.arm_bell();
         }
-        self.waker.take();
+        self.mail |= self.waker.take();
         if self.ring.wants_enter() {
             self.ring.enter(None);
         }
         if self.ring.has_completions() {
             self.reap(events);
         }
+    }
+
+    /// Whether a message may lie in a mailbox of this reactor, asked once after a turn or a wait: the mailboxes have to be emptied
+    /// then. An empty one is not free to look at: receiving waits until all stores of this thread have reached the other cores.
+    #[inline]
+    pub fn take_mail(&mut self) -> bool {
+        std::mem::take(&mut self.mail)
     }
 
     /// As [`turn`](Self::turn), but where nothing has happened it sleeps until something does, a message is sent to one of
@@ -230,7 +249,7 @@ impl Reactor {
             return;
         }
         self.ring.enter(Some(timeout));
-        self.waker.take();
+        self.mail |= self.waker.take();
         self.reap(events);
     }
 

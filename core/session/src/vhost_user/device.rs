@@ -201,8 +201,16 @@ impl<M: Memory> Device<M> {
 
     /// See [`Queue::publish`].
     #[inline]
-    pub fn publish(&mut self, memory: &M, index: u16) -> bool {
-        self.running(index).is_some_and(|q| q.publish(memory))
+    pub fn publish(&mut self, memory: &M, index: u16) {
+        if let Some(q) = self.running(index) {
+            q.publish(memory);
+        }
+    }
+
+    /// See [`Queue::wants_signal`].
+    #[inline]
+    pub fn wants_signal(&mut self, memory: &M, index: u16) -> bool {
+        self.running(index).is_some_and(|q| q.wants_signal(memory))
     }
 
     /// See [`Queue::quiet`].
@@ -437,6 +445,10 @@ impl<M: Memory> Device<M> {
             Some(places) => queue.resolve(memory, &places),
             None => queue.lost(),
         };
+        // What it had completed went out with that.
+        if queue.wants_signal(memory) {
+            out.push(Action::Signal(index as u16));
+        }
         out.push(match broken {
             Ok(()) => Action::Poll(index as u16),
             Err(violation) => Action::Broken(index as u16, violation),
@@ -654,7 +666,8 @@ impl<M: Memory> Device<M> {
             if q.in_flight() != 0 {
                 return;
             }
-            if q.publish(memory) {
+            q.publish(memory);
+            if q.wants_signal(memory) {
                 out.push(Action::Signal(index));
             }
             vring.base = q.base();

@@ -209,7 +209,7 @@ impl<M: Memory> Queue<M> {
     /// Finds the ring anew after a change of memory or address.
     pub(super) fn resolve(&mut self, memory: &M, places: &Places) -> Result<(), Violation> {
         // What has been completed goes out where the ring still is; a ring that is gone shows below.
-        let _ = self.publish(memory);
+        self.publish(memory);
         let r = self.ring.resolve(memory, places).map_err(Violation::from);
         self.track.resume(&self.ring);
         r.map_err(|v| self.fail(v))
@@ -406,25 +406,28 @@ impl<M: Memory> Queue<M> {
         }
     }
 
-    /// Makes completions visible to the driver; whether to signal it (once for all).
+    /// Makes completions visible to the driver. [`Queue::wants_signal`] says whether it waits for a signal.
     #[inline]
-    pub fn publish(&mut self, memory: &M) -> bool {
+    pub fn publish(&mut self, memory: &M) {
         if !self.dirty {
-            return false;
+            return;
         }
         self.dirty = false;
         let published = self.ring.publish(memory);
         self.log_ring();
         match published {
-            Ok(signal) => {
-                self.track.published();
-                signal
-            }
-            Err(fault) => {
-                self.fail(fault.into());
-                false
-            }
+            Ok(_) => self.track.published(),
+            Err(fault) => drop(self.fail(fault.into())),
         }
+    }
+
+    /// Whether to signal the driver, once for everything published since the last call.
+    #[inline]
+    pub fn wants_signal(&mut self, memory: &M) -> bool {
+        self.ring.wants_signal(memory).unwrap_or_else(|fault| {
+            self.fail(fault.into());
+            false
+        })
     }
 
     /// Asks the driver not to kick: somebody polls.

@@ -46,6 +46,8 @@ pub(super) struct Conn {
     actions: Vec<Action<OwnedFd>>,
     /// Queues with completions to publish, one bit each.
     dirty: u64,
+    /// Queues whose drivers may wait for a signal, one bit each.
+    unsignalled: u64,
     /// Whose I/O priority counts.
     pid: Option<i32>,
     wish: Option<Class>,
@@ -84,6 +86,7 @@ impl Conn {
             controller,
             actions: Vec::new(),
             dirty: 0,
+            unsignalled: 0,
             pid,
             wish: None,
             number: None,
@@ -375,18 +378,23 @@ impl Conn {
         self.mark_dirty(tag.queue())
     }
 
-    /// Publishes every queue that was marked, and signals those whose drivers wait; which they were.
+    /// Publishes every queue that was marked; which they were.
+    #[inline]
     pub(super) fn publish(&mut self) -> impl Iterator<Item = u16> + use<> {
-        let mut bits = std::mem::take(&mut self.dirty);
-        let all = bits;
-        while bits != 0 {
-            let queue = bits.trailing_zeros() as u16;
-            bits &= bits - 1;
-            if self.device.publish(&self.memory, queue) {
+        let all = std::mem::take(&mut self.dirty);
+        self.unsignalled |= all;
+        bits(all).for_each(|queue| self.device.publish(&self.memory, queue));
+        bits(all)
+    }
+
+    /// Signals the drivers that wait for what was published.
+    #[inline]
+    pub(super) fn notify(&mut self) {
+        for queue in bits(std::mem::take(&mut self.unsignalled)) {
+            if self.device.wants_signal(&self.memory, queue) {
                 self.signal(queue);
             }
         }
-        (0..64u16).filter(move |q| all >> q & 1 != 0)
     }
 
     #[inline]
@@ -420,6 +428,16 @@ impl Conn {
         let queue = self.device.queue(tag.queue()).ok_or(Status::DATA_TRANSFER_ERROR)?;
         queue.write_data(&self.memory, tag, offset, from).map_err(|_| Status::DATA_TRANSFER_ERROR)
     }
+}
+
+/// The numbers of the bits that are set.
+#[inline]
+fn bits(mut all: u64) -> impl Iterator<Item = u16> {
+    std::iter::from_fn(move || {
+        let lowest = (all != 0).then(|| all.trailing_zeros() as u16);
+        all &= all.wrapping_sub(1);
+        lowest
+    })
 }
 
 #[inline]

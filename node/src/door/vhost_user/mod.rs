@@ -3,7 +3,7 @@
 //! ```text
 //!   Export: listener ─accept─► Conn: socket ─messages─► Device ─Action─► replies, watches, queues of the drive
 //!                                    kicks ──heat──► hot: polled every turn ──take──► arrivals
-//!                                    respond ─► dirty: used rings published, one signal a queue and turn
+//!                                    respond ─► dirty: used rings published; at the end of the turn one signal a queue
 //! ```
 //! A queue that was active in the last [`HOT`] is polled and its driver is asked not to kick; after that the driver is
 //! asked to kick, the ring is looked at once more, and the kick's eventfd wakes the shard.
@@ -19,13 +19,15 @@ mod conn;
 mod kept;
 #[cfg(test)]
 mod tests;
+mod token;
 
-use super::{Arrival, Cx, Kind, token};
+use super::{Arrival, Cx};
 use crate::holder::{self, BindError};
 use conn::Conn;
 use std::io::ErrorKind;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
+use token::{Watched, decode, encode, owner};
 use weir_controller::{Attach, ClassFrom, DataPointer, Model, Owner, Tag};
 use weir_journal::{Recovered, Step};
 use weir_session::vhost_user::Disk;
@@ -96,6 +98,8 @@ pub struct Door {
     hot: Vec<(u16, u16)>,
     /// Exports with completions to publish.
     dirty: Vec<u16>,
+    /// Exports whose drivers may wait for a signal.
+    unsignalled: Vec<u16>,
     /// Exports whose socket has more to read.
     talking: Vec<u16>,
     /// Exports whose front end is to be disconnected.
@@ -129,38 +133,6 @@ impl Recoveries {
         self.closed += u64::from(found.closed);
         self.steps[found.step as usize] += 1;
     }
-}
-
-/// What a token of this door is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Watched {
-    Listener,
-    Socket,
-    Kick(u16),
-}
-
-/// Export in bits 15:0, generation in 31:16, what in 33:32, queue in 55:40.
-fn encode(export: u16, generation: u16, what: Watched) -> u64 {
-    let (kind, queue) = match what {
-        Watched::Listener => (0, 0),
-        Watched::Socket => (1, 0),
-        Watched::Kick(queue) => (2, queue),
-    };
-    token(Kind::VhostUser, u64::from(export) | u64::from(generation) << 16 | kind << 32 | u64::from(queue) << 40)
-}
-
-fn decode(rest: u64) -> (u16, u16, Watched) {
-    let what = match rest >> 32 & 3 {
-        0 => Watched::Listener,
-        1 => Watched::Socket,
-        _ => Watched::Kick((rest >> 40) as u16),
-    };
-    (rest as u16, (rest >> 16) as u16, what)
-}
-
-/// Export in bits 11:0, generation in 27:12.
-fn owner(export: u16, generation: u16) -> Owner {
-    super::owner(Kind::VhostUser, u32::from(export) | u32::from(generation) << 12)
 }
 
 const MAX_EXPORTS: usize = 1 << 12;
@@ -447,7 +419,7 @@ impl Door {
         }
     }
 
-    /// Publishes completions and disconnects who must be; true if anything was done.
+    /// Publishes completions and disconnects who must be; true if anything was done. [`Door::notify`] has to follow.
     pub fn flush(&mut self, cx: &mut Cx) -> bool {
         let mut busy = false;
         while let Some(at) = self.dirty.pop() {
@@ -459,6 +431,7 @@ impl Door {
                     self.hot.push((at, queue));
                 }
             }
+            self.unsignalled.push(at);
             if conn.settle() {
                 self.act(at, cx);
                 // What the front end sent behind the message that had to wait.
@@ -470,6 +443,17 @@ impl Door {
             self.remove(at, cx);
         }
         busy
+    }
+
+    /// Signals the drivers that wait for what was published. Each decision waits until the published index has reached the other
+    /// cores, so a client that polls has its answer, and the rest of the turn is done, before.
+    #[inline]
+    pub fn notify(&mut self) {
+        while let Some(at) = self.unsignalled.pop() {
+            if let Some(conn) = &mut self.exports[usize::from(at)].conn {
+                conn.notify();
+            }
+        }
     }
 
     /// Before the shard sleeps: every queue is asked to kick; true if one has something already.

@@ -33,8 +33,11 @@ pub(super) trait DeviceRing<M: Memory> {
     fn look_ahead(&self, memory: &M);
     /// Marks a chain used; seen by the driver at [`DeviceRing::publish`].
     fn push_used(&mut self, memory: &M, head: u16, slots: u16, written: u32) -> Result<(), Fault>;
-    /// Makes all that was marked visible; whether the driver wants to be notified.
+    /// Makes all that was marked visible; whether there was anything.
     fn publish(&mut self, memory: &M) -> Result<bool, Fault>;
+    /// Whether the driver wants to be notified of what was published since the last call. It waits for the published index to
+    /// reach the other cores, so it is called when nothing else is urgent.
+    fn wants_signal(&mut self, memory: &M) -> Result<bool, Fault>;
     /// Asks the driver not to kick.
     fn quiet(&mut self, memory: &M) -> Result<(), Fault>;
     /// Asks the driver to kick; whether it added something before it could know.
@@ -67,8 +70,13 @@ impl<M: Memory> Ring<M> {
     pub(super) fn push_used(&mut self, memory: &M, head: u16, slots: u16, written: u32) -> Result<(), Fault> {
         each!(self, r => r.push_used(memory, head, slots, written))
     }
+    #[inline]
     pub(super) fn publish(&mut self, memory: &M) -> Result<bool, Fault> {
         each!(self, r => r.publish(memory))
+    }
+    #[inline]
+    pub(super) fn wants_signal(&mut self, memory: &M) -> Result<bool, Fault> {
+        each!(self, r => r.wants_signal(memory))
     }
     pub(super) fn quiet(&mut self, memory: &M) -> Result<(), Fault> {
         each!(self, r => r.quiet(memory))

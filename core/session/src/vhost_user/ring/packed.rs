@@ -29,6 +29,10 @@ pub(in crate::vhost_user) struct Packed<M: Memory> {
     held: Option<(u16, u64)>,
     /// Slots used since the last publication.
     batch: u16,
+    /// First address of the request that was read last.
+    last: u64,
+    /// Slots published since it was last decided whether to notify.
+    undecided: u16,
     /// The base was 0, both wrap counters included, nothing has been read since, and nobody remembers a ring that stood there. The
     /// virtio-driver crate (libblkio) sends that for a new ring, whose counters are 1.
     unsure: bool,
@@ -64,6 +68,8 @@ impl<M: Memory> Packed<M> {
             outstanding,
             held: None,
             batch: 0,
+            last: 0,
+            undecided: 0,
             unsure,
         })
     }
@@ -244,8 +250,13 @@ impl<M: Memory> DeviceRing<M> for Packed<M> {
         if !self.is_avail(flags) {
             return Ok(false);
         }
+        // A driver with one request at a time mostly takes the same place again: it comes from the other core while the descriptors do.
+        if self.outstanding == 0 {
+            memory.prefetch(self.last, 16);
+        }
         chain.clear();
         let slots = self.walk(memory, chain)?;
+        self.last = chain.segments[0].address;
         if chain.head >= self.size {
             return Err(Violation::OutOfRange);
         }
@@ -287,13 +298,23 @@ impl<M: Memory> DeviceRing<M> for Packed<M> {
         Ok(())
     }
 
+    #[inline]
     fn publish(&mut self, memory: &M) -> Result<bool, Fault> {
         let Some((offset, value)) = self.held.take() else {
             return Ok(false);
         };
         // Release: data, status bytes and the rest of the batch are visible before the descriptor that leads to them.
         memory.store64(&self.ring, 16 * usize::from(offset) + 8, value, Release)?;
-        let slots = core::mem::take(&mut self.batch);
+        self.undecided = self.undecided.saturating_add(core::mem::take(&mut self.batch));
+        Ok(true)
+    }
+
+    #[inline]
+    fn wants_signal(&mut self, memory: &M) -> Result<bool, Fault> {
+        let slots = core::mem::take(&mut self.undecided);
+        if slots == 0 {
+            return Ok(false);
+        }
         // See the split ring: one of the two sides must see the other's store.
         memory.fence(SeqCst);
         let event = memory.load32(&self.driver, 0, Relaxed)?;

@@ -382,7 +382,7 @@ impl World {
             Step1::Reap => self.reap(),
             Step1::Take => self.take(),
             Step1::Complete(at) => self.complete(at),
-            Step1::Publish => drop(self.device.publish(&self.memory, 0)),
+            Step1::Publish => self.device.publish(&self.memory, 0),
         }
     }
 

@@ -232,7 +232,8 @@ impl Guest {
         for t in self.take().unwrap() {
             self.execute(&t);
         }
-        self.device.publish(&self.memory, 0)
+        self.device.publish(&self.memory, 0);
+        self.device.wants_signal(&self.memory, 0)
     }
 
     /// One request of these pieces on descriptors from 0 on; its status byte must be the last writable one.

@@ -207,6 +207,27 @@ fn notifications_by_flags_and_by_position() {
 }
 
 #[test]
+fn a_decision_covers_all_that_was_published_before_it() {
+    let (mut g, mut d) = guest(8, 0);
+    let driver = Guest::places(0)[1];
+    let flush = chain(&g, RequestType::FLUSH, 0, &[]);
+    for (slots, wanted) in [(0, true), (3, true), (5, true), (7, false)] {
+        let position = d.used.advance(slots, 8);
+        g.ram.write(driver, &position.bits().to_le_bytes()).unwrap();
+        g.ram.write(driver + 2, &EventSuppression::DESC.to_le_bytes()).unwrap();
+        // Three publications of two slots each.
+        for _ in 0..3 {
+            d.offer(&g, 0, &flush);
+            g.take().unwrap().iter().for_each(|t| g.execute(t));
+            g.device.publish(&g.memory, 0);
+            d.used(&g, 2).unwrap();
+        }
+        assert_eq!(g.device.wants_signal(&g.memory, 0), wanted, "{slots}");
+        assert!(!g.device.wants_signal(&g.memory, 0), "decided twice");
+    }
+}
+
+#[test]
 fn indirect_tables_are_sequential() {
     let (mut g, mut d) = guest(4, 0);
     let pieces = chain(&g, RequestType::IN, 0, &[(DATA + 0x1000, 512, true)]);

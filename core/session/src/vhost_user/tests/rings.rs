@@ -1,8 +1,14 @@
 use super::chain;
-use super::guest::{DATA, Guest, put_descriptor};
+use super::guest::{DATA, Guest, RAM, RAM_LEN, USER, put_descriptor, region};
 use crate::memory::Memory;
+use crate::memory::model::Model;
+use crate::vhost_user::Action;
+use alloc::rc::Rc;
+use alloc::vec;
+use weir_spec::vhost_user::Request;
 use weir_spec::virtio_blk::{RequestStatus, RequestType};
 use weir_spec::virtqueue::{feature, flag, split};
+use zerocopy::IntoBytes;
 
 /// Offers a flush on descriptors 0 and 1.
 fn flush(g: &mut Guest) {
@@ -40,8 +46,10 @@ fn completions_are_published_together_and_signalled_once() {
         g.execute(&t);
         assert_eq!(g.used_index(), 0);
     }
-    assert!(g.device.publish(&g.memory, 0));
-    assert!(!g.device.publish(&g.memory, 0), "nothing new");
+    g.device.publish(&g.memory, 0);
+    assert!(g.device.wants_signal(&g.memory, 0));
+    g.device.publish(&g.memory, 0);
+    assert!(!g.device.wants_signal(&g.memory, 0), "nothing new");
     assert_eq!((g.used_index(), g.used(0).0, g.used(1).0, g.used(2).0), (3, 4, 0, 2), "in order of completion");
 }
 
@@ -68,6 +76,50 @@ fn used_event_is_respected() {
         flush(&mut g);
         assert_eq!(g.serve(), i % 5 == 0, "{i}");
     }
+}
+
+#[test]
+fn a_decision_covers_all_that_was_published_before_it() {
+    let mut g = Guest::split(8, 0);
+    let event = Guest::places(0)[1] + split::used_event(8) as u64;
+    flush(&mut g);
+    g.serve();
+    for (asked, wanted) in [(1u16, true), (5, true), (20, false)] {
+        // Three publications, the first of which is what the driver waits for, or the second, or none.
+        g.ram.write(event, &asked.to_le_bytes()).unwrap();
+        for _ in 0..3 {
+            flush(&mut g);
+            for t in g.take().unwrap() {
+                g.execute(&t);
+            }
+            g.device.publish(&g.memory, 0);
+        }
+        assert_eq!(g.device.wants_signal(&g.memory, 0), wanted, "{asked} of {}", g.used_index());
+        assert!(!g.device.wants_signal(&g.memory, 0), "decided twice");
+    }
+    // The driver asks between the publication and the decision: nobody but the device is left to see it.
+    g.ram.write(event, &0x4000u16.to_le_bytes()).unwrap();
+    flush(&mut g);
+    g.take().unwrap().iter().for_each(|t| g.execute(t));
+    g.device.publish(&g.memory, 0);
+    let last = g.used_index() - 1;
+    g.ram.write(event, &last.to_le_bytes()).unwrap();
+    assert!(g.device.wants_signal(&g.memory, 0));
+}
+
+#[test]
+fn a_ring_that_moves_is_signalled_for_what_was_published_there() {
+    let mut g = Guest::split(8, feature::EVENT_IDX);
+    flush(&mut g);
+    g.take().unwrap().iter().for_each(|t| g.execute(t));
+    g.device.publish(&g.memory, 0);
+    // Another region: every ring is found again, before the decision.
+    let (other, at) = (RAM + RAM_LEN + 0x1000, USER + RAM_LEN);
+    let mut more = Model::new();
+    more.add(other, 0x1000);
+    assert_eq!(g.ask(Request::ADD_MEM_REG, region(other, 0x1000, at).as_bytes(), vec![Rc::new(more)]), 0);
+    let signals = g.out.iter().filter(|action| matches!(action, Action::Signal(0))).count();
+    assert_eq!((signals, g.device.wants_signal(&g.memory, 0)), (1, false));
 }
 
 #[test]
