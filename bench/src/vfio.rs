@@ -138,7 +138,7 @@ fn method(setup: &Setup) -> Vec<String> {
             setup.seconds()
         ),
         format!(
-            "ram, null: weir up --poll on core {s}, RAM drive of {capacity} written full, null drive that answers zeroes;"
+            "ram, null: weir up --poll on core {s}, RAM drive of {capacity} written full, null drive that moves nothing;"
         ),
         format!("weir bench vfio-user: on core {c}, spinning, doorbells mapped, PRPs or SGLs as the drive takes them"),
         format!(

@@ -439,7 +439,7 @@ impl Host for Memories {
 
     /// The client reads its own memory: what the null medium does not have need not be written there.
     #[inline]
-    fn write_nothing(&mut self, _: Owner, _: &DataPointer, _: u32) -> Result<(), Status> {
+    fn write_nothing(&mut self, _: Owner, _: &DataPointer, _: u32, _: u32) -> Result<(), Status> {
         Ok(())
     }
 }

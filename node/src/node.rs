@@ -461,6 +461,7 @@ pub fn machine_config(device: &DeviceConfig) -> controller::Config {
         max_io_queues: device.queues,
         max_controllers: device.max_controllers,
         cmb: device.cmb.map_or(0, weir_units::Bytes::get),
+        reads_zeroes: device.media != MediaConfig::Null || device.read_zeroes,
         ..controller::Config::new(&device.nqn)
     }
 }

@@ -160,6 +160,8 @@ pub struct Config {
     pub mdts: u8,
     /// Whether the media has a volatile write cache, so that hosts must flush.
     pub volatile_write_cache: bool,
+    /// A deallocated block reads as zeroes; `false`: the media has nothing to read, and a read may leave the host's buffer as it is.
+    pub reads_zeroes: bool,
     /// Bytes of the media that one write changes at once, as others on the drive see it; at least a block.
     pub atomic_write: u64,
     /// Bytes of the memory buffer that ring controllers have for queues, lists and data; 0: none, else a power of two from 4 KiB to
@@ -201,6 +203,7 @@ impl Config {
             max_controllers: 1024,
             mdts: 8,
             volatile_write_cache: false,
+            reads_zeroes: true,
             atomic_write: 4096,
             cmb: 0,
             in_capsule: 8192,

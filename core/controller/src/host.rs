@@ -174,14 +174,18 @@ pub trait Host {
     fn read_data(&mut self, owner: Owner, data: &DataPointer, offset: u32, into: &mut [u8]) -> Result<(), Status>;
     /// Drive → host.
     fn write_data(&mut self, owner: Owner, data: &DataPointer, offset: u32, from: &[u8]) -> Result<(), Status>;
-    /// Drive → host, `len` bytes from a medium that has none (null): zeroes, unless the host's buffer is the caller's own
-    /// memory and may keep what it holds.
-    fn write_nothing(&mut self, owner: Owner, data: &DataPointer, len: u32) -> Result<(), Status> {
+    /// Drive → host, `len` bytes from a medium that has none (null): zeroes, unless the bytes are the host's own memory and
+    /// may keep what they hold.
+    fn write_nothing(&mut self, owner: Owner, data: &DataPointer, offset: u32, len: u32) -> Result<(), Status> {
+        self.write_zeroes(owner, data, offset, len)
+    }
+    /// Drive → host, `len` zeroes.
+    fn write_zeroes(&mut self, owner: Owner, data: &DataPointer, offset: u32, len: u32) -> Result<(), Status> {
         const ZEROES: [u8; 4096] = [0; 4096];
         let mut at = 0;
         while at < len {
             let part = (len - at).min(ZEROES.len() as u32);
-            self.write_data(owner, data, at, &ZEROES[..part as usize])?;
+            self.write_data(owner, data, offset + at, &ZEROES[..part as usize])?;
             at += part;
         }
         Ok(())

@@ -3,7 +3,7 @@
 use super::flash;
 use super::node::element_name;
 use super::profile::Profile;
-use super::read::{Placed, Read, Section, Sink, integer, per_class, quoted, size, text, time, word};
+use super::read::{Placed, Read, Section, Sink, flag, integer, per_class, quoted, size, text, time, word};
 use super::tenant::nqn;
 use super::types::{Arbitration, ClassFrom, Cost, DeviceConfig, FlashConfig, Mechanism, MediaConfig};
 use super::value::{Entry, Value};
@@ -96,6 +96,7 @@ fn rest(
     let flash = flash::read(section, is_flash, given, base);
     let device = DeviceConfig {
         name: name.to_string(),
+        read_zeroes: read_zeroes(section, &media),
         capacity: capacity(&media, given, flash.as_ref()),
         max_capacity: section.get("max_capacity", whole_blocks(block_size)),
         media,
@@ -158,6 +159,16 @@ fn media_and_kind(section: &Section<'_>, base: &Path) -> MediaConfig {
         }
         (_, Some(media)) => media,
     }
+}
+
+fn read_zeroes(section: &Section<'_>, media: &MediaConfig) -> bool {
+    if *media != MediaConfig::Null && section.has("read_zeroes") {
+        section.fault(
+            "read_zeroes",
+            format!("only a drive with media = \"null\" may leave open what a read gives, and this is {media}"),
+        );
+    }
+    section.or("read_zeroes", false, flag)
 }
 
 /// A drive of another process. Sockets are found from the file's folder on, like other paths.

@@ -5,7 +5,7 @@ use super::fdp;
 use super::flash::written;
 use super::promise;
 use super::types::{
-    Arbitration, Config, DeviceConfig, DoorConfig, ExportConfig, FlashConfig, TenantConfig, VolumeConfig,
+    Arbitration, Config, DeviceConfig, DoorConfig, ExportConfig, FlashConfig, MediaConfig, TenantConfig, VolumeConfig,
 };
 use std::fmt::Write;
 use weir_units::Bytes;
@@ -107,6 +107,9 @@ impl Config {
 
 fn write_device(out: &mut String, device: &DeviceConfig) -> std::fmt::Result {
     writeln!(out, "\n[[device]]\nname = {}\nmedia = {}", string(&device.name), string(&device.media))?;
+    if device.media == MediaConfig::Null {
+        writeln!(out, "read_zeroes = {}", device.read_zeroes)?;
+    }
     if let Some(capacity) = device.capacity {
         writeln!(out, "capacity = {}", string(capacity))?;
     }

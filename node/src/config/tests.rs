@@ -450,6 +450,10 @@ fn wrong_units_and_ranges() {
             "[[device]]\nslots = 99999999999999999999",
             "weir.toml:2: device.ssd0.slots: a number is out of range; 1 to 4096 is allowed",
         ),
+        (
+            "[[device]]\nread_zeroes = true",
+            "weir.toml:2: device.ssd0.read_zeroes: only a drive with media = \"null\" may leave open what a read gives, and this is ram",
+        ),
         ("[[device]]\ncmb = \"3MiB\"", "weir.toml:2: device.ssd0.cmb: 3MiB is no power of two, as 4MiB is"),
         ("[[device]]\ncmb = \"2GiB\"", "weir.toml:2: device.ssd0.cmb: 2GiB is out of range; 4KiB to 1GiB is allowed"),
         (
@@ -762,7 +766,7 @@ fn bench_targets_take_the_keys_of_a_device() {
         (
             "ram",
             "name=x",
-            "name: unknown key; there is arbitration, block_size, burst, capacity, class_from, cost, latency, max_capacity, nqn, profile, quanta, queue_depth, queues, serial, slot_bytes, slots, weights",
+            "name: unknown key; there is arbitration, block_size, burst, capacity, class_from, cost, latency, max_capacity, nqn, profile, quanta, queue_depth, queues, read_zeroes, serial, slot_bytes, slots, weights",
         ),
         (
             "p37oo",
@@ -832,6 +836,7 @@ prop_compose! {
         let always = matches!(media, MediaConfig::Ram | MediaConfig::Null).then_some(1 << 20);
         DeviceConfig {
             name: format!("dev{index}"),
+            read_zeroes: media == MediaConfig::Null && slots % 2 == 0,
             media,
             capacity: capacity.or(always).map(|n| Bytes(n * u64::from(block_size))),
             max_capacity: capacity.filter(|n| n % 2 == 0).map(|n| Bytes(n * 2 * u64::from(block_size))),

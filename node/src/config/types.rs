@@ -114,6 +114,8 @@ pub struct DeviceConfig {
     pub name: String,
     /// Where the bytes are.
     pub media: MediaConfig,
+    /// A read of null media gives zeroes wherever it goes to, where it leaves memory of a guest as it is else.
+    pub read_zeroes: bool,
     /// `None`: as large as the medium is (a file, a block device, another drive).
     pub capacity: Option<Bytes>,
     /// The most that it can be grown to while it runs; `None`: its capacity.
@@ -183,7 +185,7 @@ impl FlashConfig {
 /// Where bytes live.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum MediaConfig {
-    /// Nowhere: writes vanish, reads give zeroes.
+    /// Nowhere: writes vanish.
     Null,
     /// A sparse arena in memory.
     Ram,

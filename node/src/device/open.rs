@@ -11,7 +11,7 @@ use weir_sys::media::{Media, MediaKind, Spec};
 /// The media that the configuration names, and their size.
 pub(super) fn open_backend(config: &DeviceConfig, keep: &Keep) -> Result<(Backend, u64), OpenError> {
     let kind = match &config.media {
-        MediaConfig::Null => MediaKind::Null,
+        MediaConfig::Null => MediaKind::Null { read_zeroes: config.read_zeroes },
         MediaConfig::Ram => MediaKind::Ram,
         MediaConfig::File(path) => MediaKind::File(path.clone()),
         MediaConfig::Block(path) => MediaKind::Block(path.clone()),

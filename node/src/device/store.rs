@@ -9,7 +9,7 @@ use weir_sys::media::Store;
 #[inline]
 pub(super) fn serve<H: Host>(store: &mut Store, io: &Io, host: &mut H) -> Status {
     let result = match io.op {
-        Op::Read if matches!(store, Store::Null(_)) => host.write_nothing(io.owner, &io.data, io.len),
+        Op::Read if store.is_nothing() => host.write_nothing(io.owner, &io.data, io.skip, io.len),
         Op::Read => store.read(io.offset, io.len, |at, bytes| host.write_data(io.owner, &io.data, io.skip + at, bytes)),
         Op::Write => store.write(io.offset, io.len, |at, bytes| io.read_data(host, at, bytes)),
         Op::Verify => store.read(io.offset, io.len, |_, _| Ok(())),

@@ -323,4 +323,13 @@ impl<H: Host> Host for Via<'_, H> {
         let part = self.parts.get(data).ok_or(Status::DATA_TRANSFER_ERROR)?;
         part.write(self.doors, self.fronts, offset, from)
     }
+
+    #[inline]
+    fn write_nothing(&mut self, owner: Owner, data: &DataPointer, offset: u32, len: u32) -> Result<(), Status> {
+        if is_part(owner) {
+            // Its bytes may be memory of this process, which is not to be read as it was.
+            return self.write_zeroes(owner, data, offset, len);
+        }
+        self.doors.write_nothing(owner, data, offset, len)
+    }
 }

@@ -10,8 +10,11 @@ use weir_units::Bytes;
 /// A kind of medium: `null`, `ram`, `file:PATH`, `block:PATH`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MediaKind {
-    /// Reads zeroes, forgets writes.
-    Null,
+    /// Forgets writes.
+    Null {
+        /// A read gives zeroes wherever it goes to.
+        read_zeroes: bool,
+    },
     /// In memory, sparse.
     Ram,
     /// A regular file.
@@ -25,7 +28,7 @@ impl FromStr for MediaKind {
 
     fn from_str(s: &str) -> Result<Self, MediaError> {
         match s.split_once(':') {
-            None if s == "null" => Ok(MediaKind::Null),
+            None if s == "null" => Ok(MediaKind::Null { read_zeroes: false }),
             None if s == "ram" => Ok(MediaKind::Ram),
             Some(("file", path)) if !path.is_empty() => Ok(MediaKind::File(path.into())),
             Some(("block", path)) if !path.is_empty() => Ok(MediaKind::Block(path.into())),
@@ -37,7 +40,7 @@ impl FromStr for MediaKind {
 impl fmt::Display for MediaKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            MediaKind::Null => f.write_str("null"),
+            MediaKind::Null { .. } => f.write_str("null"),
             MediaKind::Ram => f.write_str("ram"),
             MediaKind::File(path) => write!(f, "file:{}", path.display()),
             MediaKind::Block(path) => write!(f, "block:{}", path.display()),

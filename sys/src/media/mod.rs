@@ -106,7 +106,9 @@ impl Media {
     pub fn open(spec: &Spec) -> Result<Self, MediaError> {
         let capacity = || spec.capacity.ok_or_else(|| MediaError::NeedsCapacity(spec.kind.to_string()));
         Ok(match &spec.kind {
-            MediaKind::Null => Media::Store(Store::Null(Null::new(capacity()?))),
+            MediaKind::Null { read_zeroes } => {
+                Media::Store(Store::Null(Null::new(capacity()?).read_zeroes(*read_zeroes)))
+            }
             MediaKind::Ram => Media::Store(Store::Ram(Ram::create(&spec.name, capacity()?)?)),
             MediaKind::File(path) => Media::File(FileMedia::open_file(path, spec.capacity, spec.block_size)?),
             MediaKind::Block(path) => Media::File(FileMedia::open_block(path, spec.capacity, spec.block_size)?),
@@ -152,6 +154,12 @@ impl Store {
     /// Bytes.
     pub fn capacity(&self) -> u64 {
         each!(self, s => s.capacity())
+    }
+
+    /// Whether a read of it need not put anything where its bytes go.
+    #[inline]
+    pub fn is_nothing(&self) -> bool {
+        matches!(self, Store::Null(null) if !null.reads_zeroes())
     }
 
     /// Which memory it is: no two that exist have the same number, nor one after the other in a kernel's life; 0: it is none.

@@ -5,16 +5,30 @@ use weir_spec::nvme::Status;
 /// Zeroes to hand out; small enough to stay in the cache.
 pub(super) static ZEROES: [u8; 64 << 10] = [0; 64 << 10];
 
-/// Reads as zeroes, from a block of them that stays in the cache, and forgets what is written without fetching it.
+/// Forgets what is written without fetching it. Whoever reads it gets zeroes, from a block of them that stays in the cache, or asks
+/// [`Null::reads_zeroes`] first and leaves the reader's buffer as it is.
 #[derive(Debug)]
 pub struct Null {
     capacity: u64,
+    reads_zeroes: bool,
 }
 
 impl Null {
     /// Of so many bytes.
     pub fn new(capacity: u64) -> Self {
-        Self { capacity }
+        Self { capacity, reads_zeroes: false }
+    }
+
+    /// The same, whose readers have to get zeroes if `yes`.
+    #[must_use]
+    pub fn read_zeroes(self, yes: bool) -> Self {
+        Self { reads_zeroes: yes, ..self }
+    }
+
+    /// Whether readers have to get zeroes.
+    #[inline]
+    pub fn reads_zeroes(&self) -> bool {
+        self.reads_zeroes
     }
 
     /// Bytes.

@@ -124,7 +124,7 @@ fn by_the_book(env: &Env) -> Outcome {
 }
 
 /// The data of a command: C2HData PDUs in order, then success by flag or by a response capsule.
-fn data(host: &mut Host, cid: u16, len: usize) -> Result<Vec<u8>, String> {
+pub(super) fn data(host: &mut Host, cid: u16, len: usize) -> Result<Vec<u8>, String> {
     let mut bytes = vec![0; len];
     let mut seen = 0;
     while seen < len {

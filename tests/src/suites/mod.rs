@@ -35,6 +35,7 @@ mod libweir;
 mod lifecycle;
 mod limits;
 mod model_live;
+mod null;
 mod plan;
 mod pool;
 mod pool_copies;
@@ -72,6 +73,7 @@ pub fn all() -> Vec<Test> {
         vfio_client::tests(),
         vfio_messages::tests(),
         libblkio::tests(),
+        null::tests(),
         hostile_tcp::tests(),
         hostile_vhost::tests(),
         dirty_log::tests(),

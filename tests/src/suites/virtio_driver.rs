@@ -176,6 +176,26 @@ fn reconnect(env: &Env) -> Outcome {
     })
 }
 
+/// What a read of the drive's beginning leaves in a buffer of `before`.
+pub(super) fn read_over(socket: &str, features: Feature, before: u8, len: usize) -> Result<Vec<u8>, String> {
+    let mut transport = connect(socket, features)?;
+    let mut arena = memory(&mut transport, 1)?;
+    let mut vqs = VirtioBlkQueue::setup_queues(&mut *transport, 1, 128).context(|| "setup_queues".into())?;
+    let buffer = &mut arena.payload_mut()[..len];
+    buffer.fill(before);
+    vqs[0].read(0, buffer, 0).context(|| "read".into())?;
+    if vqs[0].avail_notif_needed() {
+        transport.get_submission_notifier(0).notify().context(|| "kick".into())?;
+    }
+    loop {
+        if let Some(done) = vqs[0].completions().next() {
+            ensure(done.ret == 0, || format!("a read ends with {}", done.ret))?;
+            return Ok(arena.payload()[..len].to_vec());
+        }
+        wait(&mut vqs, &transport)?;
+    }
+}
+
 /// One connection: `requests` requests, at most [`DEPTH`] on a queue at a time.
 fn run(socket: &str, features: Feature, queues: usize, requests: u32, model: &mut Model) -> Outcome {
     let mut transport = connect(socket, features)?;

@@ -36,8 +36,6 @@ const SGLS: u32 = 1 | 1 << 20 | 1 << 21;
 const SGLS_RINGS: u32 = 1 | 1 << 16 | 1 << 18;
 /// VWC: flush with FFFFFFFFh flushes all.
 const FLUSH_ALL: u8 = 0b11 << 1;
-/// Deallocated blocks read as zeroes, and write zeroes may deallocate.
-pub(super) const DLFEAT: u8 = 1 | 1 << 3;
 
 impl Subsystem {
     /// Identify.
@@ -111,6 +109,11 @@ impl Subsystem {
             }
             _ => Err(invalid),
         }
+    }
+
+    /// DLFEAT: write zeroes may deallocate, and what a deallocated block reads as, where that is known.
+    pub(super) fn deallocation(&self) -> u8 {
+        1 << 3 | u8::from(self.config.reads_zeroes)
     }
 
     /// Whether several controllers can see the namespaces.
@@ -223,7 +226,7 @@ impl Subsystem {
         (id.nsze, id.ncap, id.nuse) = (blocks, blocks, blocks);
         id.lbaf[0].lbads = ns.shift as u8;
         id.nmic = self.nmic(nsid);
-        id.dlfeat = DLFEAT;
+        id.dlfeat = self.deallocation();
         id.nvmcap = (u128::from(ns.blocks) << ns.shift).to_le_bytes();
         // Preferred granularities of 4 KiB, 0-based in blocks (NSFEAT bit 4).
         let page = U16::new((4096 >> ns.shift) - 1);

@@ -248,7 +248,7 @@ impl Subsystem {
         let mut id = IdentifyNamespace::new_zeroed();
         self.formats_page(c, &mut id);
         id.nmic = u8::from(self.shared());
-        id.dlfeat = super::identify::DLFEAT;
+        id.dlfeat = self.deallocation();
         id.fpi = format_progress(0);
         id
     }
