@@ -260,6 +260,14 @@ impl Controller {
         }
     }
 
+    /// NVMe/TCP: the class that a queue pair has which asks for `wish`; `None` where the controller does not say.
+    pub fn class_of(&self, wish: Class) -> Option<Class> {
+        match &self.way {
+            Way::Tcp(controller) => Some(controller.ready().class?.to(wish)),
+            Way::VfioUser(..) | Way::VhostUser(_) | Way::Local(..) => None,
+        }
+    }
+
     /// The next queue pair.
     ///
     /// # Errors

@@ -49,6 +49,8 @@ pub enum BenchError {
     Transport(TransportError),
     /// The job does not fit the drive.
     Workload(WorkloadError),
+    /// The drive has the job in another class than it says.
+    Class(String),
     /// The machine.
     Machine(String),
 }
@@ -60,7 +62,7 @@ impl fmt::Display for BenchError {
             BenchError::Local(e) => e.fmt(f),
             BenchError::Transport(e) => e.fmt(f),
             BenchError::Workload(e) => e.fmt(f),
-            BenchError::Machine(e) => f.write_str(e),
+            BenchError::Class(e) | BenchError::Machine(e) => f.write_str(e),
         }
     }
 }
@@ -368,7 +370,7 @@ fn queue_pairs(
     index: usize,
     gate: Option<&Gate>,
     open: impl Fn(usize, Options) -> Result<Controller, TransportError>,
-) -> Result<Vec<HostQueue>, TransportError> {
+) -> Result<Vec<HostQueue>, BenchError> {
     let job = &run.jobs[index];
     let seat = gate.map(|gate| (gate.clone(), gate.tenant()));
     let mut pairs = Vec::new();
@@ -377,6 +379,9 @@ fn queue_pairs(
         let options =
             Options { queues, depth: job.depth, max_io: job.sizes.max(), gate: seat.clone(), ..options(run, job) };
         let mut controller = open(index, options)?;
+        if gate.is_none() && pairs.is_empty() && matches!(run.targets[index], Target::NvmeTcp { .. }) {
+            check_class(run, job, &controller)?;
+        }
         for _ in 0..queues {
             pairs.push(controller.queue_pair(queue_class(job))?);
         }
@@ -480,6 +485,31 @@ fn open_socket(run: &Run, target: &Target, gate: Option<&Gate>) -> Result<Vec<Ho
         }
     }
     Ok(pairs)
+}
+
+/// Over NVMe/TCP a host's class is its tenant's: a job whose host was chosen by its class is not measured in another one. Whoever names
+/// the host as well is told.
+fn check_class(run: &Run, job: &Job, controller: &Controller) -> Result<(), BenchError> {
+    let Some(wanted) = job.class else { return Ok(()) };
+    let (found, host) = (controller.class_of(wanted), host_nqn(run, job));
+    if found == Some(wanted) {
+        return Ok(());
+    }
+    let begin = format!("job {}: class={wanted}", job.name);
+    match found {
+        Some(found) if job.host.is_none() && run.hostnqn.is_none() => Err(BenchError::Class(format!(
+            "{begin}: the drive serves {host} in class {found}: add this NQN to the hosts of a tenant of class {wanted}, name a host \
+             of one (host=NQN), or leave the class out"
+        ))),
+        Some(found) => {
+            eprintln!("{begin}: the drive serves {host} in class {found}, as its operator has set");
+            Ok(())
+        }
+        None => {
+            eprintln!("{begin}: the drive does not say in which class it serves {host}: the class may not count");
+            Ok(())
+        }
+    }
 }
 
 /// Who connects: what the job says, what the command line says, or the built-in tenant of the job's class.

@@ -1,5 +1,6 @@
 //! NVM Express: base specification, NVM and ZNS command sets, flexible data placement, fabrics, TCP transport.
 
+pub mod controller_class;
 pub mod entry;
 pub mod fabrics;
 pub mod fdp;

@@ -24,6 +24,7 @@ pub fn tests() -> Vec<Test> {
         test(S, "many_jobs_and_a_series", many_jobs_and_a_series),
         test(S, "data_stays_when_hosts_come_and_go", data_stays),
         test(S, "errors_are_said", errors_are_said),
+        test(S, "a_class_that_no_tenant_has", a_class_that_no_tenant_has),
         long(S, "nvme_tcp_long", |env| served(env, "20s", Node::tcp_target, &[])),
         long(S, "vhost_user_long", |env| served(env, "20s", gold, &[])),
     ]
@@ -203,4 +204,44 @@ fn errors_are_said(env: &Env) -> Outcome {
     }
     let json: Value = bench(env, "local:null", &["--time", "100ms"])?.0;
     ensure(json["total"]["iops"].as_f64() > Some(1000.0), || format!("local:null: {json}"))
+}
+
+/// Over NVMe/TCP a host has its tenant's class: a job that says another is refused, or told where it names its host as well.
+fn a_class_that_no_tenant_has(env: &Env) -> Outcome {
+    let run = |node: &Node, job: &str| {
+        let args = ["bench", &node.tcp_target(), "--time", "50ms", "--job", job];
+        crate::process::run(&env.folder()?, &env.weir, args, std::time::Duration::from_secs(10))
+    };
+    with_node(env, &Setup::default().tenants(&[("one", "medium"), ("two", "high")]), |node| {
+        let two = host_nqn("two");
+        let served = |class: &str| format!("in class {class}");
+        for (job, code, says) in [
+            // Its host is everybody else's tenant, of class medium.
+            (
+                "name=a,class=high".to_owned(),
+                1,
+                "job a: class=high: the drive serves nqn.2026-11.io.weir:host:gold in class medium",
+            ),
+            ("name=a,class=low".into(), 1, &served("medium")),
+            ("name=a,class=medium".into(), 0, ""),
+            ("name=a".into(), 0, ""),
+            (format!("name=a,class=high,host={two}"), 0, ""),
+            (format!("name=a,class=urgent,host={two}"), 0, &served("high")),
+        ] {
+            let out = run(node, &job)?;
+            let told = out.stderr.contains("the drive serves");
+            let ok = out.status.code() == Some(code) && out.stderr.contains(says) && told != says.is_empty();
+            ensure(ok, || format!("--job {job}: status {code} and '{says}' expected: {}", out.describe()))?;
+        }
+        Ok(())
+    })?;
+    // Where CATTR counts, a job has what it asks for up to its tenant's class.
+    let cattr = Setup { export: "class_from = \"cattr\"".into(), ..Setup::default().tenants(&[("one", "high")]) };
+    with_node(env, &cattr, |node| {
+        for job in ["name=a,class=high", "name=a,class=low"] {
+            let out = run(node, job)?;
+            ensure(out.status.success() && out.stderr.is_empty(), || format!("--job {job}: {}", out.describe()))?;
+        }
+        Ok(())
+    })
 }

@@ -302,8 +302,10 @@ fn arbitrated_in_front(env: &Env) -> Outcome {
         ] {
             let scenario = &SCENARIOS[number];
             // Two copies of the first job and a deeper one of the second: where nobody arbitrates, depth decides.
-            let a = format!("name=a,class={},rw=randread,bs={},qd=32,jobs=2", scenario.first.0, scenario.first.1);
-            let b = format!("name=b,class={},rw=randread,bs={},qd=128", scenario.second.0, scenario.second.1);
+            // Classes are those of the arbiter in front: the drive has none of its own.
+            let class = |class: &str| if mechanism == "none" { String::new() } else { format!("class={class},") };
+            let a = format!("name=a,{}rw=randread,bs={},qd=32,jobs=2", class(scenario.first.0), scenario.first.1);
+            let b = format!("name=b,{}rw=randread,bs={},qd=128", class(scenario.second.0), scenario.second.1);
             let jobs = ["--job", &a, "--job", &b, "--time", "1200ms"];
             let (front, expected) = match mechanism {
                 "none" => (vec![], None),

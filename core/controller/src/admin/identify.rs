@@ -6,7 +6,7 @@ use super::persistent;
 use super::{Admin, Outcome};
 use crate::aer;
 use crate::config::Kind;
-use crate::controller::{KAS, Transport};
+use crate::controller::{Controller, KAS, Transport};
 use crate::firmware;
 use crate::host::Host;
 use crate::namespace::{Namespace, active};
@@ -14,6 +14,7 @@ use crate::power::{self, thermal};
 use crate::sanitize;
 use crate::subsystem::Subsystem;
 use alloc::vec::Vec;
+use weir_spec::nvme::controller_class::{ControllerClass, MAGIC, VERSION, wishes};
 use weir_spec::nvme::feature::async_config;
 use weir_spec::nvme::identify::{
     IDENTIFY_LEN, IdentifyController, IdentifyIndependentNamespace, IdentifyNamespace, NSID_ALL, NamespaceDescriptor,
@@ -178,7 +179,23 @@ impl Subsystem {
         id.vwc = FLUSH_ALL | u8::from(config.volatile_write_cache);
         self.identify_placement(&mut id);
         self.describe_controller_io(&mut id);
+        let class = self.class_of_controller(ctrl);
+        id.vs[..class.as_bytes().len()].copy_from_slice(class.as_bytes());
         put(page, &id)
+    }
+
+    /// What a host cannot know else: in which class its operator has put it.
+    fn class_of_controller(&self, ctrl: &Controller) -> ControllerClass {
+        let tenant = &self.tenants[usize::from(ctrl.tenant)].config;
+        let counts = if ctrl.counts(tenant.class_from) { wishes::COUNT } else { 0 };
+        let urgent = if tenant.urgent { wishes::URGENT } else { 0 };
+        ControllerClass {
+            magic: MAGIC,
+            version: VERSION,
+            class: tenant.class.bits(),
+            wishes: counts | urgent,
+            rsvd7: 0,
+        }
     }
 
     /// Firmware, self-test, persistent events, ANA, temperature, sanitize and power states.

@@ -8,6 +8,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::mem::offset_of;
+use weir_spec::nvme::controller_class::wishes;
 use weir_spec::nvme::fabrics::{self, CNTLID_DYNAMIC, ConnectData, DISCOVERY_NQN};
 use weir_spec::nvme::identify::{IDENTIFY_LEN, IdentifyController, IdentifyNamespace, cns};
 use weir_spec::nvme::log::{DiscoveryEntry, DiscoveryHeader};
@@ -135,6 +136,37 @@ pub struct Ready {
     pub capacity: u64,
     /// Which one it is, all over the world; zeroes where it does not say.
     pub nguid: [u8; 16],
+    /// In which class its queues are, where the controller says so.
+    pub class: Option<Granted>,
+}
+
+/// In which class a controller's queues are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Granted {
+    /// The class of the tenant that the host belongs to.
+    pub tenant: Class,
+    /// CATTR counts, up to that class.
+    pub wishes: bool,
+    /// CATTR may say urgent.
+    pub urgent: bool,
+}
+
+impl Granted {
+    fn of(id: &IdentifyController) -> Option<Self> {
+        let class = id.class()?;
+        let bit = |bit| class.wishes & bit != 0;
+        Some(Self { tenant: Class::from_bits(class.class), wishes: bit(wishes::COUNT), urgent: bit(wishes::URGENT) })
+    }
+
+    /// The class of a queue that asks for `wish`.
+    pub fn to(&self, wish: Class) -> Class {
+        match wish {
+            _ if !self.wishes => self.tenant,
+            Class::Urgent if self.urgent => Class::Urgent,
+            Class::Urgent => self.tenant,
+            class => class.at_most(self.tenant),
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -303,6 +335,7 @@ impl BringUp {
             0 => 1 << 20,
             n => 1u32.checked_shl(n + page).filter(|b| *b != 0).unwrap_or(1 << 31),
         };
+        self.ready.class = Granted::of(id);
         self.ready.in_capsule = id.ioccsz.get().saturating_mul(16).saturating_sub(64);
         Ok(if self.options.subnqn == DISCOVERY_NQN { Phase::Done } else { Phase::Queues })
     }
@@ -441,5 +474,28 @@ impl Discovery {
     /// The records.
     pub fn entries(&self) -> &[DiscoveryEntry] {
         &self.entries
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use zerocopy::FromZeros;
+
+    #[test]
+    fn a_queue_has_what_it_asks_for_up_to_its_tenants_class() {
+        let mut id = IdentifyController::new_zeroed();
+        assert_eq!(Granted::of(&id), None, "another vendor's");
+        // Class medium; wishes count, urgent not.
+        id.vs[..8].copy_from_slice(b"WEIR\x01\x02\x01\x00");
+        let granted = Granted::of(&id).unwrap();
+        let found = Class::ALL.map(|class| granted.to(class));
+        assert_eq!(found, [Class::Medium, Class::Medium, Class::Medium, Class::Low]);
+        id.vs[6] = 3;
+        assert_eq!(Granted::of(&id).unwrap().to(Class::Urgent), Class::Urgent);
+        id.vs[6] = 2;
+        assert_eq!(Class::ALL.map(|class| Granted::of(&id).unwrap().to(class)), [Class::Medium; 4]);
+        id.vs[4] = 2;
+        assert_eq!(Granted::of(&id), None, "a later version");
     }
 }

@@ -18,5 +18,5 @@ pub mod command;
 mod connection;
 mod receive;
 
-pub use bring_up::{Ask, BringUp, Discovery, Options, Ready, connect_refusal};
+pub use bring_up::{Ask, BringUp, Discovery, Granted, Options, Ready, connect_refusal};
 pub use connection::{Buffers, Completion, Connection, Failure, Segment, Settings, Transfer};
