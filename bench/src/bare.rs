@@ -1,5 +1,5 @@
 //! What bare sockets give: the limit that the NVMe/TCP door is held against. Requests of 72 bytes (a command capsule) are
-//! answered with 24 and 4096 bytes (a data PDU with its header). Both ends spin, each on its core, with `MSG_DONTWAIT`.
+//! answered with 24 bytes and the data (a data PDU with its header). Both ends spin, each on its core, with `MSG_DONTWAIT`.
 //!
 //! The server receives all requests that are there and answers them with one `sendmsg`, straight from random places of a
 //! buffer as large as the drive: nothing is copied but by the kernel. With one request in flight it is a ping-pong.
@@ -19,11 +19,19 @@ use weir_workload::{Histogram, Rng};
 const REQUEST: usize = 72;
 /// Bytes before the data of an answer.
 const HEADER: usize = 24;
-/// Bytes of data.
-const DATA: usize = 4096;
-const ANSWER: usize = HEADER + DATA;
+/// Bytes of a page of the buffer.
+const PAGE: usize = 4096;
 /// Most parts of one `sendmsg` (IOV_MAX), two of which make an answer.
 const PARTS: usize = 1024;
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct Load {
+    /// Requests in flight.
+    pub depth: usize,
+    /// Bytes of data of each.
+    pub bytes: usize,
+}
 
 /// What a run gave.
 #[derive(Clone, Copy, Debug)]
@@ -42,18 +50,18 @@ impl Store {
     pub fn new(bytes: u64) -> Self {
         let mut rng = Rng::new(2);
         let mut store = vec![0u8; bytes as usize];
-        for page in store.chunks_mut(DATA) {
+        for page in store.chunks_mut(PAGE) {
             page.fill(rng.next_u64() as u8 | 1);
         }
         Store(store)
     }
 }
 
-/// Keeps `depth` requests in flight for the time of a run.
+/// Keeps `load.depth` requests in flight for the time of a run.
 ///
 /// # Errors
 /// A core or a socket is not to be had.
-pub fn run(setup: &Setup, store: &Arc<Store>, depth: usize) -> Result<Run, BenchError> {
+pub fn run(setup: &Setup, store: &Arc<Store>, load: Load) -> Result<Run, BenchError> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let client = TcpStream::connect(listener.local_addr()?)?;
     let (server, _) = listener.accept()?;
@@ -62,9 +70,9 @@ pub fn run(setup: &Setup, store: &Arc<Store>, depth: usize) -> Result<Run, Bench
     }
     let stop = Arc::new(AtomicBool::new(false));
     let (store, stopped, core) = (store.clone(), stop.clone(), setup.server_core);
-    let server = thread::spawn(move || serve(&server, &store, core, &stopped));
+    let server = thread::spawn(move || serve(&server, (&store, load.bytes), core, &stopped));
     let (time, core) = (Duration::from_nanos(setup.time.get()), setup.client_core);
-    let asker = thread::spawn(move || ask(&client, depth, time, core));
+    let asker = thread::spawn(move || ask(&client, load, time, core));
     let join = |e| failed("a thread", format!("{e:?}"));
     let asked = asker.join().map_err(join)?;
     stop.store(true, Ordering::Relaxed);
@@ -72,10 +80,15 @@ pub fn run(setup: &Setup, store: &Arc<Store>, depth: usize) -> Result<Run, Bench
     asked
 }
 
-fn serve(socket: &TcpStream, store: &Store, core: usize, stop: &AtomicBool) -> Result<(), BenchError> {
+fn serve(
+    socket: &TcpStream,
+    (store, bytes): (&Store, usize),
+    core: usize,
+    stop: &AtomicBool,
+) -> Result<(), BenchError> {
     weir_sys::sched::pin(core)?;
     let mut rng = Rng::new(3);
-    let places = (store.0.len() / DATA) as u64;
+    let places = (store.0.len() / bytes) as u64;
     let header = [0u8; HEADER];
     let mut requests = vec![0u8; REQUEST * PARTS / 2];
     let mut have = 0;
@@ -91,9 +104,9 @@ fn serve(socket: &TcpStream, store: &Store, core: usize, stop: &AtomicBool) -> R
         let whole = have / REQUEST;
         let mut parts = Vec::with_capacity(2 * whole);
         for _ in 0..whole {
-            let at = rng.below(places) as usize * DATA;
+            let at = rng.below(places) as usize * bytes;
             parts.push(IoSlice::new(&header));
-            parts.push(IoSlice::new(&store.0[at..at + DATA]));
+            parts.push(IoSlice::new(&store.0[at..at + bytes]));
         }
         requests.copy_within(whole * REQUEST..have, 0);
         have -= whole * REQUEST;
@@ -111,10 +124,11 @@ fn serve(socket: &TcpStream, store: &Store, core: usize, stop: &AtomicBool) -> R
     Ok(())
 }
 
-fn ask(socket: &TcpStream, depth: usize, time: Duration, core: usize) -> Result<Run, BenchError> {
+fn ask(socket: &TcpStream, load: Load, time: Duration, core: usize) -> Result<Run, BenchError> {
+    let (depth, answer) = (load.depth, HEADER + load.bytes);
     weir_sys::sched::pin(core)?;
     let requests = vec![0u8; REQUEST * depth];
-    let mut answers = vec![0u8; ANSWER * depth];
+    let mut answers = vec![0u8; answer * depth];
     // When each request in flight left, oldest first: answers come in order.
     let mut sent = std::collections::VecDeque::with_capacity(depth);
     let mut latency = Histogram::new();
@@ -146,15 +160,15 @@ fn ask(socket: &TcpStream, depth: usize, time: Duration, core: usize) -> Result<
             }
             Err(e) => return Err(failed("the bare client", e)),
         }
-        let whole = have / ANSWER;
+        let whole = have / answer;
         if whole > 0 {
             now = Instant::now();
             for since in sent.drain(..whole) {
                 latency.record((now - since).as_nanos() as u64);
             }
             // Answers are looked at in place: only what is left of the last one moves.
-            answers.copy_within(whole * ANSWER..have, 0);
-            have -= whole * ANSWER;
+            answers.copy_within(whole * answer..have, 0);
+            have -= whole * answer;
             done += whole as u64;
         }
     }
@@ -182,7 +196,7 @@ mod tests {
         };
         let store = Arc::new(Store::new(1 << 20));
         for depth in [1, 32] {
-            let run = run(&setup, &store, depth).unwrap_or_else(|e| panic!("{e:?}"));
+            let run = run(&setup, &store, Load { depth, bytes: 4096 }).unwrap_or_else(|e| panic!("{e:?}"));
             assert!(run.iops > 0.0 && run.p50_ns > 0.0, "{run:?}");
         }
     }

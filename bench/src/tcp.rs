@@ -38,7 +38,7 @@ pub fn measure(setup: &Setup) -> Result<Report, BenchError> {
         weir.server.pause()?;
         line.push(probe::cache_line((s, c))?);
         for (depth, series) in [(1, &mut bare1), (32, &mut bare32)] {
-            let run = bare::run(setup, &store, depth)?;
+            let run = bare::run(setup, &store, bare::Load { depth, bytes: 4096 })?;
             series.0.push(run.iops);
             series.1.push(run.p50_ns / 1e3);
         }

@@ -15,6 +15,7 @@ mod every_message;
 mod faults;
 mod finding;
 mod fio;
+mod floors;
 mod guest_admin;
 mod guest_crash;
 mod guest_fdp;
@@ -112,6 +113,7 @@ pub fn all() -> Vec<Test> {
         limits::tests(),
         model_live::tests(),
         realtime::tests(),
+        floors::tests(),
         reproduce::tests(),
     ]
     .into_iter()
