@@ -38,7 +38,8 @@ impl Subsystem {
         let mut far = Vec::new();
         for id in 0..self.slots.slots.len() as u32 {
             let slot = &self.slots.slots[id as usize];
-            if slot.queue == q && slot.nsid == nsid && !self.abort_slot(id, status, host) {
+            let meets = slot.nsid == nsid || self.slots.copies_from(id, nsid);
+            if slot.queue == q && meets && !self.abort_slot(id, status, host) {
                 far.push(id);
             }
         }

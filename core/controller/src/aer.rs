@@ -14,7 +14,7 @@ use weir_spec::nvme::zns;
 pub(crate) const LIMIT: usize = 4;
 
 /// Everything that can be reported, most urgent first; a set of them is a bit mask.
-const EVENTS: [AsyncEvent; 17] = [
+const EVENTS: [AsyncEvent; 18] = [
     AsyncEvent::PERSISTENT_INTERNAL_ERROR,
     AsyncEvent::DIAGNOSTIC_FAILURE,
     AsyncEvent::FIRMWARE_LOAD_ERROR,
@@ -32,6 +32,7 @@ const EVENTS: [AsyncEvent; 17] = [
     AsyncEvent::DISCOVERY_CHANGE,
     AsyncEvent::RESERVATION,
     AsyncEvent::SANITIZE_COMPLETED,
+    AsyncEvent::LBA_STATUS,
 ];
 
 /// A request that waits for an event.
@@ -57,6 +58,7 @@ fn wanted(event: AsyncEvent, config: u32) -> bool {
         (_, AsyncEvent::FIRMWARE_STARTING) => config & async_config::FIRMWARE != 0,
         (_, AsyncEvent::TELEMETRY_CHANGED) => config & async_config::TELEMETRY != 0,
         (_, AsyncEvent::ANA_CHANGE) => config & async_config::ANA != 0,
+        (_, AsyncEvent::LBA_STATUS) => config & async_config::LBA_STATUS != 0,
         (_, AsyncEvent::ENDURANCE_CHANGE) => config & async_config::ENDURANCE != 0,
         (_, AsyncEvent::RELIABILITY) => config & u32::from(RELIABILITY | READ_ONLY) != 0,
         (event_type::SMART, _) => config & async_config::SMART != 0,

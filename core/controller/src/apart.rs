@@ -104,6 +104,9 @@ impl Subsystem {
         if changes && self.is_locked(&extent, usize::MAX) {
             return self.wait(begun, None, For::Pairs(extent));
         }
+        if reads && self.is_held_alone(&extent, usize::MAX) {
+            return self.wait(begun, None, For::Copies(extent));
+        }
         if command.opcode == IoOpcode::WRITE_UNCORRECTABLE.0 {
             return self.mark_unreadable(now, (queue, command, plan), &extent, host);
         }
@@ -169,12 +172,15 @@ impl Subsystem {
         extent: &Extent,
         host: &mut H,
     ) {
-        let marked = self.ledger.unreadable.entry(extent.nsid).or_default().insert(extent.first, extent.end);
+        let unreadable = self.ledger.unreadable.entry(extent.nsid).or_default();
+        let before = unreadable.blocks();
+        let marked = unreadable.insert(extent.first, extent.end).map(|()| unreadable.blocks() > before);
         self.review(extent.nsid);
-        if marked.is_err() {
-            return self.refuse(queue, command, Status::CAPACITY_EXCEEDED.dnr(), host);
+        match marked {
+            Err(_) => return self.refuse(queue, command, Status::CAPACITY_EXCEEDED.dnr(), host),
+            Ok(true) => self.note_unrecoverable(extent.nsid),
+            Ok(false) => {}
         }
-        self.touch();
         let due = now.saturating_add(self.config.latency);
         if due <= now {
             return self.finish(queue, command.cid, command.tag, Status::SUCCESS, 0, host);
@@ -197,8 +203,7 @@ impl Subsystem {
         // In blocks of the largest size that there is.
         let largest = |bytes| U16::new(blocks_0(bytes, 12));
         (id.awun, id.acwu) = (largest(self.atomic_bytes()), largest(self.pair_bytes()));
-        // Descriptor formats 0h and 1h.
-        id.cdfs = U16::new(0b11);
+        id.cdfs = U16::new(copying::FORMATS);
     }
 
     /// What a namespace says of atomic writes, copies and reservations.

@@ -172,8 +172,9 @@ impl Subsystem {
 
     fn is_drained(&self, drain: Drain) -> bool {
         let busy = |nsid: u32| {
-            let in_slot = self.slots.slots.iter().any(|s| {
-                s.state != SlotState::Free && !s.internal && (nsid == NSID_ALL || s.nsid == nsid || s.nsid == NSID_ALL)
+            let in_slot = self.slots.slots.iter().enumerate().any(|(id, s)| {
+                let meets = || nsid == NSID_ALL || s.nsid == nsid || s.nsid == NSID_ALL;
+                s.state != SlotState::Free && !s.internal && (meets() || self.slots.copies_from(id as u32, nsid))
             });
             in_slot || self.fetched.iter().any(|f| nsid == NSID_ALL || f.command.nsid == nsid)
         };

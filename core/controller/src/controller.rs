@@ -18,7 +18,7 @@ use alloc::vec::Vec;
 use core::net::SocketAddr;
 use weir_arbiter::{Burst, GroupKey, Mechanism, Quanta, Settings, Weights};
 use weir_spec::nvme::Sqe;
-use weir_spec::nvme::feature::{Arbitration, Power};
+use weir_spec::nvme::feature::{Arbitration, HostBehavior, Power};
 use weir_spec::nvme::log::AsyncEvent;
 use weir_spec::nvme::register::{Aqa, Cc, CmbMsc, Csts, ams};
 use weir_units::{Class, Nanos};
@@ -161,6 +161,8 @@ pub(crate) struct Controller {
     pub endurance_event: bool,
     /// The persistent event log as it was when its host established a context.
     pub event_context: Option<Vec<u8>>,
+    /// The LBA Status Information log page as its host has begun to read it.
+    pub lba_status: Option<Vec<u8>>,
     pub aer: Aer,
     pub errors: ErrorLog,
     /// Attached to it.
@@ -202,6 +204,15 @@ impl Controller {
             Transport::Rings => matches!(from, ClassFrom::Qprio | ClassFrom::Peer),
             Transport::Front => from == ClassFrom::Peer,
         }
+    }
+
+    /// What its host says that it can do (feature 16h).
+    pub fn behavior(&self) -> HostBehavior {
+        let mut behavior = HostBehavior::default();
+        let bytes = self.features.behavior;
+        (behavior.acre, behavior.etdas, behavior.lbafee) = (bytes[0], bytes[1], bytes[2]);
+        (behavior.hdisns, behavior.cdfe) = (bytes[3], [bytes[4], bytes[5]]);
+        behavior
     }
 
     /// DW1 of an event's completion: of a changed zone its namespace (ZNS 1.1, 4.1.2).

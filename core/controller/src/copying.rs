@@ -1,24 +1,27 @@
-//! Copy (NVM 1.0, 3.2.2): ranges of a namespace, one behind the other, to one place of it, with their metadata.
+//! Copy (NVM 1.1, 3.3.2): ranges of one or several namespaces, one behind the other, to one place of a namespace, with their metadata.
 //!
 //! Protection information is checked where it is read (PRINFOR and each range's tags) and checked or made anew where it is written
-//! (PRINFOW and the command's tags). What the standard's text leaves to a figure that was not at hand is as QEMU's `nvme_copy` has
-//! it: PRACT is the same in both, and 16-bit guards want descriptor format 0h.
+//! (PRINFOW and the command's tags). Between namespaces it can also be inserted or stripped; their formats are the same otherwise.
+//! A copy that is no longer than an atomic write is atomic: nobody reads or writes its blocks meanwhile.
 
 use crate::event::Op;
+use crate::guard::wish_of;
 use crate::host::{DataPointer, Host};
-use crate::locks::{Extent, For};
-use crate::metadata::{Metadata, Wish};
+use crate::locks::{Extent, For, Lock};
+use crate::metadata::{Format, Metadata, Wish};
 use crate::namespace::{Namespace, Plan, active, why};
 use crate::pointer::check_pointer;
 use crate::queue::{Command, flag};
+use crate::reservation::Group;
 use crate::service::Operation;
 use crate::steps::{Piece, Step, Steps};
 use crate::subsystem::Subsystem;
 use crate::zoned::Begun;
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use weir_spec::nvme::Status;
 use weir_spec::nvme::nvm::{CopyDw12, CopyRange, CopyRangeWide};
-use weir_spec::nvme::protection::{ProtectionDw12, ProtectionDw15};
+use weir_spec::nvme::protection::{GuardSize, ProtectionDw12, ProtectionDw15};
 use weir_units::Nanos;
 use zerocopy::FromBytes;
 
@@ -28,6 +31,8 @@ pub(crate) const RANGES_MAX: u32 = 128;
 pub(crate) const RANGE_BYTES: u64 = 4 << 20;
 /// Bytes of one command (MCL, in blocks of the namespace).
 pub(crate) const COPY_BYTES: u64 = 16 << 20;
+/// CDFS: descriptor formats 0h to 3h.
+pub(crate) const FORMATS: u16 = 0b1111;
 /// PRACT in PRINFOR and PRINFOW.
 const PRACT: u32 = 1 << 3;
 /// Bytes that are copied at once.
@@ -36,21 +41,33 @@ const PIECE: u64 = 256 << 10;
 /// The longest list of ranges, in bytes.
 const LIST_MAX: usize = RANGES_MAX as usize * size_of::<CopyRangeWide>();
 
-/// Block ranges: first block, and how many.
-type Ranges = Vec<(u64, u64)>;
+/// A range that is read, and how it is checked.
+#[derive(Clone, Copy, Debug)]
+struct Source {
+    nsid: u32,
+    slba: u64,
+    blocks: u64,
+    wish: Wish,
+}
 
-/// Metadata of what is read and of what is written.
-type Checks = (Option<Metadata>, Option<Metadata>);
+impl Source {
+    fn extent(&self) -> Extent {
+        Extent { nsid: self.nsid, first: self.slba, end: self.slba.saturating_add(self.blocks) }
+    }
+}
 
-/// What is read and how it is checked, range by range.
-struct Sources {
-    ranges: Ranges,
-    wishes: Vec<Wish>,
+fn blocks_of(sources: &[Source]) -> u64 {
+    sources.iter().map(|source| source.blocks).sum()
 }
 
 /// MSSRL and MCL of a namespace with blocks of `1 << shift` bytes.
 pub(crate) const fn limits(shift: u32) -> (u16, u32) {
     ((RANGE_BYTES >> shift) as u16, (COPY_BYTES >> shift) as u32)
+}
+
+/// Bytes of one range in a list.
+pub(crate) const fn range_len(dw12: CopyDw12) -> u32 {
+    if dw12.desfmt() & 1 == 0 { size_of::<CopyRange>() as u32 } else { size_of::<CopyRangeWide>() as u32 }
 }
 
 /// What a Copy does, as far as its entry tells.
@@ -59,25 +76,38 @@ pub(crate) fn plan(ns: &Namespace, command: &Command) -> Result<Plan, Status> {
     if ns.why & why::VENDOR != 0 {
         return Err(Status::INVALID_OPCODE.dnr());
     }
-    if ns.format.kind != 0 {
-        if dw12.desfmt() == 1 {
-            return Err(Status::INVALID_FORMAT.dnr());
-        }
-        if (dw12.prinfor() ^ dw12.prinfow()) & PRACT != 0 {
-            return Err(Status::INVALID_FIELD.dnr());
-        }
-    }
     // Data placement of copies is not offered.
-    let size = match (dw12.desfmt(), dw12.dtype()) {
-        (0, 0) => size_of::<CopyRange>(),
-        (1, 0) => size_of::<CopyRangeWide>(),
-        _ => return Err(Status::INVALID_FIELD.dnr()),
-    };
+    if FORMATS >> dw12.desfmt() & 1 == 0 || dw12.dtype() != 0 {
+        return Err(Status::INVALID_FIELD.dnr());
+    }
+    let wide = dw12.desfmt() & 1 == 1;
+    if ns.format.kind != 0 && wide != (ns.format.guard != GuardSize::Bits16) {
+        return Err(Status::INVALID_NAMESPACE_OR_FORMAT.dnr());
+    }
     if dw12.nr() >= RANGES_MAX {
         return Err(Status::COMMAND_SIZE_LIMIT.dnr());
     }
-    let transfer = (dw12.nr() + 1) * size as u32;
+    let transfer = (dw12.nr() + 1) * range_len(dw12);
     Ok(Plan { op: Op::Copy, offset: ns.start, len: 0, transfer, empty: false, apart: true })
+}
+
+/// Whether blocks can be copied from each of these formats, and block sizes as powers of two, to another (NVM 1.1, 3.3.2.4). The
+/// first one says whether protection information is copied, inserted or stripped.
+fn check_formats(sources: &[(Format, u32)], (to, shift): (Format, u32), dw12: CopyDw12) -> Result<(), Status> {
+    let Some((first, _)) = sources.first() else { return Ok(()) };
+    let (read, write) = (dw12.prinfor() & PRACT != 0, dw12.prinfow() & PRACT != 0);
+    let only_protection = |format: &Format| format.kind != 0 && usize::from(format.metadata) == format.guard.bytes();
+    let fits = |from: &Format| match (first.kind != 0, to.kind != 0) {
+        (false, false) => from.kind == 0 && from.metadata == to.metadata,
+        (true, true) => from.is_laid_out_as(&to),
+        (false, true) => write && from.metadata == 0 && only_protection(&to),
+        (true, false) => read && only_protection(from) && to.metadata == 0,
+    };
+    if first.kind != 0 && to.kind != 0 && read != write {
+        return Err(Status::INVALID_FIELD.dnr());
+    }
+    let all = sources.iter().all(|(from, size)| *size == shift && fits(from));
+    if all { Ok(()) } else { Err(Status::INCOMPATIBLE_NAMESPACE_OR_FORMAT.dnr()) }
 }
 
 impl Subsystem {
@@ -86,8 +116,7 @@ impl Subsystem {
     #[cold]
     pub(crate) fn measure_copy<H: Host>(&mut self, q: u32, command: &Command, data: &DataPointer, host: &mut H) -> u32 {
         let shift = self.block_shift(command.nsid);
-        let blocks: u64 =
-            self.copy_list(q, command, data, host).map_or(0, |list| list.ranges.iter().map(|(_, n)| n).sum());
+        let blocks = self.copy_list(q, command, data, host).map_or(0, |sources| blocks_of(&sources));
         u32::try_from(blocks << shift).unwrap_or(0)
     }
 
@@ -98,45 +127,70 @@ impl Subsystem {
         command: &Command,
         data: &DataPointer,
         host: &mut H,
-    ) -> Result<Sources, Status> {
+    ) -> Result<Vec<Source>, Status> {
         let ns = *active(&self.namespaces, command.nsid)?;
         let bytes = plan(&ns, command)?.transfer as usize;
+        let dw12 = CopyDw12(command.blocks);
+        // Hosts have to ask for the formats that name a namespace (feature 16h).
+        let enabled = self.ctrl(self.sq(q).controller).map_or(0, |ctrl| u16::from_le_bytes(ctrl.behavior().cdfe));
+        if dw12.desfmt() >= 2 && enabled >> dw12.desfmt() & 1 == 0 {
+            return Err(Status::INVALID_FIELD.dnr());
+        }
         check_pointer(data, bytes as u64)?;
         let mut list = [0; LIST_MAX];
         let list = &mut list[..bytes];
         host.read_data(self.sq(q).owner, data, 0, list)?;
-        let dw12 = CopyDw12(command.blocks);
-        let (ranges, wishes): (Ranges, Vec<Wish>) = match dw12.desfmt() {
-            0 => parsed::<CopyRange>(list)
-                .map(|r| {
-                    let tags = ProtectionDw15(u32::from(r.elbat.get()) | u32::from(r.elbatm.get()) << 16);
-                    let wish = Wish { dw12: asked(dw12.prinfor()), tags, reference: r.eilbrt.get() };
-                    ((r.slba.get(), u64::from(r.nlb.get()) + 1), wish)
-                })
-                .unzip(),
-            // Tags are those of larger guards.
-            _ => parsed::<CopyRangeWide>(list)
-                .map(|r| ((r.slba.get(), u64::from(r.nlb.get()) + 1), Wish::default()))
-                .unzip(),
-        };
+        let sources = parsed(list, command);
+        self.check_sources(q, command, &ns, &sources)?;
+        Ok(sources)
+    }
+
+    fn check_sources(&self, q: u32, command: &Command, ns: &Namespace, sources: &[Source]) -> Result<(), Status> {
         let (longest, most) = limits(ns.shift);
-        let total: u64 = ranges.iter().map(|(_, n)| n).sum();
-        if total > most.into() || ranges.iter().any(|(_, n)| *n > longest.into()) {
+        let total = blocks_of(sources);
+        if total > most.into() || sources.iter().any(|source| source.blocks > longest.into()) {
             return Err(Status::COMMAND_SIZE_LIMIT.dnr());
         }
         let outside = Status::LBA_OUT_OF_RANGE.dnr();
         if ns.why & why::ZONES == 0 {
             ns.locate(command.slba, total).ok_or(outside)?;
         }
-        let end = command.slba.saturating_add(total);
-        for (slba, blocks) in &ranges {
-            ns.locate(*slba, *blocks).ok_or(outside)?;
+        let to = Extent { nsid: command.nsid, first: command.slba, end: command.slba.saturating_add(total) };
+        let mut formats = Vec::with_capacity(sources.len());
+        for source in sources {
+            let from = self.readable_source(q, command.nsid, source.nsid)?;
+            from.locate(source.slba, source.blocks).ok_or(outside)?;
             // What would be copied depends on how far the copy has come.
-            if *slba < end && command.slba < slba + blocks {
+            if source.extent().meets(&to) {
                 return Err(Status::OVERLAPPING_IO_RANGE.dnr());
             }
+            formats.push((from.format, from.shift));
         }
-        Ok(Sources { ranges, wishes })
+        check_formats(&formats, (ns.format, ns.shift), CopyDw12(command.blocks))
+    }
+
+    /// A namespace that a controller's copy to another one may read: it is attached to it, and nothing keeps it from being read.
+    fn readable_source(&self, q: u32, to: u32, nsid: u32) -> Result<&Namespace, Status> {
+        let ns = active(&self.namespaces, nsid)?;
+        if nsid == to {
+            return Ok(ns);
+        }
+        let c = self.sq(q).controller;
+        if !self.is_attached(c, nsid) {
+            return Err(Status::INVALID_FIELD.dnr());
+        }
+        if ns.why & why::VENDOR != 0 || !self.knows_format(c, &ns.format) {
+            return Err(Status::INVALID_NAMESPACE_OR_FORMAT.dnr());
+        }
+        // Zones say where they are written, of their own namespace only.
+        let zones = |ns: &Namespace| ns.why & why::ZONES != 0;
+        if zones(ns) || active(&self.namespaces, to).is_ok_and(zones) {
+            return Err(Status::INCOMPATIBLE_NAMESPACE_OR_FORMAT.dnr());
+        }
+        match ns.barred.or_else(|| self.reservation_conflict(c, nsid, Group::Read)) {
+            Some(status) => Err(status),
+            None => Ok(ns),
+        }
     }
 
     /// Starts a copy.
@@ -146,14 +200,15 @@ impl Subsystem {
             Ok(sources) => sources,
             Err(status) => return self.refuse(queue, command, status, host),
         };
-        let ranges = &sources.ranges;
-        let nsid = command.nsid;
-        let from = |(first, n): &(u64, u64)| Extent { nsid, first: *first, end: first + n };
-        if ranges.iter().any(|range| self.is_unreadable(&from(range))) {
+        if sources.iter().any(|source| self.is_unreadable(&source.extent())) {
             return self.refuse(queue, command, Status::UNRECOVERED_READ_ERROR, host);
         }
-        let total: u64 = ranges.iter().map(|(_, n)| n).sum();
+        let (nsid, total) = (command.nsid, blocks_of(&sources));
         let to = Extent { nsid, first: command.slba, end: command.slba.saturating_add(total) };
+        let alone = self.is_atomic(&to) && !self.is_one_piece(nsid, &sources);
+        if alone && (self.is_locked(&to, usize::MAX) || self.is_in_use(&to)) {
+            return self.wait(begun, None, For::All(to));
+        }
         if self.is_locked(&to, usize::MAX) {
             return self.wait(begun, None, For::Pairs(to));
         }
@@ -163,12 +218,35 @@ impl Subsystem {
                 if self.is_unreadable(&to) {
                     steps.heals.push((to.first, to.end));
                 }
+                steps.reads = sources.iter().map(|source| source.nsid).filter(|from| *from != nsid).collect();
                 let id = self.occupy_for(queue, command, begun.2.transfer);
                 if let Some(op) = owed {
                     self.owe(id, op);
                 }
+                let pieces = steps.todo.iter().filter(|step| matches!(step, Step::Move(_))).count();
+                if alone && pieces > 1 {
+                    steps.alone = true;
+                    self.ledger.locks.push(Lock { slot: id, nsid, extent: to, alone });
+                    self.review(nsid);
+                }
                 self.begin_steps(now, id, steps);
             }
+        }
+    }
+
+    /// Whether a copy there is as short as a write that is atomic and of more than a block, outside of zones.
+    fn is_atomic(&self, to: &Extent) -> bool {
+        let ns = active(&self.namespaces, to.nsid).ok().filter(|ns| ns.why & why::ZONES == 0);
+        let blocks = to.end - to.first;
+        ns.is_some_and(|ns| blocks > 1 && blocks << ns.shift <= self.atomic_bytes())
+    }
+
+    /// Whether a copy is one I/O.
+    fn is_one_piece(&self, to: u32, sources: &[Source]) -> bool {
+        let whole = |nsid: u32| active(&self.namespaces, nsid).is_ok_and(|ns| !ns.fragmented);
+        match sources {
+            [one] => one.blocks << self.block_shift(to) <= PIECE && whole(one.nsid) && whole(to),
+            _ => false,
         }
     }
 
@@ -179,29 +257,32 @@ impl Subsystem {
         now: Nanos,
         queue: u32,
         command: &Command,
-        list: &Sources,
+        list: &[Source],
     ) -> Result<(Steps, Option<crate::zoned::ZonedOp>), Status> {
         let ns = *active(&self.namespaces, command.nsid)?;
-        let ranges = &list.ranges;
-        let total: u64 = ranges.iter().map(|(_, n)| n).sum();
-        let pieces = |(slba, blocks): &(u64, u64)| self.pieces(command.nsid, &ns, *slba, *blocks);
-        let checks = self.copy_checks(&ns, command, list)?;
+        let total = blocks_of(list);
+        let write = self.written_metadata(&ns, command)?;
         let mut sources = Vec::new();
-        for (range, (read, _)) in ranges.iter().zip(&checks) {
+        for source in list {
+            let from = *active(&self.namespaces, source.nsid)?;
+            let (format, shift) = (from.format, from.shift);
+            let read = match format.metadata {
+                0 => None,
+                _ => Some(Metadata::without_data(format, shift, source.slba, source.wish)?),
+            };
             let mut blocks = 0;
-            for (offset, len) in pieces(range) {
+            for (offset, len) in self.pieces(source.nsid, &from, source.slba, source.blocks) {
                 sources.push((offset, len, read.map(|read| read.behind(blocks))));
-                blocks += len >> ns.shift;
+                blocks += len >> shift;
             }
         }
-        let targets = pieces(&(command.slba, total));
-        let write = checks.first().and_then(|(_, write)| *write);
+        let mut targets: VecDeque<(u64, u64)> = self.pieces(command.nsid, &ns, command.slba, total).into();
         let mut written = 0;
         let (mut due, mut owed) = (now, None);
-        let mut targets: alloc::collections::VecDeque<(u64, u64)> = targets.into();
         let zones = ns.why & why::ZONES != 0;
         if zones {
-            let placed = self.copy_on_zones(now, queue, command, (ranges, total as u32))?;
+            let ranges: Vec<(u64, u64)> = list.iter().map(|source| (source.slba, source.blocks)).collect();
+            let placed = self.copy_on_zones(now, queue, command, (&ranges, total as u32))?;
             targets = [(placed.0, total << ns.shift)].into();
             (due, owed) = (placed.1, placed.2);
         } else if self.inside.0.is_some() {
@@ -237,37 +318,48 @@ impl Subsystem {
         }
         Ok((Steps { todo, ..Steps::default() }, owed))
     }
-}
 
-impl Subsystem {
-    /// How the metadata of each range is read, and how that of all of it is written.
+    /// How the metadata of all of it is written.
     ///
     /// # Errors
     /// Invalid Protection Information.
-    fn copy_checks(&self, ns: &Namespace, command: &Command, list: &Sources) -> Result<Vec<Checks>, Status> {
+    fn written_metadata(&self, ns: &Namespace, command: &Command) -> Result<Option<Metadata>, Status> {
         if ns.format.metadata == 0 {
-            return Ok(alloc::vec![(None, None); list.ranges.len()]);
+            return Ok(None);
         }
-        let (format, shift, [_, dw14, _]) = (ns.format, ns.shift, self.words);
-        let wish = Wish {
-            dw12: asked(CopyDw12(command.blocks).prinfow()),
-            tags: ProtectionDw15((dw14 >> 32) as u32),
-            reference: dw14 as u32,
-        };
-        let write = Metadata::without_data(format, shift, command.slba, wish)?;
-        let both = list.ranges.iter().zip(&list.wishes);
-        both.map(|((slba, _), wish)| {
-            Metadata::without_data(format, shift, *slba, *wish).map(|read| (Some(read), Some(write)))
-        })
-        .collect()
+        let dw12 = CopyDw12(command.blocks);
+        let wish = wish_of(asked(dw12.prinfow(), dw12.storage_write()), &self.words);
+        Metadata::without_data(ns.format, ns.shift, command.slba, wish).map(Some)
     }
 }
 
-/// PRINFOR or PRINFOW as other commands have PRINFO.
-fn asked(prinfo: u32) -> ProtectionDw12 {
-    ProtectionDw12(prinfo << 26)
+/// PRINFOR or PRINFOW, and its storage tag check, as other commands have them.
+fn asked(prinfo: u32, storage: u32) -> ProtectionDw12 {
+    ProtectionDw12(prinfo << 26).with_check_storage(storage)
 }
 
-fn parsed<T: FromBytes + Copy>(list: &[u8]) -> impl Iterator<Item = T> + '_ {
-    list.chunks_exact(size_of::<T>()).filter_map(|bytes| T::read_from_bytes(bytes).ok())
+/// The ranges of a list.
+fn parsed(list: &[u8], command: &Command) -> Vec<Source> {
+    let dw12 = CopyDw12(command.blocks);
+    let checks = asked(dw12.prinfor(), dw12.storage_read());
+    let source = |snsid: u32, slba: u64, nlb: u16, space: u64, (tag, mask): (u16, u16)| Source {
+        nsid: if dw12.desfmt() >= 2 { snsid } else { command.nsid },
+        slba,
+        blocks: u64::from(nlb) + 1,
+        wish: Wish { dw12: checks, tags: ProtectionDw15(u32::from(tag) | u32::from(mask) << 16), space },
+    };
+    let each = list.chunks_exact(range_len(dw12) as usize);
+    let one = |bytes: &[u8]| match CopyRange::read_from_bytes(bytes) {
+        Ok(r) => {
+            let tags = (r.elbat.get(), r.elbatm.get());
+            source(r.snsid.get(), r.slba.get(), r.nlb.get(), r.eilbrt.get().into(), tags)
+        }
+        Err(_) => {
+            let r = CopyRangeWide::read_from_bytes(bytes).unwrap_or_default();
+            // Of its 80 bits, guards of 64 bits have the lower 48.
+            let space = r.elbt[4..].iter().fold(0, |space, b| space << 8 | u64::from(*b));
+            source(r.snsid.get(), r.slba.get(), r.nlb.get(), space, (r.elbat.get(), r.elbatm.get()))
+        }
+    };
+    each.map(one).collect()
 }

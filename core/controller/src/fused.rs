@@ -290,7 +290,7 @@ impl Subsystem {
             Err(statuses) => return self.refuse_pair(first, &partner, statuses, host),
         };
         let slot = self.occupy_for(queue, first, plan.transfer);
-        self.ledger.locks.push(Lock { slot, nsid: first.nsid, extent });
+        self.ledger.locks.push(Lock { slot, nsid: first.nsid, extent, alone: false });
         self.review(first.nsid);
         let (pieces, fua) =
             (self.pieces(first.nsid, &ns, first.slba, first.blocks.into()), partner.command.is(flag::FUA));
@@ -304,7 +304,7 @@ impl Subsystem {
             })
         };
         let todo = all(Op::Compare, one, false).chain(all(Op::Write, two, fua)).collect();
-        self.begin_steps(now, slot, Steps { todo, second: Some(partner), heals: Default::default() });
+        self.begin_steps(now, slot, Steps { todo, second: Some(partner), ..Steps::default() });
     }
 
     /// Data and metadata of both commands of a pair, whose blocks are extended ones perhaps.

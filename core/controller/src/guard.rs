@@ -4,7 +4,7 @@
 
 use crate::event::{Io, Op, SlotId};
 use crate::host::{DataPointer, Host};
-use crate::metadata::{Metadata, Wish};
+use crate::metadata::{Format, Metadata, Wish};
 use crate::namespace::{Namespace, Plan, why};
 use crate::pointer::check_pointer;
 use crate::queue::{Command, NONE, flag};
@@ -21,8 +21,8 @@ use weir_spec::nvme::{IoOpcode, Status};
 use weir_units::Nanos;
 use zerocopy::little_endian::{U32, U64};
 
-/// CDW12 and 13, CDW14 and 15, and MPTR of a command.
-pub(crate) type Words = [u64; 3];
+/// CDW12 and 13, CDW14 and 15, MPTR, and CDW2 and 3 of a command.
+pub(crate) type Words = [u64; 4];
 
 /// [`Words`]' third: MPTR is the address of an SGL segment with one descriptor (PSDT 10b).
 const MPTR_SGL: u64 = 1;
@@ -37,7 +37,13 @@ pub(crate) fn words_of(entry: &[u64; 8]) -> Words {
         (2, _) => entry[2] | MPTR_SGL,
         _ => entry[2],
     };
-    [entry[6], entry[7], mptr]
+    [entry[6], entry[7], mptr, entry[1]]
+}
+
+/// What a command says of protection information: as PRINFO has it, and in CDW2, 3, 14 and 15 (NVM 1.0, Figure 118).
+pub(crate) fn wish_of(dw12: ProtectionDw12, [_, dw14, _, dw2]: &Words) -> Wish {
+    let space = (dw2 >> 32 & 0xffff) << 32 | dw14 & 0xffff_ffff;
+    Wish { dw12, tags: ProtectionDw15((dw14 >> 32) as u32), space }
 }
 
 /// Where `len` bytes of a separate metadata buffer are.
@@ -69,13 +75,24 @@ impl Subsystem {
         if ns.why & why::GUARDED == 0 {
             return Ok(());
         }
-        if !self.is_attached(self.sq(queue).controller, command.nsid) {
+        let (c, front) = (self.sq(queue).controller, self.sq(queue).front);
+        if !self.is_attached(c, command.nsid) {
             return Err(Status::INVALID_FIELD.dnr());
+        }
+        if !front && !self.knows_format(c, &ns.format) {
+            return Err(Status::INVALID_NAMESPACE_OR_FORMAT.dnr());
         }
         if u32::from(ns.protect) != write_protect::NONE && modifies(ns, command) {
             return Err(Status::NAMESPACE_WRITE_PROTECTED.dnr());
         }
         Ok(())
+    }
+
+    /// Whether a controller's host has said that it knows of extended protection information formats, if this is one (LBAFEE; NVM 1.0,
+    /// 4.1.3.6.1).
+    pub(crate) fn knows_format(&self, c: u32, format: &Format) -> bool {
+        let enabled = || self.ctrl(c).is_some_and(|ctrl| ctrl.behavior().lbafee == 1);
+        !format.is_extended_protection() || enabled()
     }
 
     /// Media extents of a range of blocks that lies inside its namespace: offsets and lengths in bytes, in order.
@@ -97,15 +114,11 @@ impl Subsystem {
         if ns.format.metadata == 0 || plan.op == Op::Flush {
             return Ok(None);
         }
-        let (sq, [dw12, dw14, mptr]) = (self.sq(queue), self.words);
+        let (sq, [dw12, _, mptr, _]) = (self.sq(queue), self.words);
         if sq.front {
             return Ok(Some(Metadata::hidden(ns.format, ns.shift, command.slba)));
         }
-        let wish = Wish {
-            dw12: ProtectionDw12(dw12 as u32),
-            tags: ProtectionDw15((dw14 >> 32) as u32),
-            reference: dw14 as u32,
-        };
+        let wish = wish_of(ProtectionDw12(dw12 as u32), &self.words);
         let made = match plan.op {
             Op::Read | Op::Write | Op::Compare => {
                 // A host on a network has no memory that we could reach beside the command's data (base 2.0, 4.2).

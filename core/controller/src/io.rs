@@ -87,10 +87,10 @@ impl Subsystem {
     #[cold]
     fn put_words(&mut self, q: u32, sqe: &Sqe) {
         let sq = self.sq_mut(q);
-        sq.words.resize(sq.pending.len(), [0; 3]);
-        let (at, [.., cdw12, cdw14]) = (sq.tail() as usize, sqe.words());
+        sq.words.resize(sq.pending.len(), [0; 4]);
+        let (at, [_, cdw2, .., cdw12, cdw14]) = (sq.tail() as usize, sqe.words());
         if let Some(words) = sq.words.get_mut(at).filter(|_| sq.waiting < sq.size) {
-            *words = [cdw12, cdw14, 0];
+            *words = [cdw12, cdw14, 0, cdw2];
         }
     }
 

@@ -18,6 +18,8 @@ pub(crate) struct Ledger {
     pub reservations: BTreeMap<u32, Reservations>,
     /// By NSID, in blocks.
     pub unreadable: BTreeMap<u32, Intervals>,
+    /// Counts what becomes unreadable: LSGC of the LBA Status Information log page.
+    pub generation: u16,
     /// Ranges that nobody else may write.
     pub locks: Vec<Lock>,
     /// Commands with a slot that wait for others, in order.

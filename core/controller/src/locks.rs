@@ -43,12 +43,14 @@ impl Extent {
     }
 }
 
-/// A pair under way: nobody else writes its blocks.
+/// A pair, or a copy that is atomic, under way: nobody else writes its blocks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lock {
     pub slot: u32,
     pub nsid: u32,
     pub extent: Extent,
+    /// Nobody else reads them either.
+    pub alone: bool,
 }
 
 /// What somebody waits for.
@@ -56,8 +58,12 @@ pub(crate) struct Lock {
 pub(crate) enum For {
     /// A pair: that nobody writes its blocks.
     Writes(Extent),
+    /// A copy that is atomic: that nobody reads or writes its blocks.
+    All(Extent),
     /// Somebody who writes: the pairs that hold its blocks.
     Pairs(Extent),
+    /// Somebody who reads: the copies that hold its blocks.
+    Copies(Extent),
     /// Preempt-and-abort: the commands in these slots.
     Slots(Vec<u32>),
 }
@@ -83,8 +89,8 @@ impl Wait {
 
     fn extent(&self) -> Option<&Extent> {
         match &self.what {
-            For::Writes(extent) | For::Pairs(extent) => Some(extent),
-            For::Slots(_) => None,
+            For::Writes(extent) | For::All(extent) | For::Pairs(extent) => Some(extent),
+            For::Copies(_) | For::Slots(_) => None,
         }
     }
 }
@@ -110,9 +116,22 @@ impl Subsystem {
         self.ledger.locks.iter().any(|l| l.extent.meets(extent)) || waits().any(|e| e.meets(extent))
     }
 
+    /// Whether somebody who would read these blocks has to wait for copies that are atomic: those under way, and those before it.
+    pub(crate) fn is_held_alone(&self, extent: &Extent, before: usize) -> bool {
+        let waits = self.ledger.waits.iter().take(before);
+        let held = |what: &For| matches!(what, For::All(other) if other.meets(extent));
+        self.ledger.locks.iter().any(|l| l.alone && l.extent.meets(extent)) || waits.map(|w| &w.what).any(held)
+    }
+
     /// Whether somebody is changing these blocks who began before there was a pair.
     pub(crate) fn is_being_written(&self, extent: &Extent, shift: u32) -> bool {
         self.slots.slots.iter().any(|slot| changes(slot, extent, shift))
+    }
+
+    /// Whether somebody is reading or changing these blocks who began before there was a copy.
+    pub(crate) fn is_in_use(&self, extent: &Extent) -> bool {
+        let shift = self.block_shift(extent.nsid);
+        self.slots.slots.iter().any(|slot| changes(slot, extent, shift) || reads(slot, extent, shift))
     }
 
     /// At each turn, before anything is started: who waited long enough goes on, in order.
@@ -120,7 +139,7 @@ impl Subsystem {
     pub(crate) fn go_on_waiting<H: Host>(&mut self, now: Nanos, host: &mut H) {
         let slots = &self.slots;
         let mut touched: Vec<u32> = self.ledger.locks.iter().map(|l| l.nsid).collect();
-        self.ledger.locks.retain(|l| slots.is_pair(l.slot));
+        self.ledger.locks.retain(|l| slots.holds_blocks(l.slot));
         touched.extend(self.ledger.waits.iter().map(|w| w.command.nsid));
         let mut at = 0;
         while let Some(wait) = self.ledger.waits.get(at) {
@@ -156,6 +175,8 @@ impl Subsystem {
         match &wait.what {
             For::Slots(slots) => slots.iter().all(|s| self.slots.slots[*s as usize].state == SlotState::Free),
             For::Pairs(extent) => !self.is_locked(extent, at),
+            For::Copies(extent) => !self.is_held_alone(extent, at),
+            For::All(extent) => !self.is_locked(extent, at) && !self.is_in_use(extent),
             For::Writes(extent) => {
                 let shift = self.block_shift(extent.nsid);
                 !self.is_locked(extent, at) && !self.is_being_written(extent, shift)
@@ -169,10 +190,22 @@ impl Subsystem {
     }
 }
 
+/// Whether the command in a slot is under way, in the namespace of these blocks.
+fn is_under_way(slot: &Slot, extent: &Extent) -> bool {
+    let under_way = matches!(slot.state, SlotState::Timed | SlotState::Ready | SlotState::Issued);
+    under_way && slot.nsid == extent.nsid
+}
+
+/// Whether the command in a slot is under way and reads some of these blocks, for its host.
+fn reads(slot: &Slot, extent: &Extent, shift: u32) -> bool {
+    let reads = matches!(IoOpcode(slot.opcode), IoOpcode::READ | IoOpcode::COMPARE);
+    let end = slot.slba.saturating_add(u64::from(slot.bytes >> shift));
+    reads && is_under_way(slot, extent) && extent.meets(&Extent { nsid: slot.nsid, first: slot.slba, end })
+}
+
 /// Whether the command in a slot is under way and changes some of these blocks.
 fn changes(slot: &Slot, extent: &Extent, shift: u32) -> bool {
-    let under_way = matches!(slot.state, SlotState::Timed | SlotState::Ready | SlotState::Issued);
-    if !under_way || slot.nsid != extent.nsid {
+    if !is_under_way(slot, extent) {
         return false;
     }
     match IoOpcode(slot.opcode) {

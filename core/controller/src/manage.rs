@@ -354,7 +354,7 @@ impl Subsystem {
         self.note_event_at(c, event, Some(nsid));
     }
 
-    fn note_event_at(&mut self, c: u32, event: AsyncEvent, nsid: Option<u32>) {
+    pub(crate) fn note_event_at(&mut self, c: u32, event: AsyncEvent, nsid: Option<u32>) {
         self.associate();
         let Some(ctrl) = self.ctrl_mut(c) else { return };
         if let Some(nsid) = nsid {

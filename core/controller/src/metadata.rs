@@ -1,5 +1,5 @@
-//! Metadata of logical blocks, and end-to-end protection of data (NVM command set 1.0, 5.2 and 5.3). Pure: whoever moves the bytes
-//! hands them in.
+//! Metadata of logical blocks, and end-to-end protection of data (NVM command set 1.0, 5.2 and 5.3), with guards of 16 and of 64
+//! bits. Pure: whoever moves the bytes hands them in.
 //!
 //! ```text
 //!  host ──(take: fetch, check or insert)──▶ data │ metadata as stored ──(give: check, strip, hand over)──▶ host
@@ -11,25 +11,68 @@ use crate::config::Management;
 use crate::host::{DataPointer, Host, Owner};
 use weir_spec::nvme::Status;
 use weir_spec::nvme::identify::LbaFormat;
-use weir_spec::nvme::protection::{self, ProtectionDw12, ProtectionDw15, TUPLE, Tuple};
-use zerocopy::little_endian::U16;
-use zerocopy::{FromBytes, IntoBytes};
+use weir_spec::nvme::protection::{
+    self, ExtendedLbaFormat, GuardSize, IdentifyNvmNamespace, PIC_STORAGE_CHECK_READ, PIFA_NO_MASKING, Protection,
+    ProtectionDw12, ProtectionDw15,
+};
+use zerocopy::little_endian::{U16, U32};
 
-/// The LBA formats of a drive, in order: bytes of metadata, and the block size as a power of two.
-pub(crate) const FORMATS: [(u16, u8); 5] = [(0, 9), (0, 12), (8, 9), (8, 12), (64, 12)];
+/// An LBA format of a drive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Layout {
+    /// Bytes of metadata.
+    pub metadata: u16,
+    /// The block size as a power of two.
+    pub shift: u8,
+    /// Guards of the protection information.
+    guard: GuardSize,
+    /// STS: bits of its storage tag.
+    storage_bits: u8,
+}
+
+const fn plain(metadata: u16, shift: u8) -> Layout {
+    Layout { metadata, shift, guard: GuardSize::Bits16, storage_bits: 0 }
+}
+const fn guard_64(metadata: u16, storage_bits: u8) -> Layout {
+    Layout { metadata, shift: 12, guard: GuardSize::Bits64, storage_bits }
+}
+
+/// The LBA formats of a drive, in order. Their indexes are written down: new ones come last.
+pub(crate) const FORMATS: [Layout; 8] = [
+    plain(0, 9),
+    plain(0, 12),
+    plain(8, 9),
+    plain(8, 12),
+    plain(64, 12),
+    guard_64(16, 0),
+    guard_64(16, 16),
+    guard_64(64, 0),
+];
 
 /// The LBA formats that a drive has.
-pub(crate) fn formats(management: &Management) -> impl Iterator<Item = (u16, u8)> + '_ {
-    FORMATS
-        .into_iter()
-        .filter(|(ms, shift)| (*ms == 0 || management.metadata) && 1u32 << *shift >= management.least_block)
+pub(crate) fn formats(management: &Management) -> impl Iterator<Item = Layout> + '_ {
+    let has = |f: &Layout| (f.metadata == 0 || management.metadata) && 1u32 << f.shift >= management.least_block;
+    FORMATS.into_iter().filter(has)
+}
+
+/// What the NVM command set's Identify Namespace says of the LBA formats, without a namespace's storage tag mask.
+pub(crate) fn extended_formats(management: &Management) -> IdentifyNvmNamespace {
+    let mut page = IdentifyNvmNamespace::default();
+    for (to, layout) in page.elbaf.iter_mut().zip(formats(management)) {
+        let format = ExtendedLbaFormat(0).with_pif(layout.guard.pif());
+        *to = U32::new(format.with_storage_bits(layout.storage_bits.into()).0);
+    }
+    if management.metadata {
+        (page.pic, page.pifa) = (PIC_STORAGE_CHECK_READ, PIFA_NO_MASKING);
+    }
+    page
 }
 
 /// Metadata lies on a medium of its own, at one byte for 64 of data: that of a block at offset n of the media at n >> 6.
 pub const METADATA_SHIFT: u32 = 6;
 
 /// An LBA format as Identify Namespace has it.
-pub(crate) fn lba_format((metadata, shift): (u16, u8)) -> LbaFormat {
+pub(crate) fn lba_format(Layout { metadata, shift, .. }: Layout) -> LbaFormat {
     // Small blocks cost more commands.
     LbaFormat { ms: U16::new(metadata), lbads: shift, rp: if shift < 12 { 1 } else { 0 } }
 }
@@ -47,13 +90,47 @@ pub struct Format {
     pub kind: u8,
     /// It lies in the first bytes of the metadata, not in the last.
     pub first: bool,
+    /// Its guards.
+    pub guard: GuardSize,
+    /// Bits of its storage tag.
+    pub storage_bits: u8,
 }
 
 impl Format {
     /// The format without metadata that has blocks of `1 << shift` bytes.
     pub(crate) fn plain(shift: u32, management: &Management) -> Self {
-        let index = formats(management).position(|f| f == (0, shift as u8));
+        let index = formats(management).position(|f| f == plain(0, shift as u8));
         Self { index: index.unwrap_or(0) as u8, ..Self::default() }
+    }
+
+    /// Blocks of a layout. `kind`: the type of the protection information, 0 for none, which lies first in the metadata or last.
+    /// `None`: there is no room for it.
+    pub(crate) fn new(index: usize, layout: Layout, (kind, first): (u8, bool), extended: bool) -> Option<Self> {
+        let Layout { metadata, guard, storage_bits, .. } = layout;
+        let fits = kind == 0 || kind <= 3 && usize::from(metadata) >= guard.bytes();
+        let (extended, first) = (extended && metadata > 0, first && kind > 0);
+        fits.then_some(Self { index: index as u8, metadata, extended, kind, first, guard, storage_bits })
+    }
+
+    /// Whether metadata and protection information of a block are the same in both.
+    pub(crate) fn is_laid_out_as(&self, other: &Self) -> bool {
+        let of = |f: &Self| (f.metadata, f.kind, f.first, f.guard, f.storage_bits);
+        of(self) == of(other)
+    }
+
+    /// Whether it is one of the extended protection information formats, which a host must know of (NVM 1.0, 5.2.1).
+    pub(crate) fn is_extended_protection(&self) -> bool {
+        self.kind != 0 && (self.guard != GuardSize::Bits16 || self.storage_bits != 0)
+    }
+
+    /// LBSTM: all bits of the storage tag are compared.
+    pub(crate) fn storage_mask(&self) -> u64 {
+        if self.kind == 0 { 0 } else { (1 << self.storage_bits) - 1 }
+    }
+
+    /// Bits of the storage and reference space that are the reference tag.
+    fn reference_mask(&self) -> u64 {
+        (1 << (self.guard.space_bits() - u32::from(self.storage_bits))) - 1
     }
 
     /// FLBAS.
@@ -66,9 +143,19 @@ impl Format {
         self.kind | u8::from(self.first) << 3
     }
 
+    /// Bits of the storage and reference space that are the storage tag.
+    fn storage_space(&self) -> u64 {
+        ((1 << self.guard.space_bits()) - 1) & !self.reference_mask()
+    }
+
     /// Where the protection information is among a block's metadata.
-    fn tuple_at(&self) -> usize {
-        if self.first { 0 } else { usize::from(self.metadata) - TUPLE }
+    fn protection_at(&self) -> usize {
+        if self.first { 0 } else { usize::from(self.metadata) - self.guard.bytes() }
+    }
+
+    /// The bytes of a block's metadata that are protection information.
+    fn protected(&self) -> core::ops::Range<usize> {
+        if self.kind == 0 { 0..0 } else { self.protection_at()..self.protection_at() + self.guard.bytes() }
     }
 }
 
@@ -77,8 +164,8 @@ impl Format {
 pub(crate) struct Wish {
     pub dw12: ProtectionDw12,
     pub tags: ProtectionDw15,
-    /// ILBRT or EILBRT.
-    pub reference: u32,
+    /// LBST and ILBRT, or ELBST and EILBRT: as much of it as the format has.
+    pub space: u64,
 }
 
 /// Where the host's metadata is.
@@ -114,17 +201,19 @@ impl Metadata {
         wish: Wish,
         separate: Option<DataPointer>,
     ) -> Result<Self, Status> {
+        let mask = format.reference_mask();
         let wish = if format.kind == 0 { Wish::default() } else { wish };
         // Types 1 and 3 know what a reference tag must be (NVM 1.0, 5.2.2 and 3.2.4).
         let fits = match format.kind {
-            1 => wish.reference == slba as u32,
+            1 => wish.space & mask == slba & mask,
             3 => false,
             _ => true,
         };
         if wish.dw12.check_reference() == 1 && !fits {
             return Err(Status::INVALID_PROTECTION_INFORMATION.dnr());
         }
-        let stripped = format.kind != 0 && wish.dw12.pract() == 1 && usize::from(format.metadata) == TUPLE;
+        let stripped =
+            format.kind != 0 && wish.dw12.pract() == 1 && usize::from(format.metadata) == format.guard.bytes();
         let way = match (stripped, format.extended, separate) {
             (true, ..) => Way::None,
             (_, true, _) => Way::Extended,
@@ -137,8 +226,8 @@ impl Metadata {
     /// For somebody who knows of data only: protection information is inserted and stripped, other metadata is zeroes.
     pub(crate) fn hidden(format: Format, shift: u32, slba: u64) -> Self {
         let dw12 = ProtectionDw12(0).with_pract(1).with_check_guard(1);
-        let wish =
-            if format.kind == 0 { Wish::default() } else { Wish { dw12, reference: slba as u32, ..Wish::default() } };
+        let space = slba & format.reference_mask();
+        let wish = if format.kind == 0 { Wish::default() } else { Wish { dw12, space, ..Wish::default() } };
         Self { format, shift, wish, way: Way::None }
     }
 
@@ -150,9 +239,7 @@ impl Metadata {
 
     /// The same for what lies so many blocks behind the first.
     pub(crate) fn behind(mut self, blocks: u64) -> Self {
-        if self.format.kind != 3 {
-            self.wish.reference = self.wish.reference.wrapping_add(blocks as u32);
-        }
+        self.wish.space = self.space(blocks);
         self
     }
 
@@ -208,56 +295,51 @@ impl Metadata {
 
     /// Inverts protection information: what is stored becomes what hosts see, and back.
     fn turn(&self, metadata: &mut [u8]) {
-        if self.format.kind != 0 {
-            let at = self.format.tuple_at();
+        let protected = self.format.protected();
+        if !protected.is_empty() {
             for one in metadata.chunks_exact_mut(self.format.metadata.into()) {
-                one[at..at + TUPLE].iter_mut().for_each(|b| *b = !*b);
+                one[protected.clone()].iter_mut().for_each(|b| *b = !*b);
             }
         }
     }
 
-    fn tuple(&self, metadata: &[u8]) -> Tuple {
-        let at = self.format.tuple_at();
-        Tuple::read_from_bytes(&metadata[at..at + TUPLE]).unwrap_or_default()
-    }
-
-    fn guard(&self, data: &[u8], metadata: &[u8]) -> u16 {
+    fn guard(&self, data: &[u8], metadata: &[u8]) -> u64 {
         // What lies before the protection information is protected, too.
-        protection::guard(protection::guard(0, data), &metadata[..self.format.tuple_at()])
+        self.format.guard.guard(data, &metadata[..self.format.protection_at()])
     }
 
-    /// The reference tag of a block of the command; those of type 3 are all the same.
-    fn reference(&self, index: u32) -> u32 {
-        if self.format.kind == 3 { self.wish.reference } else { self.wish.reference.wrapping_add(index) }
+    /// Storage and reference tag of the block so many behind the first; reference tags of type 3 are all the same.
+    fn space(&self, index: u64) -> u64 {
+        let (space, mask) = (self.wish.space, self.format.reference_mask());
+        if self.format.kind == 3 { space } else { space & !mask | space.wrapping_add(index) & mask }
     }
 
     fn insert(&self, index: u32, data: &[u8], metadata: &mut [u8]) {
-        let tuple = Tuple {
-            guard: self.guard(data, metadata).into(),
-            application: (self.wish.tags.tag() as u16).into(),
-            reference: self.reference(index).into(),
-        };
-        let at = self.format.tuple_at();
-        metadata[at..at + TUPLE].copy_from_slice(tuple.as_bytes());
+        let (guard, application) = (self.guard(data, metadata), self.wish.tags.tag() as u16);
+        let made = Protection { guard, application, space: self.space(index.into()) };
+        self.format.guard.write(&made, &mut metadata[self.format.protection_at()..]);
     }
 
-    /// Checks a block as the command asks (NVM 1.0, 5.2.2): not at all where its application tag is FFFFh (and, for type 3, its
-    /// reference tag FFFFFFFFh).
+    /// Checks a block as the command asks (NVM 1.0, 5.2.2): not at all where all bits of its application tag are 1 (and, for type 3,
+    /// those of its reference tag).
     fn check(&self, index: u32, data: &[u8], metadata: &[u8]) -> Result<(), Status> {
         let Wish { dw12, tags, .. } = self.wish;
-        let tuple = self.tuple(metadata);
-        let (application, reference) = (tuple.application.get(), tuple.reference.get());
-        if application == u16::MAX && (self.format.kind != 3 || reference == u32::MAX) {
+        let Protection { guard, application, space } = self.format.guard.read(&metadata[self.format.protection_at()..]);
+        let (expected, reference) = (self.space(index.into()), self.format.reference_mask());
+        if application == u16::MAX && (self.format.kind != 3 || space & reference == reference) {
             return Ok(());
         }
-        if dw12.check_guard() == 1 && tuple.guard.get() != self.guard(data, metadata) {
+        if dw12.check_guard() == 1 && guard != self.guard(data, metadata) {
             return Err(Status::GUARD_CHECK_ERROR);
         }
         let mask = tags.mask() as u16;
         if dw12.check_application() == 1 && application & mask != tags.tag() as u16 & mask {
             return Err(Status::APPLICATION_TAG_CHECK_ERROR);
         }
-        if dw12.check_reference() == 1 && reference != self.reference(index) {
+        if dw12.check_storage() == 1 && (space ^ expected) & self.format.storage_space() != 0 {
+            return Err(Status::STORAGE_TAG_CHECK_ERROR);
+        }
+        if dw12.check_reference() == 1 && (space ^ expected) & reference != 0 {
             return Err(Status::REFERENCE_TAG_CHECK_ERROR);
         }
         Ok(())
@@ -415,8 +497,8 @@ impl Metadata {
         if self.way != Way::None {
             self.check_all(skip, &theirs, &beside)?;
         }
-        let tuple = if self.format.kind == 0 { 0..0 } else { self.format.tuple_at()..self.format.tuple_at() + TUPLE };
-        let same = |a: &[u8], b: &[u8]| a[..tuple.start] == b[..tuple.start] && a[tuple.end..] == b[tuple.end..];
+        let skip = self.format.protected();
+        let same = |a: &[u8], b: &[u8]| a[..skip.start] == b[..skip.start] && a[skip.end..] == b[skip.end..];
         let size = usize::from(self.format.metadata);
         let beside = self.way == Way::None
             || metadata.chunks_exact(size).zip(beside.chunks_exact(size)).all(|(a, b)| same(a, b));
@@ -424,8 +506,8 @@ impl Metadata {
     }
 }
 
-/// The bits of PRINFO that ask for checks.
-const CHECKS: u32 = 0b111 << 26;
+/// The bits of CDW12 that ask for checks: those of PRINFO, and STC.
+const CHECKS: u32 = 0b111 << 26 | 1 << 24;
 
 #[cfg(test)]
 mod tests;

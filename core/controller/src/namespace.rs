@@ -10,6 +10,7 @@ use crate::vendor::{FIRST_OPCODE, VendorData, VendorOpcode, VendorQueue};
 use crate::{copying, reservation};
 use alloc::vec::Vec;
 use weir_spec::nvme::identify::{NSID_ALL, csi};
+use weir_spec::nvme::protection::GuardSize;
 use weir_spec::nvme::zns::{SendAction, SendDw13, ZonedOpcode};
 use weir_spec::nvme::{IoOpcode, Status};
 
@@ -71,7 +72,15 @@ pub(crate) struct Namespace {
 impl Namespace {
     /// Of no blocks.
     pub const fn empty() -> Self {
-        let format = Format { index: 0, metadata: 0, extended: false, kind: 0, first: false };
+        let format = Format {
+            index: 0,
+            metadata: 0,
+            extended: false,
+            kind: 0,
+            first: false,
+            guard: GuardSize::Bits16,
+            storage_bits: 0,
+        };
         Self {
             blocks: 0,
             start: 0,

@@ -47,6 +47,7 @@ const SECTIONS: &[Section] = &[
     crate::layout::SECTION,
     crate::reservation::SECTION,
     crate::ledger::UNREADABLE,
+    crate::admin::lba_status::SECTION,
 ];
 
 /// Bytes that are no section of that kind.

@@ -270,7 +270,7 @@ impl Subsystem {
         ctrl.changed.clear();
         ctrl.changed_zones.clear();
         ctrl.notices = Default::default();
-        ctrl.event_context = None;
+        (ctrl.event_context, ctrl.lba_status) = (None, None);
         self.forget_held(c);
         self.reset_ends_self_test(now, c);
         self.drop_io_queues(c);

@@ -1,13 +1,16 @@
 //! What the door of a ring controller asks: which queues there are, so that it knows whose doorbells to look at; and what it
 //! says: the class that the process at the other end wishes for.
 
+use crate::admin::lba_status::list_len;
 use crate::config::ClassFrom;
+use crate::copying::range_len;
 use crate::event::ControllerHandle;
 use crate::host::{Data, DataPointer};
 use crate::namespace;
 use crate::pointer::Direction;
 use crate::queue::{NONE, data_pointer};
 use crate::subsystem::Subsystem;
+use weir_spec::nvme::nvm::CopyDw12;
 use weir_spec::nvme::zns::ZonedOpcode;
 use weir_spec::nvme::{AdminOpcode, IoOpcode};
 use weir_units::Class;
@@ -82,7 +85,10 @@ impl Subsystem {
         }
         match IoOpcode(opcode) {
             IoOpcode::DATASET_MANAGEMENT => Some(((cdw10 & 0xff) + 1) * 16),
-            IoOpcode::COPY => Some(((cdw12 & 0xff) + 1) * 32),
+            IoOpcode::COPY => {
+                let dw12 = CopyDw12(cdw12 as u32);
+                Some((u64::from(dw12.nr()) + 1) * u64::from(range_len(dw12)))
+            }
             IoOpcode::RESERVATION_REPORT => Some((cdw10 + 1) * 4),
             IoOpcode::IO_MANAGEMENT_RECEIVE => Some((cdw11 + 1) * 4),
             _ => None,
@@ -112,6 +118,7 @@ fn admin_len(opcode: u8, entry: &[u64; 8]) -> Option<u64> {
         AdminOpcode::FIRMWARE_DOWNLOAD | AdminOpcode::DIRECTIVE_SEND | AdminOpcode::DIRECTIVE_RECEIVE => {
             Some((cdw10 + 1) * 4)
         }
+        AdminOpcode::GET_LBA_STATUS => Some(list_len(entry[6] as u32)),
         _ => None,
     }
 }

@@ -403,11 +403,25 @@ impl Slots {
         slot.state == SlotState::Issued && slot.queue == NONE && !self.goes_on(id.0)
     }
 
+    /// What is left of the command in this slot, if it is one of several steps.
+    fn steps(&self, id: u32) -> Option<&Steps> {
+        let slot = self.slots.get(id as usize).filter(|slot| slot.state != SlotState::Free)?;
+        self.work.get(slot.ranges as usize)?.steps.as_ref()
+    }
+
     /// Whether the command in this slot is a fused pair.
     pub fn is_pair(&self, id: u32) -> bool {
-        let slot = &self.slots[id as usize];
-        let steps = self.work.get(slot.ranges as usize).and_then(|work| work.steps.as_ref());
-        slot.state != SlotState::Free && steps.is_some_and(|steps| steps.second.is_some())
+        self.steps(id).is_some_and(|steps| steps.second.is_some())
+    }
+
+    /// Whether the command in this slot keeps others from its blocks: a fused pair, or a copy that is atomic.
+    pub fn holds_blocks(&self, id: u32) -> bool {
+        self.steps(id).is_some_and(|steps| steps.second.is_some() || steps.alone)
+    }
+
+    /// Whether the command in this slot is a copy that reads another namespace than its own, which is this one.
+    pub fn copies_from(&self, id: u32, nsid: u32) -> bool {
+        self.steps(id).is_some_and(|steps| steps.reads.contains(&nsid))
     }
 
     /// The slot of a command.

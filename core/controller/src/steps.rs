@@ -45,6 +45,10 @@ pub(crate) struct Steps {
     pub second: Option<Partner>,
     /// Blocks, by start and end, that are readable again when it has succeeded.
     pub heals: Vec<(u64, u64)>,
+    /// Nobody else reads or writes its blocks.
+    pub alone: bool,
+    /// Namespaces that a copy reads, beside the one that it writes.
+    pub reads: Vec<u32>,
 }
 
 impl Subsystem {

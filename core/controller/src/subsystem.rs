@@ -253,7 +253,7 @@ impl Subsystem {
             inside: Inside::default(),
             placement: None,
             vendor: Vendor::default(),
-            words: [0; 3],
+            words: [0; 4],
             keep_words: false,
             pair: [[0; 8]; 2],
             decided: None,

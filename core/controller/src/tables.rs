@@ -116,6 +116,7 @@ impl Subsystem {
             ana_changes: 0,
             endurance_event: false,
             event_context: None,
+            lba_status: None,
             aer: Default::default(),
             errors: Default::default(),
             namespaces,

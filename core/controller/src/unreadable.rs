@@ -29,6 +29,18 @@ impl Intervals {
         self.ranges.iter().map(|(start, end)| (*start, *end))
     }
 
+    /// How many blocks there are.
+    pub fn blocks(&self) -> u64 {
+        self.blocks
+    }
+
+    /// Start and end of what lies between, ascending.
+    pub fn within(&self, start: u64, end: u64) -> impl Iterator<Item = (u64, u64)> + '_ {
+        let before = self.ranges.range(..=start).next_back().filter(|(_, e)| **e > start);
+        let first = before.map_or(start, |(s, _)| *s);
+        self.ranges.range(first..end.max(first)).map(move |(s, e)| ((*s).max(start), (*e).min(end)))
+    }
+
     /// Whether one of the blocks from `start` to before `end` is in the set.
     pub fn overlaps(&self, start: u64, end: u64) -> bool {
         start < end && self.ranges.range(..end).next_back().is_some_and(|(_, e)| *e > start)
@@ -119,6 +131,8 @@ mod tests {
                     _ => prop_assert_eq!(set.overlaps(start, end), (start..end).any(|b| model.contains(&b))),
                 }
                 set.check();
+                let parts: Vec<u64> = set.within(start, end).flat_map(|(s, e)| s..e).collect();
+                prop_assert!(parts.iter().eq(model.range(start..end)));
                 let blocks: Vec<u64> = set.iter().flat_map(|(s, e)| s..e).collect();
                 prop_assert!(blocks.iter().eq(model.iter()));
             }

@@ -729,7 +729,7 @@ fn identify_says_what_hosts_read() {
     let mut host = Fabric::ready(&mut world, "nqn.gold", 100, ams::RR);
     let id = identify_controller(&mut world, &mut host);
     assert_eq!((id.ver.get(), id.mdts, id.sqes, id.cqes, id.nn.get()), (0x2_0000, 8, 0x66, 0x44, 3));
-    assert_eq!((id.oncs.get(), id.fuses.get(), id.vwc, id.cntrltype, id.cntlid.get()), (0x1ff, 1, 7, 1, 1));
+    assert_eq!((id.oncs.get(), id.fuses.get(), id.vwc, id.cntrltype, id.cntlid.get()), (0x3ff, 1, 7, 1, 1));
     assert_eq!((id.ioccsz.get(), id.iorcsz.get(), id.kas.get() > 0), (516, 1, true));
     assert_eq!((id.sgls.get() & 3, id.cmic & 2, id.lpa & 6), (1, 2, 6));
     assert_eq!((id.subnqn(), id.serial()), (Some("nqn.2026-01.io.weir:test"), "WEIR0001"));

@@ -9,6 +9,10 @@ use weir_controller::model::{Fabric, Ring, World, admin, io};
 use weir_controller::{Config, Cost, Data, Host, Io, NamespaceConfig, Op, Owner, TenantConfig};
 use weir_spec::nvme::feature::fid;
 use weir_spec::nvme::identify::{IdentifyController, IdentifyNamespace, IdentifyNvmController, cns};
+use weir_spec::nvme::lba_status::{
+    EVERY_BLOCK, LbaStatusDescriptor, LbaStatusDw13, LbaStatusElement, LbaStatusHeader, LbaStatusLog, LbaStatusRange,
+    action, completion,
+};
 use weir_spec::nvme::log::{AsyncEvent, Effects as EffectsLog, lid};
 use weir_spec::nvme::nvm::{CopyDw12, CopyRange, CopyRangeWide, DsmRange};
 use weir_spec::nvme::register::ams;
@@ -328,6 +332,9 @@ proptest! {
                 None => prop_assert!(read.is_err_and(|s| s.same_code(Status::UNRECOVERED_READ_ERROR)), "block {}", lba),
             }
         }
+        let listed = lba_status(&mut bench, &mut host, (0, 0), 1024).2.into_iter().flat_map(|(first, end)| first..end);
+        let unreadable = (0u64..).zip(&blocks).filter(|(_, block)| block.is_none()).map(|(lba, _)| lba);
+        prop_assert!(listed.eq(unreadable));
     }
 
     /// Counters that several queues increase by compare and write, with everything in flight at once and the media answering in
@@ -591,8 +598,8 @@ fn limits_of_copies_are_told_and_held() {
     let ctrl = IdentifyController::read_from_bytes(&page[..4096]).unwrap();
     let (_, page) = host.admin_data(&mut bench.world, identify(cns::CS_CONTROLLER, 0));
     let limits = IdentifyNvmController::read_from_bytes(&page[..4096]).unwrap();
-    assert_eq!(ctrl.oncs.get() & 0b1_1010_1111, 0b1_1010_1111);
-    assert_eq!((ctrl.fuses.get(), ctrl.cdfs.get(), ns.rescap), (1, 3, 0xff));
+    assert_eq!(ctrl.oncs.get() & 0b11_1010_1111, 0b11_1010_1111);
+    assert_eq!((ctrl.fuses.get(), ctrl.cdfs.get(), ns.rescap), (1, 0xf, 0xff));
     assert_eq!((ctrl.awun.get(), ctrl.acwu.get(), ctrl.awupf.get()), (255, 0, 0));
     assert_eq!((ns.nawun.get(), ns.nacwu.get(), ns.nsfeat & 2), (2047, 7, 2));
     assert_eq!((limits.vsl, limits.wzsl, limits.wusl, limits.dmrl), (8, 0, 0, 0));
@@ -631,6 +638,48 @@ fn limits_of_copies_are_told_and_held() {
         let changes = matches!(opcode, 0x04 | 0x19);
         assert_eq!(effects.io[usize::from(opcode)].get() & 3, 1 | u32::from(changes) << 1, "{opcode:#x}");
     }
+}
+
+#[test]
+fn a_copy_as_long_as_an_atomic_write_is_atomic() {
+    let mut bench = Bench::new(10_000, |_| {});
+    let (mut a, mut b) = (bench.host("nqn.a", 100, 1), bench.host("nqn.b", 200, 1));
+    bench.status(&mut a, io(WRITE, 1, 0, 64), &filled(7, 64));
+    let ops = |bench: &Bench| bench.world.issued.iter().map(|io| io.op).collect::<Vec<_>>();
+    // A read that has begun is let through; one that comes behind the copy sees all of it; so does a write.
+    let before = bench.send(&mut b, 1, io(READ, 1, 1_000, 64), &[0; 64 * BLOCK]);
+    bench.world.run();
+    let (sqe, list) = copy(1_000, &[(0, 32), (32, 32)], false);
+    let copying = bench.send(&mut a, 1, sqe, &list);
+    bench.world.run();
+    assert_eq!(ops(&bench), [Op::Read], "the copy waits for it");
+    let behind = bench.send(&mut b, 1, io(READ, 2, 1_063, 1), &[0; BLOCK]);
+    let beside = bench.send(&mut b, 1, io(READ, 3, 1_064, 1), &[0; BLOCK]);
+    bench.world.run();
+    assert_eq!(ops(&bench), [Op::Read, Op::Read], "one of other blocks does not wait");
+    bench.done(1);
+    bench.done(0);
+    bench.world.run();
+    assert_eq!(ops(&bench), [Op::Copy]);
+    let write = bench.send(&mut b, 1, io(WRITE, 4, 1_000, 1), &filled(9, 1));
+    bench.world.run();
+    bench.done(0);
+    bench.world.run();
+    assert_eq!(ops(&bench), [Op::Copy], "its second half, and nobody between");
+    bench.settle();
+    for (host, tag) in [(&a, copying), (&b, before), (&b, behind), (&b, beside), (&b, write)] {
+        assert!(bench.answer(host, 1, tag).expect("answered").status().is_success());
+    }
+    assert_eq!(bench.world.host.data[&(201, behind)], filled(7, 1));
+    assert_eq!(bench.read(&mut b, 1_000, 2).unwrap(), [filled(9, 1), filled(7, 1)].concat());
+    // A longer one is no more atomic than a longer write would be: reads pass.
+    let (sqe, list) = copy(5_000, &[(0, 1_024), (0, 1_024), (0, 1_024)], false);
+    bench.send(&mut a, 1, sqe, &list);
+    bench.world.run();
+    bench.send(&mut b, 1, io(READ, 5, 5_000, 1), &[0; BLOCK]);
+    bench.world.run();
+    assert_eq!(ops(&bench), [Op::Copy, Op::Read]);
+    bench.settle();
 }
 
 #[test]
@@ -681,6 +730,137 @@ fn unreadable_blocks_outlive_their_host_and_end_where_they_are_written() {
     assert!(bench.status(&mut host, io(WRITE, 7, 13, 2), &filled(4, 2)).is_success());
     assert_eq!(bench.read(&mut host, 13, 2).unwrap(), filled(4, 2));
     assert_eq!(bench.read(&mut host, 20, 1).unwrap(), filled(3, 1));
+}
+
+// Get LBA Status.
+
+/// A list with room for so many dwords: its status, CMPC and ranges.
+fn lba_status(bench: &mut Bench, host: &mut Fabric, range: (u64, u16), room: u32) -> (Status, u8, Vec<(u64, u64)>) {
+    let dw13 = LbaStatusDw13(0).with_atype(action::TRACKED.into()).with_range(range.1.into());
+    let sqe = admin(AdminOpcode::GET_LBA_STATUS, 90, range.0 as u32, (range.0 >> 32) as u32);
+    let sqe = Sqe { nsid: U32::new(1), cdw12: U32::new(room - 1), cdw13: U32::new(dw13.0), ..sqe };
+    let (cqe, page) = host.admin_data(&mut bench.world, sqe);
+    let (head, rest) = LbaStatusHeader::read_from_prefix(&page).unwrap();
+    let entries = rest.chunks_exact(16).take(head.count.get() as usize).map(|bytes| {
+        let one = LbaStatusDescriptor::read_from_bytes(bytes).unwrap();
+        assert_eq!(one.status, 3);
+        (one.dslba.get(), one.dslba.get() + u64::from(one.nlb.get()) + 1)
+    });
+    (cqe.status(), head.cmpc, entries.collect())
+}
+
+/// What is asked for (first block and range length, room in dwords), and what comes: CMPC and ranges.
+type Listed = ((u64, u16), u32, u8, &'static [(u64, u64)]);
+
+#[test]
+fn what_cannot_be_read_is_listed_in_ranges() {
+    let mut bench = Bench::new(100, |_| {});
+    let mut host = bench.host("nqn.a", 10, 1);
+    let all = (Status::SUCCESS, completion::COMPLETE);
+    assert_eq!(lba_status(&mut bench, &mut host, (0, 0), 64), (all.0, all.1, vec![]));
+    for (slba, n) in [(10, 5), (15, 2), (40, 1), (98, 2)] {
+        assert!(bench.status(&mut host, io(IoOpcode::WRITE_UNCORRECTABLE.0, 1, slba, n), &[]).is_success());
+    }
+    let cases: [Listed; 8] = [
+        ((0, 0), 64, completion::COMPLETE, &[(10, 17), (40, 41), (98, 100)]),
+        ((12, 0), 64, completion::COMPLETE, &[(12, 17), (40, 41), (98, 100)]),
+        ((12, 2), 64, completion::COMPLETE, &[(12, 14)]),
+        ((17, 23), 64, completion::COMPLETE, &[]),
+        ((99, 1), 64, completion::COMPLETE, &[(99, 100)]),
+        // Room for two, for one and a half, for none.
+        ((0, 0), 10, completion::INCOMPLETE, &[(10, 17), (40, 41)]),
+        ((0, 0), 9, completion::INCOMPLETE, &[(10, 17)]),
+        ((0, 41), 2, completion::INCOMPLETE, &[]),
+    ];
+    for (range, room, cmpc, ranges) in cases {
+        let answer = lba_status(&mut bench, &mut host, range, room);
+        assert_eq!(answer, (Status::SUCCESS, cmpc, ranges.to_vec()), "{range:?}, {room} dwords");
+    }
+    for (range, room) in [((100, 0), 64), ((99, 2), 64), ((u64::MAX, 1), 64)] {
+        let (status, ..) = lba_status(&mut bench, &mut host, range, room);
+        assert!(status.same_code(Status::LBA_OUT_OF_RANGE), "{range:?}: {status}");
+    }
+    let (status, ..) = lba_status(&mut bench, &mut host, (0, 0), u32::MAX);
+    assert!(status.same_code(Status::INVALID_FIELD), "more than MDTS: {status}");
+    let ask = |nsid: u32, atype: u32| Sqe {
+        nsid: U32::new(nsid),
+        cdw12: U32::new(3),
+        cdw13: U32::new(atype << 24),
+        ..admin(AdminOpcode::GET_LBA_STATUS, 91, 0, 0)
+    };
+    for (nsid, atype, expected) in [
+        (1, 0x10, Status::SUCCESS),
+        (1, 0x02, Status::INVALID_FIELD),
+        (1, 0x00, Status::INVALID_FIELD),
+        (2, 0x11, Status::INVALID_NAMESPACE_OR_FORMAT),
+        (u32::MAX, 0x11, Status::INVALID_NAMESPACE_OR_FORMAT),
+        (0, 0x11, Status::INVALID_NAMESPACE_OR_FORMAT),
+    ] {
+        let status = host.admin(&mut bench.world, ask(nsid, atype)).status();
+        assert!(status.same_code(expected), "namespace {nsid}, action {atype:#x}: {status}");
+    }
+    // What was written again is not listed any more.
+    assert!(bench.status(&mut host, io(WRITE, 1, 12, 1), &filled(1, 1)).is_success());
+    assert!(bench.status(&mut host, io(IoOpcode::WRITE_ZEROES.0, 1, 40, 60), &[]).is_success());
+    assert_eq!(lba_status(&mut bench, &mut host, (0, 0), 64).2, [(10, 12), (13, 17)]);
+}
+
+#[test]
+fn a_host_is_told_of_what_may_be_unrecoverable() {
+    let mut bench = Bench::new(1_000, |_| {});
+    let mut host = bench.host("nqn.a", 10, 1);
+    let page = |bench: &mut Bench, host: &mut Fabric, rae: u32| {
+        let sqe = admin(AdminOpcode::GET_LOG_PAGE, 1, u32::from(lid::LBA_STATUS) | rae << 15 | 0xff << 16, 0);
+        let (cqe, page) = host.admin_data(&mut bench.world, sqe);
+        assert!(cqe.status().is_success());
+        let head = LbaStatusLog::read_from_bytes(&page[..16]).unwrap();
+        let rest = page[16..head.length.get() as usize].to_vec();
+        ((head.elements.get(), head.estimate.get(), head.generation.get()), rest)
+    };
+    let spoil = |bench: &mut Bench, host: &mut Fabric, slba: u64, n: u32| {
+        assert!(bench.status(host, io(IoOpcode::WRITE_UNCORRECTABLE.0, 1, slba, n), &[]).is_success());
+    };
+    assert_eq!(page(&mut bench, &mut host, 0), ((0, 0, 0), vec![]));
+    let wait = |bench: &mut Bench, host: &mut Fabric, cid| {
+        host.send(&mut bench.world, 0, admin(AdminOpcode::ASYNC_EVENT_REQUEST, cid, 0, 0))
+    };
+    let event = wait(&mut bench, &mut host, 50);
+    spoil(&mut bench, &mut host, 10, 5);
+    assert_eq!(host.answer(&mut bench.world, 0, event), None, "it has not asked for notices");
+    assert!(host.admin(&mut bench.world, set_feature(fid::ASYNC_EVENTS, 1 << 13)).status().is_success());
+    // Nothing new, then a block more.
+    spoil(&mut bench, &mut host, 11, 3);
+    assert_eq!(host.answer(&mut bench.world, 0, event), None);
+    spoil(&mut bench, &mut host, 14, 2);
+    let told = host.answer(&mut bench.world, 0, event).expect("an event is reported");
+    assert_eq!(AsyncEvent::from_dw0(told.dw0.get()), AsyncEvent::LBA_STATUS);
+    let element =
+        |ranges| LbaStatusElement { nsid: U32::new(1), ranges: U32::new(ranges), action: 0x11, ..Default::default() };
+    let range = LbaStatusRange { rslba: U64::new(10), rnlb: U32::new(5), ..Default::default() };
+    let first = ((1, 6, 2), [element(1).as_bytes(), range.as_bytes()].concat());
+    // It stays what it was until it was read without RAE; the event waits for that as well.
+    assert_eq!(page(&mut bench, &mut host, 1), first);
+    let event = wait(&mut bench, &mut host, 51);
+    for i in 0..17 {
+        spoil(&mut bench, &mut host, 100 + 2 * i, 1);
+    }
+    assert_eq!(page(&mut bench, &mut host, 1), first);
+    assert_eq!(host.answer(&mut bench.world, 0, event), None);
+    assert_eq!(page(&mut bench, &mut host, 0), first);
+    assert_eq!(host.answer(&mut bench.world, 0, event), None, "what came before the page was read is in the next one");
+    let many = ((1, 23, 19), element(EVERY_BLOCK).as_bytes().to_vec());
+    assert_eq!(page(&mut bench, &mut host, 0), many);
+    // Another host reads for itself; the counter outlives the power.
+    let mut other = bench.host("nqn.b", 20, 1);
+    assert_eq!(page(&mut bench, &mut other, 0), many);
+    let blob = bench.world.drive.save();
+    let mut again = Bench::new(1_000, |_| {});
+    again.world.drive.restore(&blob).expect("its own state");
+    let mut host = again.host("nqn.a", 10, 1);
+    assert_eq!(page(&mut again, &mut host, 0), many);
+    // The interval between events is 0, whatever a host asks for.
+    let set = host.admin(&mut again.world, set_feature(fid::LBA_STATUS, 100));
+    assert_eq!((set.status(), set.dw0.get()), (Status::SUCCESS, 0));
 }
 
 // Reservations.
@@ -926,6 +1106,8 @@ fn what_persists_comes_back() {
     reserved.extend([1, 1, 0]);
     assert!(has(&reserved), "{blob:02x?}");
     assert!(has(&[1, 0, 0, 0, 1, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0]), "{blob:02x?}");
+    // Section 34, version 1, two bytes.
+    assert!(has(&[34, 0, 1, 0, 2, 0, 0, 0, 1, 0]), "{blob:02x?}");
     let mut again = Bench::new(64, |_| {});
     again.world.drive.restore(&blob).expect("its own state");
     again.world.drive.check();

@@ -3,9 +3,10 @@
 
 mod common;
 
-use common::identify;
+use common::{identify, set_feature};
 use weir_controller::model::{Fabric, World, admin, io};
 use weir_controller::{Config, Data, METADATA_SHIFT, Management, NamespaceConfig, Op, Owner};
+use weir_spec::nvme::feature::fid;
 use weir_spec::nvme::identify::{
     IdentifyController, IdentifyNamespace, NSID_ALL, cns, controller_list, namespace_list,
 };
@@ -16,8 +17,8 @@ use weir_spec::nvme::maintenance::{
 use weir_spec::nvme::namespace::{
     FNA_CRYPTO, FormatDw10, GranularityList, HostSoftwareFields, attachment, management, write_protect,
 };
-use weir_spec::nvme::nvm::{CopyDw12, CopyRange};
-use weir_spec::nvme::protection;
+use weir_spec::nvme::nvm::{CopyDw12, CopyRange, CopyRangeWide};
+use weir_spec::nvme::protection::{self, ExtendedLbaFormat, IdentifyNvmNamespace};
 use weir_spec::nvme::register::ams;
 use weir_spec::nvme::sanitize::{SanitizeDw10, action};
 use weir_spec::nvme::{AdminOpcode, Cqe, Sqe, Status};
@@ -114,16 +115,17 @@ impl Rig {
             (Op::Copy, m) => {
                 let Data::Media(from) = io.data.get() else { panic!("a copy reads the media") };
                 let bytes = self.data[from as usize..][..len].to_vec();
-                let carried = match (source, m) {
-                    (Some(source), Some(m)) => {
-                        let mut beside = vec![0; m.size(io.len)];
-                        m.gather(&self.metadata[from as usize >> METADATA_SHIFT..][..meta_len], &mut beside);
-                        source.verify(0, &bytes, &mut beside).and_then(|()| m.put(0, &bytes, &mut beside)).map(|()| {
-                            m.spread(&beside, &mut self.metadata[meta_at..meta_at + meta_len]);
-                        })
-                    }
-                    _ => Ok(()),
-                };
+                let mut beside = vec![0; source.or(m).map_or(0, |m| m.size(io.len))];
+                let mut carried = Ok(());
+                if let Some(source) = source {
+                    source.gather(&self.metadata[from as usize >> METADATA_SHIFT..][..meta_len], &mut beside);
+                    carried = source.verify(0, &bytes, &mut beside);
+                }
+                if let (Ok(()), Some(m)) = (carried, m) {
+                    carried = m.put(0, &bytes, &mut beside).map(|()| {
+                        m.spread(&beside, &mut self.metadata[meta_at..meta_at + meta_len]);
+                    });
+                }
                 carried.map(|()| self.data[at..at + len].copy_from_slice(&bytes))
             }
             (op, Some(m)) => {
@@ -402,7 +404,7 @@ fn a_namespace_is_created_attached_used_and_deleted() {
     assert_eq!(rig.list(&mut a, cns::ALLOCATED_NAMESPACES), [1, 2]);
     assert_eq!(rig.namespace(&mut a, cns::NAMESPACE, 2), IdentifyNamespace::default(), "inactive here");
     let page = rig.namespace(&mut a, cns::ALLOCATED_NAMESPACE, 2);
-    assert_eq!((page.nsze.get(), page.nlbaf, page.flbas, page.block_shift()), (500, 4, 1, Some(12)));
+    assert_eq!((page.nsze.get(), page.nlbaf, page.flbas, page.block_shift()), (500, 7, 1, Some(12)));
     assert_eq!((capacity(page.nvmcap), page.nmic, page.fpi), (2 * MIB, 1, 0x80));
     assert_eq!(capacity(rig.controller(&mut a).unvmcap), 2 * MIB);
     assert_eq!(rig.controllers(&mut a, cns::NAMESPACE_CONTROLLERS, 2), []);
@@ -475,7 +477,7 @@ fn what_cannot_be_is_refused_in_the_standards_words() {
     let whole = fields(4 * MIB / 512, 0);
     let table = [
         (fields(0, 0), Status::INVALID_FIELD),
-        (fields(9, 5), Status::INVALID_FORMAT),
+        (fields(9, 8), Status::INVALID_FORMAT),
         (HostSoftwareFields { dps: 1, ..fields(9, 0) }, Status::INVALID_FORMAT),
         (HostSoftwareFields { dps: 4, ..fields(9, 2) }, Status::INVALID_FORMAT),
         (HostSoftwareFields { nsze: U64::new(10), ..fields(9, 0) }, Status::THIN_PROVISIONING_NOT_SUPPORTED),
@@ -681,7 +683,7 @@ fn formatting_erases_in_steps_and_tells_everybody() {
     assert_eq!(rig.io(&mut a, io(READ, 9, 1023, 1), &mut block), Status::SUCCESS);
     assert_eq!(rig.io(&mut a, io(READ, 9, 1024, 1), &mut block), Status::LBA_OUT_OF_RANGE.dnr());
     for (dw10, status) in [
-        (FormatDw10(5), Status::INVALID_FORMAT),
+        (FormatDw10(8), Status::INVALID_FORMAT),
         (FormatDw10(2).with_mset(1).with_pi(4), Status::INVALID_FORMAT),
         (FormatDw10(1).with_pi(1), Status::INVALID_FORMAT),
         (FormatDw10(2), Status::INVALID_FORMAT),
@@ -788,6 +790,131 @@ fn protection_information_is_checked_end_to_end() {
     assert!(plain.iter().all(|b| *b == 0) && rig.metadata.iter().all(|b| *b == 0));
 }
 
+/// A host says which LBA formats (LBAFEE) and copy descriptor formats (CDFE) it knows.
+fn knows(rig: &mut Rig, host: &mut Fabric, formats: u8, copies: u8) {
+    let behavior = [0, 0, formats, 0, copies, 0];
+    assert_eq!(rig.admin(host, set_feature(fid::HOST_BEHAVIOR, 0), &behavior).status(), Status::SUCCESS);
+}
+
+#[test]
+fn guards_of_64_bits_are_for_hosts_that_know_of_them() {
+    let mut rig = rig(4);
+    let (mut a, mut b) = (rig.host("nqn.gold", 100), rig.host("nqn.silver", 200));
+    assert_eq!(rig.controller(&mut a).ctratt.get() >> 15 & 1, 1);
+    let extended = |rig: &mut Rig, host: &mut Fabric, nsid: u32| {
+        let (cqe, page) = host.admin_data(&mut rig.world, identify(cns::CS_NAMESPACE, nsid));
+        assert!(cqe.status().is_success(), "{:?}", cqe.status());
+        IdentifyNvmNamespace::read_from_prefix(&page).unwrap().0
+    };
+    for nsid in [1, NSID_ALL] {
+        let page = extended(&mut rig, &mut a, nsid);
+        let formats = page.elbaf.map(|f| (ExtendedLbaFormat(f.get()).pif(), ExtendedLbaFormat(f.get()).storage_bits()));
+        assert_eq!(formats[..9], [(0, 0), (0, 0), (0, 0), (0, 0), (0, 0), (2, 0), (2, 16), (2, 0), (0, 0)]);
+        assert_eq!((page.lbstm.get(), page.pic, page.pifa), (0, 4, 2));
+    }
+    let page = rig.namespace(&mut a, cns::NAMESPACE, 1);
+    let format = |i: usize| (page.lbaf[i].ms.get(), page.lbaf[i].lbads);
+    assert_eq!((page.nlbaf, format(5), format(6), format(7)), (7, (16, 12), (16, 12), (64, 12)));
+    // Who has not said that it knows of them has no protection with them; blocks with so much metadata are not that.
+    let with = |index: u32, pi: u32| FormatDw10(index).with_mset(1).with_pi(pi);
+    let unknown = Status::INVALID_NAMESPACE_OR_FORMAT;
+    assert!(rig.format(&mut a, 1, with(5, 1)).same_code(unknown));
+    assert_eq!(rig.format(&mut a, 1, with(5, 0)), Status::SUCCESS);
+    assert_eq!(rig.io(&mut a, io(READ, 9, 5, 1), &mut vec![0; 4112]), Status::SUCCESS);
+    let asked =
+        |flbas: u8, dps: u8, lbstm: u64| HostSoftwareFields { dps, lbstm: U64::new(lbstm), ..fields(256, flbas) };
+    assert!(rig.create(&mut a, asked(0x15, 1, 0)).is_err_and(|status| status.same_code(unknown)));
+    knows(&mut rig, &mut a, 1, 0);
+    assert_eq!(rig.format(&mut a, 1, with(5, 1)), Status::SUCCESS);
+    assert_eq!(extended(&mut rig, &mut a, 1).lbstm.get(), 0);
+    // A host that does not know of it has no I/O and no say.
+    assert!(rig.io(&mut b, io(READ, 9, 5, 1), &mut vec![0; 4112]).same_code(unknown));
+    assert!(rig.io(&mut b, io(WRITE_ZEROES, 9, 5, 1), &mut vec![]).same_code(unknown));
+    assert!(rig.format(&mut b, 1, FormatDw10(0)).same_code(unknown));
+    // Inserted by the drive: the reference tag has 48 bits.
+    let (data, tag) = (pattern(8192, 2), (0xbeef, 0xffff));
+    assert_eq!(rig.io(&mut a, checked(io(WRITE, 9, 5, 2), PRACT, 5, tag), &mut data.clone()), Status::SUCCESS);
+    let mut seen = vec![0; 2 * 4112];
+    assert_eq!(rig.io(&mut a, checked(io(READ, 9, 5, 2), ALL, 5, tag), &mut seen), Status::SUCCESS);
+    for (i, block) in seen.chunks(4112).enumerate() {
+        assert_eq!(block[..4096], data[i * 4096..][..4096]);
+        assert_eq!(block[4096..4104], protection::guard64(0, &block[..4096]).to_be_bytes());
+        assert_eq!(block[4104..], [0xbe, 0xef, 0, 0, 0, 0, 0, 5 + i as u8]);
+    }
+    let above = Sqe { cdw3: U32::new(1), ..checked(io(READ, 9, 5, 2), ALL, 5, tag) };
+    assert!(rig.io(&mut a, above, &mut seen).same_code(Status::INVALID_PROTECTION_INFORMATION), "bit 32 counts");
+    let beyond = Sqe { cdw2: U32::new(u32::MAX), cdw3: U32::new(0xffff_0000), ..above };
+    assert_eq!(rig.io(&mut a, beyond, &mut seen), Status::SUCCESS, "what the format has no bits for does not");
+    // Written by the host, which has made a mistake; compared, verified, zeroed, paired.
+    let mut wrong = seen.clone();
+    wrong[4103] ^= 1;
+    for opcode in [WRITE, COMPARE] {
+        let got = rig.io(&mut a, checked(io(opcode, 9, 5, 2), ALL, 5, tag), &mut wrong.clone());
+        assert!(got.same_code(Status::GUARD_CHECK_ERROR), "{opcode}: {got}");
+        assert_eq!(rig.io(&mut a, checked(io(opcode, 9, 5, 2), ALL, 5, tag), &mut seen.clone()), Status::SUCCESS);
+    }
+    let half = |opcode, cid, fuse, prinfo| {
+        let sqe = io(opcode, cid, 5, 1);
+        checked(Sqe { flags: sqe.flags | fuse, ..sqe }, prinfo, 5, tag)
+    };
+    let first = rig.send(&mut a, half(COMPARE, 20, 1, ALL), &seen[..4112]);
+    let second = rig.send(&mut a, half(WRITE, 21, 2, PRACT), &pattern(4096, 8));
+    rig.settle();
+    for half in [first, second] {
+        assert_eq!(a.answer(&mut rig.world, 1, half).expect("both are answered").status(), Status::SUCCESS);
+    }
+    assert_eq!(rig.io(&mut a, checked(io(WRITE_ZEROES, 9, 6, 1), PRACT, 6, tag), &mut vec![]), Status::SUCCESS);
+    assert_eq!(rig.io(&mut a, checked(io(READ, 9, 5, 2), ALL, 5, tag), &mut seen), Status::SUCCESS);
+    assert_eq!((&seen[..4096], seen[4112..8208].iter().all(|b| *b == 0)), (&pattern(4096, 8)[..], true));
+    assert_eq!(seen[8208..8216], 0x6482_d367_eb22_b64e_u64.to_be_bytes());
+    rig.data[5 * 4096] ^= 1;
+    let got = rig.io(&mut a, checked(io(READ, 9, 5, 1), PRACT | GUARD, 5, tag), &mut vec![0; 4096]);
+    assert!(got.same_code(Status::GUARD_CHECK_ERROR), "{got}");
+    // A drive that is made with this state has the same format.
+    let blob = rig.world.drive.save();
+    let mut again = Rig { data: rig.data.clone(), metadata: rig.metadata.clone(), ..self::rig(4) };
+    again.world.drive.restore(&blob).expect("its own state");
+    let mut a = again.host("nqn.gold", 100);
+    knows(&mut again, &mut a, 1, 0);
+    assert_eq!(again.io(&mut a, checked(io(READ, 9, 6, 1), ALL, 6, tag), &mut vec![0; 4112]), Status::SUCCESS);
+}
+
+#[test]
+fn storage_tags_are_kept_and_checked() {
+    let mut rig = rig(4);
+    let mut a = rig.host("nqn.gold", 100);
+    knows(&mut rig, &mut a, 1, 0);
+    // At its creation a host may name a mask; no bit can be left out.
+    let asked = |lbstm: u64| HostSoftwareFields { dps: 1, lbstm: U64::new(lbstm), ..fields(256, 0x16) };
+    assert!(rig.create(&mut a, asked(0xfffe)).is_err_and(|status| status.same_code(Status::INVALID_FIELD)));
+    let nsid = rig.create(&mut a, asked(0xffff)).expect("room");
+    assert_eq!(rig.delete(&mut a, nsid), Status::SUCCESS);
+    assert_eq!(rig.format(&mut a, 1, FormatDw10(6).with_mset(1).with_pi(1)), Status::SUCCESS);
+    let (cqe, page) = a.admin_data(&mut rig.world, identify(cns::CS_NAMESPACE, 1));
+    assert!(cqe.status().is_success());
+    assert_eq!(IdentifyNvmNamespace::read_from_prefix(&page).unwrap().0.lbstm.get(), 0xffff);
+    let stored = |sqe: Sqe, prinfo: u32, tag: u32, check: u32| {
+        let sqe = checked(sqe, prinfo, 5, (0, 0));
+        Sqe { cdw3: U32::new(tag), cdw12: U32::new(sqe.cdw12.get() | check << 24), ..sqe }
+    };
+    assert_eq!(rig.io(&mut a, stored(io(WRITE, 9, 5, 2), PRACT, 0xa5c3, 0), &mut pattern(8192, 2)), Status::SUCCESS);
+    let mut seen = vec![0; 2 * 4112];
+    assert_eq!(rig.io(&mut a, stored(io(READ, 9, 5, 2), ALL, 0xa5c3, 1), &mut seen), Status::SUCCESS);
+    for (i, block) in seen.chunks(4112).enumerate() {
+        assert_eq!(block[4104..], [0, 0, 0xa5, 0xc3, 0, 0, 0, 5 + i as u8]);
+    }
+    for (opcode, tag, check, status) in [
+        (READ, 0xa5c2, 1, Status::STORAGE_TAG_CHECK_ERROR),
+        (READ, 0xa5c2, 0, Status::SUCCESS),
+        (COMPARE, 0xa5c2, 1, Status::STORAGE_TAG_CHECK_ERROR),
+        (WRITE, 0xa5c2, 1, Status::STORAGE_TAG_CHECK_ERROR),
+        (WRITE, 0xa5c3, 1, Status::SUCCESS),
+    ] {
+        let got = rig.io(&mut a, stored(io(opcode, 9, 5, 2), ALL, tag, check), &mut seen.clone());
+        assert!(got.same_code(status), "{opcode} {tag:#x} {check}: {got}");
+    }
+}
+
 /// PRINFO, a reference tag, and an application tag with its mask.
 fn checked(sqe: Sqe, prinfo: u32, reference: u32, (tag, mask): (u16, u16)) -> Sqe {
     Sqe {
@@ -867,7 +994,7 @@ fn a_copy_takes_metadata_along_and_checks_both_ends() {
     assert!(seen.chunks(4104).all(|block| block[..4096] == [0; 4096] && block[4096..] == [0xff; 8]));
     let wide = Sqe { cdw12: U32::new(CopyDw12(0).with_desfmt(1).0), ..io(COPY, 9, 300, 1) };
     let got = rig.io(&mut a, wide, &mut vec![0; 40]);
-    assert!(got.same_code(Status::INVALID_FORMAT), "larger guards' tags: {got}");
+    assert!(got.same_code(Status::INVALID_NAMESPACE_OR_FORMAT), "larger guards' tags: {got}");
     // Metadata without protection information.
     assert_eq!(rig.format(&mut a, 1, FormatDw10(4).with_mset(1)), Status::SUCCESS);
     let blocks = pattern(2 * 4160, 3);
@@ -876,6 +1003,200 @@ fn a_copy_takes_metadata_along_and_checks_both_ends() {
     let mut seen = vec![0; 2 * 4160];
     assert_eq!(rig.io(&mut a, io(READ, 9, 50, 2), &mut seen), Status::SUCCESS);
     assert_eq!(seen, blocks);
+}
+
+/// Copies ranges of (namespace, first block, blocks) to a place of a namespace in descriptor format 2h or 3h; PRINFOR and PRINFOW.
+/// Reference tags are the blocks' numbers, application tags BEEFh.
+fn copied_between(
+    rig: &mut Rig,
+    host: &mut Fabric,
+    (nsid, to): (u32, u64),
+    sources: &[(u32, u64, u16)],
+    (desfmt, read, write): (u32, u32, u32),
+) -> Status {
+    let (sqe, mut list) = copy_between((nsid, to), sources, (desfmt, read, write));
+    rig.io(host, sqe, &mut list)
+}
+
+fn copy_between(
+    (nsid, to): (u32, u64),
+    sources: &[(u32, u64, u16)],
+    (desfmt, read, write): (u32, u32, u32),
+) -> (Sqe, Vec<u8>) {
+    let dw12 = CopyDw12(0).with_nr(sources.len() as u32 - 1).with_desfmt(desfmt);
+    let dw12 = dw12.with_prinfor(read).with_prinfow(write);
+    let mut list = Vec::new();
+    for (from, slba, blocks) in sources {
+        let (snsid, elbat, elbatm) = (U32::new(*from), U16::new(0xbeef), U16::new(0xffff));
+        let (nlb, tag) = (U16::new(blocks - 1), *slba);
+        let slba = U64::new(tag);
+        if desfmt & 1 == 0 {
+            let eilbrt = U32::new(tag as u32);
+            let range = CopyRange { snsid, slba, nlb, eilbrt, elbat, elbatm, ..Default::default() };
+            list.extend_from_slice(range.as_bytes());
+        } else {
+            let mut elbt = [0; 10];
+            elbt[2..].copy_from_slice(&tag.to_be_bytes());
+            let range = CopyRangeWide { snsid, slba, nlb, elbt, elbat, elbatm, ..Default::default() };
+            list.extend_from_slice(range.as_bytes());
+        }
+    }
+    let sqe = Sqe { cdw12: U32::new(dw12.0), ..of(io(COPY, 9, to, 1), nsid) };
+    (checked(sqe, 0, to as u32, (0xbeef, 0xffff)), list)
+}
+
+/// Namespaces 1 and 2 of 2 MiB each, both attached to the host, which knows of everything.
+fn two_namespaces() -> (Rig, Fabric) {
+    let mut rig = rig(2);
+    let mut a = rig.host("nqn.gold", 100);
+    assert_eq!(rig.create(&mut a, HostSoftwareFields { nmic: 1, ..fields(4096, 0) }), Ok(2));
+    assert_eq!(rig.attach_own(&mut a, 2), Status::SUCCESS);
+    knows(&mut rig, &mut a, 1, 0b1100);
+    (rig, a)
+}
+
+#[test]
+fn copies_go_from_one_namespace_to_another() {
+    let (mut rig, mut a) = two_namespaces();
+    let bytes = pattern(16 * 512, 5);
+    assert_eq!(rig.io(&mut a, io(WRITE, 9, 10, 16), &mut bytes.clone()), Status::SUCCESS);
+    let read = |rig: &mut Rig, a: &mut Fabric, nsid: u32, slba: u64, blocks: u32| {
+        let mut seen = vec![0xcc; blocks as usize * 512];
+        assert_eq!(rig.io(a, of(io(READ, 9, slba, blocks), nsid), &mut seen), Status::SUCCESS);
+        seen
+    };
+    // To another one, in two ranges; back, behind a range of its own.
+    for desfmt in [2, 3] {
+        let got = copied_between(&mut rig, &mut a, (2, 100), &[(1, 18, 8), (1, 10, 8)], (desfmt, 0, 0));
+        assert_eq!(got, Status::SUCCESS);
+        assert_eq!(read(&mut rig, &mut a, 2, 100, 16), [&bytes[4096..], &bytes[..4096]].concat());
+        let got = copied_between(&mut rig, &mut a, (1, 200), &[(1, 10, 1), (2, 100, 16)], (desfmt, 0, 0));
+        assert_eq!(got, Status::SUCCESS);
+        assert_eq!(read(&mut rig, &mut a, 1, 201, 16), [&bytes[4096..], &bytes[..4096]].concat());
+    }
+    let refused = |rig: &mut Rig, host: &mut Fabric, to: (u32, u64), from: (u32, u64, u16), expected: Status| {
+        let got = copied_between(rig, host, to, &[from], (2, 0, 0));
+        assert!(got.same_code(expected), "{from:?} to {to:?}: {got}, not {expected}");
+    };
+    for nsid in [0, 257, u32::MAX] {
+        refused(&mut rig, &mut a, (1, 0), (nsid, 0, 1), Status::INVALID_NAMESPACE_OR_FORMAT);
+    }
+    refused(&mut rig, &mut a, (1, 0), (77, 0, 1), Status::INVALID_FIELD);
+    refused(&mut rig, &mut a, (1, 0), (2, 4090, 8), Status::LBA_OUT_OF_RANGE);
+    refused(&mut rig, &mut a, (2, 100), (2, 99, 2), Status::OVERLAPPING_IO_RANGE);
+    // The same blocks of another namespace are others.
+    assert_eq!(copied_between(&mut rig, &mut a, (2, 10), &[(1, 10, 16)], (2, 0, 0)), Status::SUCCESS);
+    assert_eq!(read(&mut rig, &mut a, 2, 10, 16), bytes);
+    // Blocks that cannot be read, there.
+    assert_eq!(rig.io(&mut a, of(io(0x04, 9, 300, 1), 2), &mut vec![]), Status::SUCCESS);
+    refused(&mut rig, &mut a, (1, 0), (2, 299, 2), Status::UNRECOVERED_READ_ERROR);
+    assert_eq!(copied_between(&mut rig, &mut a, (2, 299), &[(1, 300, 2)], (2, 0, 0)), Status::SUCCESS);
+    assert_eq!(read(&mut rig, &mut a, 2, 299, 2), read(&mut rig, &mut a, 1, 300, 2));
+    // A source may be write protected, a destination not.
+    assert_eq!(rig.protect(&mut a, 1, write_protect::PROTECTED), Status::SUCCESS);
+    assert_eq!(copied_between(&mut rig, &mut a, (2, 0), &[(1, 10, 1)], (2, 0, 0)), Status::SUCCESS);
+    refused(&mut rig, &mut a, (1, 0), (2, 0, 1), Status::NAMESPACE_WRITE_PROTECTED);
+    assert_eq!(rig.protect(&mut a, 1, write_protect::NONE), Status::SUCCESS);
+    // Other blocks.
+    assert_eq!(rig.format(&mut a, 2, FormatDw10(1)), Status::SUCCESS);
+    refused(&mut rig, &mut a, (1, 0), (2, 0, 1), Status::INCOMPATIBLE_NAMESPACE_OR_FORMAT);
+}
+
+#[test]
+fn a_copy_reads_nothing_that_its_host_may_not() {
+    let (mut rig, mut a) = two_namespaces();
+    let mut b = rig.host("nqn.silver", 200);
+    let secret = vec![0x5e; 4096];
+    assert_eq!(rig.io(&mut a, of(io(WRITE, 9, 0, 8), 2), &mut secret.clone()), Status::SUCCESS);
+    let copy =
+        |rig: &mut Rig, host: &mut Fabric| copied_between(rig, host, (1, 50), &[(1, 0, 1), (2, 0, 8)], (2, 0, 0));
+    // Who has not asked for the format has it not; whom the namespace is not attached to does not reach it by it.
+    let got = copy(&mut rig, &mut b);
+    assert!(got.same_code(Status::INVALID_FIELD), "{got}");
+    knows(&mut rig, &mut b, 0, 0b1100);
+    let (got, inactive) = (copy(&mut rig, &mut b), copied_between(&mut rig, &mut b, (1, 50), &[(9, 0, 8)], (2, 0, 0)));
+    assert!(got == inactive && got.same_code(Status::INVALID_FIELD), "{got}: not as one that there is not");
+    assert!(!rig.data[..2 << 20].windows(16).any(|w| w == [0x5e; 16]));
+    // A reservation keeps readers out.
+    let idb = id(&b);
+    assert_eq!(rig.attach(&mut a, attachment::ATTACH, 2, &[idb]), Status::SUCCESS);
+    let reserve = |opcode: u8, dw10: u32| Sqe { cdw10: U32::new(dw10), cdw11: U32::ZERO, ..of(io(opcode, 9, 0, 1), 2) };
+    let keys = [0u64.to_le_bytes(), 7u64.to_le_bytes()].concat();
+    assert_eq!(rig.io(&mut a, reserve(0x0d, 0), &mut keys.clone()), Status::SUCCESS);
+    let keys = [7u64.to_le_bytes(), 0u64.to_le_bytes()].concat();
+    assert_eq!(rig.io(&mut a, reserve(0x11, 2 << 8), &mut keys.clone()), Status::SUCCESS);
+    let got = copy(&mut rig, &mut b);
+    assert!(got.same_code(Status::RESERVATION_CONFLICT), "{got}");
+    assert_eq!(copy(&mut rig, &mut a), Status::SUCCESS);
+    // Deleted while it is being read: what comes into its place is not copied, for it waits.
+    let (sqe, list) = copy_between((1, 0), &[(2, 0, 1024), (2, 1024, 1024)], (2, 0, 0));
+    let tag = rig.send(&mut a, sqe, &list);
+    rig.world.run();
+    assert!(rig.world.issued.iter().all(|io| io.op == Op::Copy) && !rig.world.issued.is_empty());
+    let gone = of(admin(AdminOpcode::NAMESPACE_MANAGEMENT, 2, management::DELETE, 0), 2);
+    let gone = rig.send_admin(&mut a, gone, &[]);
+    while a.answer(&mut rig.world, 1, tag).is_none() {
+        rig.world.run();
+        assert!(rig.world.issued.iter().all(|io| io.op == Op::Copy), "{:?}", rig.world.issued);
+        rig.step();
+    }
+    rig.settle();
+    assert_eq!(a.answer(&mut rig.world, 0, gone).expect("deleted").status(), Status::SUCCESS);
+}
+
+#[test]
+fn copies_insert_strip_and_keep_protection_information() {
+    let (mut rig, mut a) = two_namespaces();
+    let tag = (0xbeef, 0xffff);
+    let incompatible = Status::INCOMPATIBLE_NAMESPACE_OR_FORMAT;
+    // Guards of 16 and of 64 bits: LBA format, descriptor format, bytes of an extended block.
+    for (index, desfmt, size) in [(3, 2, 4104), (5, 3, 4112)] {
+        let protected = |pi: u32| FormatDw10(index).with_mset(1).with_pi(pi);
+        assert_eq!(rig.format(&mut a, 1, FormatDw10(1)), Status::SUCCESS);
+        assert_eq!(rig.format(&mut a, 2, protected(1)), Status::SUCCESS);
+        let bytes = pattern(2 * 4096, index);
+        assert_eq!(rig.io(&mut a, io(WRITE, 9, 7, 2), &mut bytes.clone()), Status::SUCCESS);
+        let copy = |rig: &mut Rig, a: &mut Fabric, to: (u32, u64), from: (u32, u64, u16), read: u32, write: u32| {
+            copied_between(rig, a, to, &[from], (desfmt, read, write))
+        };
+        // Inserted.
+        assert_eq!(copy(&mut rig, &mut a, (2, 20), (1, 7, 2), 0, PRACT), Status::SUCCESS);
+        let mut seen = vec![0; 2 * size];
+        let read = |slba: u64| of(checked(io(READ, 9, slba, 2), ALL, slba as u32, tag), 2);
+        assert_eq!(rig.io(&mut a, read(20), &mut seen), Status::SUCCESS, "format {index}");
+        assert_eq!((&seen[..4096], &seen[size..size + 4096]), (&bytes[..4096], &bytes[4096..]));
+        assert!(copy(&mut rig, &mut a, (2, 30), (1, 7, 2), 0, 0).same_code(incompatible));
+        // Stripped, and checked before.
+        assert_eq!(copy(&mut rig, &mut a, (1, 40), (2, 20, 2), PRACT | ALL, 0), Status::SUCCESS);
+        let mut plain = vec![0; 8192];
+        assert_eq!(rig.io(&mut a, io(READ, 9, 40, 2), &mut plain), Status::SUCCESS);
+        assert_eq!(plain, bytes);
+        assert!(copy(&mut rig, &mut a, (1, 50), (2, 20, 2), ALL, 0).same_code(incompatible));
+        let at = rig.data.windows(4096).rposition(|w| w == &bytes[..4096]).expect("in namespace 2");
+        rig.data[at] ^= 1;
+        let got = copy(&mut rig, &mut a, (1, 60), (2, 20, 2), PRACT | GUARD, 0);
+        assert!(got.same_code(Status::GUARD_CHECK_ERROR), "{got}");
+        rig.data[at] ^= 1;
+        // Kept, and made anew, between two of a kind.
+        assert_eq!(rig.format(&mut a, 1, protected(1)), Status::SUCCESS);
+        assert_eq!(copy(&mut rig, &mut a, (1, 20), (2, 20, 2), ALL, ALL), Status::SUCCESS);
+        let mut kept = vec![0; 2 * size];
+        assert_eq!(rig.io(&mut a, of(read(20), 1), &mut kept), Status::SUCCESS);
+        assert_eq!(kept, seen);
+        assert_eq!(copy(&mut rig, &mut a, (1, 70), (2, 20, 2), PRACT | ALL, PRACT), Status::SUCCESS);
+        assert_eq!(rig.io(&mut a, of(read(70), 1), &mut kept), Status::SUCCESS);
+        assert!(copy(&mut rig, &mut a, (1, 80), (2, 20, 2), PRACT, 0).same_code(Status::INVALID_FIELD));
+        let got = copied_between(&mut rig, &mut a, (1, 80), &[(2, 20, 2)], (desfmt ^ 1, PRACT, PRACT));
+        assert!(got.same_code(Status::INVALID_NAMESPACE_OR_FORMAT), "the other guards' descriptors: {got}");
+        // Another type of protection information, and more metadata.
+        assert_eq!(rig.format(&mut a, 1, protected(2)), Status::SUCCESS);
+        assert!(copy(&mut rig, &mut a, (1, 20), (2, 20, 2), ALL, ALL).same_code(incompatible));
+        assert_eq!(
+            rig.format(&mut a, 1, FormatDw10(index + if index == 3 { 1 } else { 2 }).with_mset(1)),
+            Status::SUCCESS
+        );
+        assert!(copy(&mut rig, &mut a, (1, 20), (2, 20, 2), PRACT, 0).same_code(incompatible));
+    }
 }
 
 #[test]

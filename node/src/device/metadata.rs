@@ -167,12 +167,10 @@ impl Beside {
             }
             Op::Flush => Ok(()),
             Op::Copy => {
-                let from = both.from(io)?;
-                let mut metadata = self.read(m, from, io.len)?;
-                let data = get(store, from, io.len)?;
-                both.carry_over(&data, &mut metadata)?;
+                let data = get(store, both.from(io)?, io.len)?;
+                let metadata = both.carry_over(self, io, &data)?;
                 put(store, io, &data)?;
-                self.write(Some(store), m, io.offset, &metadata)
+                metadata.map_or(Ok(()), |metadata| self.write(Some(store), m, io.offset, &metadata))
             }
         }
     }
@@ -186,11 +184,14 @@ impl Beside {
     }
 }
 
-/// Metadata of the blocks that an I/O moves: of a copy, of what it writes and of what it reads.
+/// Metadata of the blocks that an I/O moves.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Both {
+    /// Of a copy: of what it writes, or, where that has none, of what it reads.
     pub metadata: Metadata,
+    /// Of a copy: of what it reads, and of what it writes.
     source: Option<Metadata>,
+    target: Option<Metadata>,
 }
 
 impl Both {
@@ -217,10 +218,19 @@ impl Both {
         }
     }
 
-    /// What a copy has read, as it is stored: checked, and as it is to be stored again.
-    pub fn carry_over(&self, data: &[u8], metadata: &mut [u8]) -> Result<(), Status> {
-        self.source.as_ref().unwrap_or(&self.metadata).verify(0, data, metadata)?;
-        self.metadata.put(0, data, metadata)
+    /// A copy has read its data: the metadata of what it has read is checked, and that of what it writes is as it is to be stored.
+    pub fn carry_over(&self, beside: &Beside, io: &Io, data: &[u8]) -> Result<Option<Vec<u8>>, Status> {
+        let mut metadata = match &self.source {
+            Some(source) => {
+                let mut metadata = beside.read(source, self.from(io)?, io.len)?;
+                source.verify(0, data, &mut metadata)?;
+                metadata
+            }
+            None => vec![0; self.metadata.size(io.len)],
+        };
+        let Some(target) = &self.target else { return Ok(None) };
+        target.put(0, data, &mut metadata)?;
+        Ok(Some(metadata))
     }
 }
 
@@ -270,8 +280,8 @@ impl Executor<'_> {
     }
 
     fn both(&self, slot: SlotId) -> Option<Both> {
-        let metadata = *self.machine.metadata_of(slot)?;
-        Some(Both { metadata, source: self.machine.source_of(slot).copied() })
+        let (target, source) = (self.machine.metadata_of(slot).copied(), self.machine.source_of(slot).copied());
+        Some(Both { metadata: target.or(source)?, source, target })
     }
 
     /// I/O on blocks with metadata of a file that waited for others of the same blocks.

@@ -303,7 +303,7 @@ fn namespaces_with_placement_handles_are_there_again() {
 #[test]
 fn a_block_device_has_no_place_for_metadata_and_a_lone_file_is_refused() {
     let mut rig = Rig::new("lone", "capacity = \"16MiB\"\nblock_size = 512");
-    assert_eq!(rig.identify(1).nlbaf, 4, "all five formats");
+    assert_eq!(rig.identify(1).nlbaf, 7, "all eight formats");
     assert!(rig.format(1, FormatDw10(2).with_mset(1).with_pi(2)).is_success());
     rig.leave();
     std::fs::remove_file(Remembered::path_of(&rig.file)).unwrap();

@@ -226,9 +226,9 @@ impl Whole {
                 Ok(None)
             }
             Op::Copy if !self.filled => {
-                let mut metadata = beside.read(&both.metadata, both.from(io)?, io.len)?;
-                both.carry_over(data, &mut metadata)?;
-                self.old = Some(replace(beside, io, both, &metadata)?);
+                if let Some(metadata) = both.carry_over(beside, io, data)? {
+                    self.old = Some(replace(beside, io, both, &metadata)?);
+                }
                 self.filled = true;
                 Ok(Some(FileOpKind::Write { durable: io.fua }))
             }

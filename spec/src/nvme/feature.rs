@@ -85,6 +85,8 @@ pub mod async_config {
     pub const TELEMETRY: u32 = 1 << 10;
     /// Asymmetric namespace access change notices.
     pub const ANA: u32 = 1 << 11;
+    /// LBA status information notices.
+    pub const LBA_STATUS: u32 = 1 << 13;
     /// Endurance group event aggregate log change notices.
     pub const ENDURANCE: u32 = 1 << 14;
     /// Discovery log page change.

@@ -52,6 +52,8 @@ pub mod ctratt {
     pub const HOST_ID_128: u32 = 1;
     /// Endurance groups.
     pub const ENDURANCE_GROUPS: u32 = 1 << 4;
+    /// Extended LBA formats.
+    pub const EXTENDED_FORMATS: u32 = 1 << 15;
     /// Flexible data placement.
     pub const FDP: u32 = 1 << 19;
 }
@@ -102,6 +104,8 @@ pub mod oncs {
     pub const VERIFY: u16 = 1 << 7;
     /// Copy.
     pub const COPY: u16 = 1 << 8;
+    /// Copy writes as atomically as Write does (NVM 1.1, 3.3.2.2).
+    pub const COPY_ATOMICITY: u16 = 1 << 9;
 }
 
 /// I/O command set identifiers (base 2.0, Figure 274).

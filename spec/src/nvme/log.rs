@@ -29,6 +29,8 @@ pub mod lid {
     pub const ANA: u8 = 0x0c;
     /// Persistent event log.
     pub const PERSISTENT_EVENTS: u8 = 0x0d;
+    /// LBA status information (NVM command set).
+    pub const LBA_STATUS: u8 = 0x0e;
     /// Endurance group event aggregate.
     pub const ENDURANCE_AGGREGATE: u8 = 0x0f;
     /// Feature identifiers supported and effects.
@@ -528,6 +530,8 @@ impl AsyncEvent {
     pub const TELEMETRY_CHANGED: Self = Self { kind: event_type::NOTICE, info: 2, lid: lid::TELEMETRY_CONTROLLER };
     /// Asymmetric namespace access changed.
     pub const ANA_CHANGE: Self = Self { kind: event_type::NOTICE, info: 3, lid: lid::ANA };
+    /// LBA status information alert: blocks may be unrecoverable (NVM command set 1.0, 4.1.1).
+    pub const LBA_STATUS: Self = Self { kind: event_type::NOTICE, info: 5, lid: lid::LBA_STATUS };
     /// The endurance group event aggregate log changed.
     pub const ENDURANCE_CHANGE: Self = Self { kind: event_type::NOTICE, info: 6, lid: lid::ENDURANCE_AGGREGATE };
     /// A sanitize operation has ended; its log says how.
@@ -573,5 +577,6 @@ mod tests {
     fn events() {
         assert_eq!(AsyncEvent::DISCOVERY_CHANGE.dw0(), 0x0070_f002);
         assert_eq!(AsyncEvent::from_dw0(0x0070_f002), AsyncEvent::DISCOVERY_CHANGE);
+        assert_eq!(AsyncEvent::LBA_STATUS.dw0(), 0x000e_0502);
     }
 }

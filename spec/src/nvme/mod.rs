@@ -6,6 +6,7 @@ pub mod fabrics;
 pub mod fdp;
 pub mod feature;
 pub mod identify;
+pub mod lba_status;
 pub mod log;
 pub mod maintenance;
 pub mod namespace;

@@ -45,6 +45,8 @@ impl DsmRange {
 impl Status {
     /// Command Size Limit Exceeded, of Copy (NVM 1.0, 3.2.2): the code that fabrics have for something else.
     pub const COMMAND_SIZE_LIMIT: Status = Status::new(1, 0x83);
+    /// Incompatible Namespace or Format, of Copy (NVM 1.1, 3.3.2.4).
+    pub const INCOMPATIBLE_NAMESPACE_OR_FORMAT: Status = Status::new(1, 0x85);
     /// Overlapping I/O Range, of Copy (NVM 1.1, 3.3.2).
     pub const OVERLAPPING_IO_RANGE: Status = Status::new(1, 0x87);
 }
@@ -60,6 +62,10 @@ bits! {
         prinfor, with_prinfor: 15, 12;
         /// Directive type.
         dtype, with_dtype: 23, 20;
+        /// STCW: the storage tag of what is written is checked (NVM 1.1, Figure 34).
+        storage_write, with_storage_write: 24, 24;
+        /// STCR: that of what is read.
+        storage_read, with_storage_read: 25, 25;
         /// Protection information of what is written.
         prinfow, with_prinfow: 29, 26;
         /// Force unit access.
@@ -70,10 +76,12 @@ bits! {
 }
 
 wire! {
-    /// A source range of Copy, descriptor format 0h: 32 bytes (NVM 1.0, Figure 34).
+    /// A source range of Copy, descriptor formats 0h and 2h: 32 bytes (NVM 1.1, Figure 39).
     CopyRange: 32 {
+        /// Source namespace, in format 2h.
+        snsid: U32 = 0,
         /// Reserved.
-        rsvd0: [u8; 8] = 0,
+        rsvd4: [u8; 4] = 4,
         /// First block.
         slba: U64 = 8,
         /// Number of blocks, 0-based.
@@ -90,17 +98,19 @@ wire! {
 }
 
 wire! {
-    /// The same in descriptor format 1h, with room for larger tags: 40 bytes (NVM 1.0, Figure 35).
+    /// The same in descriptor formats 1h and 3h, with room for larger tags: 40 bytes (NVM 1.1, Figure 40).
     CopyRangeWide: 40 {
+        /// Source namespace, in format 3h.
+        snsid: U32 = 0,
         /// Reserved.
-        rsvd0: [u8; 8] = 0,
+        rsvd4: [u8; 4] = 4,
         /// First block.
         slba: U64 = 8,
         /// Number of blocks, 0-based.
         nlb: U16 = 16,
         /// Reserved.
         rsvd18: [u8; 8] = 18,
-        /// Expected storage and initial reference tag.
+        /// Expected storage and initial reference tag, big endian.
         elbt: [u8; 10] = 26,
         /// Expected logical block application tag.
         elbat: U16 = 36,

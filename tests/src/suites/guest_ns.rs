@@ -78,7 +78,7 @@ for f in 1 4 2 0; do
   st nvme format $C -n 2 --lbaf=$f $e --ses=1 --force
   nvme id-ns $C -n 2 -o json | grep -E '"(flbas|dps|nsze)"' | tr -d ' ,\n'; echo
 done
-st nvme format $C -n 2 --lbaf=7 --force
+st nvme format $C -n 2 --lbaf=8 --force
 st nvme format $C -n 2 --lbaf=1 --pi=1 --force
 st nvme format $C -n 2 --lbaf=3 --ms=0 --pi=1 --force
 section protected; st nvme format $C -n 2 --lbaf=3 --ms=1 --pi=1 --force
@@ -101,6 +101,20 @@ w 4104 /tmp/e 2 5 1
 dd if=/tmp/d of=/tmp/e bs=1 count=8 seek=16 conv=notrunc 2>/dev/null
 w 4104 /tmp/e 4 5 4660
 r 4096 15 5 4660; cmp /tmp/d /tmp/r
+section wide; st nvme format $C -n 2 --lbaf=5 --ms=1 --pi=1 --force
+there /dev/nvme0n2 0
+nvme nvm-id-ns $C -n 2 -o json | tr -d ' \n\t'; echo
+w 4096 /tmp/d 8 5 4660
+r 4096 15 5 4660; cmp /tmp/d /tmp/r
+r 4112 7 5 4660; tail -c 8 /tmp/r | od -An -tx1
+cp /tmp/r /tmp/e
+r 4112 1 6 4660
+w 4112 /tmp/e 7 5 4660
+dd if=/tmp/d of=/tmp/e bs=1 count=8 seek=16 conv=notrunc 2>/dev/null
+w 4112 /tmp/e 4 5 4660
+r 4096 15 5 4660; cmp /tmp/d /tmp/r
+section narrow; st nvme format $C -n 2 --lbaf=3 --ms=1 --pi=1 --force
+there /dev/nvme0n2 0
 section locked
 st nvme set-feature $C -f 0x84 -n 2 --value=1
 nvme get-feature $C -f 0x84 -n 2 | head -1
@@ -165,7 +179,7 @@ fn managed(out: &str) -> Outcome {
     expect(out, "fragmented", &[0, 0, 0])?;
     ensure(section(out, "fragmented")?.contains("verified"), || "fio on a fragmented namespace".into())?;
     let id = json(out, "id")?;
-    ensure(id["nvmcap"] == 110 << 20 && id["nsze"] == 225_280 && id["nlbaf"] == 4, || format!("{id}"))
+    ensure(id["nvmcap"] == 110 << 20 && id["nsze"] == 225_280 && id["nlbaf"] == 7, || format!("{id}"))
 }
 
 fn formatted(out: &str) -> Outcome {
@@ -182,6 +196,12 @@ fn formatted(out: &str) -> Outcome {
     // Written, read and stripped, read whole; other tags; written whole, with another tag, with a wrong guard; still as it was.
     expect(out, "information", &[0, 0, 0, app, wrong, 0, app, guard, 0])?;
     ensure(section(out, "information")?.contains("12 34 00 00 00 05"), || "application and reference tag".into())?;
+    // The same with guards of 64 bits: formatted, written, stripped, whole; another tag; whole, with a wrong guard; still as it was.
+    expect(out, "wide", &[0, 0, 0, 0, wrong, 0, guard, 0])?;
+    let wide = section(out, "wide")?;
+    ensure(wide.contains("12 34 00 00 00 00 00 05"), || format!("application and reference tag: {wide}"))?;
+    ensure(wide.matches("\"pif\":2").count() == 3, || format!("three formats with 64-bit guards: {wide}"))?;
+    expect(out, "narrow", &[0])?;
     expect(out, "locked", &[0, 0x020, 0, 0x020, 0, 0])?;
     let kernel = section(out, "kernel")?;
     ensure(!kernel.contains("nvme"), || format!("the kernel complains: {kernel}"))
@@ -215,6 +235,23 @@ st nvme format $C -n 1 --lbaf=2 --ms=1 --pi=0 --force
 st nvme format $C -n 1 --lbaf=0 --force
 there /dev/nvme0n1 $((256 * MIB))
 verify /dev/nvme0n1 1 randwrite 4m
+section wide; st nvme format $C -n 1 --lbaf=5 --ms=0 --pi=1 --force
+there /dev/nvme0n1 $((256 * MIB))
+cat /sys/block/nvme0n1/integrity/format
+# The kernel makes and checks the guards, which the drive checks as well.
+verify /dev/nvme0n1 1 randrw 12m
+dd if=/tmp/d of=$D bs=8192 count=1 oflag=direct 2>/dev/null
+rm -f /tmp/r /tmp/m; st nvme read $D -s 0 -c 1 -z 8192 -d /tmp/r -y 32 -M /tmp/m --prinfo=5 --ref-tag=0
+cmp /tmp/d /tmp/r; od -An -tx1 /tmp/m
+# It leaves them to the drive.
+echo 0 >/sys/block/nvme0n1/integrity/write_generate; echo 0 >/sys/block/nvme0n1/integrity/read_verify
+verify /dev/nvme0n1 1 randrw 12m
+/bin/mkfs.ext4 -q $D; mkdir -p /mnt; mount -t ext4 $D /mnt; dd if=/dev/urandom of=/mnt/f bs=1M count=8 2>/dev/null; cp /mnt/f /tmp/f
+umount /mnt; mount -t ext4 $D /mnt; cmp /mnt/f /tmp/f; umount /mnt; /bin/e2fsck -fn $D >/dev/null 2>&1
+# What the drive has made, the kernel checks.
+echo 1 >/sys/block/nvme0n1/integrity/read_verify
+dd if=$D of=/dev/null bs=1M iflag=direct 2>/tmp/dd.out || { cat /tmp/dd.out; exit 1; }
+echo "all of it read"
 section kernel
 dmesg | grep -iE 'nvme' | grep -iE 'timeout|reset|error' || true
 section end
@@ -241,6 +278,13 @@ fn over_vfio_user(env: &Env) -> Outcome {
         ensure(tags.contains("12 34 00 00 00 10") && tags.contains("12 34 00 00 00 11"), || tags.into())?;
         expect(&out, "sized", &[0, 0, 0])?;
         ensure(section(&out, "sized")?.contains("\"flbas\":4\"dps\":11"), || "4096+64, type 3, first bytes".into())?;
+        expect(&out, "wide", &[0, 0])?;
+        let wide = section(&out, "wide")?;
+        ensure(wide.contains("CRC64") && wide.matches(" verified").count() == 2, || format!("with integrity: {wide}"))?;
+        // Two blocks' reference tags of 48 bits, made by the kernel; all of the drive read.
+        let tags = ["00 00 00 00 00 00", "00 00 00 00 00 01"];
+        let ends = tags.iter().all(|tag| wide.lines().any(|line| line.trim_end().ends_with(tag)));
+        ensure(ends && wide.contains("all of it read"), || format!("the kernel's information: {wide}"))?;
         let kernel = section(&out, "kernel")?;
         ensure(!kernel.contains("nvme"), || format!("the kernel complains: {kernel}"))
     })

@@ -105,6 +105,7 @@ pub(super) const ADMIN: &[Entry<AdminOpcode>] = &[
         sanitizing: true,
         lockable: true,
     },
+    apart(AdminOpcode::GET_LBA_STATUS, oacs::LBA_STATUS),
 ];
 
 /// Commands of the NVM command set, by opcode. They are served in `namespace::plan` and behind it.
@@ -147,9 +148,11 @@ impl Subsystem {
         ADMIN.iter().filter(|e| (e.has)(self, ctrl)).fold(0, |bits, e| bits | e.bit)
     }
 
-    /// ONCS. Select in Get Features, Save in Set Features and the timestamp are no command's.
+    /// ONCS. Select in Get Features, Save in Set Features, the timestamp and how atomic a copy is are no command's.
     pub(super) fn optional_io(&self, ctrl: &Controller) -> u16 {
-        IO.iter().filter(|e| (e.has)(self, ctrl)).fold(oncs::SAVE_AND_SELECT | oncs::TIMESTAMP, |bits, e| bits | e.bit)
+        IO.iter()
+            .filter(|e| (e.has)(self, ctrl))
+            .fold(oncs::SAVE_AND_SELECT | oncs::TIMESTAMP | oncs::COPY_ATOMICITY, |bits, e| bits | e.bit)
     }
 
     /// Commands Supported and Effects (base 2.0, 5.16.1.6).

@@ -89,6 +89,7 @@ pub(super) const FEATURES: &[Entry] = &[
     current(fid::KEEP_ALIVE, always),
     saved(fid::THERMAL_MANAGEMENT, of_io),
     saved(fid::NON_OPERATIONAL, of_io),
+    current(fid::LBA_STATUS, of_io),
     current(fid::HOST_BEHAVIOR, of_io),
     Entry { scope: scope::SUBSYSTEM, ..saved(fid::SANITIZE, |drive, ctrl| of_io(drive, ctrl) && drive.can_sanitize()) },
     Entry { scope: scope::ENDURANCE_GROUP, ..current(fid::ENDURANCE_EVENTS, of_io) },
@@ -237,7 +238,7 @@ impl Subsystem {
                 admin.answer(host, 0, wire.as_bytes())?;
                 q.high
             }
-            // Keep alive is off by default; there is one combination of command sets.
+            // Keep alive is off by default; there is one combination of command sets; LBA status is reported at once.
             _ => 0,
         })
     }

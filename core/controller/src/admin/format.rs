@@ -32,6 +32,10 @@ impl Subsystem {
         }
         let mut ranges = Vec::new();
         for nsid in &nsids {
+            let present = self.visible(admin.c, *nsid)?.format;
+            if ![format, present].iter().all(|format| self.knows_format(admin.c, format)) {
+                return Err(Status::INVALID_NAMESPACE_OR_FORMAT.dnr());
+            }
             if self.is_busy(*nsid) {
                 return Err(Status::FORMAT_IN_PROGRESS);
             }

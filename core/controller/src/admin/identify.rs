@@ -74,9 +74,13 @@ impl Subsystem {
                 put(page, &IdentifyZonedController::default())
             }
             cns::NAMESPACE_DESCRIPTORS => self.describe_namespace(admin.c, nsid, page),
-            // The command set's extension: no storage tags, guards of 16 bits in every format.
-            cns::CS_NAMESPACE if set == csi::NVM && nsid == NSID_ALL && self.room.is_some() => Ok(()),
-            cns::CS_NAMESPACE if set == csi::NVM => self.visible(admin.c, nsid).map(|_| ()),
+            cns::CS_NAMESPACE if set == csi::NVM && nsid == NSID_ALL && self.room.is_some() => {
+                put(page, &self.extended_formats_page(None))
+            }
+            cns::CS_NAMESPACE if set == csi::NVM => {
+                let ns = self.visible(admin.c, nsid)?;
+                put(page, &self.extended_formats_page(Some(&ns.format)))
+            }
             cns::CS_CONTROLLER if set == csi::NVM => put(page, &self.nvm_limits()),
             cns::CS_INDEPENDENT_NAMESPACE => {
                 let ns = self.visible(admin.c, nsid)?;
@@ -163,7 +167,11 @@ impl Subsystem {
         }
         id.cntrltype = controller_type::IO;
         let shared = if self.shared() { async_config::ANA } else { 0 };
-        let notices = async_config::NAMESPACE | async_config::FIRMWARE | async_config::ENDURANCE | shared;
+        let notices = async_config::NAMESPACE
+            | async_config::FIRMWARE
+            | async_config::ENDURANCE
+            | async_config::LBA_STATUS
+            | shared;
         id.oaes = U32::new(notices | if self.zoned.is_empty() { 0 } else { NOTICES });
         id.acl = ACL;
         self.describe_upkeep(&mut id);

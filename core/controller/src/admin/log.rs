@@ -115,6 +115,7 @@ impl Subsystem {
         }
         let page = match lid {
             lid::PERSISTENT_EVENTS if self.config.kind == Kind::Io => self.persistent_log(now, admin.c, lsp)?,
+            lid::LBA_STATUS if self.config.kind == Kind::Io => self.lba_status_log(admin.c, dw10.rae() == 1),
             _ => self.build_log(now, admin, lid)?,
         };
         // The persistent event log is as large as PELS says, however little there is to tell: nvme-cli reads it in pieces.
@@ -177,6 +178,9 @@ impl Subsystem {
         if lid == lid::RESERVATION && ctrl.notices.was_read() {
             // The next one can be read.
             ctrl.aer.raise(AsyncEvent::RESERVATION, ctrl.features.async_config);
+        }
+        if lid == lid::LBA_STATUS {
+            ctrl.lba_status_was_read();
         }
         if lid == lid::ENDURANCE_AGGREGATE {
             ctrl.endurance_event = false;
@@ -266,6 +270,7 @@ impl Subsystem {
             lid::TELEMETRY_CONTROLLER,
             lid::ENDURANCE_GROUP,
             lid::PERSISTENT_EVENTS,
+            lid::LBA_STATUS,
             lid::ENDURANCE_AGGREGATE,
             lid::FEATURE_EFFECTS,
             lid::MI_EFFECTS,

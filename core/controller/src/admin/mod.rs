@@ -6,6 +6,7 @@ pub(crate) mod discovery;
 pub(crate) mod feature;
 mod format;
 mod identify;
+pub(crate) mod lba_status;
 pub(crate) mod lockdown;
 pub(crate) mod log;
 mod namespace;
@@ -77,6 +78,7 @@ fn is_only_read(opcode: AdminOpcode) -> bool {
             | AdminOpcode::GET_LOG_PAGE
             | AdminOpcode::GET_FEATURES
             | AdminOpcode::DIRECTIVE_RECEIVE
+            | AdminOpcode::GET_LBA_STATUS
             | AdminOpcode::ASYNC_EVENT_REQUEST
             | AdminOpcode::KEEP_ALIVE
     )
@@ -262,6 +264,7 @@ impl Subsystem {
             AdminOpcode::DEVICE_SELF_TEST => self.device_self_test(now, admin),
             AdminOpcode::LOCKDOWN => self.lockdown(admin),
             AdminOpcode::SANITIZE => self.sanitize(now, admin),
+            AdminOpcode::GET_LBA_STATUS => self.get_lba_status(admin, host),
             _ => {
                 let outcome = self.vendor_admin(now, admin, host);
                 outcome.unwrap_or(Outcome::status(Status::INVALID_OPCODE.dnr()))
@@ -430,6 +433,7 @@ pub(crate) fn transfer_len(sqe: &Sqe) -> u32 {
         AdminOpcode::GET_LOG_PAGE => cdw10 >> 16 | cdw11 << 16,
         AdminOpcode::FIRMWARE_DOWNLOAD | AdminOpcode::DIRECTIVE_SEND | AdminOpcode::DIRECTIVE_RECEIVE => cdw10,
         AdminOpcode::SECURITY_SEND | AdminOpcode::SECURITY_RECEIVE => cdw11 / 4,
+        AdminOpcode::GET_LBA_STATUS => sqe.cdw12.get(),
         _ => 1023,
     };
     dwords.saturating_add(1).saturating_mul(4)

@@ -5,19 +5,19 @@ use crate::attachment::Record;
 use crate::chore::Task;
 use crate::controller::Transport;
 use crate::host::Host;
-use crate::metadata::{Format, formats, lba_format};
+use crate::metadata::{Format, extended_formats, formats, lba_format};
 use crate::namespace::{NSID_MAX, Namespace};
 use crate::pointer::check_pointer;
 use crate::subsystem::Subsystem;
 use alloc::vec::Vec;
 use weir_spec::nvme::Status;
-use weir_spec::nvme::identify::{IdentifyController, IdentifyNamespace, NSID_ALL, csi};
+use weir_spec::nvme::identify::{IdentifyController, IdentifyNamespace, NSID_ALL, csi, ctratt};
 use weir_spec::nvme::log::AsyncEvent;
 use weir_spec::nvme::namespace::{
     CTRATT_GRANULARITY, FNA_CRYPTO, Granularity, GranularityList, HostSoftwareFields, NWPC_ALL, attachment,
     checked_controller_list, format_progress, management, write_protect,
 };
-use weir_spec::nvme::protection::{DPC_ALL, MC_EXTENDED, MC_SEPARATE, ProtectionSettings, TUPLE};
+use weir_spec::nvme::protection::{DPC_ALL, IdentifyNvmNamespace, MC_EXTENDED, MC_SEPARATE, ProtectionSettings};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, FromZeros};
 
@@ -48,6 +48,14 @@ impl Subsystem {
         host.read_data(admin.owner, &admin.data, 0, &mut bytes)?;
         let fields = HostSoftwareFields::read_from_bytes(&bytes).map_err(|_| Status::INTERNAL_ERROR)?;
         let (format, shift) = self.asked_format(&fields)?;
+        if !self.knows_format(admin.c, &format) {
+            return Err(Status::INVALID_NAMESPACE_OR_FORMAT.dnr());
+        }
+        // No bit of a storage tag can be masked: a host says nothing, or all.
+        let mask = format.storage_mask();
+        if fields.lbstm.get() != 0 && fields.lbstm.get() & mask != mask {
+            return Err(INVALID);
+        }
         self.check_groups(&fields)?;
         let (size, capacity) = (fields.nsze.get(), fields.ncap.get());
         if size != capacity {
@@ -96,12 +104,9 @@ impl Subsystem {
     ) -> Result<(Format, u32), Status> {
         let invalid = Status::INVALID_FORMAT.dnr();
         let management = self.config.management.as_ref().ok_or(invalid)?;
-        let (metadata, shift) = formats(management).nth(index).ok_or(invalid)?;
-        if kind > 3 || kind > 0 && usize::from(metadata) < TUPLE {
-            return Err(invalid);
-        }
-        let (extended, first) = (extended && metadata > 0, first && kind > 0);
-        Ok((Format { index: index as u8, metadata, extended, kind, first }, shift.into()))
+        let layout = formats(management).nth(index).ok_or(invalid)?;
+        let format = Format::new(index, layout, (kind, first), extended).ok_or(invalid)?;
+        Ok((format, layout.shift.into()))
     }
 
     /// The groups, sets and placement handles that a namespace is to belong to.
@@ -210,6 +215,9 @@ impl Subsystem {
     pub(super) fn identify_management(&self, id: &mut IdentifyController) {
         let Some(room) = &self.room else { return };
         id.ctratt |= U32::new(CTRATT_GRANULARITY);
+        if self.config.management.as_ref().is_some_and(|management| management.metadata) {
+            id.ctratt |= U32::new(ctratt::EXTENDED_FORMATS);
+        }
         id.tnvmcap = u128::from(room.capacity()).to_le_bytes();
         id.unvmcap = u128::from(room.free()).to_le_bytes();
         id.fna = FNA_CRYPTO;
@@ -241,6 +249,14 @@ impl Subsystem {
             id.mc = if fabrics { MC_EXTENDED } else { MC_EXTENDED | MC_SEPARATE };
             id.dpc = DPC_ALL;
         }
+    }
+
+    /// What the NVM command set's Identify Namespace says of LBA formats, and of the one that a namespace has.
+    pub(super) fn extended_formats_page(&self, format: Option<&Format>) -> IdentifyNvmNamespace {
+        let management = self.config.management.as_ref();
+        let mut page = management.map_or_else(IdentifyNvmNamespace::default, extended_formats);
+        page.lbstm = U64::new(format.map_or(0, Format::storage_mask));
+        page
     }
 
     /// What all namespaces have in common (base 2.0, 5.17.2.1: NSID FFFFFFFFh).

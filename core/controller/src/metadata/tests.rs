@@ -6,6 +6,7 @@ use crate::host::Tag;
 use alloc::vec;
 use alloc::vec::Vec;
 use weir_spec::nvme::Cqe;
+use weir_spec::nvme::protection::guard64;
 
 /// A host with the command's data and, at [`beside`], its separate metadata.
 struct Buffers {
@@ -46,26 +47,62 @@ impl Host for Buffers {
 
 const BLOCKS: u32 = 3;
 const PRACT: u32 = 1 << 29;
+const STORAGE: u32 = 1 << 24;
 const GUARD: u32 = 1 << 28;
 const APPLICATION: u32 = 1 << 27;
 const REFERENCE: u32 = 1 << 26;
 
-fn wish(dw12: u32, tag: u16, mask: u16, reference: u32) -> Wish {
+fn wish(dw12: u32, tag: u16, mask: u16, space: u64) -> Wish {
     let tags = ProtectionDw15(0).with_tag(tag.into()).with_mask(mask.into());
-    Wish { dw12: ProtectionDw12(dw12), tags, reference }
+    Wish { dw12: ProtectionDw12(dw12), tags, space }
+}
+
+fn format(index: usize, kind: u8, first: bool, extended: bool) -> Format {
+    Format::new(index, FORMATS[index], (kind, first), extended).unwrap()
 }
 
 fn formats() -> impl Iterator<Item = (Format, u32)> {
-    let sized = FORMATS.into_iter().enumerate().filter(|(_, f)| f.0 > 0);
-    sized.flat_map(|(index, (metadata, shift))| {
+    let sized = FORMATS.into_iter().enumerate().filter(|(_, f)| f.metadata > 0);
+    sized.flat_map(|(index, layout)| {
         let all = (0..4u8).flat_map(|kind| [false, true].map(|first| (kind, first)));
         let of = move |extended| {
-            all.clone().map(move |(kind, first)| {
-                (Format { index: index as u8, metadata, extended, kind, first }, u32::from(shift))
-            })
+            all.clone().map(move |(kind, first)| (format(index, kind, first, extended), u32::from(layout.shift)))
         };
         of(false).chain(of(true))
     })
+}
+
+/// What the standard has of each format, written down once more: bytes of protection information, of its guard, of storage tag and
+/// reference tag.
+fn parts(format: &Format) -> (usize, usize, usize, usize) {
+    match format.index {
+        0..=4 => (8, 2, 0, 4),
+        6 => (16, 8, 2, 4),
+        _ => (16, 8, 0, 6),
+    }
+}
+
+/// Protection information byte by byte.
+fn information(
+    format: &Format,
+    block: &[u8],
+    before: &[u8],
+    (application, storage, reference): (u16, u64, u64),
+) -> Vec<u8> {
+    let (_, guard, storage_len, reference_len) = parts(format);
+    let guard = match guard {
+        2 => protection::guard(protection::guard(0, block), before).to_be_bytes().to_vec(),
+        _ => guard64(guard64(0, block), before).to_be_bytes().to_vec(),
+    };
+    let low = |value: u64, len: usize| value.to_be_bytes()[8 - len..].to_vec();
+    [guard, application.to_be_bytes().to_vec(), low(storage, storage_len), low(reference, reference_len)].concat()
+}
+
+/// Storage tag and reference tag in one, as commands have them.
+fn space(format: &Format, storage: u64, reference: u64) -> u64 {
+    let (.., bytes) = parts(format);
+    let bits = bytes * 8;
+    reference & ((1 << bits) - 1) | storage << bits
 }
 
 fn pattern(len: usize, salt: u32) -> Vec<u8> {
@@ -137,14 +174,18 @@ fn what_was_written_is_read_in_every_format() {
 #[test]
 fn inserted_information_is_that_of_the_standard() {
     for (format, shift) in formats().filter(|(f, _)| f.kind != 0) {
-        let slba = 0xffff_ffff;
+        let (len, _, storage_len, reference_len) = parts(&format);
+        // The last block but one before the reference tag wraps.
+        let slba = (1u64 << (reference_len * 8)) - 1;
+        let storage = if storage_len > 0 { 0xa5c3 } else { 0 };
         let data = pattern((BLOCKS as usize) << shift, 3);
         let size = usize::from(format.metadata);
         let beside = pattern(size * BLOCKS as usize, 7);
-        let insert = metadata(format, shift, slba, wish(PRACT, 0x1234, 0xffff, slba as u32));
+        let initial = space(&format, storage, slba);
+        let insert = metadata(format, shift, slba, wish(PRACT, 0x1234, 0xffff, initial));
         let mut medium = Medium::new(format, shift);
-        // Metadata of eight bytes is nothing but protection information, and does not travel.
-        let mut sent = if size == TUPLE {
+        // Metadata that is nothing but protection information does not travel.
+        let mut sent = if size == len {
             Buffers { data: data.clone(), metadata: vec![] }
         } else {
             woven(format, shift, &data, &beside)
@@ -159,21 +200,19 @@ fn inserted_information_is_that_of_the_standard() {
             } else {
                 &seen.metadata[i as usize * size..][..size]
             };
-            let at = if format.first { 0 } else { size - TUPLE };
-            let guard = protection::guard(protection::guard(0, block), &got[..at]);
+            let at = if format.first { 0 } else { size - len };
             // The reference tag of types 1 and 2 counts and wraps, that of type 3 does not.
-            let reference = if format.kind == 3 { u32::MAX } else { u32::MAX.wrapping_add(i) };
-            let tuple = Tuple { guard: guard.into(), application: 0x1234.into(), reference: reference.into() };
-            assert_eq!(&got[at..at + TUPLE], tuple.as_bytes(), "{format:?}");
-            let rest = |m: &[u8]| m[..at].iter().chain(&m[at + TUPLE..]).copied().collect::<Vec<_>>();
+            let reference = if format.kind == 3 { slba } else { slba.wrapping_add(i.into()) };
+            let expected = information(&format, block, &got[..at], (0x1234, storage, reference));
+            assert_eq!(got[at..at + len], expected, "{format:?}");
+            let rest = |m: &[u8]| m[..at].iter().chain(&m[at + len..]).copied().collect::<Vec<_>>();
             assert_eq!(rest(got), rest(&beside[i as usize * size..][..size]), "{format:?}");
         }
         // All of it checked, and what checks find: each tag by its own status, the guard first.
         let reference = if format.kind == 3 { 0 } else { REFERENCE };
-        let initial = slba as u32;
-        let all = GUARD | APPLICATION | reference;
-        let mut read = |dw12, tag, mask, initial| {
-            let slba = if format.kind == 1 { u64::from(initial) } else { slba };
+        let all = GUARD | APPLICATION | STORAGE | reference;
+        let mut read = |dw12, tag, mask, initial: u64| {
+            let slba = if format.kind == 1 { initial } else { slba };
             let m = metadata(format, shift, slba, wish(dw12, tag, mask, initial));
             let mut into = woven(format, shift, &data, &beside);
             (medium.run(&m, Op::Read, &mut into), into.data.len())
@@ -182,6 +221,14 @@ fn inserted_information_is_that_of_the_standard() {
         assert_eq!(read(all, 0xff34, 0x00ff, initial).0, Ok(()), "only bits of the mask count");
         assert_eq!(read(all, 0x1235, 0xffff, initial).0, Err(Status::APPLICATION_TAG_CHECK_ERROR));
         assert_eq!(read(all & !APPLICATION, 0x1235, 0xffff, initial).0, Ok(()));
+        // Bits that the format has not are not looked at.
+        let beyond = 1 << ((storage_len + reference_len) * 8);
+        assert_eq!(read(all, 0x1234, 0xffff, initial | beyond).0, Ok(()), "{format:?}");
+        if storage_len > 0 {
+            let other = space(&format, storage ^ 1, slba);
+            assert_eq!(read(all, 0x1234, 0xffff, other).0, Err(Status::STORAGE_TAG_CHECK_ERROR), "{format:?}");
+            assert_eq!(read(all & !STORAGE, 0x1234, 0xffff, other).0, Ok(()));
+        }
         if reference != 0 {
             assert_eq!(read(all, 0x1234, 0xffff, initial - 1).0, Err(Status::REFERENCE_TAG_CHECK_ERROR));
         }
@@ -204,8 +251,12 @@ fn a_write_with_wrong_information_changes_nothing() {
         for (check, status) in [
             (GUARD, Status::GUARD_CHECK_ERROR),
             (APPLICATION, Status::APPLICATION_TAG_CHECK_ERROR),
+            (STORAGE, Status::STORAGE_TAG_CHECK_ERROR),
             (REFERENCE, Status::REFERENCE_TAG_CHECK_ERROR),
         ] {
+            if check == STORAGE && format.storage_bits == 0 {
+                continue;
+            }
             let m = metadata(format, shift, 0, wish(check, 1, 0xffff, 9));
             assert_eq!(medium.run(&m, Op::Write, &mut sent), Err(status), "{format:?}");
         }
@@ -222,23 +273,26 @@ fn deallocated_blocks_and_the_escapes_pass_every_check() {
             (vec![0; (BLOCKS as usize) << shift], vec![9; usize::from(format.metadata) * BLOCKS as usize]);
         let mut got = woven(format, shift, &zeroes, &none);
         assert_eq!(medium.run(&m, Op::Read, &mut got), Ok(()), "{format:?}");
-        let at = if format.first { 0 } else { usize::from(format.metadata) - TUPLE };
+        let (len, guard_len, storage_len, reference_len) = parts(&format);
+        let at = if format.first { 0 } else { usize::from(format.metadata) - len };
         let beside = if format.extended { &got.data[1 << shift..] } else { &got.metadata[..] };
-        assert_eq!(beside[at..at + TUPLE], [0xff; 8]);
+        assert!(beside[at..at + len].iter().all(|b| *b == 0xff));
         assert!(beside[..at].iter().all(|b| *b == 0), "other metadata of deallocated blocks is zeroes");
-        // Type 3 escapes by both tags only.
-        let mut tuple = Tuple { guard: 1.into(), application: u16::MAX.into(), reference: 1.into() };
+        // Type 3 escapes by application and reference tag only; the storage tag has no say.
+        let mut tuple = vec![1; len];
+        tuple[guard_len..guard_len + 2].fill(0xff);
         let mut host = woven(format, shift, &zeroes, &none);
-        let put = |tuple: &Tuple, host: &mut Buffers| {
+        let put = |tuple: &[u8], host: &mut Buffers| {
             let into = if format.extended { &mut host.data[1 << shift..] } else { &mut host.metadata[..] };
-            into[at..at + TUPLE].copy_from_slice(tuple.as_bytes());
+            into[at..at + len].copy_from_slice(tuple);
             let first = Metadata::new(format, shift, 7, wish(GUARD, 0, 0, 7), Some(beside_pointer())).unwrap();
             let (mut data, mut stored) = (vec![0; 1 << shift], vec![0; usize::from(format.metadata)]);
             first.take((host, Owner(0), &DATA), 0, &mut data, &mut stored)
         };
         let escaped = if format.kind == 3 { Err(Status::GUARD_CHECK_ERROR) } else { Ok(()) };
         assert_eq!(put(&tuple, &mut host), escaped, "{format:?}");
-        tuple.reference = u32::MAX.into();
+        assert_eq!(guard_len + 2 + storage_len + reference_len, len);
+        tuple[len - reference_len..].fill(0xff);
         assert_eq!(put(&tuple, &mut host), Ok(()), "{format:?}");
     }
 }
@@ -249,7 +303,7 @@ fn beside_pointer() -> DataPointer {
 
 #[test]
 fn write_zeroes_inserts_where_it_is_asked_to() {
-    let format = Format { index: 3, metadata: 8, extended: true, kind: 1, first: false };
+    let format = format(3, 1, false, true);
     let of = |dw12| Metadata::without_data(format, 12, 4, wish(dw12, 0xab, 0, 4)).unwrap();
     assert_eq!(of(0).zeroed(0, 8192), None);
     let stored = of(PRACT).zeroed(4096, 8192).unwrap();
@@ -266,9 +320,8 @@ fn write_zeroes_inserts_where_it_is_asked_to() {
 
 #[test]
 fn wishes_that_make_no_sense_are_refused() {
-    let format = |kind| Format { index: 2, metadata: 8, extended: false, kind, first: false };
-    let new =
-        |kind, dw12, reference| Metadata::new(format(kind), 9, 6, wish(dw12, 0, 0, reference), Some(beside())).err();
+    let format = |kind| format(2, kind, false, false);
+    let new = |kind, dw12, space| Metadata::new(format(kind), 9, 6, wish(dw12, 0, 0, space), Some(beside())).err();
     assert_eq!(new(1, REFERENCE, 6), None);
     assert_eq!(new(1, REFERENCE, 7), Some(Status::INVALID_PROTECTION_INFORMATION.dnr()));
     assert_eq!(new(1, PRACT, 7), None);
