@@ -12,6 +12,7 @@ pub use kept::CONFIG;
 pub(crate) use kept::introduce;
 pub use upgrade::layouts;
 
+use crate::access;
 use crate::api::{
     AttainmentStatus, CeilingStatus, ClientStatus, CompletionError, Control, Counters, DevicePatch, DeviceStats,
     DeviceStatus, ExportAdd, ExportStatus, FloorStatus, PoolDriveAdd, PoolStatus, PowerCutStatus, Promises, Refusal,
@@ -458,10 +459,12 @@ impl Control for NodeControl {
                 answer.map_err(|e| Refusal::Invalid(format!("capacity_bytes: {e}")))?;
             }
             let (ana, spare) = (patch.ana.clone(), patch.spare_percent);
+            let keep = self.keep.clone();
             let change = move |s: &mut crate::shard::Shard| {
                 let drive = s.drives.get(place.drive);
                 if let Some(ana) = ana {
                     drive.set_ana(ana.scope(), ana.state.into());
+                    access::hold(&keep, &drive.config().subnqn, &access::text(drive));
                 }
                 spare.into_iter().for_each(|percent| drive.set_spare(percent));
                 drive.set_arbitration(wanted.into())

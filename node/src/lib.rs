@@ -12,6 +12,7 @@
 //! Decides nothing that a machine of `core` could decide; touches nothing that `sys` does not hand out. docs/architecture.md
 //! has the turn of a shard.
 
+mod access;
 pub mod admission;
 pub mod api;
 pub mod config;

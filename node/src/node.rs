@@ -3,6 +3,7 @@
 //! Threads are prepared, one a core ([`Crew`]); tenants admitted; addresses claimed (NVMe/TCP listeners); drives opened, dealt out in turn to
 //! one shard a core; doors opened; the threads let go; pools brought up, and their volumes exported.
 
+use crate::access;
 use crate::admission::{self, Breach};
 use crate::config::{
     Admission, ClassFrom, Config, Cost, DeviceConfig, DoorConfig, ExportConfig, MediaConfig, TenantConfig,
@@ -257,6 +258,8 @@ fn resume_drives(shards: &mut [Shard], keep: &Keep) -> std::io::Result<nvme_tcp:
     for shard in shards {
         let now = shard.reactor.now();
         for drive in 0..shard.drives.count() {
+            // Before there are controllers, for which it counts.
+            access::resume(keep, shard.drives.get(drive));
             associations.resume(&mut shard.drives, drive, now);
             vfio_user::resume_functions(shard.drives.get(drive), now, keep);
         }

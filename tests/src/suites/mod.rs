@@ -17,6 +17,7 @@ mod finding;
 mod fio;
 mod floors;
 mod guest_admin;
+mod guest_ana;
 mod guest_crash;
 mod guest_fdp;
 mod guest_io;
@@ -99,6 +100,7 @@ pub fn all() -> Vec<Test> {
         guest_zns::tests(),
         guest_fdp::tests(),
         guest_admin::tests(),
+        guest_ana::tests(),
         guest_ns::tests(),
         guest_io::tests(),
         power::tests(),

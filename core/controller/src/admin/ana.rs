@@ -99,6 +99,13 @@ impl Access {
         self.hosts.get(host).copied().or_else(by_port).unwrap_or(self.all)
     }
 
+    /// Everything that was said, of all first.
+    fn said(&self) -> impl Iterator<Item = (AnaScope<'_>, AnaState)> {
+        let hosts = self.hosts.iter().map(|(host, state)| (AnaScope::Host(host), *state));
+        let ports = self.ports.iter().map(|(port, state)| (AnaScope::Port(*port), *state));
+        core::iter::once((AnaScope::All, self.all)).chain(hosts).chain(ports)
+    }
+
     fn set(&mut self, scope: AnaScope<'_>, state: AnaState) {
         match scope {
             AnaScope::All => *self = Access { all: state, ..Self::default() },
@@ -134,6 +141,12 @@ impl Subsystem {
             }
         }
         self.refresh_ana();
+    }
+
+    /// What [`set_ana`](Self::set_ana) has been told and what was configured, of all controllers first: who says it again in this order
+    /// has the same.
+    pub fn access(&self) -> impl Iterator<Item = (AnaScope<'_>, AnaState)> {
+        self.access.said()
     }
 
     /// How a controller reaches the namespaces from now on; its host is told at the next `Run` if it wants to know.
