@@ -24,7 +24,9 @@ pub fn layouts() -> Layouts {
         .with("vfio-user-checkpoint", checkpoint::VERSION, checkpoint::VERSION)
         .with("checkpoint", weir_controller::CHECKPOINT_VERSION, weir_controller::CHECKPOINT_VERSION)
         .with("function", weir_controller::FUNCTION_VERSION, weir_controller::FUNCTION_VERSION)
-        .with("drive-state", weir_controller::NONVOLATILE_VERSION, weir_controller::NONVOLATILE_VERSION);
+        .with("drive-state", weir_controller::NONVOLATILE_VERSION, weir_controller::NONVOLATILE_VERSION)
+        // A name that programs of layout 1 do not know: they may be followed, since a file stays as it is then, and may not follow.
+        .with("drive-state-file", weir_sys::media::REMEMBERED_VERSION, weir_sys::media::REMEMBERED_VERSION);
     arenas.into_iter().fold(list, |list, s| list.with(s.name, s.version, s.version))
 }
 

@@ -51,7 +51,7 @@ pub(super) fn remember(
         return if config.media == MediaConfig::Ram { remember_in_memory(config, machine, keep) } else { Ok(None) };
     };
     let beside = Remembered::path_of(path);
-    let (file, blob) = match Remembered::open(path, is_new) {
+    let (file, blob) = match Remembered::open(path, is_new, keep.generation() > 0) {
         // Where nothing was remembered and nothing can be, a drive is what it was made as after each start.
         Err(e @ MediaError::Io { .. }) if !beside.exists() => {
             tracing::warn!("{e}; what hosts tell the drive to remember ends with this process");
@@ -71,7 +71,7 @@ pub(super) fn remember(
 fn remember_in_memory(config: &DeviceConfig, machine: &mut Subsystem, keep: &Keep) -> Result<Option<Kept>, OpenError> {
     let Some(fd) = kept::memory(&format!("nvme:{}", config.name), keep)? else { return Ok(None) };
     let path = format!("what device {} remembers", config.name);
-    let (file, blob) = Remembered::in_memory(fd, path.clone().into())?;
+    let (file, blob) = Remembered::in_memory(fd, path.clone().into(), keep.generation() > 0)?;
     if let Some(blob) = blob {
         machine.restore(&blob).map_err(|e| OpenError::Flash(format!("{path}: {e}")))?;
     }

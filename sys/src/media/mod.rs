@@ -53,7 +53,7 @@ pub use metadata::MetadataFile;
 pub use null::Null;
 pub use ram::{Ram, SCHEMA as RAM_SCHEMA};
 pub use regions::SCHEMA as REGIONS_SCHEMA;
-pub use remembered::Remembered;
+pub use remembered::{Remembered, VERSION as REMEMBERED_VERSION};
 pub use status::Fault;
 
 use rustix::fs::{Gid, Mode, Stat, Uid};

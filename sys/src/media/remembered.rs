@@ -1,6 +1,13 @@
-//! What a drive remembers without power (`docs/formats.md`): a file beside its media, with two copies of which the newer whole one
-//! counts. A write goes over the older one, so that a torn write leaves the drive with what it knew before.
+//! What a drive remembers without power (`docs/formats.md`): a file beside its media, with five copies of which the newest whole one
+//! counts. A write goes over a copy that is not needed ([`Places`]), so that neither a kill nor a loss of power in the middle of any number
+//! of writes leaves the drive with less than the last sync has made durable.
+//!
+//! A file of two copies is read. It goes on as one of five, except where the process follows another one that is alive in its keeper's
+//! hands ([`Remembered::open`]): that one may be a program that reads two copies only, and may have to take over again.
 
+mod places;
+
+use self::places::{PLACES, Places};
 use super::MediaError;
 use crate::crc::{crc32c, crc32c_append};
 use std::fs::{File, OpenOptions};
@@ -9,12 +16,16 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 const MAGIC: [u8; 8] = *b"WEIRNVME";
-const VERSION: u32 = 1;
+/// The layout of copies that are written; those of [`TWO_COPIES`] are read.
+pub const VERSION: u32 = 2;
+/// Files of two copies, the place of each its generation's parity.
+const TWO_COPIES: u32 = 1;
 /// Where the second copy begins, and so the room of each.
 const COPY: u64 = 1 << 20;
-/// Bytes before a copy's blob: magic, version, length, generation, its own CRC32C, that of the blob, zeroes.
+/// Bytes before a copy's blob: magic, version, length, generation, CRC32C, zeroes, which generation was durable, zeroes.
 const HEAD: usize = 64;
 
 /// The file with a drive's nonvolatile state.
@@ -22,15 +33,51 @@ const HEAD: usize = 64;
 pub struct Remembered {
     file: File,
     path: PathBuf,
-    /// Of the newest copy; its place is the generation's parity. 0: there is none.
-    generation: u64,
+    shared: Arc<Shared>,
     /// Asks for the file to be made durable.
     sync: SyncSender<()>,
 }
 
+/// What the thread that writes and the one that makes it durable know of the copies.
+#[derive(Debug)]
+struct Shared {
+    places: Mutex<Places>,
+    /// One sync at a time: [`Places`] knows of one.
+    sync: Mutex<()>,
+}
+
+impl Shared {
+    fn new(places: Places) -> Arc<Self> {
+        Arc::new(Self { places: Mutex::new(places), sync: Mutex::new(()) })
+    }
+
+    fn places(&self) -> MutexGuard<'_, Places> {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes durable what is written, where it is not.
+    fn make_durable(&self, file: &File) -> io::Result<()> {
+        let _one = self.sync.lock().unwrap_or_else(PoisonError::into_inner);
+        if !self.places().begin_sync() {
+            return Ok(());
+        }
+        let synced = file.sync_data();
+        self.places().synced(synced.is_ok());
+        synced
+    }
+}
+
+/// A copy that is whole.
+struct Whole {
+    generation: u64,
+    /// The generation that was durable when it was written, where it says so.
+    durable: Option<u64>,
+    blob: Vec<u8>,
+}
+
 /// One copy, as it was found.
 enum Copy {
-    Whole(u64, Vec<u8>),
+    Whole(Whole),
     /// Zeroes: it was never written.
     Empty,
     Damaged,
@@ -55,60 +102,84 @@ impl Remembered {
         super::kind::check_pair(Self::path_of(media), media, is_new)
     }
 
-    /// Opens the file of a medium, or makes it; with what it holds. A drive that is new begins with a new one.
+    /// Opens the file of a medium, or makes it; with what it holds. A drive that is new begins with a new one. `keeps_layout`: a file of
+    /// two copies stays one.
     ///
     /// # Errors
-    /// It cannot be opened, is something else or of another version, both copies are damaged, or it lies beside a medium that is
+    /// It cannot be opened, is something else or of another version, all copies are damaged, or it lies beside a medium that is
     /// missing or empty.
-    pub fn open(media: &Path, is_new: bool) -> Result<(Remembered, Option<Vec<u8>>), MediaError> {
+    pub fn open(media: &Path, is_new: bool, keeps_layout: bool) -> Result<(Remembered, Option<Vec<u8>>), MediaError> {
         Self::check_pair(media, is_new)?;
         let path = Self::path_of(media);
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false).mode(0o600);
         let file = options.open(&path).map_err(|e| error(&path, e))?;
         super::own_as_medium(&file, media).map_err(|e| error(&path, e))?;
-        Self::around(file, path)
+        Self::around(file, path, keeps_layout)
     }
 
     /// As [`open`](Self::open), of a file in memory, which messages call `name`.
     ///
     /// # Errors
     /// As [`open`](Self::open).
-    pub fn in_memory(fd: OwnedFd, name: PathBuf) -> Result<(Remembered, Option<Vec<u8>>), MediaError> {
-        Self::around(File::from(fd), name)
+    pub fn in_memory(
+        fd: OwnedFd,
+        name: PathBuf,
+        keeps_layout: bool,
+    ) -> Result<(Remembered, Option<Vec<u8>>), MediaError> {
+        Self::around(File::from(fd), name, keeps_layout)
     }
 
-    fn around(file: File, path: PathBuf) -> Result<(Remembered, Option<Vec<u8>>), MediaError> {
+    fn around(file: File, path: PathBuf, keeps_layout: bool) -> Result<(Remembered, Option<Vec<u8>>), MediaError> {
         let wrong = |what: String| error(&path, io::Error::other(what));
-        let mut newest: Option<(u64, Vec<u8>)> = None;
-        let (mut damaged, mut whole) = (false, false);
-        for place in 0..2 {
-            match read_copy(&file, place).map_err(|e| error(&path, e))? {
-                Copy::Whole(generation, blob) => {
-                    whole = true;
-                    if newest.as_ref().is_none_or(|(n, _)| *n < generation) {
-                        newest = Some((generation, blob));
+        let mut newest: Option<Whole> = None;
+        let (mut damaged, mut generations) = (false, [0; PLACES]);
+        for (place, found) in generations.iter_mut().enumerate() {
+            match read_copy(&file, place as u64).map_err(|e| error(&path, e))? {
+                Copy::Whole(copy) => {
+                    *found = copy.generation;
+                    if newest.as_ref().is_none_or(|before| before.generation < copy.generation) {
+                        newest = Some(copy);
                     }
                 }
                 Copy::Empty => {}
                 Copy::Damaged => damaged = true,
                 Copy::Foreign => return Err(wrong("this is not the state of a drive".into())),
                 Copy::Version(version) => {
-                    return Err(wrong(format!("it is of layout {version}; this release reads layout {VERSION}")));
+                    return Err(wrong(format!("it is of layout {version}; this release reads layouts 1 to {VERSION}")));
                 }
             }
         }
-        if damaged && !whole {
-            let what = "both copies are damaged; remove it, and the drive begins with nothing remembered";
+        if damaged && newest.is_none() {
+            let what = "all copies are damaged; remove it, and the drive begins with nothing remembered";
             return Err(wrong(what.into()));
         }
-        let (generation, blob) = newest.map_or((0, None), |(generation, blob)| (generation, Some(blob)));
-        let sync = syncer(file.try_clone().map_err(|e| error(&path, e))?, path.clone());
-        Ok((Remembered { file, path, generation, sync }, blob))
+        let is_two_copies = newest.as_ref().is_some_and(|copy| copy.durable.is_none());
+        let known = match &newest {
+            Some(Whole { durable: Some(durable), .. }) => Places::found(generations, *durable),
+            Some(_) => None,
+            None => Some(Places::default()),
+        };
+        let places = match known {
+            Some(places) => places,
+            None => {
+                file.sync_data().map_err(|e| error(&path, e))?;
+                if is_two_copies && keeps_layout {
+                    Places::of_two(generations)
+                } else {
+                    Places::of_durable(generations)
+                }
+            }
+        };
+        let shared = Shared::new(places);
+        let sync = syncer(file.try_clone().map_err(|e| error(&path, e))?, path.clone(), shared.clone());
+        // What the process before has written may not be durable.
+        let _ = sync.try_send(());
+        Ok((Remembered { file, path, shared, sync }, newest.map(|copy| copy.blob)))
     }
 
     /// Writes a new copy; it is there for the next process at once, and after a crash of the machine when the system's writes have
-    /// ended, which another thread waits for.
+    /// ended, which another thread waits for; of the first copy that a file has, this one.
     ///
     /// # Errors
     /// It cannot be written, or is too large.
@@ -117,11 +188,18 @@ impl Remembered {
         if (blob.len() + HEAD) as u64 > COPY {
             return Err(wrong(io::Error::other(format!("{} bytes do not fit into it", blob.len()))));
         }
-        let generation = self.generation + 1;
-        let copy = copy_of(generation, blob);
-        self.file.write_all_at(&copy, generation % 2 * COPY).map_err(wrong)?;
-        self.generation = generation;
-        // One that is asked already will see this write as well.
+        let (place, version, generation, durable) = {
+            let mut places = self.shared.places();
+            let version = if places.is_of_two() { TWO_COPIES } else { VERSION };
+            (places.begin_write(), version, places.newest() + 1, places.durable())
+        };
+        let copy = copy_of(version, (generation, durable), blob);
+        self.file.write_all_at(&copy, place as u64 * COPY).map_err(wrong)?;
+        self.shared.places().wrote(place);
+        if durable == 0 {
+            return self.shared.make_durable(&self.file).map_err(wrong);
+        }
+        // One that is asked already and has not begun will see this write as well.
         let _ = self.sync.try_send(());
         Ok(())
     }
@@ -131,7 +209,7 @@ impl Remembered {
     /// # Errors
     /// The system cannot write it.
     pub fn sync(&self) -> Result<(), MediaError> {
-        self.file.sync_data().map_err(|e| error(&self.path, e))
+        self.shared.make_durable(&self.file).map_err(|e| error(&self.path, e))
     }
 }
 
@@ -140,11 +218,11 @@ fn error(path: &Path, source: io::Error) -> MediaError {
 }
 
 /// A thread that makes a file durable whenever it is asked to, and ends with the one who asks.
-fn syncer(file: File, path: PathBuf) -> SyncSender<()> {
+fn syncer(file: File, path: PathBuf, shared: Arc<Shared>) -> SyncSender<()> {
     let (sender, asked) = sync_channel(1);
     let spawned = std::thread::Builder::new().name("nvme-state".into()).spawn(move || {
         while asked.recv().is_ok() {
-            if let Err(e) = file.sync_data() {
+            if let Err(e) = shared.make_durable(&file) {
                 tracing::error!(
                     "{}: {e}: what the drive remembers may not outlive a crash of the machine",
                     path.display()
@@ -158,17 +236,29 @@ fn syncer(file: File, path: PathBuf) -> SyncSender<()> {
     sender
 }
 
-/// A copy as it lies in the file.
-fn copy_of(generation: u64, blob: &[u8]) -> Vec<u8> {
+/// A copy as it lies in the file, of a generation, written when another one was durable.
+fn copy_of(version: u32, (generation, durable): (u64, u64), blob: &[u8]) -> Vec<u8> {
     let mut copy = vec![0; HEAD];
     copy[..8].copy_from_slice(&MAGIC);
-    copy[8..12].copy_from_slice(&VERSION.to_le_bytes());
+    copy[8..12].copy_from_slice(&version.to_le_bytes());
     copy[12..16].copy_from_slice(&(blob.len() as u32).to_le_bytes());
     copy[16..24].copy_from_slice(&generation.to_le_bytes());
-    let crc = crc32c_append(crc32c(&copy[..24]), blob);
+    if version != TWO_COPIES {
+        copy[32..40].copy_from_slice(&durable.to_le_bytes());
+    }
+    let crc = crc_of(&copy, blob);
     copy[24..28].copy_from_slice(&crc.to_le_bytes());
     copy.extend_from_slice(blob);
     copy
+}
+
+/// The checksum of a copy, by its head.
+fn crc_of(head: &[u8], blob: &[u8]) -> u32 {
+    let mut crc = crc32c(&head[..24]);
+    if head[8..12] != TWO_COPIES.to_le_bytes() {
+        crc = crc32c_append(crc, &head[32..40]);
+    }
+    crc32c_append(crc, blob)
 }
 
 fn read_copy(file: &File, place: u64) -> io::Result<Copy> {
@@ -181,9 +271,10 @@ fn read_copy(file: &File, place: u64) -> io::Result<Copy> {
         return Ok(Copy::Foreign);
     }
     let word = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
-    let generation = u64::from(word(16)) | u64::from(word(20)) << 32;
-    if word(8) != VERSION {
-        return Ok(Copy::Version(word(8)));
+    let long = |at: usize| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
+    let (version, generation) = (word(8), long(16));
+    if !(TWO_COPIES..=VERSION).contains(&version) {
+        return Ok(Copy::Version(version));
     }
     let length = u64::from(word(12));
     if has < HEAD || length > COPY - HEAD as u64 {
@@ -191,11 +282,12 @@ fn read_copy(file: &File, place: u64) -> io::Result<Copy> {
     }
     let mut blob = vec![0; length as usize];
     let has = read_at_most(file, &mut blob, place * COPY + HEAD as u64)?;
+    let durable = (version != TWO_COPIES).then(|| long(32));
     let good = has == blob.len()
         && generation != 0
-        && generation % 2 == place
-        && crc32c_append(crc32c(&head[..24]), &blob) == word(24);
-    Ok(if good { Copy::Whole(generation, blob) } else { Copy::Damaged })
+        && durable.map_or(generation % 2 == place, |durable| durable < generation)
+        && crc_of(&head, &blob) == word(24);
+    Ok(if good { Copy::Whole(Whole { generation, durable, blob }) } else { Copy::Damaged })
 }
 
 fn read_at_most(file: &File, into: &mut [u8], at: u64) -> io::Result<usize> {
@@ -215,15 +307,75 @@ fn read_at_most(file: &File, into: &mut [u8], at: u64) -> io::Result<usize> {
 mod tests {
     use super::*;
 
-    /// Golden bytes of layout 1.
+    /// Golden bytes of layout 2.
     #[test]
     fn a_copy_lies_as_it_always_has() {
-        let copy = copy_of(3, b"abc");
+        let copy = copy_of(VERSION, (3, 2), b"abc");
         let mut golden = [0; HEAD + 3];
-        golden[..24].copy_from_slice(b"WEIRNVME\x01\0\0\0\x03\0\0\0\x03\0\0\0\0\0\0\0");
-        golden[24..28].copy_from_slice(&crc32c(b"WEIRNVME\x01\0\0\0\x03\0\0\0\x03\0\0\0\0\0\0\0abc").to_le_bytes());
+        golden[..24].copy_from_slice(b"WEIRNVME\x02\0\0\0\x03\0\0\0\x03\0\0\0\0\0\0\0");
+        golden[24..28].copy_from_slice(&[0; 4]);
+        golden[32] = 2;
         golden[HEAD..].copy_from_slice(b"abc");
+        let crc = crc32c(b"WEIRNVME\x02\0\0\0\x03\0\0\0\x03\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0abc");
+        golden[24..28].copy_from_slice(&crc.to_le_bytes());
         assert_eq!(copy, golden);
+    }
+
+    /// A copy of layout 1.
+    fn copy_of_layout_1(generation: u8, blob: &[u8]) -> Vec<u8> {
+        let mut copy = vec![0; HEAD];
+        copy[..12].copy_from_slice(b"WEIRNVME\x01\0\0\0");
+        (copy[12], copy[16]) = (blob.len() as u8, generation);
+        let crc = crc32c_append(crc32c(&copy[..24]), blob);
+        copy[24..28].copy_from_slice(&crc.to_le_bytes());
+        [copy, blob.to_vec()].concat()
+    }
+
+    /// A file of layout 1 with generations 2 and 3, as a program of that layout has written it.
+    fn file_of_layout_1() -> Vec<u8> {
+        let mut file = copy_of_layout_1(2, b"two");
+        assert_eq!(file[24..28], [0xc7, 0xb6, 0xb9, 0x4e]);
+        file.resize(COPY as usize, 0);
+        file.extend(copy_of_layout_1(3, b"three"));
+        file
+    }
+
+    #[test]
+    fn a_file_of_layout_1_is_read_and_goes_on_in_layout_2() {
+        let (_dir, media) = Beside::new("remembered-1");
+        let path = Remembered::path_of(&media);
+        let file = file_of_layout_1();
+        std::fs::write(&path, &file).expect("written");
+        let (mut state, found) = Remembered::open(&media, false, false).expect("layout 1");
+        assert_eq!(found, Some(b"three".to_vec()));
+        state.write(b"four").expect("written");
+        drop(state);
+        let after = std::fs::read(&path).expect("it is there");
+        assert!(after[COPY as usize..] == file[COPY as usize..], "the newest copy is as it was");
+        assert_eq!(after[8], 2, "a program of layout 1 refuses the file");
+        for keeps_layout in [false, true] {
+            let found = Remembered::open(&media, false, keeps_layout).expect("both layouts").1;
+            assert_eq!(found, Some(b"four".to_vec()));
+        }
+        // One of its copies in a place that is not its generation's counts for nothing.
+        std::fs::write(&path, copy_of_layout_1(3, b"three")).expect("written");
+        assert!(Remembered::open(&media, false, false).is_err());
+    }
+
+    #[test]
+    fn a_file_of_layout_1_stays_one_where_its_program_may_take_over_again() {
+        let (_dir, media) = Beside::new("remembered-stays");
+        let path = Remembered::path_of(&media);
+        std::fs::write(&path, file_of_layout_1()).expect("written");
+        let (mut state, found) = Remembered::open(&media, false, true).expect("layout 1");
+        assert_eq!(found, Some(b"three".to_vec()));
+        state.write(b"four").expect("written");
+        state.write(b"fifth").expect("written");
+        drop(state);
+        let mut expected = copy_of_layout_1(4, b"four");
+        expected.resize(COPY as usize, 0);
+        expected.extend(copy_of_layout_1(5, b"fifth"));
+        assert!(std::fs::read(&path).expect("it is there") == expected, "two copies of layout 1, and nothing else");
     }
 
     /// A directory of its own with a medium, removed at the end.
@@ -245,10 +397,38 @@ mod tests {
         }
     }
 
+    /// Changes one after the other, while the first sync after them does not end: what was durable before is there if all of them are torn.
+    #[test]
+    fn changes_while_a_sync_is_under_way_do_not_take_all_copies() {
+        let (_dir, media) = Beside::new("remembered-fast");
+        let path = Remembered::path_of(&media);
+        let file = OpenOptions::new().read(true).write(true).create_new(true).open(&path).expect("new");
+        // Only the first write makes it durable: as if the next sync took until the end.
+        let (shared, (sync, _)) = (Shared::new(Places::default()), sync_channel(1));
+        let mut state = Remembered { file, path: path.clone(), shared, sync };
+        state.write(b"durable").expect("written");
+        let before = std::fs::read(&path).expect("it is there");
+        for n in 0..9u8 {
+            state.write(&[n + 1; 9]).expect("written");
+            let mut torn = std::fs::read(&path).expect("it is there");
+            // All that has been written since is torn.
+            for (at, byte) in torn.iter_mut().enumerate() {
+                if at as u64 % COPY >= HEAD as u64 && before.get(at).copied().unwrap_or(0) != *byte {
+                    *byte ^= 0x55;
+                }
+            }
+            let copy = media.with_extension("torn");
+            std::fs::write(&copy, b"bytes").expect("a medium");
+            std::fs::write(Remembered::path_of(&copy), &torn).expect("written");
+            let found = Remembered::open(&copy, false, false).expect("one copy is whole").1;
+            assert_eq!(found.as_deref(), Some(&b"durable"[..]), "after change {n}");
+        }
+    }
+
     #[test]
     fn the_newer_whole_copy_counts_wherever_a_write_is_torn() {
         let (_dir, media) = Beside::new("remembered");
-        let (mut state, found) = Remembered::open(&media, true).expect("new");
+        let (mut state, found) = Remembered::open(&media, true, false).expect("new");
         assert_eq!(found, None);
         for blob in [&b"one"[..], b"two", b"three"] {
             state.write(blob).expect("written");
@@ -259,28 +439,29 @@ mod tests {
         let whole = std::fs::read(&path).expect("it is there");
         let found = |bytes: &[u8]| {
             std::fs::write(&path, bytes).expect("written");
-            Remembered::open(&media, false).map(|(_, found)| found)
+            Remembered::open(&media, false, false).map(|(_, found)| found)
         };
         assert_eq!(found(&whole).expect("whole"), Some(b"three".to_vec()));
-        // Copy 3 lies at 1 MiB: any byte of it that is wrong, and copy 2 counts.
+        // Copy 3 lies at 2 MiB: any byte of it that is wrong, and copy 2 counts.
+        let third = 2 * COPY as usize;
         for at in 0..HEAD + 5 {
-            if (28..HEAD).contains(&at) {
+            if (28..32).contains(&at) || (40..HEAD).contains(&at) {
                 continue;
             }
             let mut torn = whole.clone();
-            torn[COPY as usize + at] ^= 0x11;
+            torn[third + at] ^= 0x11;
             match found(&torn) {
                 Ok(found) => assert_eq!(found, Some(b"two".to_vec()), "byte {at}"),
                 Err(e) => assert!(at < 12, "byte {at}: {e}"),
             }
         }
         for cut in [1, HEAD, HEAD + 2] {
-            assert!(matches!(found(&whole[..COPY as usize + cut]), Ok(Some(blob)) if blob == b"two") || cut == 1);
+            assert!(matches!(found(&whole[..third + cut]), Ok(Some(blob)) if blob == b"two") || cut == 1);
         }
-        let mut both = whole.clone();
-        (both[HEAD], both[COPY as usize + HEAD]) = (0, 0);
-        let e = found(&both).expect_err("both are damaged").to_string();
-        assert!(e.contains("both copies are damaged") && e.contains("disk.nvme"), "{e}");
+        let mut all = whole.clone();
+        (0..3).for_each(|place| all[place * COPY as usize + HEAD] = 0);
+        let e = found(&all).expect_err("all are damaged").to_string();
+        assert!(e.contains("all copies are damaged") && e.contains("disk.nvme"), "{e}");
         let e = found(b"something else altogether").expect_err("foreign").to_string();
         assert!(e.contains("not the state of a drive"), "{e}");
         let mut newer = whole.clone();
@@ -289,12 +470,12 @@ mod tests {
         assert!(e.contains("layout 9"), "{e}");
         // After a torn write the next one goes over it.
         let mut torn = whole;
-        torn[COPY as usize + HEAD] ^= 1;
+        torn[third + HEAD] ^= 1;
         std::fs::write(&path, torn).expect("written");
-        let (mut state, _) = Remembered::open(&media, false).expect("copy 2");
+        let (mut state, _) = Remembered::open(&media, false, false).expect("copy 2");
         state.write(b"four").expect("written");
         drop(state);
-        assert_eq!(Remembered::open(&media, false).expect("whole").1, Some(b"four".to_vec()));
-        assert!(Remembered::open(&media, true).is_err(), "its medium is gone");
+        assert_eq!(Remembered::open(&media, false, false).expect("whole").1, Some(b"four".to_vec()));
+        assert!(Remembered::open(&media, true, false).is_err(), "its medium is gone");
     }
 }
