@@ -313,7 +313,8 @@ impl Device {
         self.dirty |= self.machine.has_work() || !self.deferred.is_empty();
         let held = self.deadlines.next().unwrap_or(Nanos::NEVER);
         let unwritten = self.remembered.as_ref().map_or(Nanos::NEVER, Kept::again);
-        self.due = self.machine.next_deadline().unwrap_or(Nanos::NEVER).min(held).min(unwritten);
+        let far = if let Backend::Remote(remote) = &self.backend { remote.due() } else { Nanos::NEVER };
+        self.due = self.machine.next_deadline().unwrap_or(Nanos::NEVER).min(held).min(unwritten).min(far);
         busy
     }
 
@@ -339,7 +340,7 @@ impl Device {
     #[inline]
     fn poll_remote<H: Host>(&mut self, now: Nanos, host: &mut H) -> bool {
         let Backend::Remote(remote) = &mut self.backend else { return false };
-        let busy = remote.poll(&mut self.machine, host, &mut self.ended);
+        let busy = remote.poll(now, &mut self.machine, host, &mut self.ended);
         for (slot, status) in self.ended.drain(..) {
             self.deadlines.complete_when_due((now, slot, status), &mut self.machine, host, &mut self.none);
         }

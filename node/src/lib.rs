@@ -23,6 +23,7 @@ mod deadlines;
 pub mod device;
 mod direct;
 pub mod door;
+mod fence;
 pub mod flash;
 pub mod holder;
 pub mod host;

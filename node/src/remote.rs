@@ -1,11 +1,16 @@
 //! A drive's media on another NVMe namespace or virtio disk, through the host driver. Polled: a shard with requests on
 //! their way does not sleep.
 
+use crate::fence::{Fence, Record};
 use crate::transfer::Transfer;
 use std::collections::VecDeque;
 use weir_controller::{Host, Io, SlotId, Subsystem};
 use weir_driver::{Done, Io as Request, IoKind, QueuePair, TransportError};
 use weir_spec::nvme::Status;
+use weir_units::Nanos;
+
+/// How often the far side's keep alive is looked after while no request is polled for.
+const ATTEND_EVERY: Nanos = Nanos::from_secs(1);
 
 /// See the [module](self).
 pub struct Remote {
@@ -16,11 +21,16 @@ pub struct Remote {
     done: Vec<Done>,
     /// Why the far side is gone; everything fails from then on.
     broken: Option<TransportError>,
+    /// When the far side's keep alive is looked after next.
+    attend_at: Nanos,
+    /// Nothing is sent before it is over.
+    fence: Option<Fence>,
+    record: Option<Record>,
 }
 
 impl Remote {
-    /// Over an open queue pair.
-    pub fn new(pair: Box<dyn QueuePair + Send>) -> Self {
+    /// Over an open queue pair, once the fence is over. The record ends with the drive, if nothing is in flight then.
+    pub fn new(pair: Box<dyn QueuePair + Send>, fence: Option<Fence>, record: Option<Record>) -> Self {
         let depth = pair.depth();
         Self {
             pair,
@@ -29,6 +39,9 @@ impl Remote {
             waiting: VecDeque::new(),
             done: Vec::with_capacity(depth as usize),
             broken: None,
+            attend_at: Nanos(0),
+            fence,
+            record,
         }
     }
 
@@ -51,7 +64,8 @@ impl Remote {
     }
 
     fn begin<H: Host>(&mut self, mut transfer: Transfer, machine: &Subsystem, host: &mut H) -> Option<Status> {
-        let Some(slot) = self.free.pop() else {
+        let slot = if self.fence.is_some() { None } else { self.free.pop() };
+        let Some(slot) = slot else {
             self.waiting.push_back(transfer);
             return None;
         };
@@ -80,15 +94,53 @@ impl Remote {
         }
     }
 
+    /// When it wants to be polled although nothing is in flight.
+    pub fn due(&self) -> Nanos {
+        if self.in_flight() == 0 && self.broken.is_none() { self.attend_at } else { Nanos::NEVER }
+    }
+
+    /// The far side ends an association that is silent for too long.
+    #[cold]
+    fn attend(&mut self, now: Nanos) {
+        self.attend_at = now.saturating_add(ATTEND_EVERY);
+        if let Err(e) = self.pair.attend() {
+            self.lose(e);
+        }
+    }
+
+    #[cold]
+    fn lose(&mut self, why: TransportError) {
+        tracing::error!(error = %why, "the drive behind this one is gone; its commands fail");
+        self.broken.get_or_insert(why);
+    }
+
+    /// Whether nothing may be sent yet.
+    #[inline]
+    fn is_fenced(&mut self, now: Nanos) -> bool {
+        if self.fence.as_mut().is_some_and(|fence| fence.is_over(now)) {
+            self.fence = None;
+        }
+        self.fence.is_some()
+    }
+
     /// Sends and reaps; true if anything came back. I/O that has ended is appended.
-    pub fn poll<H: Host>(&mut self, machine: &mut Subsystem, host: &mut H, ended: &mut Vec<(SlotId, Status)>) -> bool {
-        if self.in_flight() == 0 {
+    pub fn poll<H: Host>(
+        &mut self,
+        now: Nanos,
+        machine: &mut Subsystem,
+        host: &mut H,
+        ended: &mut Vec<(SlotId, Status)>,
+    ) -> bool {
+        let is_polled = self.in_flight() > 0 && self.fence.is_none();
+        if !is_polled && now >= self.attend_at && self.broken.is_none() {
+            self.attend(now);
+        }
+        if self.broken.is_none() && self.is_fenced(now) || self.in_flight() == 0 {
             return false;
         }
         let mut done = std::mem::take(&mut self.done);
         if let Err(e) = self.pair.poll(&mut done) {
-            tracing::error!(error = %e, "the drive behind this one is gone; its commands fail");
-            self.broken.get_or_insert(e);
+            self.lose(e);
         }
         let mut busy = !done.is_empty();
         for d in done.drain(..) {
@@ -118,5 +170,13 @@ impl Remote {
         self.free = (0..self.active.len() as u32).rev().collect();
         ended.extend(lost.iter().map(|transfer| (transfer.io.slot, Status::INTERNAL_PATH_ERROR)));
         !lost.is_empty()
+    }
+}
+
+impl Drop for Remote {
+    fn drop(&mut self) {
+        // What was in flight when the far side went may still be there.
+        let is_clear = self.in_flight() == 0 && self.broken.is_none() && self.fence.is_none();
+        self.record.iter().filter(|_| is_clear).for_each(Record::end);
     }
 }

@@ -3,11 +3,13 @@
 //! `local:ram?latency=80us&slots=16` · `nvme-tcp://127.0.0.1:4420/NQN?ns=1` · `vfio-user:/path?ns=1` · `vhost-user:/path`
 
 use std::fmt;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::str::FromStr;
 use weir_driver::{QueuePair, TransportError, nvme_tcp, vhost_user};
 use weir_spec::nvme::register::ams;
 use weir_sys::transport;
+use weir_units::Nanos;
 
 /// Who a node is to the drives that it uses as media.
 pub const HOST_NQN: &str = "nqn.2026-11.io.weir:host:node";
@@ -138,11 +140,21 @@ fn vfio_user(rest: &str) -> Result<Target, &'static str> {
     Ok(Target::VfioUser { path: path.into(), nsid, ams: wanted })
 }
 
+/// A target that is open.
+pub struct Opened {
+    /// Its queue pair.
+    pub pair: Box<dyn QueuePair + Send>,
+    /// The connections of its association, where it has one that outlives a process.
+    pub connections: Vec<OwnedFd>,
+    /// The keep alive timeout of that.
+    pub kato: Nanos,
+}
+
 /// Opens a target of another process with one queue pair, for a drive that lives on it.
 ///
 /// # Errors
 /// The text says what could not be reached and why.
-pub fn open(target: &str, depth: u32) -> Result<Box<dyn QueuePair + Send>, TransportError> {
+pub fn open(target: &str, depth: u32) -> Result<Opened, TransportError> {
     let usage = |e: String| TransportError::Usage(e);
     match target.parse::<Target>().map_err(|e| usage(e.to_string()))? {
         Target::Local { .. } => Err(usage(format!(
@@ -155,29 +167,31 @@ pub fn open(target: &str, depth: u32) -> Result<Box<dyn QueuePair + Send>, Trans
                 depth: depth.clamp(1, DEPTH) as u16,
                 ..nvme_tcp::Options::new(&nqn, HOST_NQN)
             };
-            only(target, transport::nvme_tcp::open(&host, port, &options, MAX_IO)?)
+            let pair = only(target, transport::nvme_tcp::open(&host, port, &options, MAX_IO)?)?;
+            let connections = pair.connections().map_err(|e| TransportError::Closed(format!("{target}: {e}")))?;
+            Ok(Opened { pair: Box::new(pair), connections, kato: options.kato })
         }
         Target::VfioUser { path, nsid, ams } => {
             let depth = depth.clamp(1, DEPTH);
             let options = transport::vfio_user::Options { nsid, ams, depth, max_io: MAX_IO, ..Default::default() };
-            only(target, transport::vfio_user::connect(&path, &options)?)
+            // Its server has one client at a time, and the next one's controller is not ready before the media has finished what it has.
+            only(target, transport::vfio_user::connect(&path, &options)?).map(local)
         }
         Target::VhostUser { path } => {
             let options = vhost_user::Options::default();
-            only(target, transport::vhost_user::connect(&path, options, depth.clamp(1, DEPTH), MAX_IO)?)
+            only(target, transport::vhost_user::connect(&path, options, depth.clamp(1, DEPTH), MAX_IO)?).map(local)
         }
     }
 }
 
 /// The one queue pair that was asked for.
-fn only<Q: QueuePair + Send + 'static>(
-    target: &str,
-    pairs: Vec<Q>,
-) -> Result<Box<dyn QueuePair + Send>, TransportError> {
-    match pairs.into_iter().next() {
-        Some(pair) => Ok(Box::new(pair)),
-        None => Err(TransportError::Refused(format!("{target}: gives no I/O queue"))),
-    }
+fn only<Q>(target: &str, pairs: Vec<Q>) -> Result<Q, TransportError> {
+    pairs.into_iter().next().ok_or_else(|| TransportError::Refused(format!("{target}: gives no I/O queue")))
+}
+
+/// A queue pair whose server sees the end of its client's process, and fences the next one itself.
+fn local(pair: impl QueuePair + Send + 'static) -> Opened {
+    Opened { pair: Box::new(pair), connections: Vec::new(), kato: Nanos(0) }
 }
 
 #[cfg(test)]

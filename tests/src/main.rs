@@ -22,6 +22,7 @@ mod markdown;
 mod node;
 mod page;
 mod process;
+mod proxy;
 mod qmp;
 mod raw;
 mod relay;

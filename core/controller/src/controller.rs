@@ -127,6 +127,9 @@ pub(crate) struct Controller {
     pub local: Option<SocketAddr>,
     pub cc: Cc,
     pub csts: Csts,
+    /// How many queues had gone when the controller was enabled. It is not ready before their commands are over: what those write could
+    /// land after what its host writes next.
+    pub fence: u64,
     pub aqa: Aqa,
     pub asq: u64,
     pub acq: u64,

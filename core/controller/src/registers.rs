@@ -70,7 +70,10 @@ impl Subsystem {
             register::VS => register::VERSION_2_0,
             register::INTMS | register::INTMC => ctrl.intm,
             register::CC => ctrl.cc.0,
-            register::CSTS => ctrl.csts.with_nssro(ctrl.nssro.into()).0,
+            register::CSTS => {
+                let csts = ctrl.csts.with_nssro(ctrl.nssro.into());
+                if self.slots.has_orphans(ctrl.fence) { csts.with_rdy(0).0 } else { csts.0 }
+            }
             register::AQA => ctrl.aqa.0,
             0x28..=0x2f => half(ctrl.asq, register::ASQ),
             0x30..=0x37 => half(ctrl.acq, register::ACQ),
@@ -236,6 +239,10 @@ impl Subsystem {
         }
         ctrl.csts = Csts(0).with_rdy(1);
         ctrl.keep_alive(now);
+        let fence = self.slots.queues_gone();
+        if let Some(ctrl) = self.ctrl_mut(c) {
+            ctrl.fence = fence;
+        }
         self.activate_firmware(now);
         self.record_reset(now, c);
         let Some(ctrl) = self.ctrl_mut(c) else { return };

@@ -163,6 +163,10 @@ pub(crate) struct Slots {
     pub settled: Vec<u64>,
     /// Commands without I/O whose time has passed.
     pub elapsed: Vec<u32>,
+    /// Of each slot how many queues had gone before that of its command.
+    gone_before: Vec<u64>,
+    /// Queues that have gone.
+    gone: u64,
 }
 
 /// Bits of a timer's second word that name the slot; the rest is a sequence, so that equal times keep their order.
@@ -190,6 +194,8 @@ impl Slots {
             released: Vec::new(),
             settled: Vec::new(),
             elapsed: Vec::new(),
+            gone_before: alloc::vec![0; n],
+            gone: 0,
         }
     }
 
@@ -224,6 +230,7 @@ impl Slots {
         }
         self.slots.push(slot);
         self.ios.push(None);
+        self.gone_before.push(0);
         self.slots.len() as u32 - 1
     }
 
@@ -384,16 +391,25 @@ impl Slots {
 
     /// Nobody waits for the commands of this queue any more. They keep their slots until they are done.
     pub fn orphan(&mut self, queue: u32) {
-        for slot in &mut self.slots {
+        for (slot, gone_before) in self.slots.iter_mut().zip(&mut self.gone_before) {
             if slot.queue == queue {
                 slot.queue = NONE;
+                *gone_before = self.gone;
             }
         }
+        self.gone += 1;
     }
 
-    /// Whether any command is under way that nobody waits for any more and that does not go on by itself.
-    pub fn has_orphans(&self) -> bool {
-        let is = |(i, s): (usize, &Slot)| s.state != SlotState::Free && s.queue == NONE && !self.goes_on(i as u32);
+    /// How many queues have gone so far.
+    pub fn queues_gone(&self) -> u64 {
+        self.gone
+    }
+
+    /// Whether a command is under way that does not go on by itself and whose queue is one of the first so many that have gone.
+    pub fn has_orphans(&self, of_first: u64) -> bool {
+        let is = |(i, s): (usize, &Slot)| {
+            s.state != SlotState::Free && s.queue == NONE && self.gone_before[i] < of_first && !self.goes_on(i as u32)
+        };
         self.slots.iter().enumerate().any(is)
     }
 

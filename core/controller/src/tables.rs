@@ -103,6 +103,7 @@ impl Subsystem {
             cmbmsc: CmbMsc(0),
             shadow: None,
             sqs: Vec::new(),
+            fence: 0,
             cqs: Vec::new(),
             attached: 0,
             admin: VecDeque::new(),
@@ -327,7 +328,17 @@ impl Subsystem {
 
     /// Whether a command is still at the media whose queue has gone: what it writes may land at any moment until it is done.
     pub fn has_orphans(&self) -> bool {
-        self.slots.has_orphans()
+        self.has_orphans_of(self.queues_gone())
+    }
+
+    /// How many queues have gone so far.
+    pub fn queues_gone(&self) -> u64 {
+        self.slots.queues_gone()
+    }
+
+    /// As [`has_orphans`](Self::has_orphans), of the first so many queues that have gone.
+    pub fn has_orphans_of(&self, queues_gone: u64) -> bool {
+        self.slots.has_orphans(queues_gone)
     }
 
     /// A message queue is over; its door is told to close the connection and then disconnects it.

@@ -125,6 +125,39 @@ fn a_controller_reset_drops_what_is_in_flight() {
     assert_eq!(ring.reap(&mut world, 1).len(), 1);
 }
 
+/// What the media has of the queues before could land after what the host writes next.
+#[test]
+fn a_controller_is_ready_when_the_media_has_nothing_of_the_queues_before() {
+    let mut world = drive(|_| {});
+    let mut ring = Ring::ready(&mut world, 0, Owner(1), ams::RR);
+    let other = Ring::ready(&mut world, 0, Owner(2), ams::RR);
+    ring.add_queue(&mut world, 1, 16, 0);
+    for lba in 0..3 {
+        ring.submit(&mut world, 1, io(1, lba * 8, 0, 8));
+    }
+    world.run();
+    assert_eq!(world.issued.len(), 3);
+    ring.write(&mut world, register::CC, 0);
+    ring.write(&mut world, register::CC, 0x0046_0001);
+    other.write(&mut world, register::CC, 0);
+    other.write(&mut world, register::CC, 0x0046_0001);
+    for left in (0..3).rev() {
+        // Both wait: the drive does not know which host's blocks the commands write.
+        assert_eq!((csts(&ring, &world).rdy(), csts(&other, &world).rdy()), (0, 0), "{} at the media", left + 1);
+        world.done(0, Status::SUCCESS);
+    }
+    assert_eq!((csts(&ring, &world).rdy(), csts(&other, &world).rdy()), (1, 1));
+    // A controller that is ready stays so when a queue of another one goes.
+    ring.write(&mut world, register::CC, 0);
+    ring.enable(&mut world, 16, 16, ams::RR);
+    ring.add_queue(&mut world, 1, 16, 0);
+    ring.submit(&mut world, 1, io(1, 0, 0, 8));
+    world.run();
+    assert_eq!(world.issued.len(), 1);
+    ring.write(&mut world, register::CC, 0);
+    assert_eq!(csts(&other, &world).rdy(), 1);
+}
+
 #[test]
 fn a_subsystem_reset_is_for_the_whole_subsystem_of_a_tenant() {
     let mut world = drive(|_| {});

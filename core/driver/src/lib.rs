@@ -95,6 +95,13 @@ pub trait QueuePair {
     /// # Errors
     /// The transport is broken for good: what was in flight will not come back.
     fn poll(&mut self, done: &mut Vec<Done>) -> Result<(), TransportError>;
+    /// Keeps the drive's association alive while the queue is not polled: to be called every second or so then.
+    ///
+    /// # Errors
+    /// The transport is broken for good.
+    fn attend(&mut self) -> Result<(), TransportError> {
+        Ok(())
+    }
 }
 
 impl<Q: QueuePair + ?Sized> QueuePair for alloc::boxed::Box<Q> {
@@ -120,6 +127,9 @@ impl<Q: QueuePair + ?Sized> QueuePair for alloc::boxed::Box<Q> {
     #[inline]
     fn poll(&mut self, done: &mut Vec<Done>) -> Result<(), TransportError> {
         (**self).poll(done)
+    }
+    fn attend(&mut self) -> Result<(), TransportError> {
+        (**self).attend()
     }
 }
 

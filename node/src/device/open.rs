@@ -3,8 +3,10 @@
 use super::{Backend, OpenError, kept};
 use crate::config::{DeviceConfig, MediaConfig};
 use crate::direct::Direct;
+use crate::fence::{Fence, Link};
 use crate::remote::Remote;
 use crate::target;
+use weir_driver::TransportError;
 use weir_sys::keep::Keep;
 use weir_sys::media::{Media, MediaKind, Spec};
 
@@ -15,7 +17,7 @@ pub(super) fn open_backend(config: &DeviceConfig, keep: &Keep) -> Result<(Backen
         MediaConfig::Ram => MediaKind::Ram,
         MediaConfig::File(path) => MediaKind::File(path.clone()),
         MediaConfig::Block(path) => MediaKind::Block(path.clone()),
-        MediaConfig::Nvme(target) => return open_remote(config, target),
+        MediaConfig::Nvme(target) => return open_remote(config, target, keep),
     };
     let capacity = config.max_capacity.or(config.capacity).map(|c| c.get());
     let spec = Spec { name: config.name.clone(), kind, capacity, block_size: config.block_size };
@@ -27,8 +29,9 @@ pub(super) fn open_backend(config: &DeviceConfig, keep: &Keep) -> Result<(Backen
     })
 }
 
-fn open_remote(config: &DeviceConfig, target: &str) -> Result<(Backend, u64), OpenError> {
-    let pair = target::open(target, u32::from(config.slots)).map_err(OpenError::Target)?;
+fn open_remote(config: &DeviceConfig, target: &str, keep: &Keep) -> Result<(Backend, u64), OpenError> {
+    let target::Opened { pair, connections, kato } =
+        target::open(target, u32::from(config.slots)).map_err(OpenError::Target)?;
     let (found, block) = (pair.capacity(), pair.block_size());
     if config.block_size % block != 0 {
         let what = format!("{target}: its blocks have {block} bytes; give the drive block_size = {block}");
@@ -38,5 +41,11 @@ fn open_remote(config: &DeviceConfig, target: &str) -> Result<(Backend, u64), Op
     if size > found {
         return Err(OpenError::Capacity(format!("{target}: has {found} bytes, less than the drive's capacity {size}")));
     }
-    Ok((Backend::Remote(Remote::new(pair)), size / u64::from(config.block_size) * u64::from(config.block_size)))
+    let link = Link { drive: &config.name, nqn: &config.nqn, target, kato };
+    let (fence, record) = Fence::new(link, connections, keep, weir_sys::reactor::now())
+        .map_err(|e| OpenError::Target(TransportError::Closed(format!("{target}: {e}"))))?;
+    Ok((
+        Backend::Remote(Remote::new(pair, fence, record)),
+        size / u64::from(config.block_size) * u64::from(config.block_size),
+    ))
 }

@@ -20,6 +20,7 @@ use rustix::net::{RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendFlags
 use std::collections::VecDeque;
 use std::io::{ErrorKind, IoSlice, IoSliceMut};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use weir_driver::nvme_tcp::{
@@ -559,6 +560,15 @@ impl NvmeTcpQueue {
         self.dial.ready
     }
 
+    /// Descriptors of the sockets of its association: the admin queue's and its own.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub fn connections(&self) -> std::io::Result<Vec<OwnedFd>> {
+        let admin = self.admin.lock().unwrap_or_else(PoisonError::into_inner);
+        [&admin.link, &self.link].into_iter().map(|link| link.stream.try_clone().map(OwnedFd::from)).collect()
+    }
+
     /// Makes the queue anew, asking for another class: CATTR is fixed for a queue's life. Nothing may be in flight. The new
     /// queue is connected, which waits for the network, before the old one ends; with an error the old one stays.
     /// False where there is no spare queue ([`Options::spare`]).
@@ -637,6 +647,10 @@ impl QueuePair for NvmeTcpQueue {
     #[inline]
     fn poll(&mut self, done: &mut Vec<Done>) -> Result<(), TransportError> {
         self.look(done).or_else(|e| self.renew(e))
+    }
+
+    fn attend(&mut self) -> Result<(), TransportError> {
+        self.keep_alive().or_else(|e| self.renew(e))
     }
 }
 

@@ -44,6 +44,7 @@ mod pool_copies;
 mod power;
 mod printed_lines;
 mod realtime;
+mod remote;
 mod reproduce;
 mod restart;
 mod rogue;
@@ -84,6 +85,7 @@ pub fn all() -> Vec<Test> {
         crash::tests(),
         crash_aimed::tests(),
         crash_vfio::tests(),
+        remote::tests(),
         every_message::tests(),
         restart::tests(),
         lifecycle::tests(),

@@ -7,6 +7,7 @@
 //! A connection that was active lately is *hot*: every turn reads it directly, and nothing is armed. One that went quiet is
 //! left to the reactor. Responses of a turn leave by one write a connection.
 
+mod closing;
 mod conn;
 mod connect;
 mod kept;
@@ -23,6 +24,7 @@ pub use limits::Admission;
 use super::{Arrival, Cx, Kind, index, owner, token};
 use crate::config::{KeepAlive, NvmeTcpConfig, TenantConfig};
 use crate::throttle::throttled;
+use closing::Closing;
 use conn::Conn;
 use std::io::{self, ErrorKind, IoSliceMut, Read, Write};
 use std::net::TcpListener;
@@ -75,6 +77,7 @@ pub struct Door {
     awaiting: Vec<u32>,
     /// Connections to be closed at the end of this turn.
     doomed: Vec<u32>,
+    closing: Closing,
     deadline: Nanos,
     /// Drives whose associations are noted, and as of which generation.
     noted: Vec<rest::Noted>,
@@ -107,6 +110,7 @@ impl Door {
             dirty: Vec::new(),
             awaiting: Vec::new(),
             doomed: Vec::new(),
+            closing: Closing::default(),
             deadline: Nanos::NEVER,
             noted: Vec::new(),
             buffer: vec![0; RECEIVE],
@@ -274,6 +278,9 @@ impl Door {
         rest::forget(&mut conn, cx.keep);
         conn.session.release(&mut self.budgets[conn.tenant]);
         conn.unwatch(cx.reactor);
+        if let Some(queue) = conn.queue {
+            self.closing.close(conn.stream, queue.drive, conn.admitted, cx.drives);
+        }
         self.hot.retain(|c| *c != at);
         self.dirty.retain(|c| *c != at);
         self.awaiting.retain(|c| *c != at);
@@ -430,6 +437,7 @@ impl Door {
 
     /// Sends what the turn produced and closes what has to be closed; true if anything was done.
     pub fn flush(&mut self, cx: &mut Cx) -> bool {
+        self.closing.look(cx.drives);
         if self.dirty.is_empty() && self.awaiting.is_empty() && self.doomed.is_empty() {
             return false;
         }

@@ -55,8 +55,6 @@ pub(super) struct Noted {
 /// The keeper lets go of a connection that ends.
 pub(super) fn forget(conn: &mut Conn, keep: &Keep) {
     if let Some((_, name)) = conn.noted.take() {
-        // The keeper's descriptor would keep the host from seeing the end.
-        let _ = conn.stream.shutdown(std::net::Shutdown::Both);
         release(&name, keep);
     }
 }

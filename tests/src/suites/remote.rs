@@ -1,0 +1,101 @@
+//! A drive on another drive over NVMe/TCP: requests that a killed process left there are over before the next one sends any.
+
+use std::time::Duration;
+
+use super::{long, test};
+use crate::harness::{Env, Outcome, Test, ensure};
+use crate::node::{NQN, Node, Setup, with_node};
+use crate::proxy::Proxy;
+use crate::vfio::{Drive, Queue, ams, in_turn, io};
+
+/// The tests of this suite.
+pub fn tests() -> Vec<Test> {
+    const S: &str = "remote";
+    vec![
+        test(S, "a_late_write_does_not_undo_a_newer_one", |env| late(env, "keeper = true", Node::kill_worker_too)),
+        long(S, "a_late_write_of_a_whole_node_neither", |env| late(env, "", Node::kill_and_start)),
+        long(S, "a_drive_that_was_idle_goes_on", idle),
+    ]
+}
+
+const SOCKET: &str = "a.sock";
+/// How late the way to the target is, when it is.
+const LATE: Duration = Duration::from_secs(2);
+
+fn behind(port: u16, node: &str) -> Setup {
+    let media = format!("nvme:nvme-tcp://127.0.0.1:{port}/{NQN}?ns=1");
+    Setup { media, node: node.into(), ..Setup::default() }.vfio(SOCKET, "")
+}
+
+impl Node {
+    /// The worker; the next one follows.
+    fn kill_worker_too(&mut self) -> Outcome {
+        self.kill_worker()
+    }
+}
+
+fn connect(node: &Node) -> Result<(Drive, Queue), String> {
+    let mut drive = in_turn(|| Drive::ready(&node.socket(SOCKET), ams::ROUND_ROBIN))?;
+    let queue = drive.create_queue(1, 16, 0, None)?;
+    Ok((drive, queue))
+}
+
+/// How long a node may take that waits for the end of an association.
+const WAIT: Duration = Duration::from_secs(60);
+
+/// Writes (01h) or reads (02h) the first block.
+fn block(drive: &mut Drive, queue: &mut Queue, opcode: u8, at: u64) -> Outcome {
+    queue.submit(drive, 0x55, io(opcode, 0, 1, (at, 0)))?;
+    drive.ring(queue)?;
+    let done = drive.await_completion(queue, WAIT)?.ok_or("an I/O command does not complete")?;
+    ensure(done.status == 0, || format!("command {opcode:#x}: status {:#x}", done.status))
+}
+
+/// A write is on its way when the process that has sent it is killed, and reaches the target late. Meanwhile the block is written again.
+fn late(env: &Env, keys: &str, kill: fn(&mut Node) -> Outcome) -> Outcome {
+    with_node(env, &Setup::default(), |target| {
+        let proxy = Proxy::start(target.address(), LATE)?;
+        with_node(env, &behind(proxy.port, keys), |node| {
+            let (mut drive, mut queue) = connect(node)?;
+            let page = drive.allocate(4096);
+            drive.write(page, &[1; 512])?;
+            block(&mut drive, &mut queue, 0x01, page)?;
+            proxy.slow_down();
+            drive.write(page, &[2; 512])?;
+            queue.submit(&drive, 1, io(0x01, 0, 1, (page, 0)))?;
+            drive.ring(&queue)?;
+            std::thread::sleep(Duration::from_millis(200));
+            kill(node)?;
+            if keys.is_empty() {
+                // The command that was cut may or may not be carried out. The host is a new one.
+                drop(drive);
+                (drive, queue) = connect(node)?;
+            } else {
+                let done = drive.await_completion(&mut queue, WAIT)?;
+                ensure(done.is_some_and(|done| done.status == 0), || format!("the write that was cut: {done:?}"))?;
+            }
+            let page = drive.allocate(4096);
+            drive.write(page, &[3; 512])?;
+            block(&mut drive, &mut queue, 0x01, page)?;
+            std::thread::sleep(LATE + LATE);
+            drive.write(page, &[0; 512])?;
+            block(&mut drive, &mut queue, 0x02, page)?;
+            let mut found = [0; 512];
+            drive.read(page, &mut found)?;
+            ensure(found == [3; 512], || format!("write {} has come after write 3", found[0]))
+        })
+    })
+}
+
+/// Nobody uses the drive for longer than its target's keep alive timeout.
+fn idle(env: &Env) -> Outcome {
+    with_node(env, &Setup::default(), |target| {
+        with_node(env, &behind(target.port, ""), |node| {
+            let (mut drive, mut queue) = connect(node)?;
+            let page = drive.allocate(4096);
+            block(&mut drive, &mut queue, 0x01, page)?;
+            std::thread::sleep(Duration::from_secs(20));
+            block(&mut drive, &mut queue, 0x02, page)
+        })
+    })
+}
