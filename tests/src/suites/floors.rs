@@ -21,14 +21,15 @@ pub fn tests() -> Vec<Test> {
 }
 
 /// What each ratio may be at most: one and a half times of what it is beside nothing and beside two processes that keep both cores
-/// busy, which differ little. All are times, of ours over the plain one's.
+/// busy, which differ little. All are times, of ours over the plain one's. The flash model's is what its map's cache misses cost, 0.10 to 0.13
+/// on a quiet machine and up to 0.21 beside programs that take the caches: its ceiling shows a model that is less than half as fast.
 const CEILINGS: [(&str, f64); 14] = [
     ("decision, fifo, 1 queue / reference", 5.3),
     ("decision, drr, 1 queue / reference", 6.0),
     ("decision, drr, 12 queues / reference", 7.7),
     ("decision, wrr, 12 queues / reference", 7.9),
     ("decision, rr, 12 queues / reference", 9.0),
-    ("flash model, a request / event queue", 0.155),
+    ("flash model, a request / event queue", 0.27),
     ("weir plan, ms / reference, ns", 13.2),
     ("NVMe/TCP, 4 KiB at depth 1, median latency / bare sockets", 1.55),
     ("NVMe/TCP, 4 KiB at depth 32, time a request / bare sockets", 1.75),
