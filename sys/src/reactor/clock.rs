@@ -27,7 +27,7 @@ const WINDOW: Nanos = Nanos::from_millis(1);
 /// The distance of the two readings that give the first rate.
 const FIRST: Nanos = Nanos::from_micros(50);
 /// The longest distance of two readings that give a rate: between those further apart the thread slept.
-const LONGEST: Nanos = Nanos::from_millis(100);
+const MAX_READING_GAP: Nanos = Nanos::from_millis(100);
 /// A rate that differs from the one before by more than this part of it is not believed: the machine was suspended or moved, or the
 /// counter is not what the kernel takes it for.
 const TOLERANCE: u64 = 64;
@@ -74,7 +74,7 @@ impl Sync {
         if ticks < self.ticks {
             return Self::without_counter(nanos);
         }
-        if !is_exact || !(WINDOW.get()..=LONGEST.get()).contains(&nanos_since) {
+        if !is_exact || !(WINDOW.get()..=MAX_READING_GAP.get()).contains(&nanos_since) {
             return Self { ticks, nanos, ..*self };
         }
         let rate = rate(ticks_since, nanos_since).filter(|rate| rate.abs_diff(self.rate) <= self.rate / TOLERANCE);
@@ -218,7 +218,7 @@ mod tests {
         assert!((second.rate as f64 / (1u64 << FRACTION) as f64 - 1.01).abs() < 1e-6, "{second:?}");
         assert_eq!((second.window, second.at(second.ticks + 1_000)), (990_099, second.nanos + 1_009));
         // Asleep, and interrupted between the two readings: the moment is taken, the rate is not.
-        for (nanos, is_exact) in [(10 * LONGEST.get(), true), (2_000_000, false)] {
+        for (nanos, is_exact) in [(10 * MAX_READING_GAP.get(), true), (2_000_000, false)] {
             let third = second.next(second.ticks + 5_000_000, second.nanos + nanos, is_exact);
             assert_eq!((third.rate, third.nanos), (second.rate, second.nanos + nanos));
         }
