@@ -149,6 +149,20 @@ where
     Process::start(dir, &name, program, args)?.wait(limit)
 }
 
+/// Stops a process by SIGSTOP, and comes back when each of its threads has stopped: a thread does so when it next has a core.
+pub fn stop(pid: Pid) -> Result<(), String> {
+    kill_process(pid, Signal::STOP).context(|| format!("SIGSTOP for {pid:?}"))?;
+    let tasks = format!("/proc/{}/task", pid.as_raw_nonzero());
+    until(Duration::from_secs(10), "a process is stopped", || {
+        let threads = std::fs::read_dir(&tasks).context(|| tasks.clone())?;
+        let stopped = threads.filter_map(Result::ok).all(|thread| {
+            let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+            stat.rsplit(')').next().is_some_and(|fields| fields.starts_with(" T"))
+        });
+        Ok(stopped.then_some(()))
+    })
+}
+
 /// Asks again until `check` gives something, every few milliseconds.
 pub fn until<T>(
     limit: Duration,

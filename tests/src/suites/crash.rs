@@ -13,7 +13,7 @@ use crate::bench::{Bench, bench};
 use crate::harness::{Context, Env, Outcome, Test, ensure};
 use crate::http;
 use crate::node::{Node, Setup, host_nqn, program, text, with_node};
-use crate::process::until;
+use crate::process::{stop, until};
 use crate::raw::nvme_tcp::Host;
 use crate::stepped;
 
@@ -269,7 +269,7 @@ fn standby_stops(env: &Env) -> Outcome {
         let region = ["--region", "4MiB", "--bs", "64KiB", "--time", "300ms", "--verify", "crc32c"];
         bench(env, &target, &[&["--rw", "write"][..], &region].concat())?.clean()?;
         let spare = prepared(node, None)?;
-        rustix::process::kill_process(spare, Signal::STOP).context(|| "stop the standby".into())?;
+        stop(spare)?;
         node.kill_worker()?;
         until(Duration::from_secs(30), "the keeper gives it up", || {
             Ok(node.process().stderr().contains("its process is stopped").then_some(()))
@@ -310,7 +310,7 @@ fn standby_hears_nothing(env: &Env) -> Outcome {
             bench(env, &target, &[&["--rw", "write"][..], &region].concat())?.clean()?;
             let (serves, spare) = (node.worker()?, prepared(node, None)?);
             let idle = waits_in(node)?;
-            rustix::process::kill_process(spare, Signal::STOP).context(|| "stop the standby".into())?;
+            stop(spare)?;
             change(node, CHANGES)?;
             let waits = (0..50).map(|_| {
                 std::thread::sleep(Duration::from_millis(5));

@@ -19,6 +19,7 @@ use serde_json::Value;
 use super::test;
 use crate::harness::{Context, Env, Outcome, Test, ensure};
 use crate::node::{NQN, Node, Setup, host_nqn, with_node};
+use crate::process::stop;
 use crate::raw::nvme_tcp::{self as wire, Data, Host};
 
 /// The tests of this suite.
@@ -254,7 +255,7 @@ fn nobody_accepts(env: &Env) -> Outcome {
     raise_descriptors()?;
     with_node(env, &setup(""), |node| {
         let (address, worker) = (node.address(), node.worker()?);
-        kill_process(worker, Signal::STOP).context(|| "SIGSTOP".into())?;
+        stop(worker)?;
         let open = |i: usize| {
             let connected = TcpStream::connect_timeout(&address, Duration::from_secs(10));
             connected.map_err(|e| format!("connect {i} of {AT_ONCE}, while no worker accepts: {e}"))
