@@ -148,10 +148,14 @@ pub enum DeviceCommand {
 Examples:
   weir device profiles                       what there is, and where its numbers are from
   weir device profiles p3700 > my.toml       the start of a profile of your own; use it as profile = \"./my.toml\"
+  weir device profiles mqsim-default         every number of an emulator's model, as such a file
   weir bench 'local:p3700?capacity=8GiB'     measure one")]
     Profiles {
-        /// Print this drive's file
+        /// Print this one as the file of a profile
         name: Option<String>,
+        /// With what the emulator's code does and no drive does, as quirks = true has it
+        #[arg(long, requires = "name")]
+        quirks: bool,
     },
     /// Change how a drive arbitrates, while I/O runs
     #[command(after_help = "\

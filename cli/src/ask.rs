@@ -71,7 +71,7 @@ pub fn device(client: &Client, args: &args::Device, json: bool) -> Result<(), Fa
             if json { output::json(&cut) } else { output::text(&power_cut(&cut)) }
         }
         // Needs no node: `profiles` answers it.
-        DeviceCommand::Profiles { name } => crate::profiles::run(name.as_deref(), json),
+        DeviceCommand::Profiles { name, quirks } => crate::profiles::run(name.as_deref(), *quirks, json),
         DeviceCommand::FirmwareImage { revision, payload, out } => {
             crate::firmware::run(revision, payload.as_deref(), out, json)
         }

@@ -71,8 +71,8 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
             output::raw(&script)
         }
         Command::Status => ask::status(&client()?, json),
-        Command::Device(args::Device { command: args::DeviceCommand::Profiles { name } }) => {
-            profiles::run(name.as_deref(), json)
+        Command::Device(args::Device { command: args::DeviceCommand::Profiles { name, quirks } }) => {
+            profiles::run(name.as_deref(), quirks, json)
         }
         Command::Device(args::Device { command: args::DeviceCommand::FirmwareImage { revision, payload, out } }) => {
             firmware::run(&revision, payload.as_deref(), &out, json)

@@ -15,13 +15,13 @@ struct Entry {
     source: String,
 }
 
-/// Lists them, or prints the file of one.
+/// Lists them, or prints one as the file of a profile.
 ///
 /// # Errors
-/// There is none of that name, or it has no file.
-pub fn run(name: Option<&str>, json: bool) -> Result<(), Failure> {
+/// There is none of that name.
+pub fn run(name: Option<&str>, quirks: bool, json: bool) -> Result<(), Failure> {
     match name {
-        Some(name) => print(name, json),
+        Some(name) => print(name, quirks, json),
         None => list(json),
     }
 }
@@ -44,7 +44,7 @@ fn list(json: bool) -> Result<(), Failure> {
     output::text(&table.render())
 }
 
-fn print(name: &str, json: bool) -> Result<(), Failure> {
+fn print(name: &str, quirks: bool, json: bool) -> Result<(), Failure> {
     let Some(profile) = Profile::named(name) else {
         let known: Vec<String> = Profile::all().map(|profile| profile.to_string()).collect();
         return Err(Failure::usage(format_args!(
@@ -55,11 +55,10 @@ fn print(name: &str, json: bool) -> Result<(), Failure> {
     if json {
         return output::json(&entry(&profile)?);
     }
-    match profile.text() {
-        Some(text) => output::text(text),
-        None => Err(Failure::new(format_args!(
-            "device profiles: {name} is built in and has no file; `weir bench local:{name}` runs it, docs/configuration.md \
-             has the keys that change it"
-        ))),
+    if quirks && profile.text().is_some() {
+        return Err(Failure::usage(format_args!(
+            "device profiles: {name} is a drive and no emulator; leave --quirks out"
+        )));
     }
+    output::text(&profile.file(quirks).map_err(Failure::new)?)
 }

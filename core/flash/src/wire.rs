@@ -1,5 +1,8 @@
 //! How long bytes take over a shared wire: a flash channel or the host link.
 
+use alloc::string::String;
+use core::fmt;
+use core::str::FromStr;
 use weir_units::Nanos;
 
 /// A wire's rate, exactly as the published models round it: bytes become packets, packets are spread over lanes, the
@@ -38,6 +41,9 @@ impl Packet {
 }
 
 impl Wire {
+    /// The longest time of a text: the product with any number of bytes stays far from the end of 128 bits.
+    const MAX_NANOS: u64 = 1_000_000_000_000;
+
     /// Takes no time.
     pub const INSTANT: Wire = Wire { unit: 0, nanos: 0, per: 1, cut: 1, packet: Packet::NONE };
 
@@ -116,6 +122,86 @@ const fn gcd(a: u64, b: u64) -> u64 {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
+/// As configurations write it: `6ns per 2B`, with what differs from a plain wire after that: ` in 2B` (bytes that move together), ` cut 1B`
+/// (whose time is cut to nanoseconds, where that is not the unit), ` packet 128B+28B` and ` lanes 4`.
+impl fmt::Display for Wire {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Wire { unit, nanos, per, cut, packet: Packet { payload, overhead, lanes } } = *self;
+        if self.is_instant() {
+            return f.write_str("0ns");
+        }
+        write!(f, "{nanos}ns per {}B", u64::from(unit) * per)?;
+        if unit != 1 {
+            write!(f, " in {unit}B")?;
+        }
+        if cut != unit {
+            write!(f, " cut {cut}B")?;
+        }
+        if payload != 0 || overhead != 0 {
+            write!(f, " packet {payload}B+{overhead}B")?;
+        }
+        if lanes != 1 {
+            write!(f, " lanes {lanes}")?;
+        }
+        Ok(())
+    }
+}
+
+/// A text that is no wire.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NoWire(String);
+
+impl fmt::Display for NoWire {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{:?} is no wire; write \"6ns per 2B\", and behind it \"in 2B\", \"cut 1B\", \"packet 128B+28B\" or \"lanes 4\"",
+            self.0
+        )
+    }
+}
+
+impl core::error::Error for NoWire {}
+
+impl FromStr for Wire {
+    type Err = NoWire;
+
+    fn from_str(text: &str) -> Result<Wire, NoWire> {
+        parse(text).ok_or_else(|| NoWire(text.into()))
+    }
+}
+
+fn parse(text: &str) -> Option<Wire> {
+    let bytes = |word: &str| word.strip_suffix('B')?.parse::<u32>().ok();
+    let mut words = text.split_whitespace();
+    let nanos: u64 = words.next()?.strip_suffix("ns")?.parse().ok().filter(|nanos| *nanos <= Wire::MAX_NANOS)?;
+    if nanos == 0 {
+        return words.next().is_none().then_some(Wire::INSTANT);
+    }
+    let together = words
+        .next()
+        .filter(|word| *word == "per")
+        .and_then(|_| words.next()?.strip_suffix('B')?.parse::<u64>().ok())?;
+    let (mut unit, mut cut, mut packet) = (None, None, Packet::NONE);
+    while let Some(word) = words.next() {
+        match word {
+            "in" => unit = Some(bytes(words.next()?)?),
+            "cut" => cut = Some(bytes(words.next()?)?),
+            "packet" => {
+                let (payload, overhead) = words.next()?.split_once('+')?;
+                (packet.payload, packet.overhead) = (bytes(payload)?, bytes(overhead)?);
+            }
+            "lanes" => packet.lanes = words.next()?.parse().ok().filter(|lanes| (1..=1024).contains(lanes))?,
+            _ => return None,
+        }
+    }
+    let unit = unit.unwrap_or(1);
+    let cut = cut.unwrap_or(unit);
+    // The remainder of a division by 0 is none.
+    let whole = together > 0 && together.checked_rem(unit.into())? == 0 && unit.checked_rem(cut)? == 0;
+    whole.then_some(Wire { unit, nanos, per: together / u64::from(unit), cut, packet })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -156,6 +242,32 @@ mod tests {
             assert!(
                 wire.at_rate(u64::MAX).time(4096) <= Nanos(4096) && wire.at_rate(1).time(4096) > Nanos::from_secs(1000)
             );
+        }
+    }
+
+    #[test]
+    fn a_wire_is_read_as_it_is_printed() {
+        for (wire, text) in [
+            (Wire::INSTANT, "0ns"),
+            (Wire::units(2, 6).cut_at(1), "6ns per 2B in 2B cut 1B"),
+            (Wire::bytes_per_second(300_000_000), "10ns per 3B"),
+            (Wire::mib_units(800, 0), "152ns per 128B in 128B"),
+            (Wire::bytes_per_second(400_000_000).packets(Packet::pcie(4)), "5ns per 2B packet 128B+28B lanes 4"),
+            (Wire::proportional(16384, 52_433), "52433ns per 16384B"),
+        ] {
+            assert_eq!((alloc::format!("{wire}").as_str(), text.parse()), (text, Ok(wire)));
+        }
+        for text in [
+            "",
+            "6ns",
+            "6ns per 2",
+            "6us per 2B",
+            "6ns per 3B in 2B",
+            "6ns per 2B in 2B cut 0B",
+            "1ns per 0B",
+            "6ns per 2B x",
+        ] {
+            assert!(text.parse::<Wire>().is_err(), "{text}");
         }
     }
 

@@ -21,7 +21,7 @@ const DEFAULT: Profile = Profile::Model(Preset::FemuBbssd);
 const COUNT: std::ops::RangeInclusive<u64> = 0..=u32::MAX as u64;
 
 /// Every key, and what the flash's own messages call it.
-const KEYS: [(&str, &str); 71] = [
+const KEYS: [(&str, &str); 90] = [
     ("quirks", ""),
     ("seed", "seed"),
     ("precondition", ""),
@@ -93,6 +93,25 @@ const KEYS: [(&str, &str); 71] = [
     ("retention", "variability.errors.retention"),
     ("retry", "variability.errors.retry"),
     ("retries", "variability.errors.retries"),
+    ("read_small", "timing.read_small"),
+    ("sense_size", "timing.sense_bytes"),
+    ("burst_size", "timing.burst_bytes"),
+    ("cache_busy", "timing.cache_busy"),
+    ("read_command", "timing.overheads.read"),
+    ("read_command_plane", "timing.overheads.read_plane"),
+    ("program_command", "timing.overheads.program"),
+    ("program_command_plane", "timing.overheads.program_plane"),
+    ("erase_command", "timing.overheads.erase"),
+    ("status_poll", "timing.overheads.status"),
+    ("firmware_read_small", "host.firmware.read_small"),
+    ("firmware_small_size", "host.firmware.small_bytes"),
+    ("firmware_write", "host.firmware.write"),
+    ("firmware_write_unit", "host.firmware.write_unit"),
+    ("firmware_other", "host.firmware.other"),
+    ("propagation", "host.propagation"),
+    ("channel_timing", "timing.channel"),
+    ("link_timing", "host.to_host"),
+    ("write_link_timing", "host.to_drive"),
 ];
 
 /// The flash's keys, in `[device.flash]` or else in `[[device]]`.
@@ -137,19 +156,8 @@ impl Keys<'_, '_> {
 }
 
 /// What a profile has to say; the rest has defaults.
-const REQUIRED: [&str; 11] = [
-    "capacity",
-    "channels",
-    "ways",
-    "planes",
-    "pages",
-    "page_size",
-    "cell",
-    "read",
-    "program",
-    "erase",
-    "channel_rate",
-];
+const REQUIRED: [&str; 10] =
+    ["capacity", "channels", "ways", "planes", "pages", "page_size", "cell", "read", "program", "erase"];
 
 /// Keys that lay out a drive: with one of them given, a profile's own layout is not fitted to the capacity.
 const LAYOUT: [&str; 8] =
@@ -159,6 +167,9 @@ const LAYOUT: [&str; 8] =
 pub(super) fn profile(root: &Section<'_>) -> Config {
     for key in REQUIRED.into_iter().filter(|key| !root.has(key)) {
         root.fault(key, "missing; a profile has to say it");
+    }
+    if !root.has("channel_rate") && !root.has("channel_timing") {
+        root.fault("channel_rate", "missing; a profile has to say it");
     }
     let capacity = root.get("capacity", size(u64::from(UNIT)..=1 << 56));
     // What it is, for lists.
@@ -281,6 +292,7 @@ fn keys_of(keys: &Keys<'_, '_>, profile: Profile, own: Config, capacity: Option<
     if let Some(rate) = write_link_rate {
         config.host.to_drive = config.host.to_drive.at_rate(rate.0);
     }
+    let details = detail::read(keys, &mut config);
     translation(keys, &mut config);
     buffer(keys, &mut config);
     variability(keys, &mut config.variability);
@@ -294,7 +306,7 @@ fn keys_of(keys: &Keys<'_, '_>, profile: Profile, own: Config, capacity: Option<
         _ => offer(keys, &mut config, &own, capacity),
     }
     let precondition = keys.get("precondition", named).unwrap_or(Precondition::Fresh);
-    FlashConfig { profile, quirks, config, precondition, channel_rate, link_rate, write_link_rate }
+    FlashConfig { profile, quirks, config, precondition, channel_rate, link_rate, write_link_rate, details }
 }
 
 fn geometry(keys: &Keys<'_, '_>, geometry: &mut Geometry) {
@@ -489,6 +501,9 @@ pub(super) fn written(levels: &Levels) -> Vec<Nanos> {
     let same = levels.iter().rev().take_while(|l| **l == levels[4]).count();
     levels[..levels.len() + 1 - same].to_vec()
 }
+
+#[path = "flash_detail.rs"]
+pub(super) mod detail;
 
 #[cfg(test)]
 #[path = "flash_tests.rs"]

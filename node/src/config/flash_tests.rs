@@ -203,3 +203,55 @@ fn a_profile_of_one_s_own() {
     );
     std::fs::remove_dir_all(&folder).unwrap();
 }
+
+#[test]
+fn every_profile_is_the_same_drive_as_its_file() {
+    let folder = std::env::temp_dir().join(format!("weir-profile-files-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    for profile in Profile::all() {
+        for quirks in [false, true] {
+            let named = flash(&format!("[[device]]\nprofile = \"{profile}\"\nquirks = {quirks}\n")).config;
+            let file = folder.join(format!("{profile}-{quirks}.toml"));
+            std::fs::write(&file, profile.file(quirks).unwrap().as_ref()).unwrap();
+            let read = flash(&format!("[[device]]\nprofile = \"{}\"\n", file.display())).config;
+            assert_eq!(read, named, "{profile}, quirks = {quirks}:\n{}", profile.file(quirks).unwrap());
+        }
+    }
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn keys_of_single_steps_are_read_and_printed() {
+    let text = "[[device]]\nkind = \"flash\"\n[device.flash]\nread = \"50us\"\nread_small = \"40us\"\nread_command = \"290ns\"\n\
+                program_command_plane = \"816ns\"\nstatus_poll = \"1us\"\nsense_size = \"32KiB\"\nburst_size = \"16KiB\"\n\
+                firmware_read = \"3us\"\nfirmware_read_small = \"2us\"\nfirmware_small_size = 4096\npropagation = \"7ns\"\n\
+                channel_timing = \"6ns per 2B in 2B cut 1B\"\nlink_timing = \"1ns per 1B packet 128B+28B lanes 4\"\n\
+                write_link_timing = \"2ns per 1B\"\n";
+    let parsed = parse(text).unwrap();
+    let config = parsed.devices[0].flash.as_ref().unwrap().config;
+    assert_eq!(config.timing.read_small, Some([Nanos(40_000); 5]));
+    assert_eq!((config.timing.overheads.read, config.timing.overheads.program_plane), (Nanos(290), Nanos(816)));
+    assert_eq!((config.timing.sense_bytes, config.timing.burst_bytes), (32768, 16384));
+    let firmware = config.host.firmware;
+    assert_eq!((firmware.read, firmware.read_small, firmware.small_bytes), (Nanos(3_000), Nanos(2_000), 4096));
+    assert_eq!((config.timing.channel.time(8192), config.host.to_host.time(4096)), (Nanos(24_576), Nanos(1_248)));
+    assert_eq!(config.host.to_drive.time(4096), Nanos(8_192));
+    let printed = parsed.to_toml();
+    assert_eq!(parse(&printed).unwrap_or_else(|e| panic!("{e}\n{printed}")), parsed, "{printed}");
+    // A program that does not know them reads what is printed where none is used.
+    let plain = parse("[[device]]\nprofile = \"mqsim-default\"\n").unwrap().to_toml();
+    assert!(!plain.contains("_timing") && !plain.contains("read_command"), "{plain}");
+    for (keys, says) in [
+        (
+            "channel_timing = \"fast\"",
+            "weir.toml:4: device.ssd0.flash.channel_timing: \"fast\" is no wire; write \"6ns per 2B\"",
+        ),
+        (
+            "channel_timing = \"0ns\"\nchannel_rate = \"1GB/s\"",
+            "channel_rate: channel_timing says it already; keep one",
+        ),
+    ] {
+        let error = parse(&format!("[[device]]\nkind = \"flash\"\n[device.flash]\n{keys}\n")).unwrap_err();
+        assert!(error.contains(says), "{error}");
+    }
+}

@@ -2,7 +2,7 @@
 
 use super::demand;
 use super::fdp;
-use super::flash::written;
+use super::flash::{detail, written};
 use super::promise;
 use super::types::{
     Arbitration, Config, DeviceConfig, DoorConfig, ExportConfig, FlashConfig, MediaConfig, TenantConfig, VolumeConfig,
@@ -27,7 +27,7 @@ pub(super) fn string(text: impl ToString) -> String {
     format!("\"{}\"", escaped(&text.to_string()))
 }
 
-fn strings(texts: impl IntoIterator<Item = impl ToString>) -> String {
+pub(super) fn strings(texts: impl IntoIterator<Item = impl ToString>) -> String {
     format!("[{}]", texts.into_iter().map(string).collect::<Vec<_>>().join(", "))
 }
 
@@ -150,17 +150,11 @@ fn write_device(out: &mut String, device: &DeviceConfig) -> std::fmt::Result {
 }
 
 fn write_flash(out: &mut String, flash: &FlashConfig) -> std::fmt::Result {
-    let weir_flash::Config { geometry: g, timing: t, variability: v, host: h, ftl: f, buffer: b, seed } = &flash.config;
-    writeln!(out, "\n[device.flash]\nquirks = {}\nseed = {seed}", flash.quirks)?;
+    let t = &flash.config.timing;
+    writeln!(out, "\n[device.flash]\nquirks = {}\nseed = {}", flash.quirks, flash.config.seed)?;
     writeln!(out, "precondition = {}", string(flash.precondition))?;
-    writeln!(out, "channels = {}\nways = {}\nplanes = {}\nblocks = {}", g.channels, g.ways, g.planes, g.blocks)?;
-    writeln!(out, "pages = {}\npage_size = {}\nspare_size = {}", g.pages, g.page_bytes, g.spare_bytes)?;
-    writeln!(out, "cell = {}\npage_map = {}", string(g.cell), string(g.page_map))?;
-    writeln!(out, "gate = {}\nregisters = {}", string(t.gate), string(t.registers))?;
-    if t.read_small.is_none() {
-        writeln!(out, "read = {}", strings(written(&t.read)))?;
-    }
-    writeln!(out, "program = {}\nerase = {}", strings(written(&t.program)), string(t.erase))?;
+    // Without the key the profile has it, with the time of small reads beside it.
+    write_layout(out, &flash.config, t.read_small.is_none() || flash.details.contains(&"read_small"))?;
     let rates = [
         ("channel_rate", flash.channel_rate),
         ("link_rate", flash.link_rate),
@@ -171,13 +165,58 @@ fn write_flash(out: &mut String, flash: &FlashConfig) -> std::fmt::Result {
             writeln!(out, "{key} = {}", string(format_args!("{rate}/s")))?;
         }
     }
+    let firmware = &flash.config.host.firmware;
+    let one = firmware.read == firmware.read_small || flash.details.contains(&"firmware_read_small");
+    write_rest(out, &flash.config, one)?;
+    for (key, value) in detail::printed(&flash.config) {
+        if flash.details.contains(&key) {
+            writeln!(out, "{key} = {value}")?;
+        }
+    }
+    Ok(())
+}
+
+/// A drive as the file of a profile: every number, in keys.
+pub(super) fn profile_file(drive: &str, source: &str, config: &weir_flash::Config) -> String {
+    let mut out = String::new();
+    write_profile(&mut out, drive, source, config).expect("writing to a String does not fail");
+    out
+}
+
+fn write_profile(out: &mut String, drive: &str, source: &str, config: &weir_flash::Config) -> std::fmt::Result {
+    writeln!(out, "drive = {}\nsource = {}", string(drive), string(source))?;
+    writeln!(out, "capacity = {}\n", string(config.ftl.capacity.unwrap_or_default().0))?;
+    write_layout(out, config, true)?;
+    write_rest(out, config, true)?;
+    for (key, value) in detail::printed(config) {
+        writeln!(out, "{key} = {value}")?;
+    }
+    Ok(())
+}
+
+/// Layout and array times; `read` says whether its key is one of them.
+fn write_layout(out: &mut String, config: &weir_flash::Config, read: bool) -> std::fmt::Result {
+    let weir_flash::Config { geometry: g, timing: t, .. } = config;
+    writeln!(out, "channels = {}\nways = {}\nplanes = {}\nblocks = {}", g.channels, g.ways, g.planes, g.blocks)?;
+    writeln!(out, "pages = {}\npage_size = {}\nspare_size = {}", g.pages, g.page_bytes, g.spare_bytes)?;
+    writeln!(out, "cell = {}\npage_map = {}", string(g.cell), string(g.page_map))?;
+    writeln!(out, "gate = {}\nregisters = {}", string(t.gate), string(t.registers))?;
+    if read {
+        writeln!(out, "read = {}", strings(written(&t.read)))?;
+    }
+    writeln!(out, "program = {}\nerase = {}", strings(written(&t.program)), string(t.erase))
+}
+
+/// Everything else that has a key; `firmware_read` says whether that is one of them.
+fn write_rest(out: &mut String, config: &weir_flash::Config, firmware_read: bool) -> std::fmt::Result {
+    let weir_flash::Config { timing: t, variability: v, host: h, ftl: f, buffer: b, .. } = config;
     for (key, time) in [("program_suspend", t.suspend.program), ("erase_suspend", t.suspend.erase)] {
         if let Some(time) = time {
             writeln!(out, "{key} = {}", string(time))?;
         }
     }
     writeln!(out, "cache_read = {}\nsuspend_limit = {}", t.cache_read, t.suspend.limit)?;
-    if h.firmware.read == h.firmware.read_small {
+    if firmware_read {
         writeln!(out, "firmware_read = {}", string(h.firmware.read))?;
     }
     writeln!(out, "firmware = {}\nmapping = {}", string(h.firmware.core), string(f.mapping))?;

@@ -4,7 +4,9 @@
 use super::document::Document;
 use super::error::ConfigError;
 use super::flash;
+use super::print::profile_file;
 use super::read::{Section, text};
+use std::borrow::Cow;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use weir_flash::{Config, GcMode, Mapping, Preset};
@@ -109,6 +111,18 @@ impl Profile {
             }
         };
         Ok(About { profile: self.clone(), drive, source, capacity: config.ftl.capacity.unwrap_or_default() })
+    }
+
+    /// It as the file of a profile: a drive's own, or one with every number of a model; `quirks` counts for models.
+    ///
+    /// # Errors
+    /// As [`Profile::config`].
+    pub fn file(&self, quirks: bool) -> Result<Cow<'static, str>, ConfigError> {
+        if let Some(text) = self.text() {
+            return Ok(Cow::Borrowed(text));
+        }
+        let About { drive, source, .. } = self.about()?;
+        Ok(Cow::Owned(profile_file(&drive, &source, &self.config(quirks)?)))
     }
 
     /// The file behind it; a model has none.

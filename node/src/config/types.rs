@@ -173,6 +173,8 @@ pub struct FlashConfig {
     pub link_rate: Option<Bytes>,
     /// Its rate towards the drive, where it was given.
     pub write_link_rate: Option<Bytes>,
+    /// The keys of single steps and of wires that were given; programs that do not know them can read what is printed without them.
+    pub details: Vec<&'static str>,
 }
 
 impl FlashConfig {
