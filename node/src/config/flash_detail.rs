@@ -6,11 +6,11 @@ use crate::config::print::{string, strings};
 use weir_flash::{Config, Timing, Wire};
 use weir_units::Nanos;
 
-/// Where a time of a configuration stands.
-type Place = fn(&mut Config) -> &mut Nanos;
+/// Where a value of a configuration stands.
+type Place<T> = fn(&mut Config) -> &mut T;
 
 /// Keys with one time.
-const TIMES: [(&str, Place); 12] = [
+const TIMES: [(&str, Place<Nanos>); 12] = [
     ("cache_busy", |c| &mut c.timing.cache_busy),
     ("read_command", |c| &mut c.timing.overheads.read),
     ("read_command_plane", |c| &mut c.timing.overheads.read_plane),
@@ -26,14 +26,14 @@ const TIMES: [(&str, Place); 12] = [
 ];
 
 /// Keys with a number of bytes.
-const SIZES: [(&str, fn(&mut Config) -> &mut u32); 3] = [
+const SIZES: [(&str, Place<u32>); 3] = [
     ("sense_size", |c| &mut c.timing.sense_bytes),
     ("burst_size", |c| &mut c.timing.burst_bytes),
     ("firmware_small_size", |c| &mut c.host.firmware.small_bytes),
 ];
 
 /// Keys with a wire, and the keys with its rate alone.
-const WIRES: [(&str, &str, fn(&mut Config) -> &mut Wire); 3] = [
+const WIRES: [(&str, &str, Place<Wire>); 3] = [
     ("channel_timing", "channel_rate", |c| &mut c.timing.channel),
     ("link_timing", "link_rate", |c| &mut c.host.to_host),
     ("write_link_timing", "write_link_rate", |c| &mut c.host.to_drive),
