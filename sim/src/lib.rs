@@ -18,6 +18,7 @@
 pub mod accuracy;
 mod client;
 mod host;
+pub mod import;
 mod job;
 mod open_channel;
 pub mod plan;

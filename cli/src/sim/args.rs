@@ -11,6 +11,9 @@ Examples:
   weir sim exp.toml --trace usr_0.csv,fit=wrap --trace db.iolog,tenant=gold,timing=fast,qd=32
   weir sim exp.toml --set device.slots=16,64 --set 'jobs[0].qd=1,4,16' --csv
   weir sim ssd.toml --set device.gc=channel,plane --set precondition=steady --set ramp=1s
+  weir sim --from mqsim ssdconfig.xml workload.xml
+  weir sim --from femu run-blackbox.sh --print-config > exp.toml
+  weir sim --from nvmevirt ssd_config.h SAMSUNG_970PRO --set job.rw=randread --set job.qd=16
 
   where exp.toml is
     [[device]]
@@ -30,8 +33,15 @@ job.qd (all of them). Several values, or several --set, make a run for each comb
 Of several [[device]] each is simulated by itself, with the jobs that name it (device = \"NAME\").")]
 pub struct Args {
     /// The simulation: TOML with [[device]], [[tenant]] and [[job]]
-    #[arg(value_name = "FILE")]
-    pub file: PathBuf,
+    #[arg(value_name = "FILE", required_unless_present = "from")]
+    pub file: Option<PathBuf>,
+    /// Read another emulator's files instead: `mqsim` ssdconfig.xml and a workload's XML, `femu` a run script (or the options themselves:
+    /// nchs=8,...), `nvmevirt` ssd_config.h and the name of its BASE_SSD. What is not taken over is listed with its reason
+    #[arg(long, num_args = 2..=3, value_names = ["EMULATOR", "FILE", "WORKLOAD"], conflicts_with = "file")]
+    pub from: Vec<String>,
+    /// Print the configuration that those files make, and simulate nothing
+    #[arg(long, requires = "from")]
+    pub print_config: bool,
     /// Replay a trace beside the jobs of the file (repeatable)
     #[arg(long, value_name = "FILE[,KEY=VALUE]...")]
     pub trace: Vec<String>,

@@ -49,6 +49,9 @@ pub fn run(args: &Args, json: bool) -> Result<(), Failure> {
     if json && args.csv {
         return Err(Failure::usage("sim: --json and --csv cannot both be printed; choose one"));
     }
+    if args.print_config {
+        return output::text(&sweep::imported(args)?.0.toml);
+    }
     let combinations = sweep::combinations(args)?;
     let (begun, several) = (Instant::now(), combinations.len() > 1);
     let mut live = Live::new(combinations.iter().map(|c| c.scenarios.len()).sum());

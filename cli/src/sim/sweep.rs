@@ -2,8 +2,10 @@
 
 use super::Args;
 use crate::failure::Failure;
+use std::path::{Path, PathBuf};
 use weir_node::config::Document;
 use weir_sim::Scenario;
+use weir_sim::import::{Emulator, Imported, import};
 
 /// More runs than this are a mistake.
 const MAX_RUNS: usize = 10_000;
@@ -24,7 +26,7 @@ pub fn shown(set: &[(String, String)]) -> String {
 
 /// Every combination of the values of all `--set`, the last one varying fastest; all of them are read and checked.
 pub fn combinations(args: &Args) -> Result<Vec<Combination>, Failure> {
-    let mut base = Document::load(&args.file)?;
+    let mut base = document(args)?;
     for trace in &args.trace {
         base.push("job", &trace_keys(trace)?);
     }
@@ -42,6 +44,29 @@ pub fn combinations(args: &Args) -> Result<Vec<Combination>, Failure> {
         }
     }
     sets.into_iter().map(|set| combine(&base, set)).collect()
+}
+
+/// The file, or what another emulator's files make.
+fn document(args: &Args) -> Result<Document, Failure> {
+    if let Some(file) = &args.file {
+        return Ok(Document::load(file)?);
+    }
+    let (imported, name) = imported(args)?;
+    for left in &imported.left_out {
+        eprintln!("weir: sim: not taken over: {left}");
+    }
+    Ok(Document::parse(&imported.toml, &format!("{name} (--print-config)"), Path::new(""))?)
+}
+
+/// What another emulator's files make, and the name of the first.
+pub fn imported(args: &Args) -> Result<(Imported, String), Failure> {
+    let [emulator, files @ ..] = args.from.as_slice() else {
+        return Err(Failure::usage("sim: --from needs an emulator and its file"));
+    };
+    let emulator: Emulator = emulator.parse().map_err(|e| Failure::usage(format_args!("sim: --from: {e}")))?;
+    let paths: Vec<PathBuf> = files.iter().map(PathBuf::from).collect();
+    let imported = import(emulator, &paths).map_err(|e| Failure::new(format_args!("sim: --from: {e}")))?;
+    Ok((imported, files.first().cloned().unwrap_or_default()))
 }
 
 fn with(set: &[(String, String)], key: &str, value: &str) -> Vec<(String, String)> {

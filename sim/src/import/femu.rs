@@ -1,0 +1,322 @@
+//! The options of FEMU's device (`-device femu,devsz_mb=…`; names and defaults as in FEMU 99ce4fb2b, hw/femu/femu.c), alone or in a run script:
+//! `name=value` lines and `${name}` are followed, nothing is run.
+
+use super::{Draft, Given, ImportError, Text, quoted, times};
+use std::collections::BTreeMap;
+
+/// Options that nothing here follows, and why; a name that ends in `*` stands for all that begin so.
+const LEFT: [(&str, &str); 24] = [
+    ("ch_xfer_lat", "FEMU has no channel time; see channel_timing"),
+    ("gc_thres_pcent*", "FEMU's background collection; see gc_start in docs/coming-from.md"),
+    ("gc_strategy", "lines are collected plane by plane"),
+    ("read_cache_mb", "reads are not kept in memory"),
+    ("cache_evict", "reads are not kept in memory"),
+    ("queues", "one queue for each job"),
+    ("entries", "see queue_depth"),
+    ("multipoller_enabled", "no pollers in virtual time"),
+    ("poller_ratio", "no pollers in virtual time"),
+    ("namespaces", "one namespace"),
+    ("namespace_*", "one namespace"),
+    ("serial", "a name"),
+    ("id", "a name"),
+    ("bus", "no bus"),
+    ("addr", "no bus"),
+    ("debug_ftl", "no debugging output"),
+    ("nand_bad_blocks", "see factory_bad"),
+    ("err_*", "no injected errors; see errors in docs/configuration.md"),
+    ("fdp*", "see [device.fdp]"),
+    ("zns_*", "zoned drives are not simulated; see docs/zns.md"),
+    ("ecc_step_ns", "see errors and retry"),
+    ("tpl*", "multi-plane busy times; see read_command_plane and program_command_plane"),
+    ("trcbsy", "see cache_busy"),
+    ("trim_lat_ns", "see firmware_other"),
+];
+
+/// Variables and options are few; a script that has more is none.
+const MOST: usize = 4096;
+/// Bytes of a value that variables make.
+const LONGEST: usize = 1 << 16;
+
+/// Reads options.
+pub(super) fn read(text: &Text) -> Result<Draft, ImportError> {
+    let mut options = Options { text, open: options(text)? };
+    let mode = options.number("femu_mode", 0, 255, 1)?;
+    let mode = match mode {
+        1 => "femu-bbssd",
+        0 => "femu-oc",
+        _ => {
+            let line = options.line("femu_mode");
+            return Err(text.fault(
+                line,
+                format_args!("femu_mode={mode}: only the black-box SSD (1) and the OpenChannel SSD (0) are read here"),
+            ));
+        }
+    };
+    let mut draft = Draft::new(mode);
+    if mode == "femu-bbssd" {
+        black_box(&mut options, &mut draft)?
+    } else {
+        open_channel(&mut options, &mut draft)?
+    };
+    host(&mut options, &mut draft)?;
+    for (name, given) in options.open {
+        let is = |left: &str| left.strip_suffix('*').map_or(name == left, |start| name.starts_with(start));
+        let why = LEFT.iter().find(|(left, _)| is(left)).map_or("concerns the virtual machine, or is unknown", |l| l.1);
+        draft.leave(text, &name, &given, why);
+    }
+    Ok(draft)
+}
+
+struct Options<'t> {
+    text: &'t Text,
+    open: Vec<(String, Given)>,
+}
+
+impl Options<'_> {
+    fn take(&mut self, name: &str) -> Option<Given> {
+        let at = self.open.iter().position(|(n, _)| n == name)?;
+        Some(self.open.remove(at).1)
+    }
+
+    fn line(&self, name: &str) -> u32 {
+        self.open.iter().find(|(n, _)| n == name).map_or(0, |(_, given)| given.line)
+    }
+
+    fn number(&mut self, name: &str, least: u64, most: u64, default: u64) -> Result<u64, ImportError> {
+        let Some(given) = self.take(name) else { return Ok(default) };
+        let value = given.text.parse().ok().filter(|value| (least..=most).contains(value));
+        value.ok_or_else(|| {
+            let shown: String = given.text.chars().take(60).collect();
+            self.text.fault(given.line, format_args!("{name}: \"{shown}\" is not a number from {least} to {most}"))
+        })
+    }
+}
+
+/// The black-box SSD.
+fn black_box(o: &mut Options<'_>, draft: &mut Draft) -> Result<(), ImportError> {
+    const MAX: u64 = u32::MAX as u64;
+    let count = |o: &mut Options<'_>, name, default| o.number(name, 1, MAX, default);
+    let page = count(o, "secsz", 512)?.saturating_mul(count(o, "secs_per_pg", 8)?);
+    let keys = [
+        ("channels", count(o, "nchs", 8)?),
+        ("ways", count(o, "luns_per_ch", 8)?),
+        ("planes", count(o, "pls_per_lun", 1)?),
+        ("blocks", count(o, "blks_per_pl", 256)?),
+        ("pages", count(o, "pgs_per_blk", 256)?),
+        ("page_size", page),
+    ];
+    let flash = keys.iter().fold(1_u64, |all, (_, n)| all.saturating_mul(*n));
+    draft.flash.extend(keys.map(|(key, value)| (key, value.to_string())));
+    let offered = count(o, "devsz_mb", 1024)?.saturating_mul(1 << 20);
+    // What it has beyond its flash is never written there, and cannot be here.
+    if offered > flash {
+        let what =
+            format!("devsz_mb is {offered} bytes, and the layout has {flash}; make it smaller or the layout larger");
+        return Err(o.text.fault(0, what));
+    }
+    draft.device.push(("capacity", quoted(offered)));
+    for (key, name, default) in [("read", "pg_rd_lat", 40_000), ("program", "pg_wr_lat", 200_000)] {
+        let nanos = o.number(name, 0, 10_000_000_000, default)?;
+        draft.flash.push((key, times(&[nanos])));
+    }
+    let erase = o.number("blk_er_lat", 0, 10_000_000_000, 2_000_000)?;
+    draft.flash.push(("erase", quoted(format_args!("{erase}ns"))));
+    for (key, name) in [("read_command", "cmd_addr_lat"), ("status_poll", "status_lat")] {
+        let nanos = o.number(name, 0, 10_000_000_000, 0)?;
+        if nanos > 0 {
+            draft.flash.push((key, quoted(format_args!("{nanos}ns"))));
+        }
+    }
+    let transfer = o.number("pg_xfer_lat", 0, 10_000_000_000, 0)?;
+    if transfer > 0 {
+        let wire = weir_flash::Wire::proportional(page.min(MAX) as u32, transfer);
+        draft.flash.push(("channel_timing", quoted(wire)));
+    }
+    let spare = o.number("op_pcent", 0, 99, 0)?;
+    if spare > 0 {
+        let given = Given { line: 0, text: spare.to_string() };
+        draft.leave(o.text, "op_pcent", &given, "devsz_mb and the layout say how much is spare");
+    }
+    mapping(o, draft)
+}
+
+/// Mapping and victims.
+fn mapping(o: &mut Options<'_>, draft: &mut Draft) -> Result<(), ImportError> {
+    if let Some(given) = o.take("mapping") {
+        match given.text.as_str() {
+            "page" => {}
+            "dftl" => {
+                draft.flash.push(("mapping", quoted("cached")));
+                let megabytes = o.number("mapping_cache_mb", 0, 1 << 20, 0)?;
+                if megabytes > 0 {
+                    draft.flash.push(("map_cache", quoted(megabytes << 20)));
+                }
+            }
+            _ => draft.leave(o.text, "mapping", &given, "only page and dftl have a counterpart"),
+        }
+    }
+    if let Some(given) = o.take("gc_policy") {
+        match given.text.as_str() {
+            policy @ ("greedy" | "cost-benefit" | "random" | "fifo") => draft.flash.push(("victim", quoted(policy))),
+            _ => draft.leave(o.text, "gc_policy", &given, "see victim"),
+        }
+    }
+    Ok(())
+}
+
+/// The OpenChannel SSD: its layout is the options', its times are its cell's.
+fn open_channel(o: &mut Options<'_>, draft: &mut Draft) -> Result<(), ImportError> {
+    let count = |o: &mut Options<'_>, name, default| o.number(name, 1, 65_535, default);
+    let page = count(o, "lsec_size", 4096)?.saturating_mul(count(o, "lsecs_per_pg", 4)?);
+    let (channels, ways) = (count(o, "lnum_ch", 2)?, count(o, "lnum_lun", 8)?);
+    let (planes, pages) = (count(o, "lnum_pln", 2)?, count(o, "lpgs_per_blk", 512)?);
+    let keys = [("channels", channels), ("ways", ways), ("planes", planes), ("pages", pages), ("page_size", page)];
+    draft.flash.extend(keys.map(|(key, value)| (key, value.to_string())));
+    let megabytes = o.number("devsz_mb", 1, u64::from(u32::MAX), 1024)?;
+    draft.device.push(("capacity", quoted(megabytes << 20)));
+    // hw/femu/nand/nand.h.
+    let cell = match o.number("flash_type", 1, 5, 2)? {
+        1 => "slc",
+        2 => "mlc",
+        3 => "tlc",
+        4 => "qlc",
+        _ => "plc",
+    };
+    draft.flash.push(("cell", quoted(cell)));
+    Ok(())
+}
+
+/// Firmware and link.
+fn host(o: &mut Options<'_>, draft: &mut Draft) -> Result<(), ImportError> {
+    let firmware = o.number("fw_cpu_ns", 0, 10_000_000_000, 0)?;
+    if firmware > 0 {
+        draft.flash.push(("firmware", quoted(format_args!("{firmware}ns"))));
+    }
+    let rate = o.number("pcie_bandwidth_mbps", 0, 1 << 20, 0)?;
+    if rate > 0 {
+        draft.flash.push(("link_rate", quoted(format_args!("{rate}MB/s"))));
+    }
+    let delay = o.number("pcie_prop_delay_ns", 0, 10_000_000_000, 0)?;
+    if delay > 0 {
+        draft.flash.push(("propagation", quoted(format_args!("{delay}ns"))));
+    }
+    Ok(())
+}
+
+/// A value in pieces, each with the line that it is from.
+type Pieces = Vec<(u32, String)>;
+
+/// The options of the device, with the lines of their values.
+fn options(text: &Text) -> Result<Vec<(String, Given)>, ImportError> {
+    let mut variables: BTreeMap<String, Pieces> = BTreeMap::new();
+    let mut device: Option<Vec<(String, Given)>> = None;
+    for (at, whole) in text.text.lines().enumerate() {
+        let number = at as u32 + 1;
+        let whole = uncommented(whole).trim();
+        let (name, value) = assignment(whole).map_or((None, whole), |(name, value)| (Some(name), value));
+        let pieces = expanded(value, &variables, number).ok_or_else(|| too_long(text, number))?;
+        device = of_device(&pieces).or(device);
+        if let Some(name) = name {
+            if variables.len() >= MOST {
+                return Err(text.fault(number, format_args!("more than {MOST} variables")));
+            }
+            variables.insert(name.to_string(), pieces);
+        }
+    }
+    let Some(device) = device.or_else(|| bare(text)) else {
+        let what = "no \"-device femu,…\" in it; name a run script of FEMU, or give the options themselves: nchs=8,luns_per_ch=8";
+        return Err(text.fault(0, what));
+    };
+    last_counts(text, device)
+}
+
+fn too_long(text: &Text, line: u32) -> ImportError {
+    text.fault(line, format_args!("a value of more than {LONGEST} bytes"))
+}
+
+/// Of an option that is given twice the last one counts, as in QEMU.
+fn last_counts(text: &Text, all: Vec<(String, Given)>) -> Result<Vec<(String, Given)>, ImportError> {
+    let mut out: Vec<(String, Given)> = Vec::new();
+    for (name, given) in all {
+        if given.text.contains('$') {
+            let what = format!(
+                "{name}={}: a variable that nothing before it sets",
+                given.text.chars().take(60).collect::<String>()
+            );
+            return Err(text.fault(given.line, what));
+        }
+        out.retain(|(n, _)| *n != name);
+        out.push((name, given));
+    }
+    Ok(out)
+}
+
+/// A text that is nothing but `name=value,…`.
+fn bare(text: &Text) -> Option<Vec<(String, Given)>> {
+    let whole = text.text.trim();
+    let options: Vec<(String, Given)> = whole
+        .split(',')
+        .filter_map(|pair| pair.split_once('='))
+        .map(|(name, value)| (name.trim().to_string(), Given { line: 1, text: value.trim().to_string() }))
+        .collect();
+    let is_all = !whole.contains(char::is_whitespace) && options.len() == whole.split(',').count();
+    (is_all && !options.is_empty()).then_some(options)
+}
+
+/// What stands before a comment.
+fn uncommented(line: &str) -> &str {
+    let begins = |at: usize| at == 0 || line[..at].ends_with(char::is_whitespace);
+    line.match_indices('#').find(|(at, _)| begins(*at)).map_or(line, |(at, _)| &line[..at])
+}
+
+/// `name=value`, as a shell has it.
+fn assignment(line: &str) -> Option<(&str, &str)> {
+    let (name, value) = line.split_once('=')?;
+    let is_name = !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+    (is_name && !value.contains([';', '`']) && (!value.contains(char::is_whitespace) || value.contains('"')))
+        .then_some((name, value))
+}
+
+/// A value with its variables replaced and its quotes removed; `None`: it is too long.
+fn expanded(value: &str, variables: &BTreeMap<String, Pieces>, line: u32) -> Option<Pieces> {
+    let mut out: Pieces = Vec::new();
+    let mut rest = value;
+    loop {
+        let (before, after) = rest.split_once('$').map_or((rest, None), |(before, after)| (before, Some(after)));
+        out.push((line, before.replace(['"', '\''], "")));
+        let Some(after) = after else { break };
+        let braced = after.strip_prefix('{').and_then(|inner| inner.split_once('}'));
+        let end = after.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).unwrap_or(after.len());
+        let (name, behind) = braced.unwrap_or_else(|| after.split_at(end));
+        match variables.get(name) {
+            Some(pieces) => out.extend(pieces.iter().cloned()),
+            None => out.push((line, format!("${name}"))),
+        }
+        if out.iter().map(|(_, piece)| piece.len() + 1).sum::<usize>() > LONGEST {
+            return None;
+        }
+        rest = behind;
+    }
+    Some(out)
+}
+
+/// The options behind `-device femu`.
+fn of_device(pieces: &Pieces) -> Option<Vec<(String, Given)>> {
+    let joined: String = pieces.iter().map(|(_, piece)| piece.as_str()).collect();
+    let words: Vec<&str> = joined.split_whitespace().collect();
+    let named = |pair: &[&str]| pair[0] == "-device" && (pair[1] == "femu" || pair[1].starts_with("femu,"));
+    let options = words.windows(2).find(|pair| named(pair))?[1];
+    let pairs = options.split(',').skip(1).filter(|pair| !pair.is_empty());
+    let given = |pair: &str| {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, "on"));
+        // Where the value stands in the whole text, and whose piece that is.
+        let mut at = (value.as_ptr() as usize).saturating_sub(joined.as_ptr() as usize);
+        let piece = pieces.iter().find(|(_, piece)| {
+            let inside = at < piece.len();
+            at = at.saturating_sub(piece.len());
+            inside
+        });
+        (name.to_string(), Given { line: piece.map_or(0, |(line, _)| *line), text: value.to_string() })
+    };
+    Some(pairs.map(given).collect())
+}
