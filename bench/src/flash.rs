@@ -7,7 +7,7 @@ use std::time::Instant;
 use weir_arbiter::{Arbiter, Mechanism, QueueKey, Settings};
 use weir_flash::{
     BufferConfig, CellType, Config, Firmware, Flash, FlashOp, FtlConfig, Gate, Geometry, HostTiming, Overheads,
-    PageMap, Precondition, Registers, Rng, Suspend, Timing, UNIT, Variability, Wire, uniform,
+    PageMap, Precondition, Registers, Rng, Separate, Suspend, Timing, UNIT, Variability, Wire, uniform,
 };
 use weir_units::{Bytes, Class, Nanos};
 
@@ -238,5 +238,32 @@ pub fn measure(setup: &Setup) -> Result<Report, BenchError> {
             report.figure(format!("{name}: requests / event queue"), "x", &rate.over(&peer));
         }
     }
+    report.figure("hot and cold, 8 GiB: detector", "ns a write", &detector(setup));
     Ok(report)
+}
+
+/// What it takes to tell hot from cold units of 8 GiB, four of five writes to a fifth of them, beside drawing them.
+fn detector(setup: &Setup) -> Series {
+    let units = 2 << 20;
+    let mut series = Series::default();
+    let Some(mut policy) = Separate::Frequency.build(units) else { return series };
+    let mut time = |tell: bool| {
+        let mut rng = Rng::new(3);
+        let (begin, mut writes, mut hot) = (Instant::now(), 0u64, 0u64);
+        while begin.elapsed().as_secs_f64() < setup.seconds() / 2.0 {
+            for _ in 0..STRIDE {
+                let part = if rng.below(5) > 0 { units / 5 } else { units };
+                let lpn = rng.below(part);
+                hot += u64::from(if tell { policy.stream(lpn, 0, 2) } else { lpn as u8 });
+            }
+            writes += STRIDE;
+        }
+        std::hint::black_box(hot);
+        begin.elapsed().as_secs_f64() * 1e9 / writes as f64
+    };
+    for _ in 0..setup.rounds {
+        let drawn = time(false);
+        series.push(time(true) - drawn);
+    }
+    series
 }

@@ -302,7 +302,7 @@ impl From<VariabilityError> for ConfigError {
     }
 }
 
-fn wrong(key: &'static str, message: String) -> ConfigError {
+pub(crate) fn wrong(key: &'static str, message: String) -> ConfigError {
     ConfigError::Key { key, message }
 }
 
@@ -320,6 +320,8 @@ pub(crate) struct Plan {
     pub(crate) slc_units: u32,
     /// Programs whose loss is remembered.
     pub(crate) flights: u32,
+    /// Streams that have a collection point each; 0: one takes all that is moved.
+    pub(crate) moved: u32,
 }
 
 /// Entries of a page of the map in flash, for each 4 KiB of the page.
@@ -344,7 +346,7 @@ impl Config {
         streams + 1 + u32::from(cached) + start + 1
     }
 
-    fn log_reserve(&self) -> u32 {
+    pub(crate) fn log_reserve(&self) -> u32 {
         // The log, the block that a merge writes, and the one it frees.
         self.ftl.hybrid.log_blocks + 2
     }
@@ -407,6 +409,7 @@ impl Config {
             slots,
             slc_units: low * shape.units_per_page(),
             flights: if volatile { slots } else { 0 },
+            moved: self.moved_streams(&shape, mapped),
         })
     }
 
@@ -529,65 +532,5 @@ impl Config {
             return Err(wrong("buffer.size", message));
         }
         Ok(())
-    }
-
-    /// Units that the host is offered.
-    fn capacity(&self, shape: &Shape) -> Result<u32, ConfigError> {
-        let blocks = shape.blocks_per_plane() - self.ftl.slc.blocks;
-        let physical = u64::from(blocks) * u64::from(shape.planes()) * u64::from(shape.units_per_block());
-        let Some(capacity) = self.ftl.capacity else {
-            return Ok((physical as f64 / (1.0 + self.ftl.over_provisioning)) as u32);
-        };
-        let units = capacity.0 / u64::from(UNIT);
-        if capacity.0 % u64::from(UNIT) != 0 || units == 0 {
-            return Err(wrong("ftl.capacity", format!("is {capacity}; a multiple of 4KiB, not 0")));
-        }
-        u32::try_from(units).ok().filter(|u| u64::from(*u) <= physical).ok_or_else(|| {
-            let flash = Bytes(physical * u64::from(UNIT));
-            wrong("ftl.capacity", format!("is {capacity}; the flash has {flash}"))
-        })
-    }
-
-    /// Whether what is offered leaves the FTL room to work in.
-    fn check_room(&self, shape: &Shape, mapped: u32) -> Result<(), ConfigError> {
-        let ftl = &self.ftl;
-        let held = match ftl.mapping {
-            Mapping::Hybrid => self.log_reserve(),
-            Mapping::InPlace => 0,
-            _ => {
-                let (host, kept) = ftl.write_points();
-                Config::reserve(host + kept, ftl.mapping == Mapping::Cached, ftl.gc.start)
-            }
-        };
-        let bad = crate::ftl::factory_bad(shape.blocks(), self.seed, ftl.factory_bad);
-        let blocks = shape.blocks_per_plane();
-        // Data blocks of the hybrid mapping have their planes, so the fullest plane decides.
-        let mapped = match ftl.mapping {
-            Mapping::Hybrid => {
-                let blocks = u64::from(mapped.div_ceil(shape.units_per_block()));
-                blocks.div_ceil(u64::from(shape.planes())) * u64::from(shape.units_per_block() * shape.planes())
-            }
-            _ => u64::from(mapped),
-        };
-        let room = (0..shape.planes()).map(|plane| {
-            let first = shape.block_index(plane, ftl.slc.blocks) as usize;
-            let good = bad[first..shape.block_index(plane, blocks) as usize].iter().filter(|b| !**b).count() as u32;
-            u64::from(good.saturating_sub(held)) * u64::from(shape.units_per_block())
-        });
-        let room: u64 = match ftl.mapping {
-            Mapping::Hybrid => room.min().unwrap_or(0) * u64::from(shape.planes()),
-            _ => room.sum(),
-        };
-        if room >= mapped {
-            return Ok(());
-        }
-        let key = if ftl.capacity.is_some() { "ftl.capacity" } else { "ftl.over_provisioning" };
-        let spare = u64::from(shape.units()).saturating_sub(mapped);
-        let message = format!(
-            "leaves {:.1} blocks of each plane beside the data; the FTL needs {held} (write points, blocks kept free, bad \
-             blocks not counted): raise the over-provisioning, or lower ftl.gc.start, ftl.streams or the capacity",
-            spare as f64 / f64::from(shape.units_per_block()) / f64::from(shape.planes())
-        );
-        Err(wrong(key, message))
     }
 }

@@ -4,7 +4,6 @@ use crate::array::Array;
 use crate::buffer::{Buffer, FlushPolicy};
 use crate::config::{Config, ConfigError, Mapping, Plan, UnmappedRead, WriteZeroes};
 use crate::durable::Durable;
-use crate::fdp::Placement;
 use crate::ftl::{GcMode, NONE, PageFtl, Prefetch, Separation, TAG, VictimPolicy, WearPolicy};
 use crate::geometry::{Place, Shape, UNIT};
 use crate::host::{Host, HostOp};
@@ -41,8 +40,6 @@ pub struct Flash {
     pub(crate) host: Host,
     pub(crate) ftl: PageFtl,
     pub(crate) buffer: Option<Buffer>,
-    pub(crate) separation: Option<Box<dyn Separation>>,
-    streams: u8,
     logical: u32,
     pub(crate) config: Config,
     /// When the last program of the host's data is done.
@@ -70,19 +67,14 @@ impl Flash {
     pub(crate) fn made(config: &Config, now: Nanos, plan: &Plan, image: Option<Image>) -> Flash {
         let silicon = Array::new(&plan.shape, &config.timing, &config.variability);
         let ftl = PageFtl::new(config, plan, &silicon, image);
-        let streams = config.ftl.host_streams();
         let planes = if config.ftl.multi_plane { plan.shape.planes_per_die() } else { 1 };
         let program = plan.shape.units_per_page() * planes;
         let open = if ftl.promise == Promise::Open { plan.shape.planes() } else { 0 };
-        let placement = config.ftl.fdp.map(|fdp| Placement::build(&fdp, program));
-        let separation = placement.or_else(|| config.ftl.separation.build(plan.logical));
         Flash {
             silicon,
             host: Host::new(&config.host),
             ftl,
-            buffer: Buffer::new(&config.buffer, streams, program),
-            separation,
-            streams,
+            buffer: Buffer::new(&config.buffer, config.ftl.host_streams(), program),
             logical: plan.logical,
             config: *config,
             durable: Durable::new(now, open),
@@ -168,7 +160,7 @@ impl Flash {
     /// Separates data by `policy` from now on. A drive with placement handles goes on to do what hosts say.
     pub fn set_separation(&mut self, policy: Box<dyn Separation>) {
         if self.ftl.fdp.is_none() {
-            self.separation = Some(policy);
+            self.ftl.streams.policy = Some(policy);
         }
     }
 
@@ -347,10 +339,7 @@ impl Flash {
 
     #[inline]
     pub(crate) fn stream(&mut self, lpn: u32, hint: u8) -> u8 {
-        match &mut self.separation {
-            None => 0,
-            Some(policy) => policy.stream(lpn, hint, self.streams).min(self.streams - 1),
-        }
+        self.ftl.streams.choose(lpn, hint)
     }
 
     /// Without a buffer: each page of the command is programmed, and then it is complete.

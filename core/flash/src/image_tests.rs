@@ -256,6 +256,37 @@ proptest! {
     }
 }
 
+/// What a drive has left is found by one that separates in another way, as long as it has as many streams.
+#[test]
+fn separations_read_what_others_have_left() {
+    let mut config = small(geometry(2, 1, 24, 8, 2), 0.6);
+    config.ftl.streams = 2;
+    let write = |flash: &mut Flash, seed| {
+        let mut rng = Rng::new(seed);
+        for i in 0..4_000u64 {
+            let part = if rng.below(4) > 0 { flash.units() / 8 } else { flash.units() };
+            flash.submit(Nanos(i * 1_000_000), FlashOp::Write { fua: false }, rng.below(part), 1);
+            flash.ftl.map.trace.clear();
+        }
+        flash.check();
+        assert_eq!(flash.stats().refused, 0);
+    };
+    let keys = config.image_keys().unwrap();
+    for before in Separate::ALL {
+        for after in Separate::ALL {
+            config.ftl.separation = *before;
+            let mut flash = Flash::new(&config, Nanos(0)).unwrap();
+            write(&mut flash, 1);
+            config.ftl.separation = *after;
+            assert_eq!(config.image_keys().unwrap(), keys);
+            let mut found = recovered(&config, &flash.ftl.map.cut());
+            found.check();
+            assert_eq!(found.ftl.map.l2p[..], flash.ftl.map.l2p[..], "{before} found by {after}");
+            write(&mut found, 2);
+        }
+    }
+}
+
 /// On arrays that are lent, through the public way: map, wear and bad blocks are as they were.
 #[test]
 fn a_drive_comes_back_on_its_image() {

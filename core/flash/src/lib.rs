@@ -37,6 +37,7 @@ mod array;
 mod behaviour_tests;
 mod buffer;
 mod calendar;
+mod capacity;
 mod cell;
 mod cells;
 mod check;

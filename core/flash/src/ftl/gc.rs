@@ -11,12 +11,14 @@
 
 use super::map::{HELD, NONE};
 use super::page::{PageFtl, Point};
+use super::streams::MOVED;
 use super::victim::{PlaneView, fewest};
 use crate::array::Array;
 use crate::geometry::{Place, Shape, UNIT};
 use crate::name::names;
 use crate::relocate::{Relocation, Scope};
 use crate::rng::Rng;
+use core::ops::Range;
 use weir_units::Nanos;
 
 /// What waits while a block is collected.
@@ -263,7 +265,7 @@ impl PageFtl {
             return;
         }
         let blocks = self.ordinary(plane);
-        if blocks.len() > LOOK_AHEAD {
+        if blocks.len() > LOOK_AHEAD || self.streams.are_kept() {
             return;
         }
         let held = core::mem::replace(&mut self.map.valid[block as usize], HELD);
@@ -277,8 +279,11 @@ impl PageFtl {
     fn victim(&mut self, plane: u32) -> Option<u32> {
         let block_units = self.map.shape.units_per_block();
         let blocks = self.ordinary(plane);
+        let valid = &self.map.valid[blocks.clone()];
+        let mine =
+            if self.streams.are_kept() { self.streams.candidates(valid, blocks.clone(), block_units) } else { None };
         let view = PlaneView {
-            valid: &self.map.valid[blocks.clone()],
+            valid: mine.unwrap_or(valid),
             erases: &self.map.erases[blocks.clone()],
             written_at: &self.map.stamp[blocks.clone()],
             now: self.map.clock,
@@ -337,21 +342,15 @@ impl PageFtl {
         debug_assert_eq!(found as u32, self.map.valid_of(block));
         self.map.note_move(block);
         self.map.valid[block as usize] = HELD;
-        let kind = self.collection_kind(block);
-        let mut programs = 0;
-        let mut from = 0;
-        while from < found {
-            let at = self.point_index(plane, kind);
-            if self.points[at].is_empty() {
-                self.open_free(plane, kind);
-            }
-            let point = self.points[at];
-            let n = (found - from).min((point.end - point.next) as usize);
-            self.map.note_block(point.block);
-            self.map.moved(&self.scratch[from..from + n], point.next);
-            programs += self.fill_on(at, n as u32);
-            from += n;
-        }
+        let programs = if self.streams.are_kept() {
+            let ranges = self.streams.sort(block, &mut self.scratch[..found]);
+            let streams = (0..).zip(ranges);
+            // What moves fits one block, so one is all that the free ones have to give.
+            let least = self.free.count(plane).saturating_sub(1);
+            streams.map(|(stream, range)| self.place_moved(plane, self.kinds.moved(stream), range, least)).sum()
+        } else {
+            self.place_moved(plane, self.collection_kind(block), 0..found, 0)
+        };
         self.map.done_as_a_whole();
         let map = self.map_follows(found);
         if let Some(fdp) = &mut self.fdp {
@@ -362,6 +361,41 @@ impl PageFtl {
         self.stats.gc_programs += u64::from(programs);
         self.stats.gc_moves += found as u64;
         Work { reads: reads + map.reads, programs: programs + map.programs, units: found as u32 }
+    }
+
+    /// Places units of the scratch list at a collection point, with at least `least` blocks left free; answers the pages that they
+    /// begin.
+    fn place_moved(&mut self, plane: u32, kind: u32, units: Range<usize>, least: u32) -> u32 {
+        let mut programs = 0;
+        let mut from = units.start;
+        while from < units.end {
+            let at = self.collection_point(plane, kind, least);
+            let point = self.points[at];
+            let n = (units.end - from).min((point.end - point.next) as usize);
+            self.map.note_block(point.block);
+            self.map.moved(&self.scratch[from..from + n], point.next);
+            programs += self.fill_on(at, n as u32);
+            from += n;
+        }
+        programs
+    }
+
+    /// The plane's collection point of that kind, with room. Where no block can be opened for it, another stream's: the last one was
+    /// opened for the same victim, and takes all of it.
+    fn collection_point(&mut self, plane: u32, kind: u32, least: u32) -> usize {
+        let at = self.point_index(plane, kind);
+        if !self.points[at].is_empty() {
+            return at;
+        }
+        if self.free.count(plane) <= least && self.streams.are_kept() {
+            let others = (0..MOVED.into()).map(|stream| self.kinds.moved(stream)).filter(|k| *k < self.kinds.count);
+            let mut points = others.map(|kind| self.point_index(plane, kind));
+            if let Some(other) = points.find(|at| !self.points[*at].is_empty()) {
+                return other;
+            }
+        }
+        self.open_free(plane, kind);
+        at
     }
 
     /// The write point that takes what is moved out of a block.

@@ -5,6 +5,7 @@
 //!         ├─ FreeLists   free blocks by plane        Lifetimes  when blocks fail
 //!         ├─ Point       a write point for each plane and kind (host streams, collection, map, pseudo-SLC)
 //!         ├─ VictimPolicy, WearPolicy, Separation    the traits a researcher writes anew
+//!         ├─ Streams     which block is whose, and the spare flash that each stream has
 //!         ├─ MapCache    what the cached mapping has in memory
 //!         ├─ Flights     programs that power loss may undo
 //!         ├─ Undo        what the step under way has changed of a map that outlives the process
@@ -20,6 +21,7 @@ mod place;
 mod pool;
 mod slc;
 mod spare;
+mod streams;
 mod undo;
 mod victim;
 mod wear;
@@ -34,6 +36,7 @@ pub(crate) use place::Route;
 pub use place::{Separate, Separation};
 pub(crate) use pool::{Lifetimes, factory_bad};
 pub use spare::Lost;
+pub(crate) use streams::MOVED;
 pub(crate) use undo::words as undo_words;
 pub use victim::{Greedy, PlaneView, Victim, VictimPolicy};
 pub use wear::{Wear, WearPolicy};

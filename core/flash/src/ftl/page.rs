@@ -7,12 +7,13 @@ use super::map::{HELD, Map, NONE};
 use super::place::Route;
 use super::pool::{FreeLists, Lifetimes, factory_bad};
 use super::spare::Flights;
+use super::streams::Streams;
 use super::victim::VictimPolicy;
 use super::wear::WearPolicy;
 use crate::array::Array;
 use crate::config::{Config, Mapping, Plan};
-use crate::fdp::Fdp;
-use crate::geometry::{Place, Shape, UNIT};
+use crate::fdp::{Fdp, Placement};
+use crate::geometry::{Place, Shape, UNIT, Unit};
 use crate::image::{FREE, Image};
 use crate::lun::Promise;
 use crate::rng::{Rng, mix};
@@ -50,8 +51,25 @@ pub(crate) struct Kinds {
     pub(crate) map: u32,
     /// The host's data on its way through pseudo-SLC blocks.
     pub(crate) slc: u32,
-    /// How many there are. Behind `slc`: what collection moves of each persistently isolated handle.
+    /// How many there are. Behind `slc`: what collection moves of each persistently isolated handle, or of each stream but
+    /// stream 0 where it keeps them apart.
     pub(crate) count: u32,
+}
+
+impl Kinds {
+    /// The stream whose data a write point takes, where collection keeps streams apart; 0 for all else.
+    pub(crate) fn stream(&self, kind: u32) -> u32 {
+        match kind {
+            host if host < self.gc => host,
+            moved if moved > self.slc && moved < self.count => moved - self.slc,
+            _ => 0,
+        }
+    }
+
+    /// The write point for what collection moves of a stream.
+    pub(crate) fn moved(&self, stream: u32) -> u32 {
+        if stream == 0 { self.gc } else { self.slc + stream }
+    }
 }
 
 /// The pages of a block that lie on the lowest level.
@@ -109,6 +127,8 @@ pub struct PageFtl {
     pub(crate) rng: Rng,
     pub(crate) cache: Option<MapCache>,
     pub(crate) hybrid: Option<Hybrid>,
+    /// Who chooses among the host's write points, and whose the blocks are.
+    pub(crate) streams: Streams,
     /// Placement handles.
     pub(crate) fdp: Option<Box<Fdp>>,
     /// Programs that power loss may still undo.
@@ -122,7 +142,15 @@ impl PageFtl {
         let shape = plan.shape;
         let ftl = &config.ftl;
         let (streams, kept) = ftl.write_points();
-        let kinds = Kinds { gc: streams, map: streams + 1, slc: streams + 2, count: streams + 3 + kept };
+        let kinds = Kinds {
+            gc: streams,
+            map: streams + 1,
+            slc: streams + 2,
+            count: streams + 3 + kept + plan.moved.saturating_sub(1),
+        };
+        let die = if ftl.multi_plane { shape.planes_per_die() } else { 1 };
+        let placement = ftl.fdp.map(|fdp| Placement::build(&fdp, shape.units_per_page() * die));
+        let policy = placement.or_else(|| ftl.separation.build(plan.logical));
         let mut made = PageFtl {
             map: match image {
                 Some(image) => Map::on(shape, plan.mapped, plan.slots, image),
@@ -162,6 +190,7 @@ impl PageFtl {
             rng: Rng::new(mix(config.seed ^ 0xf71)),
             cache: MapCache::new(config, plan),
             hybrid: Hybrid::new(config, plan),
+            streams: Streams::new(policy, ftl.host_streams(), plan.moved as u8, &shape, plan.logical),
             fdp: ftl.fdp.map(|fdp| Fdp::new(fdp, &shape, ftl.multi_plane)),
             flights: Flights::new(plan.flights),
             stats: Stats::default(),
@@ -231,6 +260,7 @@ impl PageFtl {
         if let Some(hybrid) = &mut self.hybrid {
             hybrid.clear();
         }
+        self.streams.forget();
         if let Some(fdp) = &mut self.fdp {
             fdp.forget(&self.map.shape);
         }
@@ -377,6 +407,9 @@ impl PageFtl {
         for (unit, &lpn) in (next..).zip(page) {
             let old = self.map.bind(lpn, unit);
             self.flights.take_off(lpn, unit, old, self.map.clock);
+            if self.streams.are_kept() && old != NONE {
+                self.streams.died(self.map.shape.block_of(Unit(old)).0);
+            }
         }
         self.fill_page(at, page.len() as u32);
         self.map.done();
@@ -440,10 +473,11 @@ impl PageFtl {
     pub(crate) fn open_free(&mut self, plane: u32, kind: u32) {
         let list = self.free.of(plane);
         debug_assert!(!list.is_empty(), "no free block in plane {plane}");
-        let cold = kind == self.kinds.gc || kind > self.kinds.slc;
+        let cold = kind == self.kinds.gc || (kind > self.kinds.slc && self.fdp.is_some());
         let at = self.wear.take(list, &self.map.erases, cold).min(list.len() - 1);
         let block = self.free.take(plane, at);
         self.map.begin(block, kind);
+        self.streams.assign(block, self.kinds.stream(kind));
         if let Some(fdp) = &mut self.fdp {
             fdp.opened(block, kind, self.kinds.slc + 1);
         }

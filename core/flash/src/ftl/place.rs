@@ -2,7 +2,6 @@
 
 use crate::geometry::Shape;
 use crate::name::names;
-use crate::rng::mix;
 use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -14,6 +13,13 @@ pub trait Separation: fmt::Debug + Send {
     /// The stream for a write of `lpn`, below `streams`. `hint` is what the host said (an FDP placement handle, a
     /// directive's stream), 0 when it said nothing.
     fn stream(&mut self, lpn: u32, hint: u8, streams: u8) -> u8;
+
+    /// The stream for a unit of stream `from` that collection moves. Asked only where the drive was configured with a policy
+    /// that keeps moved data apart: others have no room for it.
+    fn moved(&mut self, lpn: u32, from: u8, streams: u8) -> u8 {
+        let _ = (lpn, streams);
+        from
+    }
 }
 
 /// The ways of keeping data apart that a configuration can name.
@@ -21,7 +27,9 @@ pub trait Separation: fmt::Debug + Send {
 pub enum Separate {
     /// One stream.
     None,
-    /// Two: units that are written often, and the others (Hsieh, Kuo and Chang, 2006: hashed counters that decay).
+    /// Units that are written often go to the last stream, others to the first, and collection keeps them apart: a counter for each
+    /// unit that sinks all the time (Hsieh, Kuo and Chang, "Efficient Identification of Hot Data for Flash Memory Storage Systems", 2006; Park and Du,
+    /// "Hot Data Identification for Flash-Based Storage Systems Using Multiple Bloom Filters", 2011).
     Frequency,
     /// As the host says.
     Hint,
@@ -30,6 +38,11 @@ pub enum Separate {
 names!(Separate, "separation of hot and cold", None = "none", Frequency = "frequency", Hint = "hint");
 
 impl Separate {
+    /// Whether collection keeps the streams apart as well.
+    pub(crate) fn keeps_moved(self) -> bool {
+        self == Separate::Frequency
+    }
+
     /// The policy for a drive of so many units; `None` where there is nothing to ask.
     pub fn build(self, units: u32) -> Option<Box<dyn Separation>> {
         match self {
@@ -49,40 +62,96 @@ impl Separation for Hint {
     }
 }
 
-/// Counters of 4 bits at two hashes of the unit; the smaller one counts. All are halved once as many writes have been
-/// seen as there are counters, so that what is hot now is told from what was.
+/// Units that are written often. Each has a counter of a byte, 1 byte a unit: a write adds [`WRITE`], and all counters sink in turn, a
+/// few with each write. So a unit is hot when two writes of it come close together, and stays so while others do: frequency and recency
+/// in one number, as Hsieh, Kuo and Chang (2006) and Park and Du (2011) ask for, but without hashes, so no unit is taken for
+/// another.
+///
+/// It is the log-likelihood of two Poisson rates, clamped so that a change is seen soon (Page, "Continuous inspection schemes",
+/// Biometrika, 1954): for rates of h and c a counter of writes has to sink by (h - c) / ln(h / c) in the time that h and c count. For the hot
+/// units of 70/30 to 95/5 writes that is 1.1 to 3.2 in the time in which as many writes come as there are units, which
+/// is about a straight line over h; and h is measured.
 #[derive(Debug)]
 struct Frequency {
     counters: Vec<u8>,
-    writes: u32,
+    /// Counters that sink with each write, in parts of [`PART`]; those due.
+    pace: u32,
+    due: u32,
+    /// The next one to sink.
+    next: usize,
+    /// Since the first of them sank last: writes, those of hot units, and hot units met.
+    writes: u64,
+    hits: u64,
+    hot: u64,
 }
 
-/// Writes since about two decays that make a unit hot.
-const HOT: u8 = 3;
+/// What a write adds to its unit's counter, from where the unit is hot, and where the counter stops: two writes make a unit hot,
+/// two and an eighth keep it so for longest.
+const WRITE: u8 = 8;
+const HOT: u8 = 9;
+const FULL: u8 = 17;
+
+/// Parts of a counter.
+const PART: u32 = 256;
 
 impl Frequency {
     fn new(units: u32) -> Self {
-        // A counter for each unit, or a MiB of them: fewer, and cold units share theirs with hot ones.
-        let counters = units.next_power_of_two().clamp(1 << 10, 1 << 20);
-        Frequency { counters: vec![0; counters as usize], writes: 0 }
+        let mut made =
+            Frequency { counters: vec![0; units as usize], pace: 0, due: 0, next: 0, writes: 0, hits: 0, hot: 0 };
+        made.pace = Frequency::pace(4.0);
+        made
+    }
+
+    /// Counters that have to sink with each write where hot units are written `rate` times as often as the mean unit.
+    fn pace(rate: f64) -> u32 {
+        let sinks = (0.8 + 0.13 * rate).clamp(1.0, 4.0);
+        (sinks * f64::from(WRITE) * f64::from(PART)) as u32
+    }
+
+    fn is_hot(&self, lpn: u32) -> bool {
+        self.counters[lpn as usize] >= HOT
+    }
+
+    /// Some counters sink by one.
+    fn sink(&mut self) {
+        self.due += self.pace;
+        let count = (self.due / PART) as usize;
+        self.due %= PART;
+        let end = (self.next + count).min(self.counters.len());
+        let mut hot = 0;
+        for counter in &mut self.counters[self.next..end] {
+            hot += u32::from(*counter >= HOT);
+            *counter = counter.saturating_sub(1);
+        }
+        self.hot += u64::from(hot);
+        self.next = end;
+        if end == self.counters.len() {
+            self.measure();
+        }
+    }
+
+    /// All have sunk once: how often hot units are written, beside the mean unit, sets the pace.
+    fn measure(&mut self) {
+        let units = self.counters.len() as f64;
+        let hot = (self.hot as f64 / units).max(0.01);
+        let rate = self.hits as f64 / self.writes.max(1) as f64 / hot;
+        self.pace = (self.pace * 9 + Frequency::pace(rate)) / 10;
+        (self.next, self.writes, self.hits, self.hot) = (0, 0, 0, 0);
     }
 }
 
 impl Separation for Frequency {
     fn stream(&mut self, lpn: u32, _: u8, streams: u8) -> u8 {
-        let mask = self.counters.len() - 1;
-        let hash = mix(u64::from(lpn) + 1);
-        let (a, b) = (hash as usize & mask, (hash >> 32) as usize & mask);
-        let count = self.counters[a].min(self.counters[b]);
-        for at in [a, b] {
-            self.counters[at] = (self.counters[at] + 1).min(15);
-        }
+        self.sink();
         self.writes += 1;
-        if self.writes as usize > mask {
-            self.writes = 0;
-            self.counters.iter_mut().for_each(|c| *c /= 2);
-        }
-        if count >= HOT { streams - 1 } else { 0 }
+        self.hits += u64::from(self.is_hot(lpn));
+        let counter = &mut self.counters[lpn as usize];
+        *counter = (*counter + WRITE).min(FULL);
+        if self.is_hot(lpn) { streams - 1 } else { 0 }
+    }
+
+    fn moved(&mut self, lpn: u32, _: u8, streams: u8) -> u8 {
+        if self.is_hot(lpn) { streams - 1 } else { 0 }
     }
 }
 
@@ -140,6 +209,7 @@ impl Route {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rng::mix;
     use crate::{CellType, Geometry, PageMap};
 
     fn shape(channels: u32, planes: u32) -> Shape {
@@ -174,13 +244,15 @@ mod tests {
     #[test]
     fn frequent_units_are_told_apart() {
         let mut policy = Separate::Frequency.build(1 << 16).unwrap();
-        let mut wrong = 0;
+        let (mut missed, mut wrong) = (0, 0);
         for i in 0..100_000u32 {
             // Every second write goes to one of 16 units, the others are spread.
             let (lpn, hot) = if i % 2 == 0 { (i / 2 % 16, 1) } else { (1000 + mix(u64::from(i)) as u32 % 60_000, 0) };
-            wrong += u32::from(i > 1000 && policy.stream(lpn, 0, 2) != hot);
+            let stream = policy.stream(lpn, 0, 2);
+            missed += u32::from(i > 1000 && stream < hot);
+            wrong += u32::from(stream > hot);
         }
-        assert!(wrong < 5_000, "{wrong}");
+        assert!(missed == 0 && wrong < 8_000, "{missed} missed, {wrong} of 50000 wrong");
     }
 
     #[test]

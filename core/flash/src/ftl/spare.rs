@@ -292,6 +292,7 @@ impl PageFtl {
     /// Which blocks are open and which are free, as their words say.
     fn find_points(&mut self) {
         for block in 0..self.shape().blocks() {
+            self.streams.assign(block, self.kinds.stream(self.map.state[block as usize].wrapping_sub(1)));
             self.reopen(block);
         }
         self.recover_placement();

@@ -8,6 +8,7 @@ mod geometry;
 mod in_place;
 mod peers;
 mod relocate;
+mod separation;
 mod steady;
 mod suspend;
 mod variability;

@@ -1,0 +1,89 @@
+//! What the host is offered, and whether it leaves the FTL blocks enough to work with.
+
+use crate::config::{Config, ConfigError, Mapping, wrong};
+use crate::geometry::{Shape, UNIT};
+use alloc::format;
+use weir_units::Bytes;
+
+impl Config {
+    /// Units that the host is offered.
+    pub(crate) fn capacity(&self, shape: &Shape) -> Result<u32, ConfigError> {
+        let blocks = shape.blocks_per_plane() - self.ftl.slc.blocks;
+        let physical = u64::from(blocks) * u64::from(shape.planes()) * u64::from(shape.units_per_block());
+        let Some(capacity) = self.ftl.capacity else {
+            return Ok((physical as f64 / (1.0 + self.ftl.over_provisioning)) as u32);
+        };
+        let units = capacity.0 / u64::from(UNIT);
+        if capacity.0 % u64::from(UNIT) != 0 || units == 0 {
+            return Err(wrong("ftl.capacity", format!("is {capacity}; a multiple of 4KiB, not 0")));
+        }
+        u32::try_from(units).ok().filter(|u| u64::from(*u) <= physical).ok_or_else(|| {
+            let flash = Bytes(physical * u64::from(UNIT));
+            wrong("ftl.capacity", format!("is {capacity}; the flash has {flash}"))
+        })
+    }
+
+    /// Whether what is offered leaves the FTL room to work in.
+    pub(crate) fn check_room(&self, shape: &Shape, mapped: u32) -> Result<(), ConfigError> {
+        let ftl = &self.ftl;
+        let held = match ftl.mapping {
+            Mapping::Hybrid => self.log_reserve(),
+            Mapping::InPlace => 0,
+            _ => {
+                let (host, kept) = ftl.write_points();
+                Config::reserve(host + kept, ftl.mapping == Mapping::Cached, ftl.gc.start)
+            }
+        };
+        let (room, mapped) = self.room(shape, mapped, held);
+        if room >= mapped {
+            return Ok(());
+        }
+        let key = if ftl.capacity.is_some() { "ftl.capacity" } else { "ftl.over_provisioning" };
+        let spare = u64::from(shape.units()).saturating_sub(mapped);
+        let message = format!(
+            "leaves {:.1} blocks of each plane beside the data; the FTL needs {held} (write points, blocks kept free, bad \
+             blocks not counted): raise the over-provisioning, or lower ftl.gc.start, ftl.streams or the capacity",
+            spare as f64 / f64::from(shape.units_per_block()) / f64::from(shape.planes())
+        );
+        Err(wrong(key, message))
+    }
+
+    /// Streams that collection keeps apart: none where the spare flash has no room for a block more of each.
+    pub(crate) fn moved_streams(&self, shape: &Shape, mapped: u32) -> u32 {
+        let ftl = &self.ftl;
+        let streams = u32::from(ftl.streams.min(crate::ftl::MOVED));
+        let keeps = ftl.separation.keeps_moved() && matches!(ftl.mapping, Mapping::Page | Mapping::Cached);
+        if !keeps || streams < 2 {
+            return 0;
+        }
+        let points = u32::from(ftl.streams) + streams - 1;
+        let held = Config::reserve(points, ftl.mapping == Mapping::Cached, ftl.gc.start);
+        let (room, mapped) = self.room(shape, mapped, held);
+        if room >= mapped { streams } else { 0 }
+    }
+
+    /// Units that the planes hold with `held` blocks of each left to work with, and those that they have to.
+    fn room(&self, shape: &Shape, mapped: u32, held: u32) -> (u64, u64) {
+        let ftl = &self.ftl;
+        let bad = crate::ftl::factory_bad(shape.blocks(), self.seed, ftl.factory_bad);
+        let blocks = shape.blocks_per_plane();
+        // Data blocks of the hybrid mapping have their planes, so the fullest plane decides.
+        let mapped = match ftl.mapping {
+            Mapping::Hybrid => {
+                let blocks = u64::from(mapped.div_ceil(shape.units_per_block()));
+                blocks.div_ceil(u64::from(shape.planes())) * u64::from(shape.units_per_block() * shape.planes())
+            }
+            _ => u64::from(mapped),
+        };
+        let room = (0..shape.planes()).map(|plane| {
+            let first = shape.block_index(plane, ftl.slc.blocks) as usize;
+            let good = bad[first..shape.block_index(plane, blocks) as usize].iter().filter(|b| !**b).count() as u32;
+            u64::from(good.saturating_sub(held)) * u64::from(shape.units_per_block())
+        });
+        let room: u64 = match ftl.mapping {
+            Mapping::Hybrid => room.min().unwrap_or(0) * u64::from(shape.planes()),
+            _ => room.sum(),
+        };
+        (room, mapped)
+    }
+}
