@@ -182,13 +182,18 @@ impl Subsystem {
         }
         let id = data.cntlid.get();
         let c = u32::from(id.wrapping_sub(1));
-        let ctrl = self.ctrl(c).filter(|ctrl| ctrl.transport == Transport::Fabrics && ctrl.sq(0) != NONE);
-        let ctrl = ctrl.ok_or(unknown())?;
+        let ctrl = self.ctrl(c).filter(|ctrl| ctrl.transport == Transport::Fabrics);
+        // A host that hears of no such controller may take it that nothing of it is carried out any more.
+        let none = |error| if self.has_orphans() { ConnectError::busy() } else { error };
+        let ctrl = ctrl.ok_or_else(|| none(unknown()))?;
         if ctrl.host != host {
-            return Err(invalid(true, offset_of!(ConnectData, hostnqn)));
+            return Err(none(invalid(true, offset_of!(ConnectData, hostnqn))));
         }
         if ctrl.hostid != data.hostid {
-            return Err(invalid(true, offset_of!(ConnectData, hostid)));
+            return Err(none(invalid(true, offset_of!(ConnectData, hostid))));
+        }
+        if ctrl.sq(0) == NONE {
+            return Err(ConnectError::busy());
         }
         if !ctrl.ready() || ctrl.shutdown != Shutdown::None {
             return Err(refused(Status::COMMAND_SEQUENCE_ERROR));

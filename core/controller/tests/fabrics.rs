@@ -97,6 +97,28 @@ fn io_queues_join_their_own_controller_only() {
     assert_eq!(world.drive.controllers().len(), 2);
 }
 
+/// A host that hears of no such controller may repeat what it had there.
+#[test]
+fn a_controller_is_missing_only_when_the_media_has_nothing_of_it() {
+    let mut world = drive(|_| {});
+    let mut host = fabric_with_queues(&mut world, "nqn.gold", 100, 1);
+    host.send(&mut world, 1, io(WRITE, 1, 0, 8));
+    world.run();
+    assert_eq!(world.issued.len(), 1);
+    let again = |world: &mut World| {
+        let refused = world.connect(&connect_command(0xffff, 1), &host.data, Owner(9)).unwrap_err();
+        (refused.status, refused.in_data, refused.offset)
+    };
+    let busy = (Status::CONNECT_CONTROLLER_BUSY, false, 0);
+    assert_eq!(again(&mut world), (Status::CONNECT_INVALID_PARAMETERS.dnr(), false, 42), "it is there");
+    world.disconnect(Owner(100), host.queues[0]);
+    assert_eq!(again(&mut world), busy, "its I/O queue is there");
+    world.disconnect(Owner(101), host.queues[1]);
+    assert_eq!(again(&mut world), busy, "a command of it is at the media");
+    world.done(0, Status::SUCCESS);
+    assert_eq!(again(&mut world), (Status::CONNECT_INVALID_PARAMETERS, true, 16));
+}
+
 #[test]
 fn controllers_and_their_identifiers_run_out_and_come_back() {
     let mut world = drive(|c| c.max_controllers = 2);
