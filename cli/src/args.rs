@@ -578,6 +578,7 @@ Examples:
 Examples:
   weir export volume gold-0 nvme-tcp
   weir export volume gold-0 vhost-user:/run/weir/gold-0.sock
+  weir export volume gold-1 nvme-tcp --max-controllers 16
 
   Write it into the volume's export = [...] in the configuration to have it at the next start as well.")]
     Volume {
@@ -585,6 +586,9 @@ Examples:
         name: String,
         /// nvme-tcp, vhost-user:PATH or vfio-user:PATH
         door: String,
+        /// Controllers at once, over all doors of the volume, 1 to 65519; with its first export only. 1024 if it is not said
+        #[arg(long, value_name = "N")]
+        max_controllers: Option<u32>,
     },
     /// End the export at a vfio-user socket, or of a volume, and its client's connection
     #[command(after_help = "\

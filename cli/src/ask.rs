@@ -206,7 +206,9 @@ pub fn export(client: &Client, args: &args::Export, json: bool) -> Result<(), Fa
             let said = if add.force { admission(client)? } else { String::new() };
             output::text(&format!("{}{said}", exports_table(&[export]).render()))
         }
-        ExportCommand::Volume { name, door } => crate::volume::export(client, name, door, json),
+        ExportCommand::Volume { name, door, max_controllers } => {
+            crate::volume::export(client, name, (door, *max_controllers), json)
+        }
         ExportCommand::Rm { socket } => {
             let is_volume = socket.to_str().filter(|s| s.starts_with("nvme-tcp:"));
             let socket = is_volume.map_or_else(|| absolute(socket), |s| Ok(s.to_string()))?;

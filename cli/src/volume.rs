@@ -116,13 +116,18 @@ pub fn volume(client: &Client, args: &args::Volume, json: bool) -> Result<(), Fa
 }
 
 /// Exports a volume; a socket's path is made absolute here, the node's folder is not ours.
-pub fn export(client: &Client, name: &str, door: &str, json: bool) -> Result<(), Failure> {
+pub fn export(
+    client: &Client,
+    name: &str,
+    (door, max_controllers): (&str, Option<u32>),
+    json: bool,
+) -> Result<(), Failure> {
     let door = match door.split_once(':') {
         Some((kind, path)) if !path.is_empty() => format!("{kind}:{}", absolute(std::path::Path::new(path))?),
         _ => door.to_string(),
     };
-    let volume: VolumeStatus =
-        client.create(&format!("/v1/volumes/{}/exports", in_url(name)), &VolumeExport { door })?;
+    let body = VolumeExport { door, max_controllers };
+    let volume: VolumeStatus = client.create(&format!("/v1/volumes/{}/exports", in_url(name)), &body)?;
     if json { output::json(&volume) } else { output::text(&volumes_table(&[volume]).render()) }
 }
 

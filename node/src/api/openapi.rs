@@ -569,6 +569,7 @@ fn schemas() -> Value {
         ]),
         "VolumeExport": object(&[
             ("door", text("nvme-tcp, vhost-user:PATH or vfio-user:PATH; paths are absolute.")),
+            ("max_controllers?", between(1, 65519, "Controllers at once, over all doors of the volume; with its first export only. 1024 if absent.")),
         ]),
         "Floor": floor(&number),
         "Ceiling": ceiling(&number),

@@ -110,4 +110,7 @@ pub struct VolumePatch {
 pub struct VolumeExport {
     /// `nvme-tcp`, `vhost-user:PATH` or `vfio-user:PATH`; paths are absolute.
     pub door: String,
+    /// Controllers at once, over all doors of the volume, 1 to 65519; with its first export only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_controllers: Option<u32>,
 }

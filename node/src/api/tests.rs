@@ -682,7 +682,10 @@ fn answers_are_as_described() {
     let patch = json!({ "name": "v2", "shrink": true, "size_bytes": 5 });
     check("VolumePatch", patch.clone());
     assert_eq!(serde_json::to_value(serde_json::from_value::<VolumePatch>(patch.clone()).unwrap()).unwrap(), patch);
-    check("VolumeExport", serde_json::to_value(VolumeExport { door: "nvme-tcp".into() }).unwrap());
+    check(
+        "VolumeExport",
+        serde_json::to_value(VolumeExport { door: "nvme-tcp".into(), max_controllers: Some(5) }).unwrap(),
+    );
     check("Upgrade", serde_json::to_value(fake.upgrade_status()).unwrap());
     let start = json!({ "binary": "/x", "within_ns": 5000000, "probation_ns": 0 });
     check("UpgradeStart", start.clone());

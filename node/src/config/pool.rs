@@ -63,8 +63,11 @@ pub(super) fn read_volumes(root: &Section<'_>, base: &Path) -> Vec<VolumeRead> {
             pool: section.placed("pool", text),
             size: section.placed("size", size(1..=1 << 52)),
             doors: section.placed("export", one_or_list(|v| door(v, base))),
-            max_controllers: section.or("max_controllers", VolumeConfig::MAX_CONTROLLERS.into(), integer(1..=0xffef))
-                as u16,
+            max_controllers: section.or(
+                "max_controllers",
+                VolumeConfig::MAX_CONTROLLERS.into(),
+                integer(1..=VolumeConfig::MOST_CONTROLLERS.into()),
+            ) as u16,
         };
         section.finish();
         volume

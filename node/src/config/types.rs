@@ -58,6 +58,8 @@ pub struct VolumeConfig {
 impl VolumeConfig {
     /// What is not said otherwise.
     pub const MAX_CONTROLLERS: u16 = 1024;
+    /// The most that may be said: identifiers from FFF0h on are reserved (NVMe base 2.0, 3.1.3).
+    pub const MOST_CONTROLLERS: u16 = 0xffef;
 
     /// Its subsystem's name over NVMe/TCP, in the node with that name.
     pub fn nqn(&self, node: &str) -> String {

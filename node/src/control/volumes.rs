@@ -106,10 +106,14 @@ impl NodeControl {
         if let Some((path, _)) = door.socket().filter(|(path, _)| taken(*path)) {
             return Err(Refusal::Conflict(format!("{} is an export already; choose another path", path.display())));
         }
-        let status = self.volumes.export(&config, name, door.clone())?;
+        let most = export.max_controllers.map(max_controllers).transpose()?;
+        let status = self.volumes.export(&config, name, door.clone(), most)?;
         self.change(|config| match config.volumes.iter_mut().find(|v| v.name == name) {
-            Some(volume) => volume.exports.push(door),
-            None => config.volumes.extend(as_configured(config, &status, door)),
+            Some(volume) => {
+                volume.exports.push(door);
+                volume.max_controllers = most.unwrap_or(volume.max_controllers);
+            }
+            None => config.volumes.extend(as_configured(config, &status, door, most)),
         });
         Ok(status)
     }
@@ -130,15 +134,26 @@ impl NodeControl {
 }
 
 /// A volume with one export as a configuration names it.
-fn as_configured(config: &Config, status: &VolumeStatus, door: DoorConfig) -> Option<VolumeConfig> {
+fn as_configured(
+    config: &Config,
+    status: &VolumeStatus,
+    door: DoorConfig,
+    max_controllers: Option<u16>,
+) -> Option<VolumeConfig> {
     Some(VolumeConfig {
         name: status.name.clone(),
         tenant: config.tenants.iter().position(|t| t.name == status.tenant && !t.is_gone())?,
         pool: config.pools.iter().position(|p| p.name == status.pool)?,
         size: Bytes(status.size_bytes),
         exports: vec![door],
-        max_controllers: VolumeConfig::MAX_CONTROLLERS,
+        max_controllers: max_controllers.unwrap_or(VolumeConfig::MAX_CONTROLLERS),
     })
+}
+
+fn max_controllers(wanted: u32) -> Result<u16, Refusal> {
+    let most = VolumeConfig::MOST_CONTROLLERS;
+    let fits = u16::try_from(wanted).ok().filter(|n| (1..=most).contains(n));
+    fits.ok_or_else(|| Refusal::Invalid(format!("max_controllers: {wanted} is out of range; 1 to {most} is allowed")))
 }
 
 #[cfg(test)]

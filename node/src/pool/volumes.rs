@@ -191,7 +191,7 @@ impl Volumes {
                 }
             }
             for door in &volume.exports {
-                volumes.export(config, &volume.name, door.clone()).map_err(at)?;
+                volumes.export(config, &volume.name, door.clone(), None).map_err(at)?;
             }
         }
         Ok(volumes)

@@ -30,6 +30,7 @@ pub fn tests() -> Vec<Test> {
         test(S, "connects_beside_silent_sockets", silent),
         test(S, "connects_where_controllers_run_out", few_controllers),
         test(S, "connects_where_a_volumes_controllers_run_out", few_of_a_volume),
+        test(S, "a_volume_exported_by_the_api_has_its_own_controllers", few_of_an_exported),
         test(S, "connects_while_no_worker_accepts", nobody_accepts),
         test(S, "connects_beside_a_flood_of_its_own_address", |env| flood(env, &setup(""))),
         test(S, "connects_to_another_core_beside_rogues", |env| {
@@ -237,6 +238,39 @@ fn few_of_a_volume(env: &Env) -> Outcome {
             until_alone(node)?;
         }
         Ok(())
+    })
+}
+
+/// One that is exported by the API has as many as its export says, also after a crash.
+fn few_of_an_exported(env: &Env) -> Outcome {
+    let volume = "[[device]]\nname = \"d0\"\ncapacity = \"64MiB\"\n[[pool]]\nname = \"p\"\ndrives = [\"d0\"]\n";
+    let mut setup = setup("");
+    setup.whole += volume;
+    with_node(env, &setup, |node| {
+        node.cli_ok(&["volume", "create", "v", "8MiB", "--tenant", "bronze", "--pool", "p"])?;
+        for (number, why) in [("0", "max_controllers: 0 is out of range"), ("65520", "1 to 65519 is allowed")] {
+            let done = node.cli(&["export", "volume", "v", "nvme-tcp", "--max-controllers", number])?;
+            ensure(!done.status.success() && done.stderr.contains(why), || {
+                format!("--max-controllers {number}: {}", done.stderr)
+            })?;
+        }
+        node.cli_ok(&["export", "volume", "v", "nvme-tcp", "--max-controllers", "5"])?;
+        let second = node.cli(&["export", "volume", "v", "vhost-user:v.sock", "--max-controllers", "6"])?;
+        ensure(second.stderr.contains("its first export has said it"), || {
+            format!("a second export: {}", second.stderr)
+        })?;
+        let nqn = "nqn.2026-11.io.weir:e2e:v";
+        let open = |i: usize| Host::admin_of(nqn, node.address(), &host_nqn(&format!("bronze{i}")), 15_000);
+        let all = (0..5).map(open).collect::<Result<Vec<_>, _>>()?;
+        let told = open(5).map_or_else(|e| e, |_| "it gets in".into());
+        ensure(told.contains("181"), || format!("the sixth: {told}"))?;
+        drop(all);
+        until_alone(node)?;
+        node.kill_worker()?;
+        let all = (0..5).map(open).collect::<Result<Vec<_>, _>>().map_err(|e| format!("after a crash: {e}"))?;
+        let told = open(5).map_or_else(|e| e, |_| "it gets in".into());
+        drop(all);
+        ensure(told.contains("181"), || format!("after a crash: the sixth: {told}"))
     })
 }
 

@@ -31,8 +31,15 @@ impl Volumes {
     /// Exports a volume at one more door; a socket's path is absolute.
     ///
     /// # Errors
-    /// There is none of that name, the door has it already or is not open, or the socket is not to be had.
-    pub fn export(&self, config: &Config, name: &str, door: DoorConfig) -> Result<VolumeStatus, Refusal> {
+    /// There is none of that name, the door has it already or is not open, or the socket is not to be had; or it is exported, and a
+    /// number of controllers is wanted.
+    pub fn export(
+        &self,
+        config: &Config,
+        name: &str,
+        door: DoorConfig,
+        max_controllers: Option<u16>,
+    ) -> Result<VolumeStatus, Refusal> {
         let mut exports = self.turn();
         let found = self.find(name)?;
         let tenant = tenant_index(config, &found.tenant)?;
@@ -55,12 +62,18 @@ impl Volumes {
         self.must_have_left(&found)?;
         let of = |e: &&Export| (e.pool, e.volume) == (found.pool, found.id);
         let had = exports.iter().find(of).map(|e| e.front);
+        if had.is_some() && max_controllers.is_some() {
+            let what = "max_controllers: the volume is exported, and its first export has said it; nothing was changed";
+            return Err(Refusal::Conflict(what.into()));
+        }
         let nqn = self.nqn(&found.name);
         let front = match had {
             Some(front) => front,
             None => {
                 let place = &self.pools[found.pool];
-                let machine = (tenant as u16, machine(config, &nqn, &found, (tenant, place)));
+                let machine = machine(config, &nqn, &found, (tenant, place));
+                let most = max_controllers.unwrap_or(machine.max_controllers);
+                let machine = (tenant as u16, controller::Config { max_controllers: most, ..machine });
                 let (id, number) = (found.id, place.number);
                 let first = self.pieces(found.pool, id)?.first().ok_or_else(gone)?.0.shard;
                 let add = move |s: &mut Shard| {
