@@ -5,10 +5,11 @@
 //! upgrade in between changes nothing about who may have how many.
 
 use std::collections::VecDeque;
+use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::net::{AddressFamily, SocketType};
@@ -32,10 +33,11 @@ pub fn tests() -> Vec<Test> {
         test(S, "connects_where_a_volumes_controllers_run_out", few_of_a_volume),
         test(S, "a_volume_exported_by_the_api_has_its_own_controllers", few_of_an_exported),
         test(S, "connects_while_no_worker_accepts", nobody_accepts),
-        test(S, "connects_beside_a_flood_of_its_own_address", |env| flood(env, &setup(""))),
+        test(S, "connects_beside_a_flood_of_its_own_address", |env| flood(env, &setup(""), false)),
+        test(S, "connects_beside_a_flood_of_icreqs_of_its_own_address", |env| flood(env, &setup(""), true)),
         test(S, "connects_to_another_core_beside_rogues", |env| {
             hoard(env, &on_two_cores())?;
-            flood(env, &on_two_cores())
+            flood(env, &on_two_cores(), false)
         }),
         test(S, "connects_over_a_network", over_a_network),
     ]
@@ -302,31 +304,41 @@ fn nobody_accepts(env: &Env) -> Outcome {
     })
 }
 
-/// Somebody at the victims' own address opens sockets as fast as it can, keeps as many as it may have, and says nothing on them.
-fn flood(env: &Env, setup: &Setup) -> Outcome {
+/// Somebody at the victims' own address opens sockets as fast as it can, keeps as many as it may have, and says nothing on them; or some
+/// slower, and says ICReq on them.
+fn flood(env: &Env, setup: &Setup, says: bool) -> Outcome {
     raise_descriptors()?;
     with_node(env, setup, |node| {
-        let (address, stop) = (node.address(), Arc::new(AtomicBool::new(false)));
+        let (address, stop, count) = (node.address(), Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
         let flooding = std::thread::spawn({
-            let stop = stop.clone();
+            let (stop, count, request) = (stop.clone(), count.clone(), wire::ic_req());
             move || {
-                let (mut all, mut count) = (VecDeque::new(), 0);
+                let mut all = VecDeque::new();
                 while !stop.load(Ordering::Relaxed) {
-                    let Ok(socket) = TcpStream::connect_timeout(&address, Duration::from_secs(10)) else { continue };
+                    let Ok(mut socket) = TcpStream::connect_timeout(&address, Duration::from_secs(10)) else {
+                        continue;
+                    };
+                    if says && socket.write_all(&request).is_err() {
+                        continue;
+                    }
                     all.push_back(socket);
-                    count += 1;
-                    if all.len() > SOCKETS {
+                    if count.fetch_add(1, Ordering::Relaxed) > SOCKETS {
                         all.pop_front();
+                        // A host has to get its core before so many others have come that its address may not have more.
+                        std::thread::sleep(Duration::from_micros(if says { 500 } else { 0 }));
                     }
                 }
-                count
             }
         });
-        let begin = Instant::now();
-        let beside = victims(address, "a flood of silent sockets");
+        crate::process::until(Duration::from_secs(30), "the flood is there", || {
+            Ok((count.load(Ordering::Relaxed) > SOCKETS).then_some(()))
+        })?;
+        let (begin, before) = (Instant::now(), count.load(Ordering::Relaxed));
+        let beside = victims(address, if says { "a flood of ICReqs" } else { "a flood of silent sockets" });
         stop.store(true, Ordering::Relaxed);
-        let count: u32 = flooding.join().map_err(|_| "the rogue's thread panicked".to_owned())?;
-        println!("    {:.0} sockets a second", f64::from(count) / begin.elapsed().as_secs_f64());
+        flooding.join().map_err(|_| "the rogue's thread panicked".to_owned())?;
+        let more = count.load(Ordering::Relaxed) - before;
+        println!("    {:.0} sockets a second", more as f64 / begin.elapsed().as_secs_f64());
         beside
     })
 }

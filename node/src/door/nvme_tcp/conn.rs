@@ -119,3 +119,9 @@ pub struct Moving {
     pub(super) conn: Conn,
     pub(super) command: Command,
 }
+
+/// Whether the host of a connection has said something that was not read yet.
+pub(super) fn is_unread(conns: &[Option<Conn>], at: u32) -> bool {
+    let Some(Some(conn)) = conns.get(at as usize) else { return false };
+    rustix::io::ioctl_fionread(&conn.stream).is_ok_and(|bytes| bytes > 0)
+}

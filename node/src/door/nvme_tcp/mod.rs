@@ -217,14 +217,16 @@ impl Door {
 
     /// Descriptors are short: the oldest of those that are no queue yet gives its own back.
     fn close_oldest(&mut self, cx: &mut Cx) {
-        if let Some(at) = self.unconnected.oldest() {
+        let conns = &self.conns;
+        if let Some(at) = self.unconnected.oldest(|at| conn::is_unread(conns, at)) {
             self.remove(at, cx);
         }
     }
 
     /// Closes the socket that a new one of this peer pushes out, if there is one.
     fn make_way(&mut self, conn: &Conn, cx: &mut Cx) {
-        let Some(at) = self.unconnected.in_the_way(conn.peer) else { return };
+        let conns = &self.conns;
+        let Some(at) = self.unconnected.in_the_way(conn.peer, |at| conn::is_unread(conns, at)) else { return };
         if let Some(Some(old)) = self.conns.get(at as usize) {
             throttled!(
                 cx.now,

@@ -1,6 +1,7 @@
 //! Sockets that are no queue yet: they cost a host nothing but a TCP connection, so there is a bound on all of them and on those of one
-//! address. Beyond it the oldest is closed for the new one, one that has not said ICReq first: a host that means it needs one round trip for
-//! ICReq and one for Connect.
+//! address. Beyond it one is closed for the new one: the oldest of those that have said ICReq where they are more than half, else of those
+//! that have not. So neither kind pushes the other one out: a host that means it needs one round trip for ICReq and one for Connect. One on
+//! which the door has not read yet what its host has said is passed over: it may be its Connect.
 //!
 //! The address counts until Connect only; from then on tenant and host do ([`super::limits`]).
 
@@ -20,6 +21,9 @@ impl Address {
         }
     }
 }
+
+/// Sockets that are asked whether something on them was not read, for one that is closed: each costs a system call.
+const LOOKED_AT: usize = 32;
 
 /// One of them.
 #[derive(Clone, Copy, Debug)]
@@ -55,8 +59,9 @@ impl Unconnected {
         self.closed
     }
 
-    /// The place of the one to be closed before another one of this address is taken in, if there is no room for both.
-    pub(super) fn in_the_way(&mut self, peer: SocketAddr) -> Option<u32> {
+    /// The place of the one to be closed before another one of this address is taken in, if there is no room for both. `is_unread` tells
+    /// whether something of the host has not been read at a place.
+    pub(super) fn in_the_way(&mut self, peer: SocketAddr, is_unread: impl Fn(u32) -> bool) -> Option<u32> {
         let address = Address::of(peer);
         let has = |a: &Address| self.addresses.get(a).copied().unwrap_or(0);
         let loser = if has(&address) >= self.most_of_address {
@@ -67,15 +72,15 @@ impl Unconnected {
         } else {
             return None;
         };
-        let mut of_loser = self.list.iter().filter(|s| s.address == loser);
-        let oldest = of_loser.clone().find(|s| !s.began).or_else(|| of_loser.next())?;
+        let of_loser = self.list.iter().filter(|s| s.address == loser);
+        let oldest = to_close(of_loser, is_unread)?;
         self.closed += 1;
         Some(oldest.at)
     }
 
     /// The place of the one to be closed where there is room for none.
-    pub(super) fn oldest(&mut self) -> Option<u32> {
-        let oldest = self.list.iter().find(|s| !s.began).or_else(|| self.list.front())?;
+    pub(super) fn oldest(&mut self, is_unread: impl Fn(u32) -> bool) -> Option<u32> {
+        let oldest = to_close(self.list.iter(), is_unread)?;
         self.closed += 1;
         Some(oldest.at)
     }
@@ -106,6 +111,14 @@ impl Unconnected {
     }
 }
 
+/// The one of them to be closed: the oldest of the kind that has more than half, one of which all was read if there is one among the first.
+fn to_close<'a>(list: impl Iterator<Item = &'a Socket> + Clone, is_unread: impl Fn(u32) -> bool) -> Option<&'a Socket> {
+    let has_begun = 2 * list.clone().filter(|s| s.began).count() > list.clone().count();
+    let mut kind = list.filter(|s| s.began == has_begun);
+    let read = kind.clone().take(LOOKED_AT).find(|s| !is_unread(s.at));
+    read.or_else(|| kind.next())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -116,7 +129,7 @@ mod tests {
 
     /// Takes one in at that place; who was closed for it.
     fn take(all: &mut Unconnected, at: u32, from: &str) -> Option<u32> {
-        let closed = all.in_the_way(peer(from));
+        let closed = all.in_the_way(peer(from), |_| false);
         closed.into_iter().for_each(|at| all.remove(at));
         all.add(at, peer(from));
         closed
@@ -132,15 +145,28 @@ mod tests {
     }
 
     #[test]
-    fn who_has_begun_is_closed_last() {
-        let mut all = Unconnected::new(10, 3);
+    fn the_kind_that_has_more_than_half_loses() {
+        let mut all = Unconnected::new(10, 4);
+        assert_eq!([0, 1, 2, 3].map(|at| take(&mut all, at, "10.0.0.1")), [None; 4]);
+        [0, 1].into_iter().for_each(|at| all.began(at));
+        assert_eq!(take(&mut all, 4, "10.0.0.1"), Some(2), "half have begun: the oldest that has not");
+        assert_eq!(take(&mut all, 5, "10.0.0.1"), Some(3));
+        all.began(4);
+        assert_eq!(all.oldest(|_| false), Some(0));
+        assert_eq!(take(&mut all, 6, "10.0.0.1"), Some(0), "a flood of them leaves those that have not");
+        assert_eq!(take(&mut all, 7, "10.0.0.1"), Some(5));
+    }
+
+    #[test]
+    fn one_whose_connect_may_have_come_is_passed_over() {
+        let mut all = Unconnected::new(100, 3);
         assert_eq!([0, 1, 2].map(|at| take(&mut all, at, "10.0.0.1")), [None, None, None]);
-        all.began(0);
-        assert_eq!(take(&mut all, 3, "10.0.0.1"), Some(1));
-        all.began(3);
-        assert_eq!(all.oldest(), Some(2));
-        all.began(2);
-        assert_eq!(take(&mut all, 4, "10.0.0.1"), Some(0), "all have begun: the oldest");
+        let closed =
+            |all: &mut Unconnected, unread: &[u32]| all.in_the_way(peer("10.0.0.1"), |at| unread.contains(&at));
+        assert_eq!(closed(&mut all, &[0]), Some(1), "its ICReq may have come");
+        [0, 1, 2].into_iter().for_each(|at| all.began(at));
+        assert_eq!(closed(&mut all, &[0]), Some(1));
+        assert_eq!(closed(&mut all, &[0, 1, 2]), Some(0), "all are unread: the oldest");
     }
 
     #[test]
