@@ -110,7 +110,7 @@ pub struct Setup {
     #[arg(long, global = true, default_value = "1s", value_parser = time)]
     time: Nanos,
     /// Size of the drives
-    #[arg(long, global = true, default_value = "1GiB")]
+    #[arg(long, global = true, default_value = "1GiB", value_parser = capacity)]
     capacity: String,
     /// Of crash and upgrade: sizes of the flash drive, separated by commas
     #[arg(long, global = true, default_value = "1GiB", value_parser = sizes)]
@@ -160,9 +160,22 @@ impl Setup {
     }
 }
 
+/// Bytes of the smallest drive that is measured.
+const SMALLEST: u64 = 1 << 20;
+
+/// Bytes of a drive, as its configuration is to have them.
+fn capacity(text: &str) -> Result<String, String> {
+    let bytes = parse::bytes(text.trim()).map_err(|e| e.to_string())?.get();
+    match bytes {
+        SMALLEST.. if bytes % 4096 == 0 => Ok(text.trim().to_owned()),
+        SMALLEST.. => Err(format!("{text} is no multiple of 4096 bytes")),
+        _ => Err(format!("{text} is too small; a drive has at least 1MiB here")),
+    }
+}
+
 fn sizes(text: &str) -> Result<String, String> {
-    let wrong = |one: &str| parse::bytes(one.trim()).err().map(|e| format!("{one}: {e}"));
-    text.split(',').find_map(wrong).map_or_else(|| Ok(text.to_owned()), Err)
+    text.split(',').try_for_each(|one| capacity(one).map(drop))?;
+    Ok(text.to_owned())
 }
 
 /// Why a measurement could not be made; the text is what the user reads.
@@ -269,4 +282,25 @@ fn run(cli: &Cli) -> Result<Vec<Report>, BenchError> {
         reports.push(report);
     }
     Ok(reports)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_that_no_drive_has_are_refused_by_name() {
+        assert_eq!(sizes("1GiB, 64GiB").as_deref(), Ok("1GiB, 64GiB"));
+        for (text, why) in [
+            ("0", "0 is too small"),
+            ("4KiB,1GiB", "4KiB is too small"),
+            ("1GiB,2097153", "2097153 is no multiple of 4096 bytes"),
+            ("big", "\"big\""),
+            ("1GiB,", "\"\""),
+        ] {
+            let told = sizes(text).unwrap_err();
+            assert!(told.contains(why), "{text}: {told}");
+        }
+        assert!(capacity("1GiB,2GiB").is_err(), "one drive has one size");
+    }
 }
