@@ -61,7 +61,7 @@ enum Backend {
     /// Through the reactor.
     Direct(Direct),
     /// When it is polled.
-    Remote(Remote),
+    Remote(Box<Remote>),
     /// When the drives of a pool have: a volume's front.
     Volume(Box<Front>),
 }
@@ -341,6 +341,8 @@ impl Device {
     fn poll_remote<H: Host>(&mut self, now: Nanos, host: &mut H) -> bool {
         let Backend::Remote(remote) = &mut self.backend else { return false };
         let busy = remote.poll(now, &mut self.machine, host, &mut self.ended);
+        // The far side may have gone, and then wakes nobody.
+        self.due = self.due.min(remote.due());
         for (slot, status) in self.ended.drain(..) {
             self.deadlines.complete_when_due((now, slot, status), &mut self.machine, host, &mut self.none);
         }
@@ -476,7 +478,7 @@ impl Device {
     }
 
     fn must_poll(&self) -> bool {
-        matches!(&self.backend, Backend::Remote(remote) if remote.in_flight() > 0)
+        matches!(&self.backend, Backend::Remote(remote) if remote.must_poll())
     }
 
     fn label(&mut self, index: u32) {

@@ -1,25 +1,33 @@
-//! Keeps requests apart from those that a process before this one left at the drive behind `media = "nvme:TARGET"`. Nothing is sent before
-//! those are over: a late write could undo a newer one.
+//! Keeps requests apart from those of an association of before, at the drive behind `media = "nvme:TARGET"`: of a process before this one, or
+//! of this one before it connected again. Nothing is sent before those are over: a late write could undo a newer one.
 //!
 //! ```text
-//!   the keeper holds its connections ─► shut down ─► read until the target closes them ─► over
+//!   the target is asked about each association ──► it has none of them ─► over          ([`Inquiry`], on a thread of its own)
+//!                                              └─► it does not say clearly:
+//!   the keeper holds the connections ─► shut down ─► read until the target closes them ─► over
 //!   a connection was lost, or only the record is left ─► the target has ended its association ─► over
 //! ```
-//! A target closes a connection when it has read all that was sent and has nothing of it in flight: Weir's does ([`crate::door`]), Linux's
-//! (`nvmet_sq_destroy` comes before the socket's end) and SPDK's (a queue pair waits for what is outstanding) do. A reset proves nothing,
-//! since others than the target can send one. A target that has heard nothing for twice the keep alive timeout has ended the association
-//! (NVMe base 2.0, 3.9; with traffic based keep alive, Linux begins a timer that runs out once more if there was a command meanwhile).
+//! A target has a controller for as long as a queue of it has something in flight: Linux's and SPDK's answer so
+//! ([`weir_driver::nvme_tcp::association`]), and Weir's, which has no controller for a connection that has gone, answers that it is busy. One
+//! that does not tell closes a connection when it has read all that was sent and has nothing of it in flight. That proves nothing where
+//! it closes first: Linux's closes all connections when the keep alive timer runs out, whatever is in flight. A reset proves nothing, since
+//! others than the target can send one. A target that has heard nothing for twice the keep alive timeout has ended the association (NVMe
+//! base 2.0, 3.9; with traffic based keep alive, Linux begins a timer that runs out once more if there was a command meanwhile), but its
+//! media may still have writes.
 //!
-//! The record is a file in the runtime folder. It is made when the drive is opened, and removed when the drive ends with nothing in
-//! flight, so it stays where a node is killed together with its keeper. A restart of the machine removes it, and has ended all
-//! connections.
+//! The [`Record`] names the associations to the next process. It is made when the drive is opened, and removed when the drive ends with
+//! nothing in flight, so it stays where a node is killed together with its keeper.
 
-use crate::config::{create_runtime_dir, runtime_dir};
-use std::fs;
+mod inquiry;
+mod record;
+
+use crate::target::Identity;
+use inquiry::Inquiry;
+pub use record::Record;
 use std::io::{self, ErrorKind, Read};
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use weir_driver::nvme_tcp::Association;
 use weir_sys::keep::Keep;
 use weir_units::Nanos;
 
@@ -27,6 +35,9 @@ use weir_units::Nanos;
 const REMOTE: &str = "remote:";
 /// What targets add to a timeout: they round it up, and end what is in flight.
 const MARGIN: Nanos = Nanos::from_secs(1);
+/// For how long a target is believed that it has an association whose keep alive timer has run out. Longer than media take for a write;
+/// another host's association may have got the identifier, which not every target tells.
+const LIVES_AT_MOST: Nanos = Nanos::from_secs(300);
 
 /// The drive whose requests are fenced, and where it lies.
 #[derive(Clone, Copy, Debug)]
@@ -37,39 +48,18 @@ pub struct Link<'a> {
     pub nqn: &'a str,
     /// As the configuration has it.
     pub target: &'a str,
-    /// The keep alive timeout of its association; none where that is 0.
-    pub kato: Nanos,
+    /// Its association.
+    pub association: Identity,
 }
 
-/// Says to the next process that this one may have requests at a target.
-#[derive(Debug)]
-pub struct Record {
-    path: PathBuf,
-    /// Its bytes, which no other process writes.
-    text: String,
-}
-
-impl Record {
-    fn place(link: &Link) -> PathBuf {
-        let fnv = |h: u64, b: u8| (h ^ u64::from(b)).wrapping_mul(0x0000_0100_0000_01b3);
-        let text = link.nqn.bytes().chain([0]).chain(link.target.bytes());
-        runtime_dir().join(format!("remote-{:016x}", text.fold(0xcbf2_9ce4_8422_2325, fnv)))
+impl Link<'_> {
+    /// How long its target needs to see that its host has gone.
+    fn limit(&self) -> Nanos {
+        Nanos(self.association.kato.get().saturating_mul(2)).saturating_add(MARGIN)
     }
 
-    /// Makes it in place of another one; whether there was one.
-    fn make(path: &Path, target: &str, now: Nanos) -> io::Result<(Self, bool)> {
-        let was_there = path.exists();
-        let text = format!("{} {}\n{target}\n", std::process::id(), now.get());
-        fs::write(path, &text)?;
-        Ok((Self { path: path.into(), text }, was_there))
-    }
-
-    /// This process has nothing at the target. A record of another one stays.
-    pub fn end(&self) {
-        if fs::read_to_string(&self.path).is_ok_and(|text| text == self.text) {
-            // One that stays costs the next start its wait.
-            let _ = fs::remove_file(&self.path);
-        }
+    fn keep_name(&self) -> String {
+        format!("{REMOTE}{}", self.drive)
     }
 }
 
@@ -83,6 +73,10 @@ pub struct Fence {
     is_provable: bool,
     /// When the target has ended the association in any case.
     over_at: Nanos,
+    /// What is asked for, and who asks.
+    earlier: Vec<Identity>,
+    inquiry: Option<Inquiry>,
+    is_told: bool,
     keep: Keep,
     name: String,
     own: Vec<OwnedFd>,
@@ -94,52 +88,134 @@ impl Fence {
     /// # Errors
     /// The keeper does not listen.
     pub fn new(link: Link, own: Vec<OwnedFd>, keep: &Keep, now: Nanos) -> io::Result<(Option<Self>, Option<Record>)> {
-        if own.is_empty() {
-            return Ok((None, None));
-        }
-        let name = format!("{REMOTE}{}", link.drive);
+        let name = link.keep_name();
         let old: Vec<TcpStream> = keep.take(&name).unwrap_or_default().into_iter().map(TcpStream::from).collect();
         let all: Vec<BorrowedFd> = own.iter().map(AsFd::as_fd).chain(old.iter().map(AsFd::as_fd)).collect();
         // The next process waits for them as well, if this one dies before they are closed.
         keep.hold(&name, &all)?;
-        let made = create_runtime_dir(&runtime_dir())
-            .and_then(|()| Record::make(&Record::place(&link), link.target, now))
-            .inspect_err(|e| {
-                let Link { drive, target, .. } = link;
-                tracing::warn!(
-                    drive,
-                    "no record of requests at {target}: {e}; after a kill of the whole node they are not waited for"
-                );
-            });
-        let (record, was_there) = made.map_or((None, false), |(record, was_there)| (Some(record), was_there));
+        let made = Record::of(&link, now).inspect_err(|e| {
+            let Link { drive, target, .. } = link;
+            tracing::warn!(
+                drive,
+                "no record of requests at {target}: {e}; after a kill of the whole node they are not waited for"
+            );
+        });
+        let (record, left) =
+            made.map_or_else(|_| (None, record::Earlier::default()), |(record, left)| (Some(record), left));
         // A worker that held nothing has had connections all the same.
-        if old.is_empty() && !was_there && keep.generation() == 0 {
+        if old.is_empty() && !left.is_there && keep.generation() == 0 {
             return Ok((None, record));
         }
-        let limit = Nanos(link.kato.get().saturating_mul(2)).saturating_add(MARGIN);
-        if old.is_empty() {
+        let identity = |cntlid| Identity { cntlid, number: 0, kato: link.association.kato };
+        let earlier: Option<Vec<Identity>> = left.associations.map(|ids| ids.into_iter().map(identity).collect());
+        if old.is_empty() && earlier.is_none() {
             tracing::warn!(
                 drive = link.drive,
                 "a process before this one may have requests at {}: the drive waits {:.0} s, until their association has ended",
                 link.target,
-                limit.as_secs_f64()
+                link.limit().as_secs_f64()
             );
         }
-        let over_at = now.saturating_add(limit);
-        Ok((Some(Self::around(link.target, name, old, own, keep, over_at)), record))
+        Ok((Some(Self::around(link, old, own, keep, now).asking(earlier.unwrap_or_default())), record))
     }
 
-    fn around(target: &str, name: String, old: Vec<TcpStream>, own: Vec<OwnedFd>, keep: &Keep, over_at: Nanos) -> Self {
-        // One that was lost before has no end any more that could be shut down.
-        let is_lost =
-            |socket: &TcpStream| socket.set_nonblocking(true).and_then(|()| socket.shutdown(Shutdown::Write)).is_err();
-        let lost = old.iter().filter(|socket| is_lost(socket)).count();
+    /// Fences what is sent on the connections in `own` from what this process has left in associations that are lost.
+    ///
+    /// # Errors
+    /// The keeper does not listen.
+    pub fn again(link: Link, earlier: Vec<Identity>, own: Vec<OwnedFd>, keep: &Keep, now: Nanos) -> io::Result<Self> {
+        keep.hold(&link.keep_name(), &own.iter().map(AsFd::as_fd).collect::<Vec<_>>())?;
+        Ok(Self::around(link, Vec::new(), own, keep, now).asking(earlier))
+    }
+
+    fn around(link: Link, old: Vec<TcpStream>, own: Vec<OwnedFd>, keep: &Keep, now: Nanos) -> Self {
+        // One that has ended before has no end any more that would tell anything.
+        let is_lost = |socket: &mut TcpStream| {
+            let is_open = socket.set_nonblocking(true).is_ok() && matches!(is_closed(socket), Ok(false));
+            !is_open || socket.shutdown(Shutdown::Write).is_err()
+        };
+        let mut old = old;
+        let lost = old.iter_mut().map(is_lost).filter(|is_lost| *is_lost).count();
         let is_provable = !old.is_empty() && lost == 0;
-        Self { target: target.into(), old, is_provable, over_at, keep: keep.clone(), name, own }
+        Self {
+            target: link.target.into(),
+            old,
+            is_provable,
+            over_at: now.saturating_add(link.limit()),
+            earlier: Vec::new(),
+            inquiry: None,
+            is_told: false,
+            keep: keep.clone(),
+            name: link.keep_name(),
+            own,
+        }
+    }
+
+    fn asking(mut self, earlier: Vec<Identity>) -> Self {
+        if !earlier.is_empty() {
+            self.inquiry = Inquiry::start(&self.target, earlier.clone());
+        }
+        self.earlier = earlier;
+        self
+    }
+
+    /// The associations of before, as far as they are known.
+    pub fn earlier(&self) -> &[Identity] {
+        &self.earlier
     }
 
     /// Whether requests may be sent.
     pub fn is_over(&mut self, now: Nanos) -> bool {
+        let answer = self.inquiry.as_ref().and_then(Inquiry::answer);
+        if !self.is_over_by(answer, now) {
+            return false;
+        }
+        let own: Vec<BorrowedFd> = self.own.iter().map(AsFd::as_fd).collect();
+        if let Err(e) = self.keep.hold(&self.name, &own) {
+            tracing::warn!("{}: the keeper does not listen: {e}", self.name);
+        }
+        true
+    }
+
+    fn is_over_by(&mut self, answer: Option<Association>, now: Nanos) -> bool {
+        let is_closed = self.are_closed();
+        let is_late = now >= self.over_at;
+        match answer {
+            Some(Association::Ended) => true,
+            Some(Association::Lives) if now < self.over_at.saturating_add(LIVES_AT_MOST) => {
+                if is_late {
+                    self.tell(
+                        "still has an association of before, with requests that it may carry out; the drive waits",
+                    );
+                }
+                false
+            }
+            Some(Association::Lives) => {
+                tracing::warn!(
+                    "{}: the association of before is there, long after it should have ended; the drive goes on",
+                    self.target
+                );
+                true
+            }
+            // A target that is being asked has been heard first.
+            Some(Association::Unclear) if is_closed => true,
+            None if is_closed && self.inquiry.is_none() => true,
+            None | Some(Association::Unclear) if is_late => {
+                tracing::warn!("{}: the association of before has ended by its keep alive timeout", self.target);
+                true
+            }
+            None | Some(Association::Unclear) => false,
+        }
+    }
+
+    fn tell(&mut self, what: &str) {
+        if !std::mem::replace(&mut self.is_told, true) {
+            tracing::warn!("{} {what}", self.target);
+        }
+    }
+
+    /// Whether the target has closed all connections, after this side.
+    fn are_closed(&mut self) -> bool {
         let Self { old, is_provable, .. } = self;
         old.retain_mut(|socket| match is_closed(socket) {
             Ok(closed) => !closed,
@@ -148,21 +224,7 @@ impl Fence {
                 false
             }
         });
-        let is_proved = self.is_provable && self.old.is_empty();
-        if !is_proved && now < self.over_at {
-            return false;
-        }
-        if !is_proved {
-            tracing::warn!(
-                "{}: the association of the process before has ended by its keep alive timeout",
-                self.target
-            );
-        }
-        let own: Vec<BorrowedFd> = self.own.iter().map(AsFd::as_fd).collect();
-        if let Err(e) = self.keep.hold(&self.name, &own) {
-            tracing::warn!("{}: the keeper does not listen: {e}", self.name);
-        }
-        true
+        self.is_provable && self.old.is_empty()
     }
 }
 
@@ -195,7 +257,9 @@ mod tests {
     }
 
     fn fence(old: Vec<TcpStream>) -> Fence {
-        Fence::around("t", "remote:a".into(), old, Vec::new(), &Keep::none(), OVER_AT)
+        let association = Identity { cntlid: 1, number: 1, kato: Nanos::from_secs(15) };
+        let link = Link { drive: "a", nqn: "nqn.a", target: "t", association };
+        Fence::around(link, old, Vec::new(), &Keep::none(), Nanos(0))
     }
 
     fn only_the_time_ends(mut fence: Fence) {
@@ -246,16 +310,36 @@ mod tests {
         only_the_time_ends(self::fence(vec![lost]));
     }
 
+    /// As Linux's target does when its keep alive timer runs out, with commands in flight.
     #[test]
-    fn a_record_ends_with_its_own_process_only() {
-        let path = std::env::temp_dir().join(format!("weir-remote-record-{}", std::process::id()));
-        let (first, was_there) = Record::make(&path, "t", Nanos(1)).unwrap();
-        assert!(!was_there);
-        let (second, was_there) = Record::make(&path, "t", Nanos(2)).unwrap();
-        assert!(was_there);
-        first.end();
-        assert!(path.exists(), "the second process has requests there");
-        second.end();
-        assert!(!path.exists());
+    fn a_target_that_closes_first_proves_nothing() {
+        let (admin, target) = pair();
+        drop(target);
+        while admin.peek(&mut [0; 1]).unwrap() != 0 {}
+        only_the_time_ends(fence(vec![admin]));
+    }
+
+    #[test]
+    fn a_target_that_has_the_association_is_waited_for_whatever_else_is_seen() {
+        let (admin, target) = pair();
+        let mut fence = fence(vec![admin]);
+        drop(target);
+        while !fence.are_closed() {
+            std::thread::yield_now();
+        }
+        let lives = Some(Association::Lives);
+        assert!(!fence.is_over_by(lives, Nanos(1)), "a proxy may have closed it");
+        assert!(!fence.is_over_by(lives, Nanos(OVER_AT.get() * 2)), "its media is slow");
+        assert!(fence.is_over_by(Some(Association::Ended), Nanos(1)));
+        assert!(fence.is_over_by(lives, OVER_AT.saturating_add(LIVES_AT_MOST)));
+    }
+
+    #[test]
+    fn a_target_that_has_no_such_association_ends_the_wait() {
+        let mut fence = fence(Vec::new());
+        assert!(!fence.is_over_by(None, Nanos(1)));
+        assert!(!fence.is_over_by(Some(Association::Unclear), Nanos(1)));
+        assert!(fence.is_over_by(Some(Association::Ended), Nanos(1)));
+        assert!(fence.is_over_by(Some(Association::Unclear), OVER_AT));
     }
 }

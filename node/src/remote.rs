@@ -1,9 +1,23 @@
 //! A drive's media on another NVMe namespace or virtio disk, through the host driver. Polled: a shard with requests on
 //! their way does not sleep.
+//!
+//! ```text
+//!   sends ──► the association is lost ──► waits: Attempts ──► connected again ──► Fence ──► sends, what was in flight first
+//!     ▲                                     └─► after the timeout commands fail, and attempts go on      │
+//!     └──────────────────────────────────────────────────────────────────────────────────────────────────┘
+//! ```
+//! Only associations over NVMe/TCP are made again; a drive behind a socket that is lost fails for good.
 
-use crate::fence::{Fence, Record};
+mod reconnect;
+
+use crate::fence::{Fence, Link, Record};
+use crate::target::{Identity, Opened};
 use crate::transfer::Transfer;
+use reconnect::Attempts;
+pub use reconnect::Source;
 use std::collections::VecDeque;
+use std::net::{Shutdown, TcpStream};
+use std::os::fd::OwnedFd;
 use weir_controller::{Host, Io, SlotId, Subsystem};
 use weir_driver::{Done, Io as Request, IoKind, QueuePair, TransportError};
 use weir_spec::nvme::Status;
@@ -11,6 +25,9 @@ use weir_units::Nanos;
 
 /// How often the far side's keep alive is looked after while no request is polled for.
 const ATTEND_EVERY: Nanos = Nanos::from_secs(1);
+/// How often a fence is looked at, and an attempt to connect.
+const FENCE_EVERY: Nanos = Nanos::from_micros(500);
+const ATTEMPT_EVERY: Nanos = Nanos::from_millis(5);
 
 /// See the [module](self).
 pub struct Remote {
@@ -19,18 +36,42 @@ pub struct Remote {
     active: Vec<Option<Transfer>>,
     waiting: VecDeque<Transfer>,
     done: Vec<Done>,
-    /// Why the far side is gone; everything fails from then on.
+    /// Why the far side is gone for good; everything fails from then on.
     broken: Option<TransportError>,
-    /// When the far side's keep alive is looked after next.
+    lost: Option<Lost>,
+    /// When the far side is looked after next.
     attend_at: Nanos,
     /// Nothing is sent before it is over.
     fence: Option<Fence>,
     record: Option<Record>,
+    origin: Origin,
+}
+
+/// Where the far side is.
+pub struct Origin {
+    /// How it is connected to again, if it is.
+    pub source: Option<Source>,
+    /// Its association, over NVMe/TCP.
+    pub association: Option<Identity>,
+    /// The connections of that.
+    pub connections: Vec<OwnedFd>,
+    /// The namespace's NGUID.
+    pub nguid: [u8; 16],
+}
+
+/// The association was lost.
+struct Lost {
+    why: TransportError,
+    /// Since then, once it is known.
+    since: Option<Nanos>,
+    /// Commands do not wait any longer.
+    fails: bool,
+    attempts: Attempts,
 }
 
 impl Remote {
     /// Over an open queue pair, once the fence is over. The record ends with the drive, if nothing is in flight then.
-    pub fn new(pair: Box<dyn QueuePair + Send>, fence: Option<Fence>, record: Option<Record>) -> Self {
+    pub fn new(pair: Box<dyn QueuePair + Send>, origin: Origin, fence: Option<Fence>, record: Option<Record>) -> Self {
         let depth = pair.depth();
         Self {
             pair,
@@ -39,9 +80,11 @@ impl Remote {
             waiting: VecDeque::new(),
             done: Vec::with_capacity(depth as usize),
             broken: None,
+            lost: None,
             attend_at: Nanos(0),
             fence,
             record,
+            origin,
         }
     }
 
@@ -50,21 +93,31 @@ impl Remote {
         self.active.len() - self.free.len() + self.waiting.len()
     }
 
+    /// Whether the far side may answer at any moment.
+    pub fn must_poll(&self) -> bool {
+        self.free.len() < self.active.len() || !self.waiting.is_empty() && !self.is_held_back()
+    }
+
+    /// Whether nothing can be sent.
+    fn is_held_back(&self) -> bool {
+        self.lost.is_some() || self.fence.is_some()
+    }
+
     /// Why the far side is gone, if it is.
     pub fn fault(&self) -> Option<&TransportError> {
-        self.broken.as_ref()
+        self.broken.as_ref().or(self.lost.as_ref().map(|lost| &lost.why))
     }
 
     /// Begins an I/O; answers at once where it cannot be begun.
     pub fn start<H: Host>(&mut self, io: Io, machine: &Subsystem, host: &mut H) -> Option<Status> {
-        if self.broken.is_some() {
+        if self.broken.is_some() || self.lost.as_ref().is_some_and(|lost| lost.fails) {
             return Some(Status::INTERNAL_PATH_ERROR);
         }
         self.begin(Transfer::new(io, false), machine, host)
     }
 
     fn begin<H: Host>(&mut self, mut transfer: Transfer, machine: &Subsystem, host: &mut H) -> Option<Status> {
-        let slot = if self.fence.is_some() { None } else { self.free.pop() };
+        let slot = if self.is_held_back() { None } else { self.free.pop() };
         let Some(slot) = slot else {
             self.waiting.push_back(transfer);
             return None;
@@ -87,16 +140,17 @@ impl Remote {
                 Some(Status::INTERNAL_ERROR)
             }
             Err(e) => {
-                self.free.push(slot);
-                self.broken.get_or_insert(e);
-                Some(Status::INTERNAL_PATH_ERROR)
+                // It is lost with the others, and waits or fails with them.
+                self.active[slot as usize] = Some(transfer);
+                self.lose(e);
+                None
             }
         }
     }
 
     /// When it wants to be polled although nothing is in flight.
     pub fn due(&self) -> Nanos {
-        if self.in_flight() == 0 && self.broken.is_none() { self.attend_at } else { Nanos::NEVER }
+        if !self.must_poll() && self.broken.is_none() { self.attend_at } else { Nanos::NEVER }
     }
 
     /// The far side ends an association that is silent for too long.
@@ -110,6 +164,27 @@ impl Remote {
 
     #[cold]
     fn lose(&mut self, why: TransportError) {
+        if self.lost.is_some() || self.broken.is_some() {
+            return;
+        }
+        // What one connection of the association has not told yet must not be carried out much later.
+        for connection in self.origin.connections.drain(..) {
+            let _ = TcpStream::from(connection).shutdown(Shutdown::Both);
+        }
+        let source = self.origin.source.as_ref().filter(|source| source.timeout > Nanos(0));
+        match source.map(Attempts::start).transpose() {
+            Ok(Some(attempts)) => {
+                tracing::error!(error = %why, "the drive behind this one is gone; its commands wait, and it is connected to again");
+                self.lost = Some(Lost { why, since: None, fails: false, attempts });
+                self.attend_at = Nanos(0);
+            }
+            Ok(None) => self.fail_for_good(why),
+            Err(e) => self.fail_for_good(e),
+        }
+    }
+
+    #[cold]
+    fn fail_for_good(&mut self, why: TransportError) {
         tracing::error!(error = %why, "the drive behind this one is gone; its commands fail");
         self.broken.get_or_insert(why);
     }
@@ -119,6 +194,9 @@ impl Remote {
     fn is_fenced(&mut self, now: Nanos) -> bool {
         if self.fence.as_mut().is_some_and(|fence| fence.is_over(now)) {
             self.fence = None;
+            if let (Some(record), Some(own)) = (&mut self.record, self.origin.association) {
+                record.set(own.cntlid, [].iter());
+            }
         }
         self.fence.is_some()
     }
@@ -131,11 +209,18 @@ impl Remote {
         host: &mut H,
         ended: &mut Vec<(SlotId, Status)>,
     ) -> bool {
+        if self.lost.is_some() {
+            return self.poll_lost(now, machine, ended);
+        }
         let is_polled = self.in_flight() > 0 && self.fence.is_none();
         if !is_polled && now >= self.attend_at && self.broken.is_none() {
             self.attend(now);
         }
-        if self.broken.is_none() && self.is_fenced(now) || self.in_flight() == 0 {
+        if self.broken.is_none() && self.is_fenced(now) {
+            self.attend_at = self.attend_at.min(now.saturating_add(FENCE_EVERY));
+            return false;
+        }
+        if self.in_flight() == 0 {
             return false;
         }
         let mut done = std::mem::take(&mut self.done);
@@ -152,7 +237,7 @@ impl Remote {
             ended.extend(status.map(|status| (transfer.io.slot, status)));
         }
         self.done = done;
-        while self.broken.is_none() && !self.free.is_empty() {
+        while self.broken.is_none() && !self.is_held_back() && !self.free.is_empty() {
             let Some(transfer) = self.waiting.pop_front() else { break };
             let status = self.begin(transfer, machine, host);
             ended.extend(status.map(|status| (transfer.io.slot, status)));
@@ -161,6 +246,68 @@ impl Remote {
             busy |= self.fail_all(machine, ended);
         }
         busy
+    }
+
+    /// Looks after the attempts to connect again; true if commands have failed.
+    #[cold]
+    fn poll_lost(&mut self, now: Nanos, machine: &mut Subsystem, ended: &mut Vec<(SlotId, Status)>) -> bool {
+        self.attend_at = now.saturating_add(ATTEMPT_EVERY);
+        self.take_back();
+        let Some(lost) = &mut self.lost else { return false };
+        if let Some(opened) = lost.attempts.opened() {
+            if let Err(e) = self.resume(opened, now) {
+                self.lost = None;
+                self.fail_for_good(e);
+                return self.fail_all(machine, ended);
+            }
+            return false;
+        }
+        let since = *lost.since.get_or_insert(now);
+        let timeout = self.origin.source.as_ref().map_or(Nanos(0), |source| source.timeout);
+        lost.fails = now.saturating_sub(since) >= timeout;
+        lost.fails && self.in_flight() > 0 && self.fail_all(machine, ended)
+    }
+
+    /// What was in flight is sent once more.
+    fn take_back(&mut self) {
+        if self.free.len() == self.active.len() {
+            return;
+        }
+        for mut transfer in self.active.iter_mut().rev().filter_map(Option::take) {
+            transfer.restart_chunk();
+            self.waiting.push_front(transfer);
+        }
+        self.free = (0..self.active.len() as u32).rev().collect();
+    }
+
+    /// Goes on over another association, once those of before have ended.
+    fn resume(&mut self, opened: Opened, now: Nanos) -> Result<(), TransportError> {
+        let (Some(source), Some(new)) = (&self.origin.source, opened.association) else { return Ok(()) };
+        let is_same = |pair: &dyn QueuePair| {
+            (pair.capacity(), pair.block_size()) == (self.pair.capacity(), self.pair.block_size())
+        };
+        if !is_same(&*opened.pair) || opened.nguid != self.origin.nguid {
+            return Err(TransportError::Refused(format!(
+                "{}: another drive is there now: what was written is not on it",
+                source.target
+            )));
+        }
+        let before = self.fence.take();
+        let lost = self.origin.association.into_iter();
+        let earlier: Vec<Identity> = lost.chain(before.iter().flat_map(|f| f.earlier()).copied()).collect();
+        if let Some(record) = &mut self.record {
+            record.set(new.cntlid, earlier.iter());
+        }
+        let closed = |e: std::io::Error| TransportError::Closed(format!("{}: {e}", source.target));
+        let own = opened.connections.iter().map(OwnedFd::try_clone).collect::<Result<_, _>>().map_err(closed)?;
+        let link = Link { drive: &source.drive, nqn: &source.nqn, target: &source.target, association: new };
+        self.fence = Some(Fence::again(link, earlier, own, &source.keep, now).map_err(closed)?);
+        tracing::info!("{}: connected again", source.target);
+        let depth = opened.pair.depth();
+        (self.free, self.active) = ((0..depth).rev().collect(), vec![None; depth as usize]);
+        (self.pair, self.lost) = (opened.pair, None);
+        (self.origin.association, self.origin.connections) = (Some(new), opened.connections);
+        Ok(())
     }
 
     fn fail_all(&mut self, machine: &mut Subsystem, ended: &mut Vec<(SlotId, Status)>) -> bool {
@@ -176,7 +323,7 @@ impl Remote {
 impl Drop for Remote {
     fn drop(&mut self) {
         // What was in flight when the far side went may still be there.
-        let is_clear = self.in_flight() == 0 && self.broken.is_none() && self.fence.is_none();
+        let is_clear = self.in_flight() == 0 && self.broken.is_none() && !self.is_held_back();
         self.record.iter().filter(|_| is_clear).for_each(Record::end);
     }
 }

@@ -6,6 +6,7 @@ use std::fmt;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::str::FromStr;
+use weir_driver::nvme_tcp::Association;
 use weir_driver::{QueuePair, TransportError, nvme_tcp, vhost_user};
 use weir_spec::nvme::register::ams;
 use weir_sys::transport;
@@ -146,7 +147,20 @@ pub struct Opened {
     pub pair: Box<dyn QueuePair + Send>,
     /// The connections of its association, where it has one that outlives a process.
     pub connections: Vec<OwnedFd>,
-    /// The keep alive timeout of that.
+    /// That association.
+    pub association: Option<Identity>,
+    /// The namespace's NGUID; zeroes where it has none.
+    pub nguid: [u8; 16],
+}
+
+/// An association with an NVMe/TCP target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// Its controller.
+    pub cntlid: u16,
+    /// Which one of this process it is; 0 is one of another process.
+    pub number: u64,
+    /// Its keep alive timeout.
     pub kato: Nanos,
 }
 
@@ -161,15 +175,14 @@ pub fn open(target: &str, depth: u32) -> Result<Opened, TransportError> {
             "{target}: a drive of this process cannot be another one's media; name its kind instead"
         ))),
         Target::NvmeTcp { host, port, nqn, nsid } => {
-            let options = nvme_tcp::Options {
-                nsid,
-                queues: 1,
-                depth: depth.clamp(1, DEPTH) as u16,
-                ..nvme_tcp::Options::new(&nqn, HOST_NQN)
-            };
+            let depth = depth.clamp(1, DEPTH) as u16;
+            let options = nvme_tcp::Options { nsid, queues: 1, depth, ..options(&nqn) };
             let pair = only(target, transport::nvme_tcp::open(&host, port, &options, MAX_IO)?)?;
             let connections = pair.connections().map_err(|e| TransportError::Closed(format!("{target}: {e}")))?;
-            Ok(Opened { pair: Box::new(pair), connections, kato: options.kato })
+            let (cntlid, number) = pair.association();
+            let association = Some(Identity { cntlid, number, kato: options.kato });
+            let nguid = pair.ready().nguid;
+            Ok(Opened { pair: Box::new(pair), connections, association, nguid })
         }
         Target::VfioUser { path, nsid, ams } => {
             let depth = depth.clamp(1, DEPTH);
@@ -184,6 +197,24 @@ pub fn open(target: &str, depth: u32) -> Result<Opened, TransportError> {
     }
 }
 
+/// As the node connects to a subsystem.
+fn options(nqn: &str) -> nvme_tcp::Options {
+    nvme_tcp::Options::new(nqn, HOST_NQN)
+}
+
+/// Whether an NVMe/TCP target still has an association of this node. Waits for the network.
+///
+/// # Errors
+/// The target cannot be asked.
+pub fn association(target: &str, of: Identity) -> Result<Association, TransportError> {
+    match target.parse().map_err(|e: TargetError| TransportError::Usage(e.to_string()))? {
+        Target::NvmeTcp { host, port, nqn, .. } => {
+            transport::nvme_tcp::association((&host, port), &options(&nqn), (of.cntlid, of.number))
+        }
+        _ => Ok(Association::Unclear),
+    }
+}
+
 /// The one queue pair that was asked for.
 fn only<Q>(target: &str, pairs: Vec<Q>) -> Result<Q, TransportError> {
     pairs.into_iter().next().ok_or_else(|| TransportError::Refused(format!("{target}: gives no I/O queue")))
@@ -191,7 +222,7 @@ fn only<Q>(target: &str, pairs: Vec<Q>) -> Result<Q, TransportError> {
 
 /// A queue pair whose server sees the end of its client's process, and fences the next one itself.
 fn local(pair: impl QueuePair + Send + 'static) -> Opened {
-    Opened { pair: Box::new(pair), connections: Vec::new(), kato: Nanos(0) }
+    Opened { pair: Box::new(pair), connections: Vec::new(), association: None, nguid: [0; 16] }
 }
 
 #[cfg(test)]

@@ -101,6 +101,11 @@ impl Transfer {
         Some(Status::SUCCESS)
     }
 
+    /// The chunk that was begun did not come back, and its buffer is gone: it is begun anew.
+    pub fn restart_chunk(&mut self) {
+        self.filled = false;
+    }
+
     /// Whether this end of a chunk is the end of a read that went well.
     pub fn ends_a_read(&self, status: Status) -> bool {
         self.io.op == Op::Read && !self.flush_after && status.is_success() && self.at + self.chunk == self.io.len

@@ -3,8 +3,8 @@
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -18,6 +18,9 @@ pub struct Proxy {
     count: Arc<AtomicU64>,
     /// Those before this one are slow.
     slow: Arc<AtomicU64>,
+    open: Arc<AtomicBool>,
+    /// Both ends of each.
+    ends: Arc<Mutex<Vec<TcpStream>>>,
 }
 
 impl Proxy {
@@ -26,12 +29,18 @@ impl Proxy {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context(|| "a proxy's port".into())?;
         let port = listener.local_addr().context(|| "a proxy's port".into())?.port();
         let (count, slow) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
-        let proxy = Self { port, count: count.clone(), slow: slow.clone() };
+        let (open, ends) = (Arc::new(AtomicBool::new(true)), Arc::new(Mutex::new(Vec::new())));
+        let proxy = Self { port, count: count.clone(), slow: slow.clone(), open: open.clone(), ends: ends.clone() };
         thread::spawn(move || {
             for host in listener.incoming().flatten() {
                 let number = count.fetch_add(1, Ordering::SeqCst);
+                if !open.load(Ordering::SeqCst) {
+                    continue;
+                }
                 let Ok(target) = TcpStream::connect(to) else { continue };
                 let (Ok(back), Ok(answers)) = (host.try_clone(), target.try_clone()) else { continue };
+                let both = [host.try_clone(), target.try_clone()];
+                ends.lock().unwrap_or_else(PoisonError::into_inner).extend(both.into_iter().flatten());
                 let slow = slow.clone();
                 let is_slow = move || number < slow.load(Ordering::SeqCst);
                 thread::spawn(move || pump(host, target, move || if is_slow() { delay } else { Duration::ZERO }));
@@ -39,6 +48,20 @@ impl Proxy {
             }
         });
         Ok(proxy)
+    }
+
+    /// Ends the connections that there are, at both ends; those to come are handed on only while it is `open`.
+    pub fn cut(&self, open: bool) {
+        self.open.store(open, Ordering::SeqCst);
+        let mut all = self.ends.lock().unwrap_or_else(PoisonError::into_inner);
+        for end in all.drain(..) {
+            let _ = end.shutdown(Shutdown::Both);
+        }
+    }
+
+    /// Connections to come are handed on.
+    pub fn let_in(&self) {
+        self.open.store(true, Ordering::SeqCst);
     }
 
     /// The connections that there are become slow; those to come are not.

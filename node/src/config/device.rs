@@ -14,6 +14,9 @@ use weir_units::{Bytes, Nanos};
 
 /// Longest fixed service time: hosts give up on a command after 30 s.
 const MAX_LATENCY: Nanos = Nanos::from_secs(10);
+/// How long commands wait for a target that has gone: as long as it takes to restart a machine, and at most.
+const RECONNECT: Nanos = Nanos::from_secs(60);
+const MAX_RECONNECT: Nanos = Nanos::from_secs(86_400);
 /// A quantum of a round: one page at the least.
 const QUANTUM: std::ops::RangeInclusive<u64> = 4 * Bytes::KIB..=Bytes::GIB;
 const CAPACITY: std::ops::RangeInclusive<u64> = 64 * Bytes::KIB..=1 << 56;
@@ -72,6 +75,7 @@ pub(super) fn from_query(sink: &Sink, kind: &str, entries: &[Entry]) -> Option<D
     let read = rest(&section, "bench", "local", (media, Path::new("")), kind == "flash");
     // A query holds no tables, and a load generator writes anywhere.
     section.unoffer("max_controllers");
+    section.unoffer("reconnect");
     section.unoffer("cmb");
     section.unoffer("zoned");
     section.unoffer("fdp");
@@ -96,6 +100,7 @@ fn rest(
     let flash = flash::read(section, is_flash, given, base);
     let device = DeviceConfig {
         name: name.to_string(),
+        reconnect: reconnect(section, &media),
         read_zeroes: read_zeroes(section, &media),
         capacity: capacity(&media, given, flash.as_ref()),
         max_capacity: section.get("max_capacity", whole_blocks(block_size)),
@@ -159,6 +164,15 @@ fn media_and_kind(section: &Section<'_>, base: &Path) -> MediaConfig {
         }
         (_, Some(media)) => media,
     }
+}
+
+fn reconnect(section: &Section<'_>, media: &MediaConfig) -> Nanos {
+    let is_connected = matches!(media, MediaConfig::Nvme(target) if target.starts_with("nvme-tcp:"));
+    if !is_connected && section.has("reconnect") {
+        let what = format!("only a drive with media = \"nvme:nvme-tcp://…\" is connected to, and this is {media}");
+        section.fault("reconnect", what);
+    }
+    section.or("reconnect", RECONNECT, time(MAX_RECONNECT))
 }
 
 fn read_zeroes(section: &Section<'_>, media: &MediaConfig) -> bool {

@@ -110,6 +110,9 @@ fn write_device(out: &mut String, device: &DeviceConfig) -> std::fmt::Result {
     if device.media == MediaConfig::Null {
         writeln!(out, "read_zeroes = {}", device.read_zeroes)?;
     }
+    if matches!(&device.media, MediaConfig::Nvme(target) if target.starts_with("nvme-tcp:")) {
+        writeln!(out, "reconnect = {}", string(device.reconnect))?;
+    }
     if let Some(capacity) = device.capacity {
         writeln!(out, "capacity = {}", string(capacity))?;
     }

@@ -454,6 +454,22 @@ fn wrong_units_and_ranges() {
             "[[device]]\nread_zeroes = true",
             "weir.toml:2: device.ssd0.read_zeroes: only a drive with media = \"null\" may leave open what a read gives, and this is ram",
         ),
+        (
+            "[[device]]\nmedia = \"null\"\ncapacity = \"1MiB\"\nread_zeroes = \"yes\"",
+            "weir.toml:4: device.ssd0.read_zeroes: \"yes\" where true or false is wanted",
+        ),
+        (
+            "[[device]]\n[[pool]]\nname = \"p\"\ndrives = [\"ssd0\"]\n[[volume]]\nname = \"v\"\nsize = \"1MiB\"\nmax_controllers = 0",
+            "weir.toml:8: volume.v.max_controllers: 0 is out of range; 1 to 65519 is allowed",
+        ),
+        (
+            "[[device]]\n[[pool]]\nname = \"p\"\ndrives = [\"ssd0\"]\n[[volume]]\nname = \"v\"\nsize = \"1MiB\"\nmax_controllers = 65520",
+            "weir.toml:8: volume.v.max_controllers: 65520 is out of range; 1 to 65519 is allowed",
+        ),
+        (
+            "[[device]]\nreconnect = \"5s\"",
+            "weir.toml:2: device.ssd0.reconnect: only a drive with media = \"nvme:nvme-tcp://…\" is connected to, and this is ram",
+        ),
         ("[[device]]\ncmb = \"3MiB\"", "weir.toml:2: device.ssd0.cmb: 3MiB is no power of two, as 4MiB is"),
         ("[[device]]\ncmb = \"2GiB\"", "weir.toml:2: device.ssd0.cmb: 2GiB is out of range; 4KiB to 1GiB is allowed"),
         (
@@ -836,6 +852,7 @@ prop_compose! {
         let always = matches!(media, MediaConfig::Ram | MediaConfig::Null).then_some(1 << 20);
         DeviceConfig {
             name: format!("dev{index}"),
+            reconnect: Nanos(if matches!(media, MediaConfig::Nvme(_)) { latency } else { 60_000_000_000 }),
             read_zeroes: media == MediaConfig::Null && slots % 2 == 0,
             media,
             capacity: capacity.or(always).map(|n| Bytes(n * u64::from(block_size))),

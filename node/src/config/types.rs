@@ -116,6 +116,8 @@ pub struct DeviceConfig {
     pub name: String,
     /// Where the bytes are.
     pub media: MediaConfig,
+    /// How long commands of a drive on an NVMe/TCP target wait while that is gone; 0: they fail at once, and it stays gone.
+    pub reconnect: Nanos,
     /// A read of null media gives zeroes wherever it goes to, where it leaves memory of a guest as it is else.
     pub read_zeroes: bool,
     /// `None`: as large as the medium is (a file, a block device, another drive).

@@ -4,11 +4,13 @@ use super::{Backend, OpenError, kept};
 use crate::config::{DeviceConfig, MediaConfig};
 use crate::direct::Direct;
 use crate::fence::{Fence, Link};
-use crate::remote::Remote;
+use crate::remote::{Origin, Remote, Source};
 use crate::target;
+use std::os::fd::OwnedFd;
 use weir_driver::TransportError;
 use weir_sys::keep::Keep;
 use weir_sys::media::{Media, MediaKind, Spec};
+use weir_sys::reactor;
 
 /// The media that the configuration names, and their size.
 pub(super) fn open_backend(config: &DeviceConfig, keep: &Keep) -> Result<(Backend, u64), OpenError> {
@@ -30,8 +32,9 @@ pub(super) fn open_backend(config: &DeviceConfig, keep: &Keep) -> Result<(Backen
 }
 
 fn open_remote(config: &DeviceConfig, target: &str, keep: &Keep) -> Result<(Backend, u64), OpenError> {
-    let target::Opened { pair, connections, kato } =
-        target::open(target, u32::from(config.slots)).map_err(OpenError::Target)?;
+    let depth = u32::from(config.slots);
+    let target::Opened { pair, connections, association, nguid } =
+        target::open(target, depth).map_err(OpenError::Target)?;
     let (found, block) = (pair.capacity(), pair.block_size());
     if config.block_size % block != 0 {
         let what = format!("{target}: its blocks have {block} bytes; give the drive block_size = {block}");
@@ -41,11 +44,26 @@ fn open_remote(config: &DeviceConfig, target: &str, keep: &Keep) -> Result<(Back
     if size > found {
         return Err(OpenError::Capacity(format!("{target}: has {found} bytes, less than the drive's capacity {size}")));
     }
-    let link = Link { drive: &config.name, nqn: &config.nqn, target, kato };
-    let (fence, record) = Fence::new(link, connections, keep, weir_sys::reactor::now())
-        .map_err(|e| OpenError::Target(TransportError::Closed(format!("{target}: {e}"))))?;
+    let closed = |e: std::io::Error| OpenError::Target(TransportError::Closed(format!("{target}: {e}")));
+    let (drive, nqn) = (&config.name, &config.nqn);
+    let (fence, record) = match association {
+        Some(association) => {
+            let own = connections.iter().map(OwnedFd::try_clone).collect::<Result<_, _>>().map_err(closed)?;
+            Fence::new(Link { drive, nqn, target, association }, own, keep, reactor::now()).map_err(closed)?
+        }
+        None => (None, None),
+    };
+    let source = association.map(|_| Source {
+        drive: drive.clone(),
+        nqn: nqn.clone(),
+        target: target.into(),
+        depth,
+        keep: keep.clone(),
+        timeout: config.reconnect,
+    });
+    let origin = Origin { source, association, connections, nguid };
     Ok((
-        Backend::Remote(Remote::new(pair, fence, record)),
+        Backend::Remote(Box::new(Remote::new(pair, origin, fence, record))),
         size / u64::from(config.block_size) * u64::from(config.block_size),
     ))
 }

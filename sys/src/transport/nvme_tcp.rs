@@ -10,10 +10,14 @@
 // tidy: long because admin queue, I/O queues and discovery are the same few socket calls
 
 mod again;
+mod association;
+
+pub use association::association;
 
 use crate::crc::Crc32c;
 use crate::reactor::{IoBuf, now};
 use again::Again;
+use association::Live;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendFlags, recvmsg, sendmsg};
@@ -413,6 +417,7 @@ struct Dial {
     port: u16,
     options: Options,
     ready: Ready,
+    live: Live,
 }
 
 impl Dial {
@@ -464,7 +469,8 @@ impl Controller {
             admin.spares = (options.queues.max(1) + 1..=ready.queues).collect();
         }
         let admin = Arc::new(Mutex::new(admin));
-        Ok(Self { admin, dial: Arc::new(Dial { host: host.into(), port, options, ready }), next_qid: 1 })
+        let live = Live::new(host, port, &options, ready.cntlid);
+        Ok(Self { admin, dial: Arc::new(Dial { host: host.into(), port, options, ready, live }), next_qid: 1 })
     }
 
     /// What was found out about controller and namespace.
@@ -558,6 +564,11 @@ impl NvmeTcpQueue {
     /// What was found out about controller and namespace.
     pub fn ready(&self) -> Ready {
         self.dial.ready
+    }
+
+    /// Its association, for [`association`](association()): CNTLID, and which one of this process it is.
+    pub fn association(&self) -> (u16, u64) {
+        (self.dial.ready.cntlid, self.dial.live.number())
     }
 
     /// Descriptors of the sockets of its association: the admin queue's and its own.

@@ -28,6 +28,10 @@ struct Manners {
     never_ready: bool,
     /// Closes when it sees a read.
     hang_up: bool,
+    /// The same, but only the first time.
+    hang_up_once: bool,
+    /// How often it says of a controller that has gone that it is there.
+    lives: u32,
 }
 
 struct Drive {
@@ -35,6 +39,9 @@ struct Drive {
     enabled: AtomicU32,
     keep_alives: AtomicU32,
     logs: AtomicU32,
+    controllers: AtomicU32,
+    reads: AtomicU32,
+    asked: AtomicU32,
     manners: Manners,
 }
 
@@ -46,6 +53,9 @@ fn serve(manners: Manners) -> (SocketAddr, Arc<Drive>) {
         enabled: AtomicU32::new(0),
         keep_alives: AtomicU32::new(0),
         logs: AtomicU32::new(0),
+        controllers: AtomicU32::new(0),
+        reads: AtomicU32::new(0),
+        asked: AtomicU32::new(0),
         manners,
     });
     let shared = drive.clone();
@@ -144,13 +154,20 @@ fn fabrics(target: &mut Target<Crc32c>, c: &Command, drive: &Drive, admin: &mut 
             let connect = Connect::from(c.sqe);
             let (data, _) = ConnectData::read_from_prefix(target.data(c.tag).unwrap()).unwrap();
             assert_eq!(data.hostnqn(), Some(HOST));
+            if connect.qid.get() == 0xffff {
+                // A queue that no controller has: it is asked about an association.
+                let lives = drive.asked.fetch_add(1, Ordering::Relaxed) < drive.manners.lives;
+                let gone = Cqe { dw0: U32::new(1 << 16 | 16), ..status(Status::CONNECT_INVALID_PARAMETERS) };
+                return if lives { status(Status::INVALID_QUEUE_ID) } else { gone };
+            }
             *admin = connect.qid.get() == 0;
             if !*admin && drive.manners.refuse {
                 return status(Status::CONNECT_CONTROLLER_BUSY);
             }
-            assert!(data.cntlid.get() == if *admin { 0xffff } else { 7 });
+            let newest = 6 + drive.controllers.fetch_add(u32::from(*admin), Ordering::Relaxed) + u32::from(*admin);
+            assert!(u32::from(data.cntlid.get()) == if *admin { 0xffff } else { newest });
             target.connected(u32::from(connect.sqsize.get()) + 1, connect.cattr & CATTR_DISABLE_SQ_FLOW == 0);
-            Cqe { dw0: U32::new(7), ..ok }
+            Cqe { dw0: U32::new(newest), ..ok }
         }
         FabricsType::PROPERTY_SET => {
             let p = Property::from(c.sqe);
@@ -176,6 +193,9 @@ fn io(target: &mut Target<Crc32c>, c: &Command, drive: &Drive) -> Option<Cqe> {
     let (at, len) = (c.sqe.slba() as usize * 4096, c.sqe.blocks() as usize * 4096);
     let result = match IoOpcode(c.sqe.opcode) {
         IoOpcode::READ if drive.manners.hang_up => return None,
+        IoOpcode::READ if drive.manners.hang_up_once && drive.reads.fetch_add(1, Ordering::Relaxed) == 0 => {
+            return None;
+        }
         IoOpcode::READ => target.write_data(c.tag, 0, &disk[at..at + len]),
         IoOpcode::WRITE => target.read_data(c.tag, 0, &mut disk[at..at + len]),
         IoOpcode::WRITE_ZEROES => {
@@ -242,6 +262,20 @@ fn what_is_written_is_read_with_every_combination_of_digests() {
                 assert!(q.buffer(slot)[len..].iter().all(|b| *b == 0));
             }
         }
+    }
+}
+
+#[test]
+fn what_was_in_flight_is_repeated_once_the_target_has_no_association_of_before() {
+    for lives in [0, 3] {
+        let (address, drive) = serve(Manners { hang_up_once: true, lives, ..Manners::default() });
+        let mut q = connect(address, &options()).unwrap().remove(0);
+        q.reconnect_for(Duration::from_secs(30));
+        let first = q.association();
+        let io = Io { kind: IoKind::Read, offset: 0, len: 4096, slot: 0 };
+        assert_eq!(complete(&mut q, &[io]), [Status::SUCCESS]);
+        assert_eq!((q.reconnects(), drive.asked.load(Ordering::Relaxed)), (1, lives + 1));
+        assert_ne!(q.association(), first);
     }
 }
 

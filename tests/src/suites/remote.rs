@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::{long, test};
 use crate::harness::{Env, Outcome, Test, ensure};
 use crate::node::{NQN, Node, Setup, with_node};
+use crate::process::until;
 use crate::proxy::Proxy;
 use crate::vfio::{Drive, Queue, ams, in_turn, io};
 
@@ -15,6 +16,9 @@ pub fn tests() -> Vec<Test> {
         test(S, "a_late_write_does_not_undo_a_newer_one", |env| late(env, "keeper = true", Node::kill_worker_too)),
         long(S, "a_late_write_of_a_whole_node_neither", |env| late(env, "", Node::kill_and_start)),
         long(S, "a_drive_that_was_idle_goes_on", idle),
+        test(S, "a_drive_outlives_its_association", outlives),
+        test(S, "commands_fail_where_the_target_stays_away", stays_away),
+        test(S, "a_node_that_was_killed_goes_on_when_its_target_says_so", goes_on),
     ]
 }
 
@@ -83,6 +87,75 @@ fn late(env: &Env, keys: &str, kill: fn(&mut Node) -> Outcome) -> Outcome {
             let mut found = [0; 512];
             drive.read(page, &mut found)?;
             ensure(found == [3; 512], || format!("write {} has come after write 3", found[0]))
+        })
+    })
+}
+
+/// The association is lost with a write on its way, and the target is not to be reached for a while. The write is carried out, and is not
+/// carried out once more when it has been overwritten.
+fn outlives(env: &Env) -> Outcome {
+    with_node(env, &Setup::default(), |target| {
+        let proxy = Proxy::start(target.address(), LATE)?;
+        with_node(env, &behind(proxy.port, ""), |node| {
+            let (mut drive, mut queue) = connect(node)?;
+            let page = drive.allocate(4096);
+            for round in 1..=3 {
+                drive.write(page, &[round; 512])?;
+                block(&mut drive, &mut queue, 0x01, page)?;
+                proxy.cut(false);
+                drive.write(page, &[round + 100; 512])?;
+                queue.submit(&drive, 1, io(0x01, 0, 1, (page, 0)))?;
+                drive.ring(&queue)?;
+                std::thread::sleep(Duration::from_millis(300));
+                ensure(node.cli_ok(&["status", "--json"])?.contains("fault"), || "status does not tell of it".into())?;
+                proxy.let_in();
+                let done = drive.await_completion(&mut queue, WAIT)?;
+                ensure(done.is_some_and(|done| done.status == 0), || format!("round {round}: the write: {done:?}"))?;
+                drive.write(page, &[0; 512])?;
+                block(&mut drive, &mut queue, 0x02, page)?;
+                let mut found = [0; 512];
+                drive.read(page, &mut found)?;
+                ensure(found == [round + 100; 512], || format!("round {round}: {} is there", found[0]))?;
+            }
+            ensure(!node.cli_ok(&["status", "--json"])?.contains("fault"), || "status tells of a fault still".into())
+        })
+    })
+}
+
+/// Commands wait as long as the configuration says, and the drive serves again when the target is there.
+fn stays_away(env: &Env) -> Outcome {
+    with_node(env, &Setup::default(), |target| {
+        let proxy = Proxy::start(target.address(), LATE)?;
+        with_node(env, &behind(proxy.port, "").device("reconnect = \"200ms\""), |node| {
+            let (mut drive, mut queue) = connect(node)?;
+            let page = drive.allocate(4096);
+            block(&mut drive, &mut queue, 0x01, page)?;
+            proxy.cut(false);
+            let failed = block(&mut drive, &mut queue, 0x01, page);
+            // Internal Path Error (SCT 3h, SC 00h).
+            ensure(failed == Err("command 0x1: status 0x300".into()), || format!("the target is away: {failed:?}"))?;
+            proxy.let_in();
+            until(WAIT, "the drive serves again", || Ok(block(&mut drive, &mut queue, 0x01, page).ok()))
+        })
+    })
+}
+
+/// The whole node was killed: the next one need not wait for the target's keep alive timer.
+fn goes_on(env: &Env) -> Outcome {
+    with_node(env, &Setup::default(), |target| {
+        with_node(env, &behind(target.port, ""), |node| {
+            let (mut drive, mut queue) = connect(node)?;
+            let page = drive.allocate(4096);
+            block(&mut drive, &mut queue, 0x01, page)?;
+            node.kill_and_start()?;
+            drop(drive);
+            (drive, queue) = connect(node)?;
+            let page = drive.allocate(4096);
+            block(&mut drive, &mut queue, 0x02, page)?;
+            let told = node.process().stderr();
+            ensure(!told.contains("may have requests") && !told.contains("keep alive timeout"), || {
+                format!("it has waited for the timer: {told}")
+            })
         })
     })
 }

@@ -6,17 +6,21 @@
 //!
 //!   ask() ──► Ask::Command ─► Connection of the admin queue    [`BringUp`]: from Connect to an enabled controller
 //!   answer() ◄── completion and its data
+//!
+//!   association::ask() ─► Connect ─► association::read()       whether an association of before has ended
 //! ```
 //!
 //! [`Connection`] neither owns the callers' buffers nor copies what they write: it hands out segments, which name a place in
 //! its own headers or in a buffer of the [`Buffers`] port. [`command`] builds the submission queue entries.
 //!
-//! Left out: TLS, authentication, ANA, reconnecting. Limits: one R2T outstanding a command (MAXR2T 0).
+//! Left out: TLS, authentication, ANA; who connects again does so with another [`Connection`]. Limits: one R2T outstanding a command (MAXR2T 0).
 
+pub mod association;
 mod bring_up;
 pub mod command;
 mod connection;
 mod receive;
 
+pub use association::Association;
 pub use bring_up::{Ask, BringUp, Discovery, Granted, Options, Ready, connect_refusal};
 pub use connection::{Buffers, Completion, Connection, Failure, Segment, Settings, Transfer};

@@ -1,9 +1,11 @@
 //! A queue pair whose connection ends connects again, by a controller of its own, and submits again what was not answered.
 //!
-//! A write that was executed and not answered is executed twice, with the same bytes: nobody has read anything else there
-//! meanwhile who waits for his own requests before he repeats them.
+//! A write that was executed and not answered is executed twice, with the same bytes. Nothing is repeated before the target says that the
+//! controller of before is no more, where it says that clearly: a write that it still has could undo a newer one.
 
+use super::association::await_end;
 use super::{Controller, NvmeTcpQueue, Options};
+use std::net::Shutdown;
 use std::time::{Duration, Instant};
 use weir_driver::{Io, TransportError};
 
@@ -42,7 +44,7 @@ impl NvmeTcpQueue {
             if !gone || Instant::now() >= deadline {
                 return Err(last);
             }
-            match self.connect_anew(&again.flying) {
+            match self.connect_anew(&again.flying, deadline) {
                 Ok(()) => break,
                 Err(e) => last = e,
             }
@@ -53,7 +55,7 @@ impl NvmeTcpQueue {
         Ok(())
     }
 
-    fn connect_anew(&mut self, flying: &[Option<Io>]) -> Result<(), TransportError> {
+    fn connect_anew(&mut self, flying: &[Option<Io>], deadline: Instant) -> Result<(), TransportError> {
         let options = Options { queues: 1, spare: false, ..self.dial.options.clone() };
         let mut controller = Controller::connect(&self.dial.host, self.dial.port, options)?;
         // The controller may have gone with the other side's process between the two connections.
@@ -68,9 +70,22 @@ impl NvmeTcpQueue {
                 self.dial.options.subnqn
             )));
         }
+        if flying.iter().any(Option::is_some) {
+            self.shut_down();
+            await_end((&self.dial.host, self.dial.port), &self.dial.options, self.association(), deadline)?;
+        }
         // The buffers stay: they hold what is written.
         (self.link, self.admin, self.dial, self.qid) = (made.link, made.admin, made.dial, made.qid);
         self.completions.clear();
         flying.iter().flatten().try_for_each(|io| self.send(*io))
+    }
+
+    /// Ends the association: one connection of it may have been left.
+    fn shut_down(&self) {
+        let admin = self.admin.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        for stream in [&admin.link.stream, &self.link.stream] {
+            // It fails where the connection has ended.
+            let _ = stream.shutdown(Shutdown::Write);
+        }
     }
 }
