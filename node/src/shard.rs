@@ -268,16 +268,18 @@ impl Shard {
         let start = self.reactor.now();
         self.waits = Waits::of_this_thread(start);
         (self.load.opened, self.load.last) = (start, start);
+        let mut has_request = false;
         loop {
             let now = self.reactor.now();
             self.waits.look(now);
             self.load.look(now);
-            let busy = self.turn(now);
+            let busy = self.turn(now, has_request);
             self.load.busy = busy;
             if self.finished(now) {
                 break;
             }
-            if self.idle.keep_spinning(now, busy) || self.is_due_soon(now) {
+            has_request = !busy && self.glance(now);
+            if has_request || self.idle.keep_spinning(now, busy) || self.is_due_soon(now) {
                 continue;
             }
             if self.doors_found_work_while_arming(now) {
@@ -313,18 +315,35 @@ impl Shard {
         }
     }
 
-    /// One turn; true if anything was done.
-    fn turn(&mut self, now: Nanos) -> bool {
-        self.reactor.turn(&mut self.ready);
-        let mut busy = self.dispatch(now);
-        if now >= throttle::due() {
-            throttle::settle(now);
+    /// Between two turns of a shard without work: whether a ring has a request now. Not looked for where something else is due soon.
+    #[inline]
+    fn glance(&self, now: Nanos) -> bool {
+        self.doors.vhost_user.is_polled()
+            && !self.is_closed()
+            && !self.is_due_soon(now)
+            && self.doors.vhost_user.glance()
+    }
+
+    /// One turn; true if anything was done. `has_request`: the turn before, in which everything was looked at, had nothing to do, and then
+    /// a ring had a request; that is all that is looked for.
+    fn turn(&mut self, now: Nanos, has_request: bool) -> bool {
+        let mut busy = false;
+        if has_request {
+            self.check_owner();
+        } else {
+            self.reactor.turn(&mut self.ready);
+            busy = self.dispatch(now);
+            if now >= throttle::due() {
+                throttle::settle(now);
+            }
         }
         if !self.is_closed() {
             let cx = cx!(self, now);
-            busy |= self.doors.nvme_tcp.poll(cx);
             busy |= self.doors.vhost_user.poll(cx);
-            busy |= self.doors.vfio_user.poll(cx);
+            if !has_request {
+                busy |= self.doors.nvme_tcp.poll(cx);
+                busy |= self.doors.vfio_user.poll(cx);
+            }
         }
         for (shard, moving) in self.moves.drain(..) {
             self.peers[shard as usize].post(move |s| s.with_doors(|doors, cx| doors.nvme_tcp.adopt(moving, cx)));
@@ -334,6 +353,10 @@ impl Shard {
             self.drives.apply(a.drive, now, a.event, &mut self.doors);
         }
         busy |= self.drives.run(now, &mut self.doors, &mut self.reactor);
+        let cx = cx!(self, now);
+        self.doors.nvme_tcp.withdraw_notes(cx);
+        // A ring shows its completions before anything else is done.
+        busy |= self.doors.vhost_user.flush(cx);
         self.send_mail();
         self.drives.take_disconnects(now, &mut self.disconnects);
         while let Some(owner) = self.disconnects.pop() {
@@ -344,10 +367,8 @@ impl Shard {
         }
         let cx = cx!(self, now);
         self.doors.nvme_tcp.withdraw_notes(cx);
-        busy |= self.doors.vhost_user.flush(cx);
         busy |= self.doors.vfio_user.flush(cx);
-        // A ring shows its completions from here on, and a connection has got its; what the network then takes is not the
-        // drive's.
+        // Rings show their completions, and a connection has got its; what the network then takes is not the drive's.
         self.drives.measure(&self.reactor, &mut self.waits, |now| self.load.spent(now));
         self.doors.vhost_user.notify();
         busy |= self.doors.nvme_tcp.flush(cx!(self, now));
@@ -379,11 +400,17 @@ impl Shard {
         }
     }
 
-    /// Hands what the reactor found to whom it concerns.
-    fn dispatch(&mut self, now: Nanos) -> bool {
+    /// Nothing is completed for whom another worker serves by now.
+    #[inline]
+    fn check_owner(&self) {
         if self.owner.is_lost() {
             owner::give_up();
         }
+    }
+
+    /// Hands what the reactor found to whom it concerns.
+    fn dispatch(&mut self, now: Nanos) -> bool {
+        self.check_owner();
         let mut busy = false;
         let mut ready = std::mem::take(&mut self.ready);
         for event in ready.drain(..) {

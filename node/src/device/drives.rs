@@ -235,6 +235,12 @@ impl Drives {
         }
         let Volumes { parts, fronts, .. } = &mut self.volumes;
         let host = &mut Via { doors, parts, fronts };
+        // Alone it is behind nobody, and nobody waits for it.
+        if let &[only] = &self.awake[..] {
+            let device = &mut self.list[only as usize];
+            let until = device.shown_by(now);
+            return device.run(now, host, reactor, until);
+        }
         let mut due = Earliest::of(&self.list, &self.awake);
         let (mut busy, mut behind) = (false, false);
         for i in self.awake.iter().map(|i| *i as usize) {

@@ -292,7 +292,7 @@ fn access(offset: u64, bytes: &[u8]) -> Vec<u8> {
 
 fn turn(shard: &mut Shard) {
     let now = shard.reactor.now();
-    shard.turn(now);
+    shard.turn(now, false);
 }
 
 /// The new worker has taken over and everybody may know that; then it is killed, before it has done anything.

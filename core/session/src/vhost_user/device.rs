@@ -191,6 +191,13 @@ impl<M: Memory> Device<M> {
         }
     }
 
+    /// See [`Queue::has_request`].
+    #[inline]
+    pub fn has_request(&self, memory: &M, index: u16) -> bool {
+        let vring = self.vrings.get(usize::from(index)).filter(|v| v.enabled);
+        vring.and_then(|v| v.queue.as_ref()).is_some_and(|q| q.has_request(memory))
+    }
+
     /// See [`Queue::complete`].
     #[inline]
     pub fn complete(&mut self, memory: &M, tag: Tag, status: RequestStatus) {

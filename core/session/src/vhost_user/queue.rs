@@ -265,6 +265,17 @@ impl<M: Memory> Queue<M> {
         Ok(any)
     }
 
+    /// Whether the ring has a request that [`Queue::take`] would take, by one load of it; what that reads comes from the other core from
+    /// here on. A queue that takes none, or goes on with what it has, says no.
+    #[inline]
+    pub fn has_request(&self, memory: &M) -> bool {
+        let has_request = self.state == QueueState::Started && self.commands < self.limit && self.ring.has_next(memory);
+        if has_request {
+            self.ring.expect(memory);
+        }
+        has_request
+    }
+
     #[inline]
     fn take_one(&mut self, memory: &M, disk: &Disk, sink: &mut impl FnMut(Taken)) -> Result<bool, Violation> {
         let chain = &mut *self.chain;

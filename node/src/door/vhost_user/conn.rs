@@ -362,6 +362,12 @@ impl Conn {
         }
     }
 
+    /// Whether a ring has a request, by one look.
+    #[inline]
+    pub(super) fn has_request(&self, queue: u16) -> bool {
+        self.device.has_request(&self.memory, queue)
+    }
+
     /// True if no queue of this front end was marked before.
     #[inline]
     pub(super) fn mark_dirty(&mut self, queue: u16) -> bool {

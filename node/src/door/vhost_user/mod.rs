@@ -40,6 +40,8 @@ use weir_units::Nanos;
 
 /// How long a queue is polled after its last request or completion.
 const HOT: Nanos = Nanos::from_micros(100);
+/// Looks of a shard without work at its hot rings before its next turn: a few nanoseconds each, where such a turn takes some 50.
+const LOOKS: usize = 32;
 /// Requests taken from a queue in one turn.
 const BATCH: usize = 32;
 /// How long a front end's I/O priority counts as what it was.
@@ -405,6 +407,23 @@ impl Door {
             }
         }
         busy
+    }
+
+    /// Whether there are rings that are looked at in every turn.
+    #[inline]
+    pub fn is_polled(&self) -> bool {
+        !self.hot.is_empty()
+    }
+
+    /// Looks at the rings of hot queues again and again, and at nothing else, about [`LOOKS`] times in all; whether one has a request, which
+    /// the next [`poll`](Self::poll) takes.
+    #[inline]
+    pub fn glance(&self) -> bool {
+        let rounds = LOOKS / self.hot.len().max(1);
+        let has_request = |(at, queue): &(u16, u16)| {
+            self.exports[usize::from(*at)].conn.as_ref().is_some_and(|conn| conn.has_request(*queue))
+        };
+        (0..rounds).any(|_| self.hot.iter().any(has_request))
     }
 
     /// Looks up every front end's I/O priority that counts.

@@ -29,6 +29,10 @@ pub(super) struct Traits {
 pub(super) trait DeviceRing<M: Memory> {
     /// Reads the next chain that is available; false when there is none. A chain whose slot cannot be taken is left.
     fn next(&mut self, memory: &M, chain: &mut Chain) -> Result<bool, Violation>;
+    /// Whether `next` would find a chain, or an error.
+    fn has_next(&self, memory: &M) -> bool;
+    /// Hints what `next` will read of a chain that [`DeviceRing::has_next`] has seen.
+    fn expect(&self, memory: &M);
     /// Hints what the next call of `next` will read.
     fn look_ahead(&self, memory: &M);
     /// Marks a chain used; seen by the driver at [`DeviceRing::publish`].
@@ -65,6 +69,14 @@ macro_rules! each {
 impl<M: Memory> Ring<M> {
     pub(super) fn resolve(&mut self, memory: &M, places: &Places) -> Result<(), Fault> {
         each!(self, r => r.resolve(memory, places))
+    }
+    #[inline]
+    pub(super) fn has_next(&self, memory: &M) -> bool {
+        each!(self, r => r.has_next(memory))
+    }
+    #[inline]
+    pub(super) fn expect(&self, memory: &M) {
+        each!(self, r => r.expect(memory))
     }
     #[inline]
     pub(super) fn push_used(&mut self, memory: &M, head: u16, slots: u16, written: u32) -> Result<(), Fault> {

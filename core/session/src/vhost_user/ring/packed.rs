@@ -194,17 +194,15 @@ impl<M: Memory> Packed<M> {
 
     /// Whether a descriptor with these flags at `next_avail` is available.
     #[inline]
-    fn is_avail(&mut self, flags: u16) -> bool {
-        if self.next_avail.is_avail(flags) {
-            return true;
-        }
-        // AVAIL without USED in slot 0: a new ring's first request, or what is left of a ring that has gone round, where used descriptors of
-        // chains behind others were written elsewhere. Only where no ring is known to have stood at 0 it is taken for the former.
-        if self.unsure && PackedIndex::START.is_avail(flags) {
-            (self.next_avail, self.next_used) = (PackedIndex::START, PackedIndex::START);
-            return true;
-        }
-        false
+    fn is_avail(&self, flags: u16) -> bool {
+        self.next_avail.is_avail(flags) || self.is_new(flags)
+    }
+
+    /// AVAIL without USED in slot 0: a new ring's first request, or what is left of a ring that has gone round, where used descriptors of
+    /// chains behind others were written elsewhere. Only where no ring is known to have stood at 0 it is taken for the former.
+    #[inline]
+    fn is_new(&self, flags: u16) -> bool {
+        self.unsure && PackedIndex::START.is_avail(flags)
     }
 
     /// Reads the chain at `next_avail`: how many slots it takes.
@@ -250,6 +248,9 @@ impl<M: Memory> DeviceRing<M> for Packed<M> {
         if !self.is_avail(flags) {
             return Ok(false);
         }
+        if !self.next_avail.is_avail(flags) {
+            (self.next_avail, self.next_used) = (PackedIndex::START, PackedIndex::START);
+        }
         // A driver with one request at a time mostly takes the same place again: it comes from the other core while the descriptors do.
         if self.outstanding == 0 {
             memory.prefetch(self.last, 16);
@@ -270,6 +271,17 @@ impl<M: Memory> DeviceRing<M> for Packed<M> {
         // For the journal, in the width in which it reads it.
         chain.next = next.bits();
         Ok(true)
+    }
+
+    #[inline]
+    fn has_next(&self, memory: &M) -> bool {
+        let flags = memory.load16(&self.ring, 16 * usize::from(self.next_avail.offset) + FLAGS, Relaxed);
+        self.outstanding != self.size && flags.is_ok_and(|flags| self.is_avail(flags))
+    }
+
+    #[inline]
+    fn expect(&self, memory: &M) {
+        memory.prefetch(self.last, 16);
     }
 
     #[inline]

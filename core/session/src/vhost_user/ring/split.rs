@@ -160,6 +160,19 @@ impl<M: Memory> DeviceRing<M> for Split<M> {
     }
 
     #[inline]
+    fn has_next(&self, memory: &M) -> bool {
+        self.next_avail != self.seen_avail
+            || memory.load16(&self.avail, split::INDEX, Relaxed).is_ok_and(|index| index != self.next_avail)
+    }
+
+    #[inline]
+    fn expect(&self, memory: &M) {
+        memory.prefetch_window(&self.avail, split::RING + 2 * usize::from(self.next_avail & self.mask));
+        memory.prefetch_window(&self.table, 16 * usize::from(self.last.0));
+        memory.prefetch(self.last.1, 16);
+    }
+
+    #[inline]
     fn look_ahead(&self, memory: &M) {
         if self.next_avail == self.seen_avail {
             return;

@@ -115,12 +115,13 @@ fn a_base_of_zero_with_a_new_ring_is_understood() {
     let mut g = Guest::without(0);
     g.start(0, 8, 0);
     let mut d = Driver::new(8);
-    assert!(!g.device.listen(&g.memory, 0));
+    assert!(!g.device.listen(&g.memory, 0) && !g.device.has_request(&g.memory, 0));
     let flush = chain(&g, RequestType::FLUSH, 0, &[]);
     for id in 0..6 {
         d.offer(&g, id, &flush);
-        assert!(g.device.listen(&g.memory, 0));
+        assert!(g.device.listen(&g.memory, 0) && g.device.has_request(&g.memory, 0));
         g.serve();
+        assert!(!g.device.has_request(&g.memory, 0));
         assert_eq!(d.used(&g, 2), Some((id, 1)));
     }
     // And where it does mean the second round, it is taken so.
@@ -130,8 +131,10 @@ fn a_base_of_zero_with_a_new_ring_is_understood() {
         put_descriptor(&g.ram, Driver::ring() + 16 * i, 0, 0, 0, flag::AVAIL | flag::USED);
     }
     g.start(0, 8, 0);
+    assert!(!g.device.has_request(&g.memory, 0));
     assert!(g.take().unwrap().is_empty());
     d.offer(&g, 3, &flush);
+    assert!(g.device.has_request(&g.memory, 0));
     g.serve();
     assert_eq!(d.used(&g, 2), Some((3, 1)));
 }

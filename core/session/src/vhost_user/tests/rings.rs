@@ -34,6 +34,26 @@ fn indices_wrap_around_both_ring_and_counter() {
 }
 
 #[test]
+fn a_look_sees_what_would_be_taken() {
+    let mut g = Guest::split(8, feature::EVENT_IDX);
+    let sees = |g: &Guest| g.device.has_request(&g.memory, 0);
+    assert!(!sees(&g) && !g.device.has_request(&g.memory, 99), "nothing is there");
+    for _ in 0..20 {
+        flush(&mut g);
+        assert!(sees(&g) && sees(&g), "a look takes nothing");
+        let taken = g.take().unwrap();
+        assert!(taken.len() == 1 && !sees(&g), "taken, and not done yet");
+        g.execute(&taken[0]);
+        g.device.publish(&g.memory, 0);
+    }
+    flush(&mut g);
+    g.state(Request::SET_VRING_ENABLE, 0, 0);
+    assert!(!sees(&g), "the queue is not enabled");
+    g.state(Request::SET_VRING_ENABLE, 0, 1);
+    assert!(sees(&g));
+}
+
+#[test]
 fn completions_are_published_together_and_signalled_once() {
     let mut g = Guest::split(8, feature::EVENT_IDX);
     for head in [0, 2, 4] {
