@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use weir_node::config::{Document, Mechanism};
 use weir_plan::planner::{Got, Unmet};
-use weir_sim::plan::{Figures, PlanFile, Planned, Step};
+use weir_sim::plan::{Effort, Figures, PlanFile, Planned, Source, Step};
 use weir_units::{Bytes, Nanos};
 
 /// What to plan.
@@ -42,6 +42,9 @@ pub struct Args {
     /// Another file's [[tenant]] beside those of the plan (repeatable)
     #[arg(long, value_name = "FILE")]
     pub add: Vec<PathBuf>,
+    /// Simulate for as long as it takes, and try every ratio of shares before the plan is called infeasible
+    #[arg(long)]
+    pub full: bool,
 }
 
 /// Plans.
@@ -53,7 +56,9 @@ pub fn run(args: &Args, json: bool) -> Result<(), Failure> {
     let added = args.add.iter().map(|file| Document::load(file)).collect::<Result<Vec<_>, _>>()?;
     let file = PlanFile::read(&document, &added)?;
     let live = Live::new();
-    let planned = file.plan(&mut |step| live.show(step)).map_err(|e| Failure::new(format_args!("plan: {e}")))?;
+    let effort = if args.full { Effort::Full } else { Effort::Brief };
+    let planned =
+        file.plan(effort, &mut |step| live.show(step)).map_err(|e| Failure::new(format_args!("plan: {e}")))?;
     live.finish();
     if json {
         output::json(&PlanJson::from(&planned))?;
@@ -104,13 +109,18 @@ impl Live {
 fn told(step: Step) -> String {
     match step {
         Step::Measuring { done, of } => format!("measuring the drive: load test {} of {of}", done + 1),
-        Step::Simulating { runs, part } => format!("simulation {}: {:.0} %", runs + 1, part * 100.0),
+        Step::Simulating { runs } => format!("simulation {}", runs + 1),
     }
 }
 
 #[derive(Serialize)]
 struct PlanJson {
     feasible: bool,
+    /// What the answer rests on: simulation, or model.
+    source: &'static str,
+    /// Whether the search ended before every ratio of shares was tried.
+    cut_short: bool,
+    model: ModelJson,
     reason: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     quanta: Option<ClassesJson>,
@@ -123,6 +133,14 @@ struct PlanJson {
     fitting: Option<Vec<String>>,
     drive: DriveJson,
     simulation: SimulationJson,
+}
+
+/// What the model says alone, and admission with it, and its margin for its own error.
+#[derive(Serialize)]
+struct ModelJson {
+    verdict: &'static str,
+    rate_margin_pct: f64,
+    latency_margin_pct: f64,
 }
 
 #[derive(Serialize)]
@@ -171,6 +189,9 @@ struct UnmetJson {
 struct DriveJson {
     figures: String,
     promised_pct: f64,
+    /// Capacity of the smaller drive that was simulated in its stead.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    simulated_as_bytes: Option<u64>,
 }
 
 #[derive(Serialize)]
@@ -212,17 +233,41 @@ impl From<&Planned> for PlanJson {
             by_pct: unmet.got.map(|_| unmet.by() * 100.0),
             even_alone: planned.alone.contains(&unmet.tenant),
         };
+        let margin = planned.verdict.margin;
         PlanJson {
             feasible: planned.is_feasible(),
+            source: match planned.source {
+                Source::Simulation => "simulation",
+                Source::Model => "model",
+            },
+            cut_short: planned.is_cut_short,
+            model: ModelJson {
+                verdict: verdict(planned),
+                rate_margin_pct: margin.rate * 100.0,
+                latency_margin_pct: margin.latency * 100.0,
+            },
             reason: planned.reason(),
             quanta: classes(Mechanism::Drr),
             weights: classes(Mechanism::Wrr),
             tenants: (0..planned.members.len()).map(tenant).collect(),
             unmet: answer.unmet.iter().map(missed).collect(),
             fitting: (!planned.is_feasible()).then(|| (0..planned.fitting.unwrap_or(0)).map(name).collect()),
-            drive: DriveJson { figures: figures(&planned.figures), promised_pct: planned.promised * 100.0 },
+            drive: DriveJson {
+                figures: figures(&planned.figures),
+                promised_pct: planned.promised * 100.0,
+                simulated_as_bytes: planned.simulated_as.map(|bytes| bytes.0),
+            },
             simulation: SimulationJson { runs: planned.runs, time_s: planned.time.as_secs_f64() },
         }
+    }
+}
+
+/// What the model says of the promises under the plan's shares.
+fn verdict(planned: &Planned) -> &'static str {
+    match &planned.verdict {
+        verdict if verdict.is_kept() => "kept",
+        verdict if verdict.is_missed() => "missed",
+        _ => "close",
     }
 }
 
@@ -260,6 +305,31 @@ fn text(planned: &Planned) -> String {
     format!("{}\n{}", table.render(), summary(planned))
 }
 
+/// The drive that was simulated in its stead.
+fn instead(planned: &Planned) -> String {
+    planned.simulated_as.map_or(String::new(), |bytes| format!(", as a drive of {bytes} with the same dies and spare"))
+}
+
+/// What the answer rests on, and what the model says where it does not rest on it.
+fn source(planned: &Planned) -> String {
+    let margin = planned.verdict.margin;
+    let [rate, latency] = [margin.rate, margin.latency].map(|part| format!("{:.0} %", part * 100.0));
+    let margin = format!("with a margin of {rate} of rates and {latency} of latencies");
+    match planned.source {
+        Source::Model => format!("this is the model's answer, as admission gives it, {margin}\n"),
+        Source::Simulation => {
+            let runs = planned.runs;
+            let time = Nanos(planned.time.0 / 1000 * 1000);
+            let alone = match verdict(planned) {
+                "kept" => "sees every promise kept as well: a node with a calibration of this drive admits them",
+                "close" => "cannot tell: a node with a calibration of this drive refuses, and takes them with --force",
+                _ => "sees a promise missed: a node with a calibration of this drive refuses",
+            };
+            format!("this is what simulation shows: {runs} of {time} each\nthe model alone, {margin}, {alone}\n")
+        }
+    }
+}
+
 fn row(what: &str, got: &Got) -> Vec<String> {
     let percentile = |of: fn(&weir_workload::Latency) -> u64| {
         got.latency.as_ref().map_or("-".to_string(), |latency| time(of(latency) as f64))
@@ -288,11 +358,6 @@ fn summary(planned: &Planned) -> String {
         let (fit, rest) = planned.members.split_at(count);
         text += &format!("without {} it is: {}\n", names(rest), names(fit));
     }
-    text += &format!(
-        "the drive's figures: {}; {} simulations of {} each\n",
-        figures(&planned.figures),
-        planned.runs,
-        Nanos(planned.time.0 / 1000 * 1000)
-    );
-    text
+    text += &format!("the drive's figures: {}{}\n", figures(&planned.figures), instead(planned));
+    text + &source(planned)
 }

@@ -2,23 +2,21 @@
 //!
 //! ```text
 //!  calibration of a [[device]] ─▶ Drive ─┐
-//!  arbitration as it is ─▶ Setting ───────┼─▶ planner::check, for each tenant with an SLA ─▶ Breach[]
+//!  arbitration as it is ─▶ Setting ───────┼─▶ planner::verdict, for each tenant with an SLA ─▶ Breach[]
 //!  tenants that reach the drive ─▶ Plans ─┘   floors against the drive's capacity ──────────▶
 //! ```
-//! Pure: configurations in, breaches out. What a tenant asks for is its `demand`. One that says nothing is taken for the worst
+//! Pure: configurations in, breaches out. The verdict is the one that `weir plan` gives of a drive with that calibration. What a tenant asks for is its `demand`. One that says nothing is taken for the worst
 //! neighbour there is, an endless closed loop of the requests that cost the drive most for a byte; for its own SLA it is taken to
 //! ask for the rate that it was promised, or for one request at a time where that is none.
 //! A drive without a calibration is not judged: nothing is known of it.
 
 use crate::config::{Arbitration, Config, Cost, DeviceConfig, DoorConfig, Mechanism, TenantConfig};
 use std::fmt;
-use weir_plan::planner::{Bound, Margin, TenantPlan, check, propose};
+use weir_plan::planner::{self, Bound, FLOORS, Margin, Overfull, TenantPlan, propose, verdict};
 use weir_plan::{Demand, Drive, Setting, Tenant};
 use weir_units::{Bytes, Rates, Sla};
 use weir_workload::{Arrival, Mix, Pattern, Rate};
 
-/// Floors may hold this part of the calibrated capacity: what is left is for rounds and for whoever has none.
-pub const FLOORS: f64 = 0.9;
 /// Commands outstanding of somebody who asks for as much as there is.
 const GREEDY: u32 = 1024;
 /// A breach that was there before and grew by less is not new.
@@ -109,7 +107,10 @@ pub fn proposal(device: &DeviceConfig, arbitration: &Arbitration, tenants: &[&Te
         true => judge.plan(tenant, judge.own(tenant, &tenant.sla.rates), tenant.sla),
     };
     let plans: Vec<TenantPlan> = tenants.iter().map(plan).collect();
-    let (shares, _) = propose(&judge.drive, &judge.setting, &plans, Margin::default()).ok()?;
+    let (shares, found) = propose(&judge.drive, &judge.setting, &plans);
+    if !found.unmet.is_empty() {
+        return None;
+    }
     let mut proposed = *arbitration;
     proposed.take_shares(&shares.settings(&judge.setting.arbiter));
     let weighed = |(tenant, weight): (&&TenantConfig, &u16)| TenantConfig { weight: *weight, ..(*tenant).clone() };
@@ -204,11 +205,12 @@ impl Judge<'_> {
             false => self.plan(tenant, self.neighbour(tenant), Sla::default()),
         };
         let plans: Vec<TenantPlan> = self.tenants.iter().enumerate().map(plan).collect();
-        let missed = check(&self.drive, &self.setting, &plans, Margin::default());
-        missed.into_iter().map(|u| self.breach(judged, &u.bound, u.got, u.by())).collect()
+        let said = verdict(&self.drive, &self.setting, &plans);
+        let one = |u: &planner::Unmet| self.breach(judged, &u.bound, (u.got, u.by()), said.margin);
+        said.unmet.iter().map(one).collect()
     }
 
-    fn breach(&self, tenant: &TenantConfig, bound: &Bound, got: Option<f64>, by: f64) -> Breach {
+    fn breach(&self, tenant: &TenantConfig, bound: &Bound, (got, by): (Option<f64>, f64), margin: Margin) -> Breach {
         let expected = match (bound, got) {
             (_, None) => "it asks for more than its share, and waits ever longer".to_string(),
             (Bound::Iops(_), Some(iops)) => format!("{iops:.0} IOPS are expected"),
@@ -216,8 +218,7 @@ impl Judge<'_> {
             (_, Some(ns)) => format!("{:.1} us are expected", ns / 1e3),
         };
         let kind = if bound.is_time() { "too long" } else { "too little" };
-        let margin = Margin::default();
-        let part = if bound.is_time() { margin.latency } else { margin.rate };
+        let part = margin.of_bound(bound);
         let far = match got {
             None => String::new(),
             Some(_) if by > 0.0 => format!(", {:.0} % {kind}", by * 100.0),
@@ -234,39 +235,23 @@ impl Judge<'_> {
         Breach { device: self.device.name.clone(), tenant: tenant.name.clone(), key, by, what }
     }
 
-    /// Part of the drive that a tenant's floor holds.
-    fn held(&self, tenant: &TenantConfig) -> f64 {
-        let rates = &tenant.floor.rates;
-        if rates.is_none() {
-            return 0.0;
-        }
-        let demand = self.own(tenant, rates);
-        let seconds = self.drive.cost(&demand);
-        let by_count = rates.iops.map_or(0.0, |n| n as f64);
-        let by_bytes = rates.bandwidth.map_or(0.0, |b| b.get() as f64 / demand.size());
-        by_count.max(by_bytes) * seconds
-    }
-
     /// The floors that do not fit beside those before them.
     fn floors(&self) -> Vec<Breach> {
-        let mut sum = 0.0;
-        let mut found = Vec::new();
-        for tenant in self.tenants {
-            let held = self.held(tenant);
-            sum += held;
-            if held > 0.0 && sum > FLOORS {
-                let what = format!(
-                    "its floor, {:.1} % of what the drive can do, is too high: with those before it floors would hold {:.1} %, \
-                     and {:.0} % is the most",
-                    held * 100.0,
-                    sum * 100.0,
-                    FLOORS * 100.0
-                );
-                let (device, tenant) = (self.device.name.clone(), tenant.name.clone());
-                found.push(Breach { device, tenant, key: "floor", by: sum / FLOORS - 1.0, what });
-            }
-        }
-        found
+        let plan = |tenant: &&TenantConfig| self.plan(tenant, self.own(tenant, &tenant.floor.rates), tenant.sla);
+        let plans: Vec<TenantPlan> = self.tenants.iter().map(plan).collect();
+        planner::floors(&self.drive, &plans).iter().map(|over| self.overfull(over)).collect()
+    }
+
+    fn overfull(&self, over: &Overfull) -> Breach {
+        let what = format!(
+            "its floor, {:.1} % of what the drive can do, is too high: with those before it floors would hold {:.1} %, \
+             and {:.0} % is the most",
+            over.held * 100.0,
+            over.sum * 100.0,
+            FLOORS * 100.0
+        );
+        let (device, tenant) = (self.device.name.clone(), self.tenants[over.tenant].name.clone());
+        Breach { device, tenant, key: "floor", by: over.sum / FLOORS - 1.0, what }
     }
 }
 

@@ -1,9 +1,13 @@
 //! Plans: the examples that ship, the planner against random plans, a calibrated drive.
 
 use std::path::{Path, PathBuf};
-use weir_node::config::Document;
+use weir_node::admission;
+use weir_node::config::{Calibration, Config, Document, Mechanism};
+use weir_plan::calibrate::{Point, Test};
+use weir_sim::Scenario;
 use weir_sim::plan::campaign::{Tally, trial};
-use weir_sim::plan::{Figures, PlanFile, Planned};
+use weir_sim::plan::{Effort, Figures, PlanFile, Planned, Source};
+use weir_workload::Rng;
 
 fn example(name: &str) -> Document {
     let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs/examples").join(format!("{name}.plan.toml"));
@@ -12,7 +16,7 @@ fn example(name: &str) -> Document {
 
 fn planned(document: &Document, added: &[Document]) -> Planned {
     let file = PlanFile::read(document, added).unwrap_or_else(|e| panic!("{e}"));
-    file.plan(&mut |_| {}).unwrap_or_else(|e| panic!("{e}"))
+    file.plan(Effort::Brief, &mut |_| {}).unwrap_or_else(|e| panic!("{e}"))
 }
 
 fn text(text: &str) -> Document {
@@ -72,6 +76,135 @@ fn flash_is_measured_before_it_is_planned_with() {
     assert!(planned.is_feasible(), "{:?}", planned.reason());
     for (predicted, simulated) in planned.answer.predicted.iter().zip(&planned.simulated) {
         assert!((predicted.iops / simulated.iops - 1.0).abs() < 0.1, "{predicted:?} {simulated:?}");
+    }
+}
+
+/// What a calibration says of a drive, from load tests in virtual time.
+fn calibrated(device: &str) -> Calibration {
+    let test = |(size, reads): (u32, u8), depth: u32| {
+        let job = format!("[[job]]\nrw = \"randrw:{reads}\"\nbs = {size}\nqd = {depth}\n");
+        let document = text(&format!("time = \"20ms\"\nramp = \"5ms\"\n[[device]]\n{device}\n{job}"));
+        let scenario = Scenario::read(&document).unwrap_or_else(|e| panic!("{e}"));
+        let summary = scenario.run(|_| {}).unwrap_or_else(|e| panic!("{e}")).total.summary;
+        Test { depth, iops: summary.iops, latency: summary.latency }
+    };
+    let point = |kind: (u32, u8)| Point::new(kind.0, kind.1, [1, 8, 64].map(|d| test(kind, d)).to_vec()).unwrap();
+    let points = [(4096, 100), (4096, 70), (4096, 0), (16384, 100), (16384, 0)].map(point).to_vec();
+    Calibration { weir: "0".into(), target: device.into(), date: "d".into(), points }
+}
+
+/// Tables of two or three tenants, whose promises lie around what a drive of that calibration may give them.
+fn tenants_of(rng: &mut Rng, gamma: f64) -> String {
+    let count = 2 + rng.below(2);
+    let mut one_of = |of: &[&'static str]| of[rng.below(of.len() as u64) as usize];
+    let drawn = (0..count).map(|i| {
+        let class = one_of(&["high", "medium", "low"]);
+        let rw = one_of(&["randread", "randread", "randrw:70", "randwrite"]);
+        let (bs, qd) = (one_of(&["4KiB", "16KiB"]), one_of(&["1", "4", "16", "64", "256"]));
+        let part: f64 = one_of(&["0.02", "0.1", "0.2", "0.4", "0.8"]).parse().unwrap();
+        let sla = match one_of(&["iops", "p99", "both", "none"]) {
+            "iops" => format!("sla = {{ iops = {:.0} }}\n", gamma * part),
+            "p99" => format!("sla = {{ p99 = \"{:.0}us\" }}\n", 64e6 / gamma * part * 20.0),
+            "both" => format!("sla = {{ iops = {:.0}, p99 = \"{:.0}us\" }}\n", gamma * part, 64e7 / gamma),
+            _ => String::new(),
+        };
+        let floor = match one_of(&["", "", "", "floor"]) {
+            "floor" => format!("floor = {{ iops = {:.0} }}\n", gamma * part * 0.5),
+            _ => String::new(),
+        };
+        let demand = format!("demand = {{ rw = \"{rw}\", bs = \"{bs}\", qd = {qd} }}\n");
+        format!("[[tenant]]\nname = \"t{i}\"\nclass = \"{class}\"\n{demand}{sla}{floor}")
+    });
+    drawn.collect()
+}
+
+/// The shares of a plan, as a `[[device]]` has them.
+fn keys(planned: &Planned) -> String {
+    let [high, medium, low] = planned.shares().classes;
+    match planned.mechanism {
+        Mechanism::Drr => format!("quanta = {{ high = {high}, medium = {medium}, low = {low} }}\n"),
+        _ => format!("weights = {{ high = {high}, medium = {medium}, low = {low} }}\n"),
+    }
+}
+
+/// A node with that calibration, under the plan's shares: whether it admits the tenants.
+fn admits(planned: &Planned, file: &Path, tenants: &str) -> bool {
+    let mut node = format!(
+        "[[device]]\nkind = \"null\"\ncapacity = \"1GiB\"\narbitration = \"{}\"\ncalibration = \"{}\"\n{}",
+        planned.mechanism,
+        file.display(),
+        keys(planned)
+    );
+    for (i, table) in tenants.split_inclusive("[[tenant]]\n").skip(1).enumerate() {
+        let weight = planned.answer.shares.tenants[i];
+        let table = table.trim_end_matches("[[tenant]]\n");
+        node += &format!("[[tenant]]\nhosts = [\"nqn.t{i}\"]\nweight = {weight}\n{table}");
+    }
+    let config = Config::parse(&node, "weir.toml", Path::new("/")).unwrap_or_else(|e| panic!("{e}\n{node}"));
+    admission::of_config(&config).is_empty()
+}
+
+/// A plan says "feasible" of just what a node with the same calibration admits.
+#[test]
+fn plan_and_admission_never_contradict_each_other() {
+    let folder = std::env::temp_dir().join(format!("weir-plan-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let mut said = [0, 0];
+    for (number, device) in [
+        "latency = \"80us\"\nslots = 16",
+        "profile = \"p3700\"\ncapacity = \"1GiB\"",
+        "profile = \"960pro\"\ncapacity = \"1GiB\"",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let calibration = calibrated(device);
+        let file = folder.join(format!("{number}.toml"));
+        std::fs::write(&file, calibration.to_toml()).unwrap();
+        let mut rng = Rng::new(number as u64 + 1);
+        for question in 0..40 {
+            let tenants = tenants_of(&mut rng, calibration.points[0].gamma());
+            let mechanism = if question % 2 == 0 { "drr" } else { "wrr" };
+            let head = format!("time = \"1ms\"\ncalibration = \"{}\"\n", file.display());
+            let device = format!("[[device]]\nkind = \"null\"\narbitration = \"{mechanism}\"\n");
+            let plan = planned(&text(&format!("{head}{device}{tenants}")), &[]);
+            assert_eq!(plan.source, Source::Model);
+            let admitted = admits(&plan, &file, &tenants);
+            assert_eq!(plan.is_feasible(), admitted, "{:?}\n{tenants}{}", plan.reason(), keys(&plan));
+            said[usize::from(admitted)] += 1;
+        }
+    }
+    std::fs::remove_dir_all(&folder).unwrap();
+    assert!(said[0] >= 20 && said[1] >= 20, "both verdicts were given: {said:?}");
+}
+
+/// Both are asked of flash drives that are partly loaded: what simulation keeps admission does not refuse for certain, and what it
+/// misses admission does not promise.
+#[test]
+fn the_model_says_of_a_partly_loaded_flash_drive_what_simulation_shows() {
+    let plan = |profile: &str, loops: u32, sla: &str| {
+        let tenant = |i: u32| {
+            let demand = format!("demand = {{ bs = \"4KiB\", qd = {} }}\n", 16 / loops);
+            format!("[[tenant]]\nname = \"t{i}\"\n{demand}sla = {{ {sla} }}\n")
+        };
+        let tenants: String = (0..loops).map(tenant).collect();
+        let head = "time = \"60ms\"\n[[device]]\ncapacity = \"1GiB\"\n";
+        planned(&text(&format!("{head}profile = \"{profile}\"\n{tenants}")), &[])
+    };
+    for (profile, loops) in [("p3700", 1), ("960pro", 2)] {
+        let first = plan(profile, loops, "iops = 1000");
+        let (ours, theirs) = (first.answer.predicted[0], first.simulated[0]);
+        let near = |ours: f64, theirs: f64, within: f64| {
+            assert!((ours / theirs - 1.0).abs() <= within, "{profile}: {ours} is not {theirs}");
+        };
+        near(ours.iops, theirs.iops, 0.03);
+        let (ours, theirs) = (ours.latency.unwrap(), theirs.latency.unwrap());
+        near(ours.p50 as f64, theirs.p50 as f64, 0.15);
+        near(ours.p99 as f64, theirs.p99 as f64, 0.15);
+        let kept = plan(profile, loops, &format!("iops = {:.0}", first.simulated[0].iops * 0.93));
+        assert!(kept.is_feasible() && kept.verdict.is_kept(), "{:?} {:?}", kept.reason(), kept.verdict);
+        let missed = plan(profile, loops, &format!("p99 = \"{}ns\"", theirs.p99 * 9 / 10));
+        assert!(!missed.is_feasible() && !missed.verdict.is_kept(), "{:?}", missed.verdict);
     }
 }
 

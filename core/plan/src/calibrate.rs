@@ -7,7 +7,6 @@
 //! Source: the paper on quality of service for NVMe, IV.B: γ and a/p "by running a simple multi-client benchmark". p follows from
 //! Little's law at the knee: commands in flight that are served, not waiting. Who carries the tests out is the caller's matter.
 
-use crate::drive::Measured;
 use alloc::vec::Vec;
 use core::fmt;
 use weir_workload::Latency;
@@ -221,43 +220,46 @@ impl Point {
         self.a() / self.p()
     }
 
-    /// The point as the model takes it, for an arbiter that keeps at most `slots` commands in flight: throughput and latency at that
-    /// depth, between two tests by linear interpolation (throughput grows ever less with depth: what is interpolated is no
-    /// more than there is); beyond the deepest test, that test.
-    pub fn measured(&self, slots: u32) -> Measured {
-        let at = self.at(slots.max(1));
-        Measured {
-            size: self.size,
-            read_percent: self.read_percent,
-            iops: at.iops,
-            idle: self.idle().latency,
-            busy: at.latency,
-            depth: f64::from(at.depth),
-        }
+    /// Seconds from one command of a closed loop to its next with `depth` outstanding in all: depth over throughput. Between two tests
+    /// by linear interpolation, which is exact for a drive of p parts that commands hit at random (a·(1 + (n−1)/p)) and where
+    /// throughput has stopped growing; beyond the deepest test throughput stays, and below 1 it is the time alone.
+    pub fn cycle(&self, depth: f64) -> f64 {
+        let deepest = &self.tests[self.tests.len() - 1];
+        let seconds = |t: &Test| f64::from(t.depth) / t.iops;
+        let longer = (depth / f64::from(deepest.depth)).max(1.0);
+        self.between(depth, |below, above, part| seconds(below) + (seconds(above) - seconds(below)) * part) * longer
     }
 
-    fn at(&self, depth: u32) -> Test {
-        let after = self.tests.partition_point(|t| t.depth < depth);
-        let Some(above) = self.tests.get(after) else { return self.tests[self.tests.len() - 1] };
-        if above.depth == depth || after == 0 {
-            return *above;
-        }
-        let below = &self.tests[after - 1];
-        let part = f64::from(depth - below.depth) / f64::from(above.depth - below.depth);
-        let between = |from: f64, to: f64| from + (to - from) * part;
-        let whole = |from: u64, to: u64| between(from as f64, to as f64) as u64;
-        let (low, high) = (&below.latency, &above.latency);
-        Test {
-            depth,
-            iops: between(below.iops, above.iops),
-            latency: Latency {
+    /// Latency with `depth` commands outstanding in all, in nanoseconds, between two tests by linear interpolation; beyond the deepest
+    /// test all of its figures are later by what the queue is longer.
+    pub fn latency(&self, depth: f64) -> Latency {
+        let deepest = &self.tests[self.tests.len() - 1];
+        let later = deepest.latency.mean * (depth / f64::from(deepest.depth) - 1.0).max(0.0);
+        self.between(depth, |below, above, part| {
+            let between = |from: f64, to: f64| from + (to - from) * part + later;
+            let whole = |from: u64, to: u64| between(from as f64, to as f64) as u64;
+            let (low, high) = (&below.latency, &above.latency);
+            Latency {
                 mean: between(low.mean, high.mean),
                 p50: whole(low.p50, high.p50),
                 p99: whole(low.p99, high.p99),
                 p999: whole(low.p999, high.p999),
                 max: whole(low.max, high.max),
-            },
+            }
+        })
+    }
+
+    /// The tests on both sides of a depth, and how far it is from the first to the second.
+    fn between<T>(&self, depth: f64, of: impl Fn(&Test, &Test, f64) -> T) -> T {
+        let after = self.tests.partition_point(|t| f64::from(t.depth) < depth);
+        let last = self.tests.len() - 1;
+        if after == 0 || after > last {
+            let end = &self.tests[after.min(last)];
+            return of(end, end, 0.0);
         }
+        let (below, above) = (&self.tests[after - 1], &self.tests[after]);
+        let part = (depth - f64::from(below.depth)) / f64::from(above.depth - below.depth);
+        of(below, above, part)
     }
 }
 
@@ -309,7 +311,7 @@ mod tests {
     fn the_depth_of_interest_is_tested() {
         let point = climb(Ladder::new(256, Some(48)), fixed(50, 1000.0));
         assert!(point.tests().iter().any(|t| t.depth == 48));
-        assert_eq!(point.measured(48).iops, fixed(50, 1000.0)(48).iops);
+        assert!((48.0 / point.cycle(48.0) / fixed(50, 1000.0)(48).iops - 1.0).abs() < 1e-12);
         assert_eq!(climb(Ladder::new(16, Some(48)), fixed(50, 1000.0)).tests().last().unwrap().depth, 16);
     }
 
@@ -348,8 +350,8 @@ mod tests {
             let gamma = f64::from(slots) / latency * 1e9;
             prop_assert!(point.gamma() <= gamma * 1.0001 && point.gamma() >= gamma * 0.979, "{} of {}", point.gamma(), gamma);
             prop_assert!(point.p() <= f64::from(slots) * 1.0001 && point.p() >= f64::from(slots) * 0.979);
-            let measured = point.measured(at);
-            prop_assert!(measured.iops <= drive(at).iops * 1.0001, "{} at {}", measured.iops, at);
+            let iops = f64::from(at) / point.cycle(at.into());
+            prop_assert!(iops <= drive(at).iops * 1.0001, "{} at {}", iops, at);
         }
 
         /// A drive without a sharp knee: γ is what the deepest useful test gave, and never more than p/a.

@@ -5,22 +5,24 @@
 //! so does what they hold of the drive; the answer is the θ at which the drive is full. Where it is not full at any θ, everybody
 //! gets what he asks for.
 //!
-//! **The drive's side.** A command that is carried out beside `n` others takes l(n) = a·(1 + (n−1)/p), the mean of a drive of p
-//! parts that commands hit at random (for a fixed latency p is infinite and l = a; beyond the depth at which
-//! γ was measured it grows with n alone). By Little's law the commands in flight are
-//! Σ xᵢ·lᵢ(n) = n. The drive is full when n is what slots and bytes in flight admit (where sizes differ, `windows.rs` counts it).
+//! **The drive's side.** With `n` commands in flight one takes l(n): a fixed latency, or what load tests at that depth say (a
+//! flow-equivalent server). By Little's law the commands in flight are Σ xᵢ·lᵢ(n) = n. The drive is full when n is what slots and
+//! bytes in flight admit (where sizes differ, `windows.rs` counts it). Where tenants read and write in different proportions, all
+//! of their times are longer or shorter by the same part: together they take as long as a load test of the mix that they make.
+//! A command of a random open loop finds n others in the drive, one of a closed loop n − 1 (the arrival theorem).
 //!
 //! **A closed loop** of depth q has q/l(n) at the most, and where it has to wait for its turn q a round, or less: who comes back
 //! after its turn has ended waits for the next. On a drive of fixed latency a loop of fewer commands than there are slots is handed out
 //! command by command (`windows.rs`).
 
 use crate::drive::Drive;
-use crate::tenant::{Setting, Tenant, ceiling, floor};
+use crate::tenant::{Demand, Setting, Tenant, ceiling, floor};
 use crate::windows::{self, Question, Windows};
 use alloc::vec::Vec;
 use weir_arbiter::{CHILD_QUANTUM, Mechanism};
 use weir_controller::Cost;
 use weir_units::Class;
+use weir_workload::Arrival;
 use weir_workload::math::exp;
 
 /// Who gets how much.
@@ -62,8 +64,12 @@ const WINDOWS: u64 = 512;
 /// Load up to which open loops do not take the slots from others for long enough to matter.
 const QUIET: f64 = 0.5;
 
+/// Corrections for the mix that tenants make, and the last of them that matters, as a part.
+const MIXINGS: u32 = 12;
+const MIXED: f64 = 1e-3;
+
 /// One tenant in the model's terms.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Asker {
     pub class: Class,
     /// What a command of it costs in the arbiter's unit.
@@ -76,12 +82,14 @@ pub(crate) struct Asker {
     pub offered: f64,
     /// Commands a second that it has in any case.
     pub floor: f64,
-    /// a, in seconds.
-    pub service: f64,
-    /// p; infinite for a fixed latency.
-    pub parts: f64,
-    /// Commands in flight beyond which the drive only queues.
-    pub knee: f64,
+    /// Seconds in the drive by the number of commands in flight, straight between these.
+    curve: Vec<(f64, f64)>,
+    /// Commands that one of its own finds in the drive beside those in flight on average.
+    more: f64,
+    /// Commands in flight at the most.
+    most: f64,
+    /// What others with another mix make of its time.
+    longer: f64,
 }
 
 impl Asker {
@@ -116,17 +124,16 @@ impl Asker {
             depth: demand.outstanding(),
             offered,
             floor: floor(&tenant.floor, size),
-            service: drive.service(demand),
-            parts: drive.parts(demand),
-            knee: drive.knee(demand),
+            curve: curve(drive, demand, demand.pattern.read_percent.into()),
+            more: if demand.rate.is_some() && demand.arrival != Arrival::Fixed { 1.0 } else { 0.0 },
+            most: f64::from(drive.slots()),
+            longer: 1.0,
         }
     }
 
-    /// l(n): seconds in the drive beside n commands in flight.
+    /// l(n): seconds in the drive with n commands in flight.
     pub fn time(&self, n: f64) -> f64 {
-        let beside = n.min(self.knee);
-        let queued = if n > beside { n / beside } else { 1.0 };
-        self.service * (1.0 + (beside - 1.0).max(0.0) / self.parts) * queued
+        on_curve(&self.curve, (n + self.more).min(self.most.max(n))) * self.longer
     }
 
     /// Whether its requests come in a closed loop.
@@ -137,6 +144,28 @@ impl Asker {
     /// Commands a second if it never waits for its turn.
     fn alone(&self, n: f64) -> f64 {
         self.offered.min(self.depth / self.time(n))
+    }
+}
+
+/// Mean seconds that commands of a demand take, by the number in flight, if of 100 `reads` read.
+fn curve(drive: &Drive, demand: &Demand, reads: f64) -> Vec<(f64, f64)> {
+    let at = |depth: u32| {
+        let n = f64::from(depth);
+        (n, demand.parts().map(|(size, part)| part * drive.cycle(size, reads, n)).sum())
+    };
+    drive.depths().into_iter().map(at).collect()
+}
+
+/// Straight between the points; before the first its own, beyond the last (but for a single one) as a queue grows.
+fn on_curve(curve: &[(f64, f64)], n: f64) -> f64 {
+    let after = curve.partition_point(|(at, _)| *at < n);
+    match (after, curve) {
+        (0, _) | (_, [_]) => curve[0].1,
+        (i, _) if i == curve.len() => curve[i - 1].1 * n / curve[i - 1].0,
+        (i, _) => {
+            let ((from, low), (to, high)) = (curve[i - 1], curve[i]);
+            low + (high - low) * (n - from) / (to - from)
+        }
     }
 }
 
@@ -269,7 +298,39 @@ impl<'a> Fluid<'a> {
     }
 
     /// By the equations alone: what slots and bytes that differ in size do to it is left out.
-    pub fn solve(&self) -> Flow {
+    pub fn solve(&mut self) -> Flow {
+        let mut flow = self.solve_once();
+        let mixes = || self.tenants.iter().map(|t| t.demand.pattern.read_percent);
+        if mixes().min() == mixes().max() {
+            return flow;
+        }
+        for _ in 0..MIXINGS {
+            let (before, longer) = (self.askers[0].longer, self.together(&flow));
+            self.askers.iter_mut().for_each(|a| a.longer = longer);
+            flow = self.solve_once();
+            if (longer / before - 1.0).abs() < MIXED {
+                break;
+            }
+        }
+        flow
+    }
+
+    /// How much longer commands of all tenants take than the means of each say, by load tests of the mix that they make.
+    fn together(&self, flow: &Flow) -> f64 {
+        let all: f64 = flow.rates.iter().sum();
+        let reads = |t: &Tenant| f64::from(t.demand.pattern.read_percent);
+        let mix = self.tenants.iter().zip(&flow.rates).map(|(t, rate)| reads(t) * rate).sum::<f64>() / all;
+        let (mut own, mut mixed) = (0.0, 0.0);
+        for ((tenant, asker), rate) in self.tenants.iter().zip(&self.askers).zip(&flow.rates) {
+            own += rate * asker.time(flow.in_flight) / asker.longer;
+            let n = (flow.in_flight + asker.more).min(asker.most);
+            let at = |(size, part)| part * self.drive.cycle(size, mix, n);
+            mixed += rate * tenant.demand.parts().map(at).sum::<f64>();
+        }
+        if own > 0.0 { mixed / own } else { 1.0 }
+    }
+
+    fn solve_once(&self) -> Flow {
         let full = self.places;
         let free = |n: f64| -> Vec<f64> { self.askers.iter().map(|a| a.alone(n)).collect() };
         if self.held(&free(full), full) <= full {

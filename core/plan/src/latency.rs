@@ -2,6 +2,7 @@
 
 use crate::drive::{Drive, reads};
 use crate::fluid::{Flow, Fluid, shares};
+use crate::mixture::mixture;
 use crate::tenant::{Setting, Tenant};
 use crate::wait::Wait;
 use alloc::vec::Vec;
@@ -47,7 +48,7 @@ pub fn forecast(drive: &Drive, setting: &Setting, tenants: &[Tenant]) -> Forecas
 /// The same in microseconds rather than milliseconds: no windows are handed out, so that loops which keep in step are taken for
 /// such that do not. `guaranteed` is left out.
 pub(crate) fn sketch(drive: &Drive, setting: &Setting, tenants: &[Tenant]) -> Vec<Expected> {
-    let model = Fluid::new(drive, setting, tenants);
+    let mut model = Fluid::new(drive, setting, tenants);
     let flow = Flow { in_step: false, ..model.solve() };
     expected(&model, &flow, (drive, tenants), |_| 0.0)
 }
@@ -99,7 +100,7 @@ fn latencies(
     let one = |i: usize| {
         let tenant = &tenants[i];
         let closed = tenant.demand.rate.is_none();
-        let inside = inside(drive, tenant, flow.service[i] * 1e9);
+        let inside = inside(drive, tenant, flow, flow.service[i] * 1e9);
         if held(i) {
             return even(little(i));
         }
@@ -114,19 +115,12 @@ fn latencies(
     (0..tenants.len()).map(|i| bounded(i).then(|| one(i))).collect()
 }
 
-/// Latency in the drive of a tenant's commands whose mean is so many nanoseconds under load.
-fn inside(drive: &Drive, tenant: &Tenant, mean: f64) -> Latency {
+/// Latency in the drive of a tenant's commands whose mean is so many nanoseconds.
+fn inside(drive: &Drive, tenant: &Tenant, flow: &Flow, mean: f64) -> Latency {
     let reads = reads(&tenant.demand);
-    let mut all = Latency::default();
-    // Of sizes that differ the slowest have the percentiles.
-    for (size, part) in tenant.demand.parts() {
-        let one = drive.idle(size, reads);
-        all.mean += part * one.mean;
-        all.p50 += (part * one.p50 as f64) as u64;
-        all.p99 = all.p99.max(one.p99);
-        all.p999 = all.p999.max(one.p999);
-        all.max = all.max.max(one.max);
-    }
+    let one = |(size, part)| (part, drive.latency(size, reads, flow.in_flight));
+    let parts: Vec<(f64, Latency)> = tenant.demand.parts().map(one).collect();
+    let all = mixture(&parts);
     let longer = mean / all.mean;
     let scale = |ns: u64| (ns as f64 * longer) as u64;
     Latency { mean, p50: scale(all.p50), p99: scale(all.p99), p999: scale(all.p999), max: scale(all.max) }

@@ -24,6 +24,7 @@ mod drive;
 pub mod equations;
 mod fluid;
 mod latency;
+mod mixture;
 pub mod planner;
 pub mod steady;
 mod tenant;
@@ -32,7 +33,7 @@ mod tests;
 mod wait;
 mod windows;
 
-pub use drive::{Drive, DriveError, Measured};
+pub use drive::{Drive, DriveError};
 pub use fluid::{Flow, shares};
 pub use latency::{Expected, Forecast, forecast};
 pub use tenant::{Demand, Setting, Tenant};

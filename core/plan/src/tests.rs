@@ -1,11 +1,12 @@
 //! The model against what is known.
 
+use crate::calibrate::{Point, Test};
 use crate::equations::{Round, of_rate, of_share};
 use crate::{Demand, Drive, Setting, Tenant, forecast, shares};
 use alloc::vec::Vec;
 use weir_arbiter::Mechanism;
 use weir_units::{Class, Nanos};
-use weir_workload::Job;
+use weir_workload::{Job, Latency};
 
 fn tenant(text: &str) -> Tenant {
     let job = Job::parse(text, &Job::default()).expect("a job");
@@ -106,15 +107,19 @@ fn floors_and_ceilings() {
     near(got[0] / got[1], 4.0, 1e-6);
 }
 
-fn measured(size: u32, read_percent: u8, iops: f64, idle_us: u64, depth: f64) -> crate::Measured {
-    let ns = idle_us * 1000;
-    let idle = weir_workload::Latency { mean: ns as f64, p50: ns, p99: ns, p999: ns, max: ns };
-    crate::Measured { size, read_percent, iops, idle, depth, ..Default::default() }
+fn measured(size: u32, read_percent: u8, iops: f64, idle_us: u64, depth: u32) -> Point {
+    let test = |depth: u32, iops: f64| {
+        let mean = f64::from(depth) / iops * 1e9;
+        let ns = mean as u64;
+        Test { depth, iops, latency: Latency { mean, p50: ns, p99: ns, p999: ns, max: ns } }
+    };
+    let tests = alloc::vec![test(1, 1e6 / idle_us as f64), test(depth, iops)];
+    Point::new(size, read_percent, tests).expect("a point")
 }
 
 #[test]
 fn a_measured_fixed_latency_is_a_fixed_latency() {
-    let points = [(4096, 640e3), (65536, 640e3)].map(|(size, iops)| measured(size, 100, iops, 100, 64.0));
+    let points = [(4096, 640e3), (65536, 640e3)].map(|(size, iops)| measured(size, 100, iops, 100, 64));
     let jobs = tenants(&["name=h,class=high,bs=4KiB,qd=256", "name=l,class=low,bs=32KiB,qd=256"]);
     let setting = Setting::new(Mechanism::Wrr);
     let fixed = shares(&drive(), &setting, &jobs);
@@ -130,10 +135,10 @@ fn a_measured_fixed_latency_is_a_fixed_latency() {
 #[test]
 fn measured_points_are_met_and_joined() {
     let points = alloc::vec![
-        measured(4096, 100, 400e3, 80, 64.0),
-        measured(65536, 100, 40e3, 140, 64.0),
-        measured(4096, 0, 100e3, 20, 64.0),
-        measured(65536, 0, 20e3, 60, 64.0),
+        measured(4096, 100, 400e3, 80, 64),
+        measured(65536, 100, 40e3, 140, 64),
+        measured(4096, 0, 100e3, 20, 64),
+        measured(65536, 0, 20e3, 60, 64),
     ];
     let drive = Drive::measured(points, 64, 64 << 20).expect("a drive");
     near(drive.seconds_per_command(4096.0, 100.0), 1.0 / 400e3, 1e-9);
@@ -148,9 +153,48 @@ fn measured_points_are_met_and_joined() {
 
 #[test]
 fn points_that_make_no_drive_are_refused() {
-    let good = measured(4096, 100, 1e5, 80, 8.0);
-    let refused = |points: &[crate::Measured]| Drive::measured(points.to_vec(), 64, 1 << 20).unwrap_err();
+    let good = measured(4096, 100, 1e5, 80, 8);
+    let refused = |points: &[Point]| Drive::measured(points.to_vec(), 64, 1 << 20).unwrap_err();
     assert_eq!(refused(&[]), crate::DriveError::Empty);
-    assert_eq!(refused(&[good, crate::Measured { iops: 0.0, ..good }]), crate::DriveError::Bad(1));
-    assert_eq!(refused(&[good, good]), crate::DriveError::Twice(1));
+    assert_eq!(refused(&[good.clone(), good]), crate::DriveError::Twice(1));
+}
+
+/// A drive of 16 places of 80 us in front of which an arbiter has 64 slots, as it is measured by depth.
+#[test]
+fn a_depth_that_was_measured_is_met() {
+    let test = |depth: u32| {
+        let mean = 80e3 * (f64::from(depth) / 16.0).max(1.0);
+        let ns = mean as u64;
+        let latency = Latency { mean, p50: ns, p99: ns, p999: ns, max: ns };
+        Test { depth, iops: f64::from(depth) / mean * 1e9, latency }
+    };
+    let point = Point::new(4096, 100, [1, 2, 4, 8, 12, 16, 32, 64].map(test).to_vec()).expect("a point");
+    let drive = Drive::measured(alloc::vec![point], 64, 4 << 20).expect("a drive");
+    for depth in [1, 3, 8, 16, 40, 64] {
+        let jobs = tenants(&[&alloc::format!("name=a,class=high,qd={depth}")]);
+        let got = forecast(&drive, &Setting::new(Mechanism::Drr), &jobs).tenants[0];
+        near(got.iops, test(depth).iops, 1e-6);
+        near(got.latency.expect("a closed loop").p99 as f64, test(depth).latency.mean, 1e-4);
+    }
+    // Two loops make the depth of both.
+    let jobs = tenants(&["name=a,class=high,qd=8", "name=b,class=low,qd=8"]);
+    let got = forecast(&drive, &Setting::new(Mechanism::Drr), &jobs);
+    got.tenants.iter().for_each(|t| near(t.iops, 100e3, 1e-6));
+}
+
+/// Reads of 400 k/s and writes of 100 k/s, of which half and half make 100 k/s together: less than the sum of their times says.
+#[test]
+fn a_mix_that_was_measured_is_met_by_tenants_that_make_it() {
+    let points = alloc::vec![
+        measured(4096, 100, 400e3, 80, 64),
+        measured(4096, 50, 100e3, 80, 64),
+        measured(4096, 0, 100e3, 80, 64)
+    ];
+    let drive = Drive::measured(points, 64, 64 << 20).expect("a drive");
+    let jobs = tenants(&["name=r,class=high,rw=randread,qd=128", "name=w,class=medium,rw=randwrite,qd=128"]);
+    let mut setting = Setting::new(Mechanism::Wrr);
+    setting.arbiter.weights.medium = setting.arbiter.weights.high;
+    let got = forecast(&drive, &setting, &jobs);
+    near(got.tenants[0].iops, 50e3, 1e-3);
+    near(got.tenants[1].iops, 50e3, 1e-3);
 }

@@ -63,7 +63,7 @@ impl Calibration {
         // A later version may have other keys: its number is looked at first.
         document.read(version)?;
         let calibration = document.read(read)?;
-        let whole = Drive::measured(calibration.measured(1), 1, 1);
+        let whole = Drive::measured(calibration.points.clone(), 1, 1);
         match whole {
             Ok(_) => Ok(calibration),
             Err(why) => document.read(|root| root.fault("point", &why)).map(|()| calibration),
@@ -75,11 +75,7 @@ impl Calibration {
     /// # Errors
     /// The points make no drive; those of a file do.
     pub fn drive(&self, slots: u32, slot_bytes: Bytes) -> Result<Drive, DriveError> {
-        Drive::measured(self.measured(slots), slots, slot_bytes.get())
-    }
-
-    fn measured(&self, slots: u32) -> Vec<weir_plan::Measured> {
-        self.points.iter().map(|p| p.measured(slots)).collect()
+        Drive::measured(self.points.clone(), slots, slot_bytes.get())
     }
 
     /// The file's text.

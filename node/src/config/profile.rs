@@ -6,6 +6,7 @@ use super::error::ConfigError;
 use super::flash;
 use super::print::profile_file;
 use super::read::{Section, text};
+use super::types::DeviceConfig;
 use std::borrow::Cow;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -227,6 +228,26 @@ fn fitted(config: &Config, capacity: Bytes) -> (u32, u32) {
     let sizes = (least..=most).step_by(levels as usize);
     let best = sizes.min_by(|a, b| excess(*a).1.total_cmp(&excess(*b).1)).unwrap_or(most);
     (excess(best).0.min(g.blocks.max(4 * BLOCKS)), best)
+}
+
+impl DeviceConfig {
+    /// The same drive, of so many bytes at the most: a larger flash drive's dies, channels, times and write amplification stay, as in
+    /// [`resized`]. One that cannot be made smaller is left as it is.
+    #[must_use]
+    pub fn at_most(&self, capacity: Bytes) -> DeviceConfig {
+        let mut small = self.clone();
+        let Some(flash) = small.flash.as_mut() else { return small };
+        let own = flash.config.ftl.capacity;
+        if self.zoned.is_some() || self.open_channel.is_some() || own.is_none_or(|own| own.0 <= capacity.0) {
+            return small;
+        }
+        shrink(&mut flash.config, capacity);
+        if flash.config.validate().is_err() {
+            return self.clone();
+        }
+        small.capacity = flash.config.ftl.capacity;
+        small
+    }
 }
 
 /// The same drive with another capacity.

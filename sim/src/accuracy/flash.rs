@@ -1,7 +1,7 @@
 //! A flash drive in a state that lasts, and what load tests in the simulator say of it.
 
 use crate::WorldError;
-use crate::plan::measure;
+use crate::plan::measure::{self, Extent};
 use crate::run::RunError;
 use crate::scenario::capacity;
 use std::rc::Rc;
@@ -38,7 +38,8 @@ impl FlashDrive {
         let device = DeviceConfig::from_query(profile, query).map_err(RunError::new)?;
         let points: Vec<(u32, u8)> =
             Self::SIZES.iter().flat_map(|size| Self::MIXES.iter().map(|mix| (*size, *mix))).collect();
-        let drive = measure::drive(&device, 1, &points, (RAMP, TIME), &mut |_| {})?;
+        let extent = Extent { points, depths: vec![8, device.slots.into()], times: (RAMP, TIME) };
+        let drive = measure::drive(&device, 1, &extent, &mut |_| {})?;
         Ok(Rc::new(FlashDrive { device, drive }))
     }
 

@@ -1,10 +1,12 @@
 //! The model of `weir-plan` held to the simulation of the real arbiter and drive, over a grid of cases drawn from a seed.
 
+mod cells;
 mod flash;
 mod grid;
 #[cfg(test)]
 mod tests;
 
+pub use cells::{Cell, CellPair, Grid, cells};
 pub use flash::FlashDrive;
 pub use grid::{Beside, Case, Loads, cases, flash_cases};
 

@@ -5,7 +5,7 @@
 //! plan is its number: drive, tenants and promises are drawn from it, the promises near what some shares give.
 
 use super::rig::Rig;
-use super::{Member, PlanFile, Step, setting};
+use super::{Effort, Member, PlanFile, Step, setting};
 use crate::run::RunError;
 use weir_controller::TenantConfig;
 use weir_node::config::{DeviceConfig, Mechanism};
@@ -82,7 +82,7 @@ pub fn trial(number: u64) -> Result<Trial, RunError> {
     let drive = Drive::fixed(file.device.latency, file.device.slots.into(), file.device.slot_bytes.get());
     let plans: Vec<TenantPlan> = file.members.iter().map(Member::plan).collect();
     let mut watch = |_: Step| {};
-    let mut rig = Rig::new(&file, &drive, &file.members, &mut watch);
+    let mut rig = Rig::new((&file, &file.device), &drive, &file.members, Effort::Full, &mut watch);
     let answer = planner::plan(&drive, &setting(&file.device), &plans, &mut rig)?;
     let (feasible, runs) = (answer.is_feasible(), rig.runs());
     let mut kept = true;
@@ -127,7 +127,9 @@ fn draw(rng: &mut Rng, number: u64) -> Result<(PlanFile, Shares), RunError> {
     let file = |members| PlanFile { device: device.clone(), calibration: None, members, seed: number + 1, time };
     let unbound = file(members.clone());
     let drive = Drive::fixed(device.latency, device.slots.into(), device.slot_bytes.get());
-    let got = Rig::new(&unbound, &drive, &members, &mut |_| {}).run(&drawn, number)?;
+    let mut watch = |_: Step| {};
+    let mut rig = Rig::new((&unbound, &unbound.device), &drive, &members, Effort::Full, &mut watch);
+    let got = rig.run(&drawn, number)?;
     let tightness = between(rng, 0.7, 1.12);
     for (member, got) in members.iter_mut().zip(&got) {
         if part(rng) < 0.8 {

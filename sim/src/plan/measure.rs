@@ -1,75 +1,104 @@
 //! What a flash drive delivers, measured in the simulator before it is planned with.
+//!
+//! ```text
+//!   sizes × mixes ─▶ a closed loop at every depth ─▶ Point ─▶ Drive
+//! ```
 
-use super::{Member, PlanFile, Step};
+pub(crate) use super::parallel::in_parallel;
+use super::{PlanFile, Step};
 use crate::client::Client;
 use crate::run::RunError;
 use crate::scenario::Scenario;
 use weir_controller::TenantConfig;
 use weir_node::config::DeviceConfig;
-use weir_plan::{Drive, Measured};
+use weir_plan::Drive;
+use weir_plan::calibrate::{Point, Test};
 use weir_units::{Class, Nanos};
 use weir_workload::{Job, Mix, Pattern, Summary};
 
-/// One point's time, and what comes before it.
+/// One load test's time, and what comes before it.
 const TIME: Nanos = Nanos::from_millis(200);
 const RAMP: Nanos = Nanos::from_millis(100);
+/// Reads in a hundred, where tenants of different mixes make one of their own.
+const MADE: [u8; 6] = [0, 25, 50, 70, 85, 100];
 
-/// The drive of a plan at every size and mix that the tenants ask for, and at reads and writes alone.
-pub(super) fn of_plan(file: &PlanFile, watch: &mut dyn FnMut(Step)) -> Result<Drive, RunError> {
-    drive(&file.device, file.seed, &wanted(&file.members), (RAMP, TIME), watch)
+/// What is measured.
+#[derive(Clone, Debug)]
+pub(crate) struct Extent {
+    /// Sizes and mixes (reads in a hundred).
+    pub points: Vec<(u32, u8)>,
+    /// Depths, beside 1.
+    pub depths: Vec<u32>,
+    /// The ramp's, and each load test's.
+    pub times: (Nanos, Nanos),
 }
 
-/// A drive at these sizes and mixes (reads in a hundred), alone and with its slots full; `times` are the ramp's and each point's.
-pub(crate) fn drive(
-    device: &DeviceConfig,
-    seed: u64,
-    points: &[(u32, u8)],
-    times: (Nanos, Nanos),
-    watch: &mut dyn FnMut(Step),
-) -> Result<Drive, RunError> {
-    let (mut done, of) = (0, 2 * points.len());
-    let measure = |(size, read_percent): &(u32, u8)| {
-        let mut run = |depth| {
-            watch(Step::Measuring { done, of });
-            done += 1;
-            run((device, seed), (*size, *read_percent), depth, times)
-        };
-        let depth = u32::from(device.slots).max(1);
-        let (idle, busy) = (run(1)?, run(depth)?);
-        Ok(Measured {
-            size: *size,
-            read_percent: *read_percent,
-            iops: busy.iops,
-            idle: idle.latency,
-            busy: busy.latency,
-            depth: depth.into(),
-        })
-    };
-    let points = points.iter().map(measure).collect::<Result<Vec<_>, RunError>>()?;
-    let (slots, slot_bytes) = (device.slots.into(), device.slot_bytes.get());
-    Drive::measured(points, slots, slot_bytes).map_err(|e| RunError::new(format_args!("the drive's figures: {e}")))
-}
-
-/// Sizes and mixes, each pair once.
-fn wanted(members: &[Member]) -> Vec<(u32, u8)> {
-    let mut sizes: Vec<u32> =
-        members.iter().flat_map(|m| m.demand.sizes.parts().iter().map(|(size, _)| *size)).collect();
-    let mut mixes: Vec<u8> = members.iter().map(|m| m.demand.pattern.read_percent).collect();
-    if mixes.iter().any(|m| *m != mixes[0]) {
-        // Together they are a mix of their own, somewhere between.
-        mixes.extend([0, 50, 100]);
+/// The drive of a plan at every size and mix that the tenants ask for, and at the depth that they make; where they ask for different
+/// mixes, at those that they may make together as well.
+pub(super) fn of_plan(file: &PlanFile, device: &DeviceConfig, watch: &mut dyn FnMut(Step)) -> Result<Drive, RunError> {
+    let demands = || file.members.iter().map(|m| &m.demand);
+    let mut sizes: Vec<u32> = demands().flat_map(|d| d.sizes.parts().iter().map(|(size, _)| *size)).collect();
+    let mut mixes: Vec<u8> = demands().map(|d| d.pattern.read_percent).collect();
+    let differ = mixes.iter().any(|m| *m != mixes[0]);
+    if differ {
+        mixes.extend(MADE);
     }
     sizes.sort_unstable();
     sizes.dedup();
     mixes.sort_unstable();
     mixes.dedup();
-    sizes.iter().flat_map(|size| mixes.iter().map(|mix| (*size, *mix))).collect()
+    let slots = u32::from(device.slots).max(1);
+    let asked = demands().map(|d| d.outstanding()).sum::<f64>().min(f64::from(slots)) as u32;
+    let extent = Extent {
+        points: sizes.iter().flat_map(|size| mixes.iter().map(|mix| (*size, *mix))).collect(),
+        depths: depths(slots, asked, differ),
+        times: (RAMP, TIME),
+    };
+    drive(device, file.seed, &extent, watch)
+}
+
+/// Powers of two (of four where there are many mixes) up to the slots, the slots, and the depth asked for.
+fn depths(slots: u32, asked: u32, are_many: bool) -> Vec<u32> {
+    let step = if are_many { 2 } else { 1 };
+    let mut depths: Vec<u32> = (1..16).map(|power| 1 << (power * step)).take_while(|depth| *depth < slots).collect();
+    depths.extend([slots, asked.max(1)]);
+    depths.sort_unstable();
+    depths.dedup();
+    depths
+}
+
+/// A drive, measured.
+pub(crate) fn drive(
+    device: &DeviceConfig,
+    seed: u64,
+    extent: &Extent,
+    watch: &mut dyn FnMut(Step),
+) -> Result<Drive, RunError> {
+    let depths = || std::iter::once(1).chain(extent.depths.iter().copied().filter(|depth| *depth > 1));
+    let kinds = extent.points.iter();
+    let tests: Vec<(u32, u8, u32)> = kinds.flat_map(|(size, mix)| depths().map(|d| (*size, *mix, d))).collect();
+    let (mut done, of) = (0, tests.len());
+    watch(Step::Measuring { done, of });
+    let run = |test: &(u32, u8, u32)| run((device, seed), *test, extent.times);
+    let results = in_parallel(&tests, run, || {
+        done += 1;
+        watch(Step::Measuring { done: done.min(of - 1), of });
+    });
+    let results = results.into_iter().collect::<Result<Vec<Summary>, RunError>>()?;
+    let of = depths().count();
+    let point = |((size, mix), results): (&(u32, u8), &[Summary])| {
+        let test = |(depth, got): (u32, &Summary)| Test { depth, iops: got.iops, latency: got.latency };
+        Point::new(*size, *mix, depths().zip(results).map(test).collect())
+    };
+    let fault = |e: &dyn std::fmt::Display| RunError::new(format_args!("the drive's figures: {e}"));
+    let points = extent.points.iter().zip(results.chunks(of)).map(point).collect::<Result<_, _>>();
+    let points = points.map_err(|e| fault(&e))?;
+    Drive::measured(points, device.slots.into(), device.slot_bytes.get()).map_err(|e| fault(&e))
 }
 
 fn run(
     (device, seed): (&DeviceConfig, u64),
-    (size, read_percent): (u32, u8),
-    depth: u32,
+    (size, read_percent, depth): (u32, u8, u32),
     (ramp, time): (Nanos, Nanos),
 ) -> Result<Summary, RunError> {
     let job = Job {

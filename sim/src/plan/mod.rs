@@ -1,15 +1,18 @@
 //! `weir plan`: a drive, tenants with demands and promises, and whether the promises can be kept.
 //!
 //! ```text
-//!  PlanFile ─▶ drive's figures: its latency and slots, a calibration, or measured here ─▶ weir_plan::planner::plan ─▶ Planned
-//!                                                                                            ▲        │ shares
-//!                                                          Rig: the real arbiter and drive, ─┘◀───────┘
-//!                                                               in virtual time
+//!  PlanFile ─▶ drive's figures: its latency and slots, or measured here ─▶ weir_plan::planner::plan ─▶ Planned, by simulation
+//!                                                                             ▲        │ shares
+//!                                           Rig: the real arbiter and drive, ─┘◀───────┘
+//!                                                in virtual time
+//!           └▶ a calibration ─▶ weir_plan::planner::propose ─▶ verdict ─▶ Planned, by the model
 //! ```
-//! What is called feasible was simulated with several seeds. `docs/plan.md` lists the keys of the file.
+//! What is called feasible was simulated with several seeds; or, where nothing is known of a drive but its calibration, it is the
+//! model's verdict, which is admission's as well. `docs/plan.md` lists the keys of the file.
 
 pub mod campaign;
 pub(crate) mod measure;
+mod parallel;
 mod read;
 mod rig;
 mod stand_in;
@@ -18,10 +21,11 @@ pub use read::PlanFile;
 pub use rig::Step;
 
 use crate::run::RunError;
+use planner::Judge;
 use rig::Rig;
 use weir_controller::{Cost, TenantConfig};
 use weir_node::config::{self, DeviceConfig, Mechanism};
-use weir_plan::planner::{self, Answer, Bound, Got, Shares, TenantPlan, Unmet};
+use weir_plan::planner::{self, Answer, Bound, FLOORS, Got, Overfull, Shares, TenantPlan, Unmet, Verdict};
 use weir_plan::{Demand, Drive, Setting, Tenant};
 use weir_units::{Bytes, Nanos, Sla};
 use weir_workload::Job;
@@ -67,12 +71,37 @@ pub enum Figures {
     Calibrated(String),
 }
 
+/// How much is simulated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effort {
+    /// As much as two cores simulate in a few seconds.
+    Brief,
+    /// As long as it takes: longer simulations, and every ratio of shares before a plan is called infeasible.
+    Full,
+}
+
+/// What an answer rests on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// Simulations of the real arbiter and drive.
+    Simulation,
+    /// The model, and the drive's calibration.
+    Model,
+}
+
 /// What came of a plan.
 #[derive(Clone, Debug)]
 pub struct Planned {
     /// Shares, predictions, simulation, and what is missed.
     pub answer: Answer,
-    /// What everybody gets in the simulation of the file's seed.
+    /// What it rests on.
+    pub source: Source,
+    /// What the model says under those shares: what a node says that has a calibration of this drive.
+    pub verdict: Verdict,
+    /// The search ended before it had tried everything.
+    pub is_cut_short: bool,
+    /// What everybody gets in the simulation of the file's seed; of a calibrated drive, in front of one that answers as the
+    /// calibration says.
     pub simulated: Vec<Got>,
     /// By which rule the drive arbitrates.
     pub mechanism: Mechanism,
@@ -86,6 +115,8 @@ pub struct Planned {
     pub alone: Vec<usize>,
     /// Where not all fit: how many do, counted from the first; the others are too many.
     pub fitting: Option<usize>,
+    /// Bytes of the drive that was simulated, where that is a smaller one in its stead.
+    pub simulated_as: Option<Bytes>,
     /// Virtual time of a simulation, the ramp included.
     pub time: Nanos,
     /// Simulations.
@@ -95,21 +126,40 @@ pub struct Planned {
 impl Planned {
     /// Whether every promise is kept.
     pub fn is_feasible(&self) -> bool {
-        self.answer.is_feasible()
+        self.answer.is_feasible() && self.verdict.floors.is_empty()
     }
 
     /// Why it is not feasible, in one sentence.
     pub fn reason(&self) -> Option<String> {
+        if let Some(floor) = self.verdict.floors.first() {
+            return Some(self.overfull(floor));
+        }
         let first = self.answer.unmet.first()?;
         let name = &self.members[first.tenant].tenant.name;
         let alone = self.alone.contains(&first.tenant);
+        let margin = match self.source {
+            Source::Model => self.verdict.margin.of_bound(&first.bound),
+            Source::Simulation => 0.0,
+        };
         let mut text = format!("{name} misses its {}: {}", first.bound, shown(first));
+        if first.by() < margin {
+            let percent = margin * 100.0;
+            text = format!("{name} is nearer to its {} than the model's margin of {percent:.0} %", first.bound);
+        }
         if alone {
             text += "; it does so even alone on the drive";
         } else if self.promised > 1.0 {
             text += &format!("; the rates promised take {:.0} % of the drive", self.promised * 100.0);
+        } else if self.is_cut_short {
+            text += "; not every ratio of shares was tried: --full does";
         }
         Some(text)
+    }
+
+    fn overfull(&self, floor: &Overfull) -> String {
+        let name = &self.members[floor.tenant].tenant.name;
+        let [sum, most] = [floor.sum, FLOORS].map(|part| part * 100.0);
+        format!("the floors up to {name}'s would hold {sum:.0} % of the drive, and {most:.0} % is the most")
     }
 
     /// Weights of the classes, where the mechanism has some.
@@ -129,71 +179,154 @@ fn shown(unmet: &Unmet) -> String {
     }
 }
 
+/// A larger flash drive is simulated as one of this capacity: dies, channels, times and write amplification stay.
+const SIMULATED: Bytes = Bytes(4 << 30);
+
 impl PlanFile {
-    /// Plans; `watch` sees every simulation's progress.
+    /// Plans; `watch` sees every simulation.
     ///
     /// # Errors
     /// A drive that cannot be simulated, or a demand that it cannot serve.
-    pub fn plan(&self, watch: &mut dyn FnMut(Step)) -> Result<Planned, RunError> {
-        let (drive, figures) = self.drive(watch)?;
-        let setting = setting(&self.device);
+    pub fn plan(&self, effort: Effort, watch: &mut dyn FnMut(Step)) -> Result<Planned, RunError> {
+        let device = self.device.at_most(SIMULATED);
+        let (drive, figures) = self.drive(&device, watch)?;
         let plans: Vec<TenantPlan> = self.members.iter().map(Member::plan).collect();
-        let mut rig = Rig::new(self, &drive, &self.members, watch);
-        let answer = planner::plan(&drive, &setting, &plans, &mut rig)?;
+        let asked = Asked { file: self, device: &device, drive: &drive, setting: setting(&device), plans: &plans };
+        if self.calibration.is_some() {
+            asked.by_model(figures, watch)
+        } else {
+            asked.by_simulation(effort, figures, watch)
+        }
+    }
+
+    /// The drive's figures, and where they come from.
+    fn drive(&self, device: &DeviceConfig, watch: &mut dyn FnMut(Step)) -> Result<(Drive, Figures), RunError> {
+        if let Some((name, drive)) = &self.calibration {
+            return Ok((drive.clone(), Figures::Calibrated(name.clone())));
+        }
+        match &device.flash {
+            None => {
+                let slots = device.slots.into();
+                Ok((Drive::fixed(device.latency, slots, device.slot_bytes.get()), Figures::Fixed))
+            }
+            Some(flash) => Ok((measure::of_plan(self, device, watch)?, Figures::Simulated(flash.precondition.name()))),
+        }
+    }
+}
+
+/// A plan, and the drive in the model's terms.
+struct Asked<'a> {
+    file: &'a PlanFile,
+    /// What is simulated.
+    device: &'a DeviceConfig,
+    drive: &'a Drive,
+    setting: Setting,
+    plans: &'a [TenantPlan],
+}
+
+impl Asked<'_> {
+    /// The model's verdict, which is admission's.
+    fn by_model(&self, figures: Figures, watch: &mut dyn FnMut(Step)) -> Result<Planned, RunError> {
+        let (shares, verdict) = planner::propose(self.drive, &self.setting, self.plans);
+        let is_kept = |plans: &[TenantPlan]| planner::propose(self.drive, &self.setting, plans).1.is_kept();
+        let (mut alone, mut fitting) = (Vec::new(), None);
+        if !verdict.is_kept() {
+            alone = missing(&verdict.unmet).filter(|i| !is_kept(&self.plans[*i..=*i])).collect();
+            fitting = (1..self.plans.len()).rev().find(|count| is_kept(&self.plans[..*count]));
+        }
+        let mut rig = self.rig(self.plans.len(), Effort::Brief, watch);
+        let simulated = rig.run(&shares, self.file.seed)?;
+        let (time, runs) = (rig.time(), rig.runs());
+        let (predicted, unmet) = (verdict.got.clone(), verdict.unmet.clone());
+        let answer = Answer { shares, judged: predicted.clone(), predicted, unmet, tries: 0, is_spent: false };
+        let planned = self.planned((answer, simulated, verdict), figures, (time, runs));
+        Ok(Planned { source: Source::Model, alone, fitting, ..planned })
+    }
+
+    fn by_simulation(
+        &self,
+        effort: Effort,
+        figures: Figures,
+        watch: &mut dyn FnMut(Step),
+    ) -> Result<Planned, RunError> {
+        let search = if effort == Effort::Full { planner::plan_fully } else { planner::plan };
+        let mut rig = self.rig(self.plans.len(), effort, watch);
+        let answer = search(self.drive, &self.setting, self.plans, &mut rig)?;
         // What one simulation shows; whether a promise is kept was judged by several, and with more care.
-        let simulated = rig.run(&answer.shares, self.seed)?;
-        let (time, mut runs) = (rig.time(), rig.runs());
+        let simulated = rig.run(&answer.shares, self.file.seed)?;
+        let (time, runs, spending) = (rig.time(), rig.runs(), rig.spending());
         let (mut alone, mut fitting) = (Vec::new(), None);
         if !answer.is_feasible() {
-            for missed in answer.unmet.iter().map(|u| u.tenant) {
-                if alone.last() != Some(&missed) {
-                    let mut rig = Rig::new(self, &drive, &self.members[missed..=missed], watch);
-                    let one = planner::plan(&drive, &setting, &plans[missed..=missed], &mut rig)?;
-                    runs += rig.runs();
-                    if !one.is_feasible() {
-                        alone.push(missed);
-                    }
+            let mut fits = |range: std::ops::Range<usize>| {
+                let members = &self.file.members[range.clone()];
+                let rig = Rig::new((self.file, self.device), self.drive, members, effort, watch);
+                self.is_kept(&self.plans[range], rig.after(spending))
+            };
+            for missed in missing(&answer.unmet) {
+                if !fits(missed..missed + 1)? {
+                    alone.push(missed);
                 }
             }
-            for count in (1..plans.len()).rev() {
-                let mut rig = Rig::new(self, &drive, &self.members[..count], watch);
-                let fewer = planner::plan(&drive, &setting, &plans[..count], &mut rig)?;
-                runs += rig.runs();
-                if fewer.is_feasible() {
+            for count in (1..self.plans.len()).rev() {
+                if fits(0..count)? {
                     fitting = Some(count);
                     break;
                 }
             }
         }
-        let promised = plans.iter().map(|plan| promised(&drive, plan)).sum();
-        let mechanism = self.device.arbitration.mechanism;
-        Ok(Planned {
-            answer,
-            simulated,
-            mechanism,
-            members: self.members.clone(),
-            figures,
-            promised,
-            alone,
-            fitting,
-            time,
-            runs,
-        })
+        let verdict = self.verdict(&answer.shares);
+        let planned = self.planned((answer, simulated, verdict), figures, (time, runs));
+        Ok(Planned { alone, fitting, ..planned })
     }
 
-    /// The drive's figures, and where they come from.
-    fn drive(&self, watch: &mut dyn FnMut(Step)) -> Result<(Drive, Figures), RunError> {
-        if let Some((name, drive)) = &self.calibration {
-            return Ok((drive.clone(), Figures::Calibrated(name.clone())));
+    /// Whether some shares keep the promises of these tenants: by simulation, or by the model where the budget is spent.
+    fn is_kept(&self, plans: &[TenantPlan], mut rig: Rig<'_>) -> Result<bool, RunError> {
+        if rig.is_spent() {
+            return Ok(!planner::propose(self.drive, &self.setting, plans).1.is_missed());
         }
-        match &self.device.flash {
-            None => {
-                let slots = self.device.slots.into();
-                Ok((Drive::fixed(self.device.latency, slots, self.device.slot_bytes.get()), Figures::Fixed))
-            }
-            Some(flash) => Ok((measure::of_plan(self, watch)?, Figures::Simulated(flash.precondition.name()))),
+        Ok(planner::plan(self.drive, &self.setting, plans, &mut rig)?.is_feasible())
+    }
+
+    fn rig<'w>(&self, members: usize, effort: Effort, watch: &'w mut dyn FnMut(Step)) -> Rig<'w> {
+        Rig::new((self.file, self.device), self.drive, &self.file.members[..members], effort, watch)
+    }
+
+    /// What the model says under these shares.
+    fn verdict(&self, shares: &Shares) -> Verdict {
+        let setting = Setting { arbiter: shares.settings(&self.setting.arbiter), ..self.setting };
+        let mut plans = self.plans.to_vec();
+        plans.iter_mut().zip(&shares.tenants).for_each(|(plan, weight)| plan.tenant.weight = *weight);
+        planner::verdict(self.drive, &setting, &plans)
+    }
+
+    fn planned(
+        &self,
+        (answer, simulated, verdict): (Answer, Vec<Got>, Verdict),
+        figures: Figures,
+        (time, runs): (Nanos, u32),
+    ) -> Planned {
+        Planned {
+            is_cut_short: answer.is_spent,
+            answer,
+            source: Source::Simulation,
+            verdict,
+            simulated,
+            mechanism: self.device.arbitration.mechanism,
+            members: self.file.members.clone(),
+            figures,
+            promised: self.plans.iter().map(|plan| promised(self.drive, plan)).sum(),
+            alone: Vec::new(),
+            fitting: None,
+            simulated_as: self.device.capacity.filter(|small| self.file.device.capacity != Some(*small)),
+            time,
+            runs,
         }
     }
+}
+
+/// The tenants that miss something, each once.
+fn missing(unmet: &[Unmet]) -> impl Iterator<Item = usize> + '_ {
+    unmet.iter().enumerate().filter(|(at, u)| *at == 0 || unmet[at - 1].tenant != u.tenant).map(|(_, u)| u.tenant)
 }
 
 /// The part of the drive that a tenant's promised rate takes.

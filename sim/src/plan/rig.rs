@@ -1,11 +1,13 @@
 //! The judge: the real arbiter and drive in virtual time.
 
+use super::parallel::in_parallel;
 use super::stand_in::StandIn;
-use super::{Member, PlanFile};
+use super::{Effort, Member, PlanFile};
 use crate::client::Client;
 use crate::run::RunError;
 use crate::scenario::Scenario;
 use weir_controller::Service;
+use weir_node::config::DeviceConfig;
 use weir_plan::Drive;
 use weir_plan::planner::{Got, Judge, Shares, room};
 use weir_units::{Nanos, Sla};
@@ -25,19 +27,20 @@ pub enum Step {
     Simulating {
         /// Simulations that are done.
         runs: u32,
-        /// Of this one, from 0 to 1.
-        part: f64,
     },
 }
 
-/// Moments between two reports of progress.
-const MOMENTS: u64 = 1 << 15;
 /// Commands of a tenant that a percentile needs, so that it does not hang on a few of them.
 const FOR_P999: f64 = 20_000.0;
 const FOR_P99: f64 = 5_000.0;
 const FOR_RATE: f64 = 2_000.0;
 /// Commands of one simulation, over all tenants.
 const MOST: f64 = 2e6;
+/// The same where a plan is to be had within seconds, and of all its simulations: what two cores simulate meanwhile.
+const BRIEF: f64 = 2e5;
+const BUDGET: f64 = 8e6;
+/// How many times as long a confirmation lasts where the spread of the first alone misses a promise.
+const LONGER: u64 = 6;
 /// The part of the whole before anything counts.
 const RAMP: f64 = 0.15;
 /// Seeds of a confirmation: few for a first look, and all where that keeps every promise.
@@ -52,14 +55,26 @@ const ROOTS: f64 = 1.0;
 
 /// Simulates shares.
 pub(crate) struct Rig<'a> {
-    scenario: Scenario,
-    stand_in: Option<Drive>,
+    bench: Bench,
     watch: &'a mut dyn FnMut(Step),
     runs: u32,
+    /// Commands that were simulated.
+    commands: f64,
+    /// Those that may be.
+    budget: f64,
+    /// The file says how long a simulation lasts.
+    is_timed: bool,
     first: u64,
-    slas: Vec<Sla>,
     /// What the first seed gave for the shares that were judged last.
     last: Option<(Shares, Run)>,
+}
+
+/// What is simulated.
+#[derive(Clone)]
+struct Bench {
+    scenario: Scenario,
+    stand_in: Option<Drive>,
+    slas: Vec<Sla>,
 }
 
 /// What one simulation gave.
@@ -68,6 +83,8 @@ struct Run {
     got: Vec<Got>,
     /// The part of each tenant's commands that took longer than its promised p50, p99 and p999; 0 without promise.
     above: Vec<[f64; 3]>,
+    /// Commands of all, the ramp's included.
+    commands: f64,
 }
 
 /// Each tenant's promised p50, p99 and p999, and the part of its commands that may take longer.
@@ -77,12 +94,19 @@ fn times(sla: &Sla) -> [(Option<Nanos>, f64); 3] {
 
 impl<'a> Rig<'a> {
     /// Of some of a file's tenants.
-    pub fn new(file: &PlanFile, drive: &Drive, members: &[Member], watch: &'a mut dyn FnMut(Step)) -> Self {
+    pub fn new(
+        (file, device): (&PlanFile, &DeviceConfig),
+        drive: &Drive,
+        members: &[Member],
+        effort: Effort,
+        watch: &'a mut dyn FnMut(Step),
+    ) -> Self {
+        let (most, budget) = if effort == Effort::Brief { (BRIEF, BUDGET) } else { (MOST, f64::INFINITY) };
         let client = |(at, member): (usize, &Member)| Client::new(&member.job(), at as u16);
-        let whole = file.time.unwrap_or_else(|| long_enough(drive, members));
+        let whole = file.time.unwrap_or_else(|| long_enough(drive, members, most));
         let ramp = Nanos((whole.0 as f64 * RAMP) as u64);
         let scenario = Scenario {
-            device: file.device.clone(),
+            device: device.clone(),
             tenants: members.iter().map(|m| m.tenant.clone()).collect(),
             clients: members.iter().enumerate().map(client).collect(),
             seed: file.seed,
@@ -92,20 +116,26 @@ impl<'a> Rig<'a> {
             series: None,
             power_cuts: Vec::new(),
         };
-        Rig {
-            scenario,
-            stand_in: file.calibration.as_ref().map(|(_, drive)| drive.clone()),
-            watch,
-            runs: 0,
-            first: file.seed,
-            slas: members.iter().map(|m| m.sla).collect(),
-            last: None,
-        }
+        let stand_in = file.calibration.as_ref().map(|(_, drive)| drive.clone());
+        let bench = Bench { scenario, stand_in, slas: members.iter().map(|m| m.sla).collect() };
+        let is_timed = file.time.is_some();
+        Rig { bench, watch, runs: 0, commands: 0.0, budget, is_timed, first: file.seed, last: None }
+    }
+
+    /// With what is left of another's budget.
+    pub fn after(mut self, other: (f64, f64)) -> Self {
+        (self.commands, self.budget) = other;
+        self
+    }
+
+    /// Commands that were simulated, and those that may be.
+    pub fn spending(&self) -> (f64, f64) {
+        (self.commands, self.budget)
     }
 
     /// Virtual time of a simulation.
     pub fn time(&self) -> Nanos {
-        self.scenario.ramp.saturating_add(self.scenario.time.unwrap_or_default())
+        self.bench.end()
     }
 
     /// Simulations so far.
@@ -115,11 +145,50 @@ impl<'a> Rig<'a> {
 
     /// One simulation from a seed of its own.
     pub fn run(&mut self, shares: &Shares, seed: u64) -> Result<Vec<Got>, RunError> {
-        self.simulate(shares, seed).map(|run| run.got)
+        self.simulate(shares, &[seed]).map(|mut runs| runs.remove(0).got)
     }
 
-    fn simulate(&mut self, shares: &Shares, seed: u64) -> Result<Run, RunError> {
-        let scenario = &mut self.scenario;
+    /// A simulation from each seed.
+    fn simulate(&mut self, shares: &Shares, seeds: &[u64]) -> Result<Vec<Run>, RunError> {
+        let Rig { bench, watch, runs, .. } = self;
+        watch(Step::Simulating { runs: *runs });
+        let done = || {
+            *runs += 1;
+            watch(Step::Simulating { runs: *runs });
+        };
+        let results = in_parallel(seeds, |seed| bench.simulate(shares, *seed), done);
+        let results = results.into_iter().collect::<Result<Vec<Run>, RunError>>()?;
+        self.commands += results.iter().map(|run| run.commands).sum::<f64>();
+        Ok(results)
+    }
+
+    /// What several seeds' runs can promise, some of which are there already, and whether each of them keeps every promise.
+    fn several(&mut self, shares: &Shares, mut all: Vec<Run>) -> Result<(Vec<Got>, bool), RunError> {
+        let seed = |at: usize| self.first.wrapping_add((at as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let seeds: Vec<u64> = (0..SEEDS).map(seed).collect();
+        // Where nothing hangs on chance there is nothing more to see than from a second.
+        for to in [2, LOOK, SEEDS] {
+            all.extend(self.simulate(shares, &seeds[all.len()..to])?);
+            if all[1] == all[0] {
+                break;
+            }
+            let look = self.bench.careful(&all, SPREAD.0);
+            if to == LOOK && !self.bench.keeps(&look) {
+                return Ok((look, all.iter().all(|run| self.bench.keeps(&run.got))));
+            }
+        }
+        let got = self.bench.careful(&all, SPREAD.1);
+        Ok((got, all.iter().all(|run| self.bench.keeps(&run.got))))
+    }
+}
+
+impl Bench {
+    fn end(&self) -> Nanos {
+        self.scenario.ramp.saturating_add(self.scenario.time.unwrap_or_default())
+    }
+
+    fn simulate(&self, shares: &Shares, seed: u64) -> Result<Run, RunError> {
+        let mut scenario = self.scenario.clone();
         let arbitration = &mut scenario.device.arbitration;
         arbitration.take_shares(&shares.settings(&(*arbitration).into()));
         scenario.tenants.iter_mut().zip(&shares.tenants).for_each(|(tenant, weight)| tenant.weight = *weight);
@@ -130,17 +199,14 @@ impl<'a> Rig<'a> {
             }
             None => scenario.world()?,
         };
-        let end = scenario.ramp.saturating_add(scenario.time.unwrap_or_default());
-        while world.advance(end, MOMENTS) {
-            (self.watch)(Step::Simulating { runs: self.runs, part: world.now().0 as f64 / end.0.max(1) as f64 });
-        }
-        world.run_until(end);
-        self.runs += 1;
+        world.run_until(self.end());
         let results = world.results();
+        let counted = scenario.time.unwrap_or_default().as_secs_f64();
         let above = |(job, sla)| times(sla).map(|(time, _)| time.map_or(0.0, |time| world.above(job, time)));
         Ok(Run {
             got: results.iter().enumerate().map(|(job, result)| got(result, world.keeps_up(job))).collect(),
             above: self.slas.iter().enumerate().map(above).collect(),
+            commands: results.iter().map(|r| r.summary.iops).sum::<f64>() * counted / (1.0 - RAMP),
         })
     }
 
@@ -162,6 +228,11 @@ impl<'a> Rig<'a> {
         };
         self.slas.iter().enumerate().map(of).collect()
     }
+
+    /// Whether those runs keep every promise with their spread to spare.
+    fn keeps(&self, got: &[Got]) -> bool {
+        self.slas.iter().zip(got).filter_map(|(sla, got)| room(sla, got)).all(|room| room >= 1.0)
+    }
 }
 
 fn got(result: &JobResult, keeps_up: Option<bool>) -> Got {
@@ -178,35 +249,31 @@ impl Judge for Rig<'_> {
     type Error = RunError;
 
     fn judge(&mut self, shares: &Shares) -> Result<Vec<Got>, RunError> {
-        let run = self.simulate(shares, self.first)?;
+        let run = self.simulate(shares, &[self.first])?.remove(0);
         self.last = Some((shares.clone(), run.clone()));
         Ok(run.got)
     }
 
-    /// Several seeds: each figure's mean, worse by what it varied from seed to seed and a little more.
+    /// Several seeds: each figure's mean, worse by what it varied from seed to seed and a little more. Where every seed keeps the
+    /// promises, and only the spread does not, it is looked at for longer: then figures spread less.
     fn confirm(&mut self, shares: &Shares) -> Result<Vec<Got>, RunError> {
         let first = match self.last.take() {
             Some((of, run)) if of == *shares => run,
-            _ => self.simulate(shares, self.first)?,
+            _ => self.simulate(shares, &[self.first])?.remove(0),
         };
-        let mut all = vec![first];
-        while all.len() < SEEDS {
-            let seed = self.first.wrapping_add((all.len() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-            let run = self.simulate(shares, seed)?;
-            // Where nothing hangs on chance there is nothing more to see.
-            let same = run == all[0];
-            all.push(run);
-            if same {
-                break;
-            }
-            if all.len() == LOOK {
-                let look = self.careful(&all, SPREAD.0);
-                if self.slas.iter().zip(&look).filter_map(|(sla, got)| room(sla, got)).any(|room| room < 1.0) {
-                    return Ok(look);
-                }
-            }
+        let (got, are_all) = self.several(shares, vec![first])?;
+        if self.bench.keeps(&got) || !are_all || self.is_timed || self.is_spent() {
+            return Ok(got);
         }
-        Ok(self.careful(&all, SPREAD.1))
+        let time = self.bench.scenario.time;
+        self.bench.scenario.time = time.map(|time| Nanos(time.0.saturating_mul(LONGER)));
+        let longer = self.several(shares, Vec::new());
+        self.bench.scenario.time = time;
+        longer.map(|(got, _)| got)
+    }
+
+    fn is_spent(&self) -> bool {
+        self.commands >= self.budget
     }
 }
 
@@ -245,7 +312,7 @@ fn careful(runs: &[Got], spread: f64) -> Got {
 }
 
 /// How long a simulation lasts so that every bound of every tenant is seen often enough, the ramp included.
-fn long_enough(drive: &Drive, members: &[Member]) -> Nanos {
+fn long_enough(drive: &Drive, members: &[Member], most: f64) -> Nanos {
     let count = members.len().max(1) as f64;
     let seconds = members.iter().map(|Member { demand, sla, .. }| {
         let needs = match (sla.p999, sla.p99.or(sla.p50)) {
@@ -263,5 +330,5 @@ fn long_enough(drive: &Drive, members: &[Member]) -> Nanos {
         .map(|m| &m.demand)
         .map(|demand| drive.capacity(demand).min(demand.offered()))
         .fold(1.0, f64::max);
-    Nanos((longest.min(MOST / busiest) / (1.0 - RAMP) * 1e9) as u64)
+    Nanos((longest.min(most / busiest) / (1.0 - RAMP) * 1e9) as u64)
 }

@@ -2,7 +2,9 @@
 //! hold.
 
 use super::{Chart, Curve, Figure, Live, Row, Scale, Subject};
-use crate::accuracy::{Beside, Case, Compared, FlashDrive, Loads, cases, compare, drive, flash_cases};
+use crate::accuracy::{
+    Beside, Case, CellPair, Compared, FlashDrive, Grid, Loads, cases, cells, compare, drive, flash_cases,
+};
 use weir_arbiter::Mechanism;
 use weir_plan::equations::{Round, of_rate, of_share};
 use weir_plan::{Demand, Setting, Tenant};
@@ -16,17 +18,23 @@ pub(super) struct Extent {
     pub cases: [usize; 4],
     /// Cases on a flash drive: alike, sizes, mixes.
     pub flash: [usize; 3],
+    /// Cells of one loop on a flash drive.
+    pub grid: Grid,
     /// Commands of the tenant with the fewest, and of all.
     pub commands: (f64, f64),
 }
 
-const WHOLE: Extent = Extent { cases: [200, 100, 100, 100], flash: [24, 12, 12], commands: (60_000.0, 1_500_000.0) };
+const WHOLE: Extent =
+    Extent { cases: [200, 100, 100, 100], flash: [24, 12, 12], grid: Grid::WHOLE, commands: (60_000.0, 1_500_000.0) };
+/// A part of the same, within a minute or two.
+const PART: Extent =
+    Extent { cases: [20, 10, 10, 10], flash: [4, 2, 2], grid: Grid::PART, commands: (60_000.0, 1_000_000.0) };
 /// The flash drive: steadily collecting.
 const FLASH: (&str, &str) = ("p3700", "capacity=1GiB&precondition=steady");
 const SEED: u64 = 1;
 
 pub(super) fn figure(live: &mut dyn Live) -> Result<Figure, String> {
-    figure_of(WHOLE, live)
+    figure_of(if live.is_full() { WHOLE } else { PART }, live)
 }
 
 pub(super) fn figure_of(extent: Extent, live: &mut dyn Live) -> Result<Figure, String> {
@@ -46,6 +54,8 @@ pub(super) fn figure_of(extent: Extent, live: &mut dyn Live) -> Result<Figure, S
         live.progress(0.15 * (at + 1) as f64);
     }
     flash(&mut rows, &mut curves, &mut notes, extent)?;
+    live.progress(0.75);
+    grid(&mut rows, &mut notes, extent)?;
     live.progress(0.9);
     let (readings, equation) = equations(&mut rows, extent.commands)?;
     notes.push(equation);
@@ -119,6 +129,43 @@ fn flash(rows: &mut Vec<Row>, curves: &mut Vec<Curve>, notes: &mut Vec<String>, 
         notes.push(format!("{name}: {count} cases, {what}; {}.", spread(&all)));
     }
     Ok(())
+}
+
+/// One loop on a flash drive, by depth, size, mix, spare and victim policy: on the points of a calibration and between them.
+fn grid(rows: &mut Vec<Row>, notes: &mut Vec<String>, extent: Extent) -> Result<(), String> {
+    let all = cells(FLASH.0, FLASH.1, extent.grid).map_err(|e| e.to_string())?;
+    let part = |within: &dyn Fn(&CellPair) -> bool| {
+        all.iter().filter(|pair| within(pair)).count() as f64 / all.len().max(1) as f64 * 100.0
+    };
+    let figures = [("bandwidth", 0, 0.03), ("p50", 1, 0.15), ("p99", 2, 0.15)];
+    for (what, at, most) in figures {
+        let held = part(&|pair| pair.off()[at].abs() <= most);
+        let label = format!("flash, {} cells: {what} within {:.0} %", all.len(), most * 100.0);
+        rows.push(Row::relation(label, held, "%", held >= 95.0, "95 of 100 cells"));
+    }
+    let covered = part(&|pair| pair.is_covered());
+    let label = format!("flash, {} cells: within the answer's margin", all.len());
+    rows.push(Row::relation(label, covered, "%", covered >= 95.0, "95 of 100 cells"));
+    let outside = |pair: &&CellPair| figures.iter().any(|(_, at, most)| pair.off()[*at].abs() > *most);
+    let listed: Vec<String> = all.iter().filter(outside).map(described).collect();
+    notes.push(format!("flash, cells outside of 3 %, 15 % and 15 %: {} of {}.", listed.len(), all.len()));
+    notes.extend(listed);
+    Ok(())
+}
+
+fn described(pair: &CellPair) -> String {
+    let (cell, off) = (&pair.cell, pair.off().map(|part| part * 100.0));
+    format!(
+        "capacity x {}, {}, {} KiB, {} % reads, qd {}: bandwidth {:+.1} %, p50 {:+.1} %, p99 {:+.1} %",
+        cell.capacity,
+        cell.victim,
+        cell.size >> 10,
+        cell.reads,
+        cell.depth,
+        off[0],
+        off[1],
+        off[2]
+    )
 }
 
 fn run(cases: impl Iterator<Item = Case>, (commands, most): (f64, f64)) -> Result<Vec<(Case, Compared)>, String> {

@@ -214,7 +214,15 @@ impl Subject {
         use Subject::{SpoolFig5, SpoolFig13, SpoolFig14, SpoolFig15, SpoolFig16, SpoolFig17, SpoolFig19, SpoolTable2};
         matches!(
             self,
-            SpoolTable2 | SpoolFig5 | SpoolFig13 | SpoolFig14 | SpoolFig15 | SpoolFig16 | SpoolFig17 | SpoolFig19
+            Subject::QosAccuracy
+                | SpoolTable2
+                | SpoolFig5
+                | SpoolFig13
+                | SpoolFig14
+                | SpoolFig15
+                | SpoolFig16
+                | SpoolFig17
+                | SpoolFig19
         )
     }
 

@@ -41,7 +41,7 @@ fn plan(env: &Env) -> Outcome {
          demand = { rw = \"randread\", bs = \"4KiB\", qd = 16 }\nsla = { iops = 10000 }\n",
     )?;
     let shown = on_terminal(env, &["plan", &text(&file)])?;
-    ensure(shown.contains("measuring the drive: load test 1 of 2"), || format!("nothing is said of it: {shown:?}"))
+    ensure(shown.contains("measuring the drive: load test 1 of "), || format!("nothing is said of it: {shown:?}"))
 }
 
 fn reproduction(env: &Env) -> Outcome {

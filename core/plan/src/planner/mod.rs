@@ -6,8 +6,9 @@
 //!                        └───── what the model was off by ◀──────┘        at last: balance by simulation itself, and
 //!                                                                           from the best, one number after the other
 //! ```
-//! The model proposes, a [`Judge`] decides: nothing is called feasible that the judge has not confirmed. The model alone
-//! ([`check`]) serves admission, where an answer is due at once; it asks for a larger margin then.
+//! The model proposes, a [`Judge`] decides: nothing is called feasible that the judge has not confirmed. Of a calibrated drive,
+//! of which nothing is known but its load tests, the model decides itself: [`verdict`], with its own error as a margin. Plans
+//! and admission ask that same function.
 //!
 //! Source: section IV.C of "Providing QoS on NVMe" ("Equations 2 and 3 can be used to calculate the weights"); the fluid
 //! model takes the place of the equations.
@@ -17,9 +18,11 @@ mod search;
 mod shares;
 #[cfg(test)]
 mod tests;
+mod verdict;
 
 pub use bound::{Bound, Got, Unmet, room, unmet};
 pub use shares::{QUANTUM, Shares};
+pub use verdict::{FLOORS, Margin, Overfull, Standing, Verdict, floors, verdict};
 
 use crate::latency::sketch;
 use crate::{Drive, Expected, Setting, Tenant, forecast};
@@ -28,6 +31,7 @@ use alloc::vec::Vec;
 use core::convert::Infallible;
 use search::{Search, Tried};
 use shares::Parts;
+use verdict::of_figures;
 use weir_units::Sla;
 use weir_workload::Latency;
 
@@ -58,6 +62,11 @@ pub trait Judge {
     /// The judge's own.
     fn confirm(&mut self, shares: &Shares) -> Result<Vec<Got>, Self::Error> {
         self.judge(shares)
+    }
+
+    /// Whether it has said as much as it may: the search ends with the best so far.
+    fn is_spent(&self) -> bool {
+        false
     }
 }
 
@@ -114,6 +123,8 @@ pub struct Answer {
     pub unmet: Vec<Unmet>,
     /// How often the judge was asked.
     pub tries: u32,
+    /// The judge was spent before the search had ended.
+    pub is_spent: bool,
 }
 
 impl Answer {
@@ -147,18 +158,45 @@ pub fn plan<J: Judge>(
     plans: &[TenantPlan],
     judge: &mut J,
 ) -> Result<Answer, J::Error> {
+    search_for(drive, setting, plans, judge, false)
+}
+
+/// The same, and where that finds none, every ratio of the classes' shares up to [`search::WIDEST`], one after the other: slow.
+///
+/// # Errors
+/// The judge's own.
+pub fn plan_fully<J: Judge>(
+    drive: &Drive,
+    setting: &Setting,
+    plans: &[TenantPlan],
+    judge: &mut J,
+) -> Result<Answer, J::Error> {
+    search_for(drive, setting, plans, judge, true)
+}
+
+fn search_for<J: Judge>(
+    drive: &Drive,
+    setting: &Setting,
+    plans: &[TenantPlan],
+    judge: &mut J,
+    fully: bool,
+) -> Result<Answer, J::Error> {
     let search = Search::new(plans, setting.arbiter.mechanism);
     let mut model = Model::new(drive, setting, plans);
     let mut run = Run { search: &search, judge, tries: 0, best: None };
     let own = Shares::of(&setting.arbiter, vec![1; plans.len()]);
-    let confirmed = if search.has_choice() { run.look(&mut model)? } else { run.confirm(own)? };
+    let mut confirmed = if search.has_choice() { run.look(&mut model)? } else { run.confirm(own)? };
+    if fully && confirmed.is_none() && search.has_choice() {
+        confirmed = run.try_all()?;
+    }
     let Run { tries, best, .. } = run;
+    let is_spent = confirmed.is_none() && judge.is_spent();
     let (shares, judged) = match (confirmed, best) {
         (Some(found), _) => found,
         (None, best) => best.map(|(tried, got)| (tried.shares, got)).expect("the judge was asked"),
     };
     let missed = unmet(plans.iter().map(|p| &p.sla), &judged, 1.0);
-    Ok(Answer { predicted: model.expect(&shares), shares, judged, unmet: missed, tries })
+    Ok(Answer { predicted: model.expect(&shares), shares, judged, unmet: missed, tries, is_spent })
 }
 
 /// One search and what it has seen.
@@ -179,7 +217,11 @@ impl<J: Judge> Run<'_, J> {
         Ok((tried.least() >= 1.0).then_some((tried.shares, got)))
     }
 
+    /// What the judge says; where it is spent, what was best stands for it.
     fn opinion(&mut self, shares: Shares) -> Result<(Tried, Vec<Got>), J::Error> {
+        if let Some(best) = self.best.clone().filter(|_| self.judge.is_spent()) {
+            return Ok(best);
+        }
         self.tries += 1;
         let mut got = self.judge.judge(&shares)?;
         let mut tried = Tried { rooms: self.search.rooms(&got), shares };
@@ -279,6 +321,18 @@ impl<J: Judge> Run<'_, J> {
         Ok(None)
     }
 
+    /// Every ratio of the classes' shares, with the tenants' weights of the best so far.
+    fn try_all(&mut self) -> Result<Found, J::Error> {
+        let Some((best, _)) = self.best.clone() else { return Ok(None) };
+        for shares in self.search.all(&best.shares) {
+            let (tried, got) = self.opinion(shares)?;
+            if tried.least() >= 1.0 {
+                return Ok(Some((tried.shares, got)));
+            }
+        }
+        Ok(None)
+    }
+
     /// Tries the smallest roundings of a balance that the judge has confirmed, a few of them.
     fn shrink(&mut self, balance: &Parts) -> Result<Found, J::Error> {
         for sum in [6, 12, 24] {
@@ -298,45 +352,14 @@ fn correct(search: &Search<'_>, model: &mut Model<'_>, shares: &Shares, off: &[f
     rooms.into_iter().zip(off).map(|(room, off)| room.map(|room| room * off)).collect()
 }
 
-/// How much more than its bounds the model alone has to see before they count as kept.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Margin {
-    /// Of rates: 0.05 is 5 %.
-    pub rate: f64,
-    /// Of latencies.
-    pub latency: f64,
-}
-
-impl Default for Margin {
-    /// 5 % of rates and 25 % of latencies: what the model was off by at the worst where it was compared.
-    fn default() -> Self {
-        Margin { rate: 0.05, latency: 0.25 }
-    }
-}
-
-/// What is missed under the setting's own shares and the tenants' own weights, by the model alone and with a margin: what a node
-/// asks before it admits somebody. Empty: everybody gets what it was promised. Takes a few milliseconds.
-pub fn check(drive: &Drive, setting: &Setting, plans: &[TenantPlan], margin: Margin) -> Vec<Unmet> {
-    let shares = Shares::of(&setting.arbiter, plans.iter().map(|p| p.tenant.weight).collect());
-    let got = Model::new(drive, setting, plans).expect(&shares);
-    with_margin(plans, &got, margin)
-}
-
-/// The smallest shares under which the model alone sees every promise kept with the margin, and what it expects then; or what
-/// is missed under the best there are. Takes tens of milliseconds.
-///
-/// # Errors
-/// Every bound that is missed, in the tenants' order, and the shares under which whoever misses most misses least.
-pub fn propose(
-    drive: &Drive,
-    setting: &Setting,
-    plans: &[TenantPlan],
-    margin: Margin,
-) -> Result<(Shares, Vec<Got>), (Shares, Vec<Unmet>)> {
+/// The smallest shares under which the model alone is certain of every promise, and its verdict then; or its verdict under the
+/// best there are. Takes tens of milliseconds.
+pub fn propose(drive: &Drive, setting: &Setting, plans: &[TenantPlan]) -> (Shares, Verdict) {
+    let margin = Margin::of(drive, plans);
     let mut judge = Careful { model: Model::new(drive, setting, plans), margin };
     let Ok(Answer { shares, predicted, .. }) = plan(drive, setting, plans, &mut judge);
-    let missed = with_margin(plans, &predicted, margin);
-    if missed.is_empty() { Ok((shares, predicted)) } else { Err((shares, missed)) }
+    let verdict = of_figures(drive, plans, predicted);
+    (shares, verdict)
 }
 
 /// The model with a margin as a judge.
@@ -366,14 +389,4 @@ impl Judge for Careful<'_> {
         };
         Ok(self.model.expect(shares).into_iter().map(one).collect())
     }
-}
-
-fn margin_of(bound: &Bound, margin: Margin) -> f64 {
-    1.0 + if bound.is_time() { margin.latency } else { margin.rate }
-}
-
-fn with_margin(plans: &[TenantPlan], got: &[Got], margin: Margin) -> Vec<Unmet> {
-    let mut missed = unmet(plans.iter().map(|p| &p.sla), got, f64::INFINITY);
-    missed.retain(|unmet| unmet.bound.room(&got[unmet.tenant]) < margin_of(&unmet.bound, margin));
-    missed
 }

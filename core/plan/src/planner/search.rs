@@ -49,6 +49,10 @@ const ALL_UP_TO: u32 = 14;
 const NEAR_UP_TO: u32 = 56;
 /// The most of a class, in commands or in what one costs at the least.
 const MOST: u32 = 128;
+/// Numbers of which every ratio is tried where nothing else has helped: steps of at most a third up to the widest.
+pub(super) const WIDTHS: [u32; 15] = [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 24, 32, 48, WIDEST];
+/// The widest ratio of two classes.
+pub(super) const WIDEST: u32 = 64;
 /// The most that tenants' weights of a class sum up to, for each of them.
 const TENANT_STEPS: u32 = 8;
 
@@ -173,6 +177,22 @@ impl<'a> Search<'a> {
         let most = shares.classes.iter().copied().max().unwrap_or(1).max(1);
         let times = times.min(MOST * self.unit() / most).max(1);
         Shares { classes: shares.classes.map(|n| n * times), tenants: shares.tenants.clone() }
+    }
+
+    /// These shares with every ratio of the classes that somebody is in, each ratio once: numbers of [`WIDTHS`].
+    pub fn all(&self, shares: &Shares) -> Vec<Shares> {
+        let used: Vec<usize> = (0..3).filter(|i| self.classes.contains(&Class::WEIGHTED[*i])).collect();
+        let mut all: Vec<Shares> = Vec::new();
+        for number in 0..WIDTHS.len().pow(used.len() as u32) {
+            let digit = |place: usize| WIDTHS[number / WIDTHS.len().pow(place as u32) % WIDTHS.len()];
+            let numbers: Vec<u32> = (0..used.len()).map(digit).collect();
+            if numbers.iter().copied().fold(0, gcd) == 1 {
+                let mut near = shares.clone();
+                used.iter().zip(numbers).for_each(|(class, n)| near.classes[*class] = n * self.unit());
+                all.push(near);
+            }
+        }
+        all
     }
 
     /// Shares beside these: one class, or one tenant where tenants weigh, with `step` times as much or as little, and all

@@ -160,19 +160,32 @@ fn a_rate_is_kept_by_giving_all_that_is_asked_for() {
 }
 
 #[test]
-fn admission_asks_the_model_alone() {
+fn the_model_alone_is_certain_beyond_its_error_only() {
     let setting = Setting::new(Mechanism::Wrr);
     // 32:16:8 gives 57, 28 and 14 %.
-    assert_eq!(check(&drive(), &setting, &three([0.5, 0.25, 0.13]), Margin::default()), []);
-    let missed = check(&drive(), &setting, &three([0.5, 0.28, 0.13]), Margin::default());
-    assert_eq!((missed.len(), missed[0].tenant), (1, 1), "28 % is within the model's margin: {missed:?}");
-    let (shares, got) = propose(&drive(), &setting, &three([0.4, 0.35, 0.15]), Margin::default()).unwrap();
-    assert!(got[1].iops > CAPACITY * 0.35 * 1.05 && shares.classes[0] < 2 * shares.classes[1], "{shares:?}");
-    let (_, missed) = propose(&drive(), &setting, &three([0.5, 0.4, 0.2]), Margin::default()).unwrap_err();
-    assert_eq!(missed[0].tenant, 0);
+    assert!(verdict(&drive(), &setting, &three([0.5, 0.25, 0.13])).is_kept());
+    let close = verdict(&drive(), &setting, &three([0.5, 0.28, 0.13]));
+    assert_eq!((close.unmet.len(), close.unmet[0].tenant), (1, 1), "28 % is within the model's error: {close:?}");
+    assert_eq!(close.standing(1, &close.unmet[0].bound), Standing::Close);
+    assert!(!close.is_kept() && !close.is_missed());
+    assert!(verdict(&drive(), &setting, &three([0.5, 0.30, 0.13])).is_missed());
+    let (shares, found) = propose(&drive(), &setting, &three([0.4, 0.35, 0.15]));
+    assert!(found.is_kept(), "{found:?}");
+    assert!(found.got[1].iops > CAPACITY * 0.35 * 1.03 && shares.classes[0] < 2 * shares.classes[1], "{shares:?}");
+    let (_, found) = propose(&drive(), &setting, &three([0.5, 0.4, 0.2]));
+    assert_eq!(found.unmet[0].tenant, 0);
     let bytes = Sla { rates: Rates { iops: None, bandwidth: Some(Bytes(1 << 40)) }, ..Sla::default() };
     let huge = [plan_of("huge", Class::High, "qd=64", bytes)];
-    assert_eq!(check(&drive(), &setting, &huge, Margin::default()).len(), 1);
+    assert_eq!(verdict(&drive(), &setting, &huge).unmet.len(), 1);
+}
+
+#[test]
+fn floors_that_do_not_fit_are_no_verdict_s_to_keep() {
+    let mut plans = three([0.1, 0.1, 0.1]);
+    plans.iter_mut().for_each(|p| p.tenant.floor.iops = Some((CAPACITY * 0.4) as u64));
+    let verdict = verdict(&drive(), &Setting::new(Mechanism::Wrr), &plans);
+    assert_eq!((verdict.floors.len(), verdict.floors[0].tenant), (1, 2), "{:?}", verdict.floors);
+    assert!(verdict.is_missed());
 }
 
 proptest! {

@@ -1,0 +1,167 @@
+//! Cells of a grid on a flash drive that collects steadily: a closed loop of a depth, size and mix, with a spare and a victim policy.
+//! The drive of each spare and policy is measured at a part of the depths, sizes and mixes; what is asked lies on those points, between
+//! their depths, between their sizes and between their mixes.
+
+use crate::client::Client;
+use crate::plan::measure::{self, Extent};
+use crate::run::RunError;
+use crate::scenario::Scenario;
+use weir_arbiter::Mechanism;
+use weir_controller::TenantConfig;
+use weir_node::config::DeviceConfig;
+use weir_plan::planner::{Margin, TenantPlan};
+use weir_plan::{Demand, Drive, Expected, Setting, Tenant, forecast};
+use weir_units::{Bytes, Class, Nanos, Sla};
+use weir_workload::{Job, Mix, Pattern, Summary};
+
+/// One question.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Cell {
+    /// The drive's capacity over that of its profile: less is more spare.
+    pub capacity: f64,
+    /// How a victim is chosen, as the configuration names it.
+    pub victim: &'static str,
+    /// Commands outstanding.
+    pub depth: u32,
+    /// Their size, in bytes.
+    pub size: u32,
+    /// Of a hundred those that read.
+    pub reads: u8,
+}
+
+/// A question and both answers.
+#[derive(Clone, Debug)]
+pub struct CellPair {
+    /// What was asked.
+    pub cell: Cell,
+    /// The model's answer.
+    pub expected: Expected,
+    /// What it allows for its own error.
+    pub margin: Margin,
+    /// The simulation's.
+    pub simulated: Summary,
+}
+
+impl CellPair {
+    /// Errors of the model in bandwidth, p50 and p99, as parts of what the simulation has.
+    pub fn off(&self) -> [f64; 3] {
+        let (got, latency) = (&self.simulated, self.expected.latency.unwrap_or_default());
+        let off = |ours: f64, theirs: f64| ours / theirs.max(1.0) - 1.0;
+        [
+            off(self.expected.bandwidth, got.bandwidth_bytes_per_s),
+            off(latency.p50 as f64, got.latency.p50 as f64),
+            off(latency.p99 as f64, got.latency.p99 as f64),
+        ]
+    }
+
+    /// Whether the simulation lies within the answer's margin.
+    pub fn is_covered(&self) -> bool {
+        let [rate, p50, p99] = self.off();
+        rate.abs() <= self.margin.rate && p50.abs().max(p99.abs()) <= self.margin.latency
+    }
+}
+
+/// How many cells.
+#[derive(Clone, Copy, Debug)]
+pub struct Grid {
+    /// Capacities, over the profile's.
+    pub capacities: &'static [f64],
+    /// Victim policies.
+    pub victims: &'static [&'static str],
+    /// Depths, sizes and mixes.
+    pub depths: &'static [u32],
+    /// In bytes.
+    pub sizes: &'static [u32],
+    /// Reads in a hundred.
+    pub reads: &'static [u8],
+}
+
+impl Grid {
+    /// All cells.
+    pub const WHOLE: Grid = Grid {
+        capacities: &[0.8, 1.0, 1.1],
+        victims: &["greedy", "fifo"],
+        depths: &[1, 3, 6, 12, 24, 48],
+        sizes: &[4096, 8192, 16384, 65536],
+        reads: &[0, 30, 50, 70, 85, 100],
+    };
+    /// Some of them, within seconds.
+    pub const PART: Grid =
+        Grid { capacities: &[1.0], victims: &["greedy"], depths: &[3, 24], sizes: &[4096, 8192], reads: &[0, 50, 100] };
+}
+
+/// What is measured of each drive.
+const DEPTHS: [u32; 7] = [1, 2, 4, 8, 16, 32, 64];
+const SIZES: [u32; 3] = [4096, 16384, 65536];
+const MIXES: [u8; 4] = [0, 50, 70, 100];
+/// How long each cell and each load test lasts after its ramp.
+const TIMES: (Nanos, Nanos) = (Nanos::from_millis(300), Nanos::from_millis(400));
+/// Of the simulations of the cells; the load tests have another.
+const SEED: u64 = 77;
+
+/// Asks the model and the simulation.
+///
+/// # Errors
+/// A drive that cannot be simulated.
+pub fn cells(profile: &str, query: &str, grid: Grid) -> Result<Vec<CellPair>, RunError> {
+    let mut all = Vec::new();
+    for (capacity, victim) in grid.capacities.iter().flat_map(|c| grid.victims.iter().map(move |v| (*c, *v))) {
+        let device = device(profile, query, capacity, victim)?;
+        let (sizes, mixes) = measured(grid);
+        let extent = Extent {
+            points: sizes.iter().flat_map(|size| mixes.iter().map(|mix| (*size, *mix))).collect(),
+            depths: DEPTHS.into(),
+            times: TIMES,
+        };
+        let drive = measure::drive(&device, 1, &extent, &mut |_| {})?;
+        let each = grid.depths.iter().flat_map(|d| grid.sizes.iter().map(move |s| (*d, *s)));
+        let each = each.flat_map(|(d, s)| grid.reads.iter().map(move |r| (d, s, *r)));
+        let asked: Vec<Cell> = each.map(|(depth, size, reads)| Cell { capacity, victim, depth, size, reads }).collect();
+        let pairs = measure::in_parallel(&asked, |cell| pair(&device, &drive, *cell), || {});
+        all.extend(pairs.into_iter().collect::<Result<Vec<_>, _>>()?);
+    }
+    Ok(all)
+}
+
+/// Sizes and mixes that are measured: those around what is asked for.
+fn measured(grid: Grid) -> (Vec<u32>, Vec<u8>) {
+    let largest = grid.sizes.iter().copied().max().unwrap_or(0);
+    let sizes = SIZES.into_iter().enumerate().filter(|(at, _)| *at == 0 || SIZES[at - 1] < largest);
+    (sizes.map(|(_, size)| size).collect(), MIXES.into())
+}
+
+fn device(profile: &str, query: &str, capacity: f64, victim: &str) -> Result<DeviceConfig, RunError> {
+    let mut device = DeviceConfig::from_query(profile, &format!("{query}&victim={victim}")).map_err(RunError::new)?;
+    let flash = device.flash.as_mut().ok_or_else(|| RunError::new("the drive has no flash"))?;
+    let own = flash.config.ftl.capacity.unwrap_or_default().0 as f64;
+    let bytes = Bytes((own * capacity) as u64 / 65_536 * 65_536);
+    (flash.config.ftl.capacity, device.capacity) = (Some(bytes), Some(bytes));
+    flash.config.validate().map_err(RunError::new)?;
+    Ok(device)
+}
+
+fn pair(device: &DeviceConfig, drive: &Drive, cell: Cell) -> Result<CellPair, RunError> {
+    let job = Job {
+        name: "cell".into(),
+        pattern: Pattern { read_percent: cell.reads, random: true, trim: false },
+        sizes: Mix::one(cell.size),
+        depth: cell.depth,
+        ..Job::default()
+    };
+    let plan = TenantPlan { tenant: Tenant::new("cell", Class::Medium, Demand::of(&job)), sla: Sla::default() };
+    let setting = Setting::new(Mechanism::Drr);
+    let expected = forecast(drive, &setting, std::slice::from_ref(&plan.tenant)).tenants[0];
+    let scenario = Scenario {
+        device: device.clone(),
+        tenants: vec![TenantConfig::new("cell", Class::Medium)],
+        clients: vec![Client::new(&job, 0)],
+        seed: SEED,
+        time: Some(TIMES.1),
+        requests: None,
+        ramp: TIMES.0,
+        series: None,
+        power_cuts: Vec::new(),
+    };
+    let simulated = scenario.run(|_| {})?.total.summary;
+    Ok(CellPair { cell, expected, margin: Margin::of(drive, &[plan]), simulated })
+}
