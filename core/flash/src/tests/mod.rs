@@ -5,6 +5,7 @@ extern crate std;
 mod calendar;
 mod drive;
 mod geometry;
+mod hybrid;
 mod in_place;
 mod peers;
 mod relocate;
