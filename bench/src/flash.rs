@@ -6,8 +6,9 @@ use crate::{BenchError, Setup, failed};
 use std::time::Instant;
 use weir_arbiter::{Arbiter, Mechanism, QueueKey, Settings};
 use weir_flash::{
-    BufferConfig, CellType, Config, Firmware, Flash, FlashOp, FtlConfig, Gate, Geometry, HostTiming, Overheads,
-    PageMap, Precondition, Registers, Rng, Separate, Suspend, Timing, UNIT, Variability, Wire, uniform,
+    Arbitration, BufferConfig, CellType, Config, Firmware, Flash, FlashOp, FtlConfig, Gate, Geometry, HostTiming,
+    Order, Overheads, PageMap, Precondition, Registers, Rng, Separate, Suspend, Timing, UNIT, Variability, Wire,
+    uniform,
 };
 use weir_units::{Bytes, Class, Nanos};
 
@@ -49,6 +50,11 @@ pub fn config(gib: u64, spare: u64) -> Config {
         cache_read: false,
         cache_busy: Nanos(0),
         suspend: Suspend::default(),
+        arbitration: Arbitration::Booked,
+        order: Order::InOrder,
+        chips: 0,
+        join_planes: false,
+        age: Nanos(0),
     };
     let firmware = Firmware { core: Nanos(20), ..HostTiming::INSTANT.firmware };
     let host = HostTiming { firmware, ..HostTiming::link(Wire::bytes_per_second(4_000_000_000)) };

@@ -8,6 +8,7 @@ use std::path::Path;
 use weir_controller::{Op, Operation, Service};
 use weir_flash::{
     ConfigError, Fdp, Flash, FlashOp, HandleWork, Image, PowerLoss, Precondition, Stats, UNIT, Utilisation, WearSpread,
+    When,
 };
 use weir_sys::keep::Keep;
 use weir_sys::media::{FLASH_MAP_SCHEMA, FLASH_SCHEMA, FlashState, Found, MediaError};
@@ -45,6 +46,9 @@ pub struct FlashFigures {
     pub channels: Vec<f64>,
 }
 
+/// The bit of a tag that names a flush by its number, rather than who asked.
+const FLUSH: u64 = 1 << 63;
+
 /// Flush commands, by the order in which they began.
 #[derive(Debug, Default)]
 struct Flushes {
@@ -55,10 +59,17 @@ struct Flushes {
 }
 
 impl Flushes {
-    fn begin(&mut self, now: Nanos, done: Nanos) {
+    /// One begins that is done at `done`: its number.
+    fn begin(&mut self, now: Nanos, done: Nanos) -> u64 {
         self.settle(now);
         self.begun += 1;
         self.open.push_back((self.begun, done));
+        self.begun
+    }
+
+    /// It is known when the one of that number is done.
+    fn end(&mut self, number: u64, at: Nanos) {
+        self.open.iter_mut().filter(|(n, _)| *n == number).for_each(|(_, done)| *done = at);
     }
 
     fn settle(&mut self, now: Nanos) {
@@ -193,7 +204,7 @@ impl FlashService {
     /// A flush that no command has asked for; it is taken to be done at once.
     pub fn flush(&mut self, now: Nanos) {
         self.flash.submit(now, FlashOp::Flush, 0, 0);
-        self.flushes.begin(now, now);
+        let _ = self.flushes.begin(now, now);
     }
 
     /// See [`Flash::power_cut`].
@@ -328,13 +339,14 @@ impl FlashService {
 
     /// A unit of which the host writes a part is read first.
     #[cold]
-    fn modify(&mut self, now: Nanos, first: u32, last: u32, (head, tail): (bool, bool)) -> Nanos {
-        let mut ready = now;
+    fn modify(&mut self, now: Nanos, first: u32, last: u32, (head, tail): (bool, bool)) -> When {
+        let mut ready = When::at(now);
         if head {
             ready = self.flash.modify(now, first);
         }
         if tail && (last != first || !head) {
-            ready = ready.max(self.flash.modify(now, last));
+            let other = self.flash.modify(now, last);
+            ready = self.flash.later_of(ready, other);
         }
         ready
     }
@@ -342,18 +354,46 @@ impl FlashService {
 
 impl Service for FlashService {
     #[inline]
-    fn begin(&mut self, now: Nanos, operation: Operation) -> Nanos {
+    fn begin(&mut self, now: Nanos, operation: Operation) -> When {
         let Units { op, first, count, parts } = Units::of(operation);
-        let mut ready = now;
+        let mut ready = When::at(now);
         if parts != (false, false) {
+            self.flash.advance(now);
             ready = self.modify(now, first, first + count - 1, parts);
         }
-        let done = self.flash.submit_hinted(ready, op, first, count, operation.placement);
+        let done = self.flash.begin(now, ready, op, first, count, operation.placement);
         match op {
-            FlashOp::Flush => self.flushes.begin(now, done),
+            FlashOp::Flush => {
+                let number = self.flushes.begin(now, done.known_or(Nanos::NEVER));
+                if done.known().is_none() {
+                    self.flash.tell(done, number | FLUSH);
+                }
+            }
             _ => self.collection.look(self.flash.stats()),
         }
         done
+    }
+
+    fn later_of(&mut self, a: When, b: When) -> When {
+        self.flash.later_of(a, b)
+    }
+
+    fn tell(&mut self, when: When, tag: u64) {
+        self.flash.tell(when, tag);
+    }
+
+    fn told(&mut self, now: Nanos) -> Option<(u64, Nanos)> {
+        self.flash.advance(now);
+        loop {
+            match self.flash.told()? {
+                (tag, at) if tag & FLUSH != 0 => self.flushes.end(tag & !FLUSH, at),
+                told => return Some(told),
+            }
+        }
+    }
+
+    fn next_event(&self) -> Option<Nanos> {
+        self.flash.next_event()
     }
 
     #[inline]
@@ -422,7 +462,7 @@ mod tests {
         let mut at = Nanos(0);
         let mut took = |op, offset, len| {
             at = Nanos(at.0 + 10_000_000);
-            service.begin(at, operation(op, offset, len)).0 - at.0
+            service.begin(at, operation(op, offset, len)).known().unwrap().0 - at.0
         };
         assert_eq!(took(Op::Write, 0, 8192), 200_000, "two dies");
         assert_eq!(took(Op::Write, 512, 512), 240_000);

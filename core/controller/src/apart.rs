@@ -143,7 +143,7 @@ impl Subsystem {
         }
         let placement = self.placement_of(now, queue, command, op);
         let due = self.complete_at(now, Operation { op, offset, len, fua, placement });
-        self.slots.delay(id, io, due);
+        self.delay(id, io, due);
     }
 
     /// When the command in this slot has succeeded, its blocks can be read.

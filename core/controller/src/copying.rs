@@ -19,6 +19,7 @@ use crate::subsystem::Subsystem;
 use crate::zoned::Begun;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
+use weir_flash::When;
 use weir_spec::nvme::Status;
 use weir_spec::nvme::nvm::{CopyDw12, CopyRange, CopyRangeWide};
 use weir_spec::nvme::protection::{GuardSize, ProtectionDw12, ProtectionDw15};
@@ -278,17 +279,18 @@ impl Subsystem {
         }
         let mut targets: VecDeque<(u64, u64)> = self.pieces(command.nsid, &ns, command.slba, total).into();
         let mut written = 0;
-        let (mut due, mut owed) = (now, None);
+        let (mut due, mut owed) = (When::at(now), None);
         let zones = ns.why & why::ZONES != 0;
         if zones {
             let ranges: Vec<(u64, u64)> = list.iter().map(|source| (source.slba, source.blocks)).collect();
             let placed = self.copy_on_zones(now, queue, command, (&ranges, total as u32))?;
             targets = [(placed.0, total << ns.shift)].into();
-            (due, owed) = (placed.1, placed.2);
+            (due, owed) = (When::at(placed.1), placed.2);
         } else if self.inside.0.is_some() {
             for (offset, len, _) in &sources {
                 let (offset, len) = (*offset, *len as u32);
-                due = due.max(self.complete_at(now, Operation { op: Op::Read, offset, len, fua: false, placement: 0 }));
+                let read = self.complete_at(now, Operation { op: Op::Read, offset, len, fua: false, placement: 0 });
+                due = self.later_of(due, read);
             }
         }
         let mut todo = alloc::vec![Step::Until(due)];

@@ -13,6 +13,7 @@ use crate::subsystem::Subsystem;
 use crate::vendor::{FIRST_OPCODE, VendorWork};
 use crate::zoned::Begun;
 use alloc::vec::Vec;
+use weir_flash::When;
 use weir_spec::nvme::entry::SglDescriptor;
 use weir_spec::nvme::namespace::write_protect;
 use weir_spec::nvme::protection::{ProtectionDw12, ProtectionDw15};
@@ -176,12 +177,11 @@ impl Subsystem {
         let placement = self.placement_of(now, queue, placed, plan.op);
         let (op, fua) = (plan.op, command.is(flag::FUA));
         let instant = self.is_instant();
-        let due = pieces.iter().fold(now, |due, (offset, len)| match instant {
-            true => due,
-            false => {
-                due.max(self.complete_at(now, Operation { op, offset: *offset, len: *len as u32, fua, placement }))
-            }
-        });
+        let mut due = When::at(now);
+        for (offset, len) in pieces.iter().filter(|_| !instant) {
+            let done = self.complete_at(now, Operation { op, offset: *offset, len: *len as u32, fua, placement });
+            due = self.later_of(due, done);
+        }
         let id = self.occupy_for(queue, command, plan.transfer);
         if pieces.len() > 1 || metadata.is_some() {
             let (index, work) = self.slots.take_work();
@@ -193,7 +193,7 @@ impl Subsystem {
         if instant {
             self.slots.make_ready(id, io)
         } else {
-            self.slots.delay(id, io, due)
+            self.delay(id, io, due)
         }
         Ok(Some(id))
     }
@@ -211,7 +211,7 @@ impl Subsystem {
         }
         let Io { op, offset, len, fua, .. } = io;
         let due = self.complete_at(now, Operation { op, offset, len, fua, placement: 0 });
-        self.slots.delay(id, io, due);
+        self.delay(id, io, due);
     }
 
     /// The metadata of the blocks that an I/O moves, where its namespace has some: the executor moves both.

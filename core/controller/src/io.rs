@@ -141,6 +141,7 @@ impl Subsystem {
         if !self.background.is_empty() {
             self.work_in_background(now, host);
         }
+        self.hear_service(now);
         self.emit(now, effects);
         if !self.slots.elapsed.is_empty() || !self.slots.released.is_empty() {
             self.elapse(now, host);
@@ -149,6 +150,7 @@ impl Subsystem {
             self.go_on_waiting(now, host);
         }
         self.serve_io(now, host, effects);
+        self.hear_service(now);
         if self.slots.early && self.slots.has_ready() {
             self.emit(now, effects);
             self.more |= !self.slots.elapsed.is_empty();
@@ -355,7 +357,7 @@ impl Subsystem {
         } else {
             let placement = self.placement_of(now, queue, command, op);
             let due = self.complete_at(now, Operation { op, offset, len, fua, placement });
-            self.slots.delay(id, io(), due);
+            self.delay(id, io(), due);
         }
     }
 
@@ -510,7 +512,7 @@ impl Subsystem {
         }
         let Io { op, offset, len, fua, .. } = io;
         let due = self.complete_at(now, Operation { op, offset, len, fua, placement: 0 });
-        self.slots.delay(id, io, due);
+        self.delay(id, io, due);
     }
 
     /// Completes a command that never reached the media.

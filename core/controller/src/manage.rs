@@ -2,7 +2,7 @@
 
 use crate::config::{ClassFrom, Config, Cost, DiscoveryRecord};
 use crate::error::Error;
-use crate::event::ControllerHandle;
+use crate::event::{ControllerHandle, Io};
 use crate::namespace::{Namespace, why};
 use crate::placement::Placement;
 use crate::queue::{NONE, Sq};
@@ -13,7 +13,7 @@ use crate::zoned::Space;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use weir_arbiter::{Mechanism, Settings};
-use weir_flash::{Flash, Zones};
+use weir_flash::{Flash, When, Zones};
 use weir_spec::nvme::log::{AsyncEvent, critical_warning};
 use weir_spec::nvme::zns::CHANGED_ZONES_MAX;
 use weir_units::{Class, Nanos};
@@ -88,10 +88,62 @@ impl Subsystem {
 
     /// When an operation that begins now is complete.
     #[inline]
-    pub(crate) fn complete_at(&mut self, now: Nanos, operation: Operation) -> Nanos {
+    pub(crate) fn complete_at(&mut self, now: Nanos, operation: Operation) -> When {
         match &mut self.inside.0 {
-            None => now.saturating_add(self.config.latency),
-            Some(service) => service.begin(now, operation).max(now),
+            None => When::at(now.saturating_add(self.config.latency)),
+            Some(service) => {
+                let when = service.begin(now, operation);
+                when.known().map_or(when, |at| When::at(at.max(now)))
+            }
+        }
+    }
+
+    /// The later of two such times.
+    pub(crate) fn later_of(&mut self, a: When, b: When) -> When {
+        match (a.known(), b.known(), &mut self.inside.0) {
+            (None, _, Some(service)) | (_, None, Some(service)) => service.later_of(a, b),
+            (a, b, _) => When::at(a.max(b).unwrap_or_default()),
+        }
+    }
+
+    /// Emits `io` at `due`, as [`Slots::delay`](crate::slots::Slots::delay) does.
+    #[inline]
+    pub(crate) fn delay(&mut self, id: u32, io: Io, due: When) {
+        match due.known() {
+            Some(due) => self.slots.delay(id, io, due),
+            None => self.wait_to_be_told(id, Some(io), due),
+        }
+    }
+
+    /// Completes a command that has no I/O at `due`.
+    pub(crate) fn delay_done(&mut self, id: u32, due: When) {
+        match due.known() {
+            Some(due) => self.slots.delay_done(id, due),
+            None => self.wait_to_be_told(id, None, due),
+        }
+    }
+
+    #[cold]
+    fn wait_to_be_told(&mut self, id: u32, io: Option<Io>, due: When) {
+        self.slots.pend(id, io);
+        if let Some(service) = &mut self.inside.0 {
+            service.tell(due, id.into());
+        }
+    }
+
+    /// Hears from the drive's inside which commands are complete, and when.
+    #[inline]
+    pub(crate) fn hear_service(&mut self, now: Nanos) {
+        if self.slots.pending > 0 {
+            self.hear_from_service(now);
+        }
+    }
+
+    #[cold]
+    fn hear_from_service(&mut self, now: Nanos) {
+        let Some(service) = &mut self.inside.0 else { return };
+        while let Some((slot, due)) = service.told(now) {
+            self.slots.known(slot as u32, due);
         }
     }
 

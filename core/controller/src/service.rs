@@ -4,15 +4,32 @@ use crate::event::Op;
 use alloc::boxed::Box;
 use core::any::Any;
 use core::fmt::Debug;
-use weir_flash::Flash;
+use weir_flash::{Flash, When};
 use weir_units::Nanos;
 
 /// A model of the drive's inside (flash, for one). It holds no data and reads no clock: each command is told to it when it
 /// begins, and it answers with the time at which the command is complete. Commands come in the order in which they begin.
 pub trait Service: Debug + Send + Any {
     /// A command begins at `now`; when it is complete, not before `now`. A deallocation of several ranges is told range by
-    /// range.
-    fn begin(&mut self, now: Nanos, operation: Operation) -> Nanos;
+    /// range. Where that is not known yet, it is good until time passes: whoever needs it [asks to be told](Service::tell).
+    fn begin(&mut self, now: Nanos, operation: Operation) -> When;
+    /// The later of two points in time that it has named.
+    fn later_of(&mut self, a: When, b: When) -> When {
+        When::at(a.known_or(Nanos::NEVER).max(b.known_or(Nanos::NEVER)))
+    }
+    /// Has `tag` told by [`Service::told`] when it is known when that is.
+    fn tell(&mut self, when: When, tag: u64) {
+        let _ = (when, tag);
+    }
+    /// Goes on to `now`: the next tag that was asked for, and its time, which may lie ahead. `None`: no more are known.
+    fn told(&mut self, now: Nanos) -> Option<(u64, Nanos)> {
+        let _ = now;
+        None
+    }
+    /// When it may know more, while somebody waits to be told.
+    fn next_event(&self) -> Option<Nanos> {
+        None
+    }
     /// A command for these bytes has arrived and waits for its turn: whatever deciding about it will need can be brought nearer.
     /// A hint, which may be wrong or missing.
     fn soon(&self, offset: u64) {

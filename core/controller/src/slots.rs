@@ -148,6 +148,8 @@ pub(crate) struct Slots {
     /// What is to be emitted, by slot; valid while timed or ready.
     pub ios: Vec<Option<Io>>,
     timers: BinaryHeap<Reverse<(u64, u64)>>,
+    /// Timed slots whose time is not known yet.
+    pub pending: u32,
     sequence: u64,
     /// How much earlier than it is to complete a command is emitted, in nanoseconds a MiB, and the least that such a command moves,
     /// in bytes.
@@ -185,6 +187,7 @@ impl Slots {
             byte_limit,
             ios: alloc::vec![None; n],
             timers: BinaryHeap::with_capacity(n),
+            pending: 0,
             sequence: 0,
             lead: (0, 0),
             early: false,
@@ -265,6 +268,10 @@ impl Slots {
             self.slots[id as usize].due = due;
             return self.make_ready(id, io);
         }
+        self.set_timer(id, io, due);
+    }
+
+    fn set_timer(&mut self, id: u32, io: Io, due: Nanos) {
         let (lead, least) = self.lead;
         let moves = matches!(io.op, Op::Read | Op::Write | Op::Compare) && io.len >= least;
         let lead = if moves { (u64::from(io.len) * u64::from(lead)) >> 20 } else { 0 };
@@ -281,6 +288,23 @@ impl Slots {
         self.slots[id as usize].state = SlotState::Timed;
         self.timers.push(Reverse((due.0, self.sequence << SLOT_BITS | u64::from(id))));
         self.sequence = self.sequence.wrapping_add(1) & (u64::MAX >> SLOT_BITS);
+    }
+
+    /// The same when [`Slots::known`] says when: without I/O the command completes then. Where the medium takes its own time, that begins
+    /// then.
+    pub fn pend(&mut self, id: u32, io: Option<Io>) {
+        self.ios[id as usize] = io;
+        self.slots[id as usize].state = SlotState::Timed;
+        self.pending += 1;
+    }
+
+    /// It is known when a command is complete.
+    pub fn known(&mut self, id: u32, due: Nanos) {
+        self.pending -= 1;
+        match self.ios[id as usize].take() {
+            Some(io) => self.set_timer(id, io, due),
+            None => self.delay_done(id, due),
+        }
     }
 
     /// Emits `io` when there is room.
@@ -459,7 +483,7 @@ impl Slots {
         let movers = self.slots.iter().filter(busy).filter(|s| s.bytes > 0).count();
         assert!(self.bytes <= self.byte_limit || movers == 1, "{} bytes in flight", self.bytes);
         let timed = self.slots.iter().filter(|s| s.state == SlotState::Timed).count();
-        assert_eq!(timed, self.timers.len(), "a timer for each timed slot");
+        assert_eq!(timed, self.timers.len() + self.pending as usize, "a timer for each timed slot");
         let ready = self.slots.iter().filter(|s| s.state == SlotState::Ready).count();
         assert_eq!(ready, self.ready.len(), "an entry for each ready slot");
         let ranges = self.slots.iter().filter(|s| s.ranges != NONE).count();

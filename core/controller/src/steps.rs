@@ -8,13 +8,14 @@ use crate::queue::NONE;
 use crate::service::Operation;
 use crate::subsystem::Subsystem;
 use alloc::vec::Vec;
+use weir_flash::When;
 use weir_units::Nanos;
 
 /// One of them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Step {
     /// Until then, for what has been begun already.
-    Until(Nanos),
+    Until(When),
     /// Bytes.
     Move(Piece),
 }
@@ -82,9 +83,9 @@ impl Subsystem {
             let Some(steps) = &mut self.slots.work(slot.ranges).steps else { return false };
             match steps.todo.pop() {
                 None => return false,
-                Some(Step::Until(due)) if due <= now => {}
+                Some(Step::Until(due)) if due.known().is_some_and(|due| due <= now) => {}
                 Some(Step::Until(due)) => {
-                    self.slots.delay_done(id, due);
+                    self.delay_done(id, due);
                     return true;
                 }
                 Some(Step::Move(piece)) => {
@@ -105,7 +106,7 @@ impl Subsystem {
             return self.slots.make_ready(id, io);
         }
         let due = self.complete_at(now, Operation { op, offset, len, fua, placement: 0 });
-        self.slots.delay(id, io, due);
+        self.delay(id, io, due);
     }
 
     /// A command has succeeded that made blocks readable again.

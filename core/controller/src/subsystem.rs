@@ -338,7 +338,15 @@ impl Subsystem {
             due = due.min(release);
         }
         due = due.min(self.held_next);
+        if self.slots.pending > 0 {
+            due = due.min(self.next_of_service());
+        }
         Some(due).filter(|due| *due != Nanos::NEVER)
+    }
+
+    #[cold]
+    fn next_of_service(&self) -> Nanos {
+        self.service().and_then(|service| service.next_event()).unwrap_or(Nanos::NEVER)
     }
 
     pub(crate) fn admin_due(&self, ctrl: &Controller) -> Nanos {

@@ -5,7 +5,7 @@ mod common;
 use common::{config, fabric_with_queues, get_feature, identify, identify_controller, set_feature};
 use weir_controller::model::{Fabric, World, admin, io};
 use weir_controller::{Op, Operation, Service};
-use weir_flash::{BufferConfig, Config, FdpConfig, Flash, FlashOp, Preset, UNIT};
+use weir_flash::{BufferConfig, Config, FdpConfig, Flash, FlashOp, Preset, UNIT, When};
 use weir_spec::nvme::fdp::{
     DirectiveDw11, EventsDw11, ManagementDw10, Mode, directive, event_flag, event_type, handle_type, usage,
 };
@@ -23,7 +23,7 @@ const WRITE: u8 = 1;
 struct Inside(Flash);
 
 impl Service for Inside {
-    fn begin(&mut self, now: Nanos, operation: Operation) -> Nanos {
+    fn begin(&mut self, now: Nanos, operation: Operation) -> When {
         let Operation { op, offset, len, placement, .. } = operation;
         let (first, units) = ((offset / u64::from(UNIT)) as u32, len.div_ceil(UNIT));
         let op = match op {
@@ -31,7 +31,7 @@ impl Service for Inside {
             Op::Read => FlashOp::Read,
             _ => FlashOp::Flush,
         };
-        self.0.submit_hinted(now, op, first, units, placement)
+        self.0.begin(now, When::at(now), op, first, units, placement)
     }
     fn placement(&self) -> Option<&Flash> {
         Some(&self.0)

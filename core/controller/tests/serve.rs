@@ -6,6 +6,7 @@ mod common;
 use common::{CC_EN, config, csts, drive, fabric_with_queues, identify_controller, set_feature};
 use weir_controller::model::{Fabric, Ring, World, admin, io};
 use weir_controller::{Effects, Event, Op, Operation, Owner, Service, Subsystem};
+use weir_flash::When;
 use weir_spec::nvme::entry::SglDescriptor;
 use weir_spec::nvme::feature::{Arbitration, async_config, fid};
 use weir_spec::nvme::log::{AsyncEvent, critical_warning, lid};
@@ -154,11 +155,11 @@ struct Tape {
 }
 
 impl Service for Tape {
-    fn begin(&mut self, now: Nanos, operation: Operation) -> Nanos {
+    fn begin(&mut self, now: Nanos, operation: Operation) -> When {
         let each = if operation.op == Op::Read { 1_000 } else { 2_000 * u64::from(operation.len.div_ceil(1024)) };
         self.seen.push(operation);
         self.free = Nanos(self.free.max(now).0 + each);
-        self.free
+        When::at(self.free)
     }
     fn as_any(&self) -> &dyn std::any::Any {
         self
@@ -1047,8 +1048,8 @@ fn a_medium_with_a_time_of_its_own_gets_commands_when_they_begin() {
 struct Listens(std::sync::Arc<std::sync::Mutex<Vec<u64>>>);
 
 impl Service for Listens {
-    fn begin(&mut self, now: Nanos, _: Operation) -> Nanos {
-        now
+    fn begin(&mut self, now: Nanos, _: Operation) -> When {
+        When::at(now)
     }
     fn soon(&self, offset: u64) {
         self.0.lock().unwrap().push(offset);

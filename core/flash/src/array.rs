@@ -3,6 +3,7 @@
 use crate::calendar::Calendar;
 use crate::geometry::{Divisor, Place, Shape, UNIT};
 use crate::lun::{Lun, OpenEnd, Promise, Tail};
+use crate::scheduler::Scheduler;
 use crate::timing::{Gate, Levels, Registers, Timing};
 use crate::variability::{Variability, Varied};
 use alloc::boxed::Box;
@@ -33,7 +34,7 @@ pub struct ReadOutcome {
 /// What has kept the flash busy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Utilisation {
-    /// For each die: how long its array worked or held a page; with planes that work independently, their mean.
+    /// For each die: how long its array, or that of its chip, worked or held a page; with planes that work independently, their mean.
     pub dies: Vec<Nanos>,
     /// For each channel: how long it was taken.
     pub channels: Vec<Nanos>,
@@ -53,6 +54,8 @@ pub struct Array {
     pub(crate) locked: u64,
     /// With [`Gate::Die`], planes a die; else 1.
     by_gate: Divisor,
+    /// Chips of the drive, where their dies take turns.
+    by_chips: Option<Divisor>,
     registers: Registers,
     /// The level of each page of a block.
     levels: Vec<u8>,
@@ -68,7 +71,9 @@ pub struct Array {
     pub(crate) timing: Timing,
     /// `None`: every chip is as the data sheet says.
     pub(crate) varied: Option<Box<Varied>>,
-    shape: Shape,
+    /// `None`: channels are booked.
+    pub(crate) scheduler: Option<Box<Scheduler>>,
+    pub(crate) shape: Shape,
     failed_reads: u64,
 }
 
@@ -76,16 +81,19 @@ impl Array {
     /// An idle array.
     pub fn new(shape: &Shape, timing: &Timing, variability: &Variability) -> Array {
         let g = shape.geometry();
-        let gate = if timing.gate == Gate::Die { g.planes } else { 1 };
+        let by_chips = (timing.chips > 0).then(|| Divisor::new(timing.chips.min(g.ways) * g.channels));
+        let gate = if timing.gate == Gate::Die || by_chips.is_some() { g.planes } else { 1 };
         let by_gate = Divisor::new(gate);
+        let luns = by_chips.map_or(shape.planes() / gate, Divisor::get);
         let lun = |i: u32| Lun::on(shape.channel_of(i * gate));
         let or_page = |bytes: u32| if bytes == 0 { g.page_bytes } else { bytes };
         Array {
-            luns: (0..shape.planes() / gate).map(lun).collect(),
-            tails: vec![Tail::default(); (shape.planes() / gate) as usize],
+            luns: (0..luns).map(lun).collect(),
+            tails: vec![Tail::default(); luns as usize],
             channels: vec![Calendar::new(Calendar::INTERVALS, timing.shortest_on_channel()); g.channels as usize],
             locked: 0,
             by_gate,
+            by_chips,
             registers: timing.registers,
             levels: g.page_map.table(g.cell, g.pages),
             read: timing.read,
@@ -99,6 +107,7 @@ impl Array {
             cache_read: timing.cache_read && timing.registers == Registers::Double,
             timing: *timing,
             varied: Varied::new(shape, variability).map(Box::new),
+            scheduler: Array::scheduler_for(timing, shape, luns),
             shape: *shape,
             failed_reads: 0,
         }
@@ -244,8 +253,11 @@ impl Array {
         self.latest(end)
     }
 
-    /// When a plane's array is idle again, as things stand.
+    /// When a plane's array is idle again, as things stand; [`Nanos::NEVER`] where a scheduler does not know.
     pub fn plane_free_at(&self, plane: u32) -> Nanos {
+        if let Some(scheduler) = &self.scheduler {
+            return scheduler.idle_since(self.lun_of(plane) as u32).unwrap_or(Nanos::NEVER);
+        }
         Nanos(self.luns[self.lun_of(plane)].free.max(self.locked))
     }
 
@@ -286,11 +298,19 @@ impl Array {
 
     /// What was busy up to `now`.
     pub fn utilisation(&self, now: Nanos) -> Utilisation {
-        let a_die = self.luns.len() / self.shape.dies() as usize;
-        let of_die = |luns: &[Lun]| Nanos(luns.iter().map(|l| l.busy_until(now).0).sum::<u64>() / a_die as u64);
+        let planes = self.shape.planes_per_die();
+        let busy = |plane: u32| match &self.scheduler {
+            Some(scheduler) => scheduler.busy(self.lun_of(plane)),
+            None => self.luns[self.lun_of(plane)].busy_until(now).0,
+        };
+        let of_die = |die: u32| Nanos((0..planes).map(|p| busy(die * planes + p)).sum::<u64>() / u64::from(planes));
+        let of_channel = |(c, calendar): (usize, &Calendar)| match &self.scheduler {
+            Some(scheduler) => Nanos(scheduler.bus_busy(c)),
+            None => calendar.busy_until(now),
+        };
         Utilisation {
-            dies: self.luns.chunks(a_die).map(of_die).collect(),
-            channels: self.channels.iter().map(|c| c.busy_until(now)).collect(),
+            dies: (0..self.shape.dies()).map(of_die).collect(),
+            channels: self.channels.iter().enumerate().map(of_channel).collect(),
         }
     }
 
@@ -322,6 +342,7 @@ impl Array {
     pub fn check(&self) {
         self.luns.iter().zip(&self.tails).for_each(|(lun, tail)| lun.check(tail));
         self.channels.iter().for_each(Calendar::check);
+        self.scheduler.iter().for_each(|scheduler| scheduler.check());
     }
 
     pub(crate) fn page_bytes(&self) -> u32 {
@@ -330,7 +351,7 @@ impl Array {
 
     /// The time of the program that now begins.
     #[inline]
-    fn begin_program(&mut self, now: Nanos, at: Place) -> u64 {
+    pub(crate) fn begin_program(&mut self, now: Nanos, at: Place) -> u64 {
         let time = self.program_time(at);
         let Some(varied) = &mut self.varied else { return time.0 };
         varied.programmed(now, self.shape.block_index(at.plane, at.block), at.page);
@@ -339,7 +360,8 @@ impl Array {
 
     #[inline]
     pub(crate) fn lun_of(&self, plane: u32) -> usize {
-        self.by_gate.div(plane) as usize
+        let lun = self.by_gate.div(plane);
+        self.by_chips.map_or(lun, |chips| chips.rem(lun)) as usize
     }
 
     /// When `planes` planes from `first` on can begin together.
@@ -358,7 +380,7 @@ impl Array {
         if bytes <= self.sense_bytes { once } else { once * u64::from(bytes.div_ceil(self.sense_bytes)) }
     }
 
-    fn sense_varied(&mut self, now: Nanos, at: Place, bytes: u32) -> (u64, u32, bool) {
+    pub(crate) fn sense_varied(&mut self, now: Nanos, at: Place, bytes: u32) -> (u64, u32, bool) {
         let sense = Nanos(self.sense(at, bytes));
         let Some(varied) = &mut self.varied else { return (sense.0, 0, false) };
         let level = self.levels[at.page as usize];

@@ -103,6 +103,8 @@ pub(crate) struct Buffer {
     held: u32,
     /// Programs under way, the one that ends first on top, and their units.
     leaving: BinaryHeap<Reverse<(OpenEnd, u32)>>,
+    /// Units of programs under way whose end is not known in advance.
+    leaving_later: u32,
     policy: Box<dyn FlushPolicy>,
     /// Units of one program.
     program: u32,
@@ -119,6 +121,7 @@ impl Buffer {
             dirty: 0,
             held: 0,
             leaving: BinaryHeap::with_capacity(capacity as usize),
+            leaving_later: 0,
             policy: config.flush.build(config),
             program,
         })
@@ -256,6 +259,27 @@ impl Buffer {
         self.leaving.push(Reverse((end, units)));
     }
 
+    /// So many units that were taken out will be in flash: [`Buffer::left`].
+    pub(crate) fn leave_later(&mut self, units: u32) {
+        self.leaving_later += units;
+    }
+
+    /// So many of them are.
+    pub(crate) fn left(&mut self, units: u32) {
+        self.leaving_later -= units;
+        self.held -= units;
+    }
+
+    /// Whether one more unit fits.
+    pub(crate) fn has_room(&self) -> bool {
+        self.held < self.capacity()
+    }
+
+    /// Whether units are on their way into the flash whose room will be free.
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.leaving_later > 0
+    }
+
     /// The units that have not left yet, in no particular order.
     pub(crate) fn dirty_units(&self) -> impl Iterator<Item = u32> + '_ {
         self.queues.iter().flatten().map(|s| self.slots[*s as usize].lpn).filter(|lpn| *lpn != NONE)
@@ -267,6 +291,7 @@ impl Buffer {
         let gone = gone.filter(|s| s.lpn != NONE).map(|s| (s.lpn, s.writes)).collect();
         self.queues.iter_mut().for_each(VecDeque::clear);
         self.leaving.clear();
+        self.leaving_later = 0;
         self.free = (0..self.capacity()).rev().collect();
         (self.dirty, self.held) = (0, 0);
         gone
@@ -282,7 +307,7 @@ impl Buffer {
         assert_eq!(alive.count() as u32, self.dirty, "dirty units");
         assert_eq!(queued.len() + self.free.len(), self.slots.len(), "slots are queued or free");
         let leaving: u32 = self.leaving.iter().map(|Reverse((_, units))| units).sum();
-        assert_eq!(self.held, self.dirty + leaving, "units held");
+        assert_eq!(self.held, self.dirty + leaving + self.leaving_later, "units held");
         assert!(self.held <= self.capacity(), "more units than fit");
     }
 }

@@ -16,19 +16,21 @@
 //!
 //!  Geometry ── checked ──> Shape        channels, dies, planes, blocks, pages, 4 KiB units
 //!  Timing, Variability ──> Array
-//!  (a Preset has all)      ├ Lun        a plane or die: one operation after the other, and what may still be suspended
+//!  (a Preset has all)      ├ Scheduler  where channels are arbitrated when they are free: events, and ends that are a When
+//!                          ├ Lun        a plane or die: one operation after the other, and what may still be suspended
 //!                          ├ Calendar   a channel: disjoint intervals, holes are filled
 //!                          └ Wire       how long bytes take
 //!  ZoneConfig          ──> ZonedFlash   zones instead of a page map, on an Array
 //!  FdpConfig           ──> Fdp          reclaim units and their handles, beside the page map
 //!  OpenChannelConfig   ──> OpenChannel  physical addresses instead of a map, on an Array
 //! ```
-//! A completion that was answered never moves. Work that nobody was told about ([`Promise::Open`]) may be suspended by a
+//! With booked channels an operation's end is known when it begins. With others it is a [`When`]: [`Flash::begin`], [`Flash::tell`],
+//! [`Flash::advance`]. A completion that was answered never moves. Work that nobody was told about ([`Promise::Open`]) may be suspended by a
 //! read until somebody asks for its end ([`Array::tell`]).
 //!
 //! **Left out**: collection booked in aggregate ([`Relocation`]) has no retries and counts no reads for read disturb;
 //! a suspended program's successors keep the channel time that they were given; planes programmed together wear as the
-//! first one's block; queues inside the peers (NVMeVirt's credit ring, MQSim's transaction scheduler) are not imitated.
+//! first one's block; NVMeVirt's credit ring is not imitated.
 
 extern crate alloc;
 
@@ -66,12 +68,15 @@ mod preset;
 mod region;
 mod relocate;
 mod rng;
+mod scheduler;
 mod stats;
 #[cfg(test)]
 mod tests;
 mod timing;
 mod variability;
+mod waiting;
 mod wire;
+mod writing;
 mod zns;
 
 pub use array::{Array, Programmed, ReadOutcome, Utilisation};
@@ -103,8 +108,11 @@ pub use preset::{CellTimes, Parts, Preset, cell_times, page_type_factors};
 pub use region::{REGION_KEYS, RegionError, RegionImage, RegionKeys, RegionLoss, RegionSize};
 pub use relocate::{Relocation, Scope};
 pub use rng::{Rng, Shuffle};
+pub use scheduler::When;
 pub use stats::{Stats, WearSpread};
-pub use timing::{Gate, Levels, Overheads, Registers, Suspend, Timing, TimingError, levels, uniform};
+pub use timing::{
+    Arbitration, Gate, Levels, Order, Overheads, Registers, Suspend, Timing, TimingError, levels, uniform,
+};
 pub use variability::{EccSteps, Errors, Variability, VariabilityError};
 pub use wire::{Packet, Wire};
 pub use zns::{

@@ -172,6 +172,11 @@ pub(crate) fn timing() -> Timing {
         cache_read: false,
         cache_busy: Nanos(0),
         suspend: Suspend::default(),
+        arbitration: Arbitration::Booked,
+        order: Order::InOrder,
+        chips: 0,
+        join_planes: false,
+        age: Nanos(0),
     }
 }
 

@@ -41,6 +41,7 @@ impl Flash {
             // The capacitors last for the buffer.
             self.destage_all(now);
         }
+        self.run_out(now);
         if let Some(buffer) = &mut self.buffer {
             for (lpn, writes) in buffer.clear() {
                 self.ftl.map.take_back(&[lpn]);
@@ -73,12 +74,14 @@ impl Flash {
     /// The drive is being stopped: what the buffer holds is written.
     pub fn stop(&mut self, now: Nanos) {
         self.destage_all(now);
+        self.run_out(now);
     }
 
     /// Builds the map from the spare areas alone, as a drive does that comes up without having been shut down: what the
     /// buffer holds is written first. The pages that it looked at; `None` as for [`Flash::power_cut`].
     pub fn rebuild(&mut self, now: Nanos) -> Option<u64> {
         self.destage_all(now);
+        self.run_out(now);
         self.config.ftl.spare.then(|| self.ftl.recover())
     }
 }

@@ -9,6 +9,7 @@ use crate::host::Host;
 use crate::image::{FREE, Lender};
 use crate::name::names;
 use crate::rng::{Rng, Shuffle};
+use crate::scheduler::When;
 use alloc::vec::Vec;
 use weir_units::Nanos;
 
@@ -58,7 +59,8 @@ impl Flash {
 
     fn fill(&mut self) {
         // On silicon of its own: what it takes was long ago.
-        let mut silicon = Array::new(self.ftl.shape(), &self.config.timing, &self.config.variability);
+        let timing = self.config.timing.booked();
+        let mut silicon = Array::new(self.ftl.shape(), &timing, &self.config.variability);
         let page = self.ftl.shape().page_bytes() / UNIT;
         let mut lpns = Vec::with_capacity(page as usize);
         let kinds = self.ftl.kinds;
@@ -68,10 +70,10 @@ impl Flash {
                 lpns.clear();
                 lpns.extend(from..end.min(from + page));
                 let done = if kind == kinds.map {
-                    self.ftl.write(self.origin, &mut silicon, kind, &lpns)
+                    self.ftl.write(When::at(self.origin), &mut silicon, kind, &lpns)
                 } else {
                     let stream = if self.ftl.fdp.is_some() { self.stream(from, 0) } else { 0 };
-                    self.ftl.write_stream(self.origin, &mut silicon, stream, &lpns)
+                    self.ftl.write_stream(When::at(self.origin), &mut silicon, stream, &lpns)
                 };
                 if done.is_none() {
                     return;

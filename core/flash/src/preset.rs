@@ -8,7 +8,7 @@ use crate::cell::{CellType, MAX_LEVELS, PageMap};
 use crate::geometry::Geometry;
 use crate::host::{Firmware, HostTiming};
 use crate::name::names;
-use crate::timing::{Gate, Levels, Overheads, Registers, Suspend, Timing, levels, uniform};
+use crate::timing::{Arbitration, Gate, Levels, Order, Overheads, Registers, Suspend, Timing, levels, uniform};
 use crate::variability::Variability;
 use crate::wire::{Packet, Wire};
 use weir_units::{Bytes, Nanos};
@@ -171,6 +171,11 @@ const PLAIN: Timing = Timing {
     cache_read: false,
     cache_busy: Nanos(0),
     suspend: Suspend { program: None, erase: None, limit: 0 },
+    arbitration: Arbitration::Booked,
+    order: Order::InOrder,
+    chips: 0,
+    join_planes: false,
+    age: Nanos(0),
 };
 
 /// Every chip as the data sheet says.
@@ -394,6 +399,10 @@ const fn mqsim_default(quirks: bool) -> Parts {
             // Erases only, 700 us and the command's 95 ns. In the code nothing is ever suspended
             // (ssd/TSU_OutofOrder.cpp:301-327).
             suspend: Suspend { program: None, erase: if quirks { None } else { Some(Nanos(700_095)) }, limit: 16 },
+            arbitration: Arbitration::DataOutFirst,
+            order: Order::ReadsFirst,
+            chips: 4,
+            join_planes: true,
             ..PLAIN
         },
         host: HostTiming {

@@ -36,8 +36,13 @@ pub struct Relocation {
 }
 
 impl Array {
-    /// Garbage collection of one victim on one plane; `scope` says what else stands still. The end.
+    /// Garbage collection of one victim on one plane; `scope` says what else stands still. The end; `now` where a scheduler does not
+    /// know it.
     pub fn relocate(&mut self, now: Nanos, plane: u32, work: &Relocation, scope: Scope) -> Nanos {
+        if self.is_scheduled() {
+            self.ask_relocate(now, plane, work, scope);
+            return now;
+        }
         let index = self.lun_of(plane);
         let start = now.0.max(self.locked).max(self.luns[index].free);
         let mut moving = self.on_chip(plane, work.read.saturating_add(work.program)).0;
@@ -68,7 +73,7 @@ impl Array {
     }
 
     /// Channel time of more bytes than one transfer has.
-    fn transfer_sum(&self, bytes: u64) -> u64 {
+    pub(crate) fn transfer_sum(&self, bytes: u64) -> u64 {
         let page = u64::from(self.page_bytes());
         let rest = (bytes % page) as u32;
         (bytes / page).saturating_mul(self.transfer_time(self.page_bytes()).0) + self.transfer_time(rest).0

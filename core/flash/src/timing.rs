@@ -53,6 +53,43 @@ pub enum Registers {
 
 names!(Registers, "register model", Unbounded = "unbounded", Single = "single", Double = "double");
 
+/// Who gets a channel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Arbitration {
+    /// Whoever asks first, ahead of time: command and data of an operation take the first holes of a calendar that are long enough (a next
+    /// free time, as FEMU and NVMeVirt have it). The end of an operation is known when it begins.
+    #[default]
+    Booked,
+    /// When the channel is free: data of reads in the order in which they became ready, then dies in turn for a command or a program's data
+    /// (MQSim, ssd/NVM_PHY_ONFI_NVDDR2.cpp and ssd/TSU_OutOfOrder.cpp).
+    DataOutFirst,
+    /// When the channel is free: who has waited for it longest.
+    Fifo,
+    /// When the channel is free: data of reads, then commands of reads, then everything else, each in the order in which they came.
+    ReadsFirst,
+}
+
+names!(
+    Arbitration,
+    "channel arbitration",
+    Booked = "booked",
+    DataOutFirst = "data-out-first",
+    Fifo = "fifo",
+    ReadsFirst = "reads-first"
+);
+
+/// Which operation a die begins next, where channels are not booked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Order {
+    /// The one that came first; reads pass programs and erases that can be suspended.
+    #[default]
+    InOrder,
+    /// A read before programs and erases (MQSim's out-of-order scheduler), unless those have waited for [`Timing::age`].
+    ReadsFirst,
+}
+
+names!(Order, "die order", InOrder = "in-order", ReadsFirst = "reads-first");
+
 /// Time on the channel for command, address and status cycles.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Overheads {
@@ -111,6 +148,18 @@ pub struct Timing {
     pub cache_busy: Nanos,
     /// Suspension of programs and erases.
     pub suspend: Suspend,
+    /// Who gets a channel.
+    pub arbitration: Arbitration,
+    /// Which operation a die begins next. Counts where channels are not booked.
+    pub order: Order,
+    /// Chips of a channel whose dies take turns: one operation of a chip at a time (MQSim, ssd/TSU_Base.cpp). Consecutive dies of a channel
+    /// lie on different chips. 0: each die is on its own.
+    pub chips: u32,
+    /// Whether operations of one kind that wait for several planes of a die, on the same page, are done as one multi-plane operation (MQSim,
+    /// ssd/TSU_Base.cpp). Counts where channels are not booked, with [`Registers::Single`].
+    pub join_planes: bool,
+    /// How long reads may pass a program or an erase, with [`Order::ReadsFirst`]; 0: for ever.
+    pub age: Nanos,
 }
 
 /// Why timings are none.
@@ -137,6 +186,11 @@ impl core::error::Error for TimingError {}
 impl Timing {
     /// The longest single step: sums of steps stay far from the end of 64 bits.
     pub const LONGEST: Nanos = Nanos::from_secs(10);
+
+    /// The same with channels that are booked.
+    pub const fn booked(self) -> Timing {
+        Timing { arbitration: Arbitration::Booked, ..self }
+    }
 
     /// The shortest usual booking of a channel: a command, or 4 KiB.
     pub(crate) fn shortest_on_channel(&self) -> Nanos {
@@ -168,6 +222,7 @@ impl Timing {
             ("cache_busy", self.cache_busy),
             ("suspend.program", self.suspend.program.unwrap_or_default()),
             ("suspend.erase", self.suspend.erase.unwrap_or_default()),
+            ("age", self.age),
         ];
         match fields.into_iter().find(|(_, value)| *value > Self::LONGEST) {
             Some((field, value)) => Err(TimingError::TooLong { field, value }),

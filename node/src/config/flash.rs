@@ -21,7 +21,7 @@ const DEFAULT: Profile = Profile::Model(Preset::FemuBbssd);
 const COUNT: std::ops::RangeInclusive<u64> = 0..=u32::MAX as u64;
 
 /// Every key, and what the flash's own messages call it.
-const KEYS: [(&str, &str); 90] = [
+const KEYS: [(&str, &str); 95] = [
     ("quirks", ""),
     ("seed", "seed"),
     ("precondition", ""),
@@ -36,6 +36,11 @@ const KEYS: [(&str, &str); 90] = [
     ("page_map", "geometry.page_map"),
     ("gate", "timing.gate"),
     ("registers", "timing.registers"),
+    ("channel_arbitration", "timing.arbitration"),
+    ("die_order", "timing.order"),
+    ("die_age", "timing.age"),
+    ("chips", "timing.chips"),
+    ("join_planes", "timing.join_planes"),
     ("read", "timing.read"),
     ("program", "timing.program"),
     ("erase", "timing.erase"),
@@ -336,6 +341,11 @@ fn timing(keys: &Keys<'_, '_>, config: &mut Config, own: &Config) {
     }
     keys.put("gate", &mut timing.gate, named);
     keys.put("registers", &mut timing.registers, named);
+    keys.put("channel_arbitration", &mut timing.arbitration, named);
+    keys.put("die_order", &mut timing.order, named);
+    keys.put("die_age", &mut timing.age, time(Timing::LONGEST));
+    keys.count("chips", &mut timing.chips);
+    keys.put("join_planes", &mut timing.join_planes, flag);
     keys.put("read", &mut timing.read, levels);
     keys.put("program", &mut timing.program, levels);
     keys.put("erase", &mut timing.erase, time(Timing::LONGEST));

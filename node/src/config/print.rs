@@ -204,6 +204,8 @@ fn write_layout(out: &mut String, config: &weir_flash::Config, read: bool) -> st
     writeln!(out, "pages = {}\npage_size = {}\nspare_size = {}", g.pages, g.page_bytes, g.spare_bytes)?;
     writeln!(out, "cell = {}\npage_map = {}", string(g.cell), string(g.page_map))?;
     writeln!(out, "gate = {}\nregisters = {}", string(t.gate), string(t.registers))?;
+    writeln!(out, "channel_arbitration = {}\ndie_order = {}", string(t.arbitration), string(t.order))?;
+    writeln!(out, "die_age = {}\nchips = {}\njoin_planes = {}", string(t.age), t.chips, t.join_planes)?;
     if read {
         writeln!(out, "read = {}", strings(written(&t.read)))?;
     }

@@ -209,6 +209,7 @@ fn layout(e: &mut Elements<'_>, draft: &mut Draft) -> Result<Drive, ImportError>
     let keys = [
         ("channels", channels),
         ("ways", chips.saturating_mul(dies)),
+        ("chips", chips),
         ("planes", planes),
         ("blocks", blocks),
         ("pages", pages),

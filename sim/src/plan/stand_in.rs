@@ -4,6 +4,7 @@ use std::any::Any;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use weir_controller::{Op, Operation, Service};
+use weir_flash::When;
 use weir_plan::Drive;
 use weir_units::Nanos;
 use weir_workload::{Latency, Rng};
@@ -25,7 +26,7 @@ impl StandIn {
 }
 
 impl Service for StandIn {
-    fn begin(&mut self, now: Nanos, operation: Operation) -> Nanos {
+    fn begin(&mut self, now: Nanos, operation: Operation) -> When {
         while self.ends.peek().is_some_and(|end| end.0 <= now.0) {
             self.ends.pop();
         }
@@ -37,7 +38,7 @@ impl Service for StandIn {
         let longer = self.drive.cycle(size, reads, depth) * 1e9 / latency.mean;
         let end = Nanos(now.0 + (quantile(&latency, part) * longer).max(1.0) as u64);
         self.ends.push(Reverse(end.0));
-        end
+        When::at(end)
     }
 
     fn cost(&self, operation: Operation) -> u32 {
@@ -84,6 +85,10 @@ mod tests {
         Latency { mean: p50 as f64, p50, p99, p999: 2 * p99, max: 3 * p99 }
     }
 
+    fn end(inside: &mut StandIn, now: Nanos, operation: Operation) -> Nanos {
+        inside.begin(now, operation).known().unwrap()
+    }
+
     #[test]
     fn it_delivers_what_was_measured() {
         let point = |read_percent, iops: f64| {
@@ -96,16 +101,16 @@ mod tests {
         let mut inside = StandIn::new(drive, 1);
         let read = Operation { op: Op::Read, offset: 0, len: 4096, fua: false, placement: 0 };
         let alone: Vec<u64> =
-            (0..2000).map(|i| inside.begin(Nanos::from_millis(i), read).0 - Nanos::from_millis(i).0).collect();
+            (0..2000).map(|i| end(&mut inside, Nanos::from_millis(i), read).0 - Nanos::from_millis(i).0).collect();
         let mut sorted = alone.clone();
         sorted.sort_unstable();
         assert!((78_000..82_000).contains(&sorted[900]), "half of them take the median: {}", sorted[900]);
         assert!((110_000..125_000).contains(&sorted[1975]), "{}", sorted[1975]);
         let begun = Nanos::from_secs(10);
-        let mut ends: BinaryHeap<Reverse<u64>> = (0..64).map(|_| Reverse(inside.begin(begun, read).0)).collect();
+        let mut ends: BinaryHeap<Reverse<u64>> = (0..64).map(|_| Reverse(end(&mut inside, begun, read).0)).collect();
         for _ in 0..20_000 {
             let Reverse(now) = ends.pop().unwrap();
-            ends.push(Reverse(inside.begin(Nanos(now), read).0));
+            ends.push(Reverse(end(&mut inside, Nanos(now), read).0));
         }
         let seconds = Nanos(ends.peek().unwrap().0).saturating_sub(begun).as_secs_f64();
         assert!((seconds / 0.1 - 1.0).abs() < 0.1, "20,000 at 200,000 a second took {seconds} s");

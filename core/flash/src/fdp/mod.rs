@@ -20,6 +20,7 @@ use crate::Flash;
 use crate::array::Array;
 use crate::ftl::{NONE, PageFtl, Point, Route, Separation};
 use crate::geometry::{Shape, UNIT};
+use crate::scheduler::When;
 use crate::stats::Stats;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -330,26 +331,26 @@ impl Separation for Placement {
 impl PageFtl {
     /// Writes units of the host's stream `stream`; as [`PageFtl::write`].
     #[inline]
-    pub(crate) fn write_stream(&mut self, now: Nanos, silicon: &mut Array, stream: u8, lpns: &[u32]) -> Option<Nanos> {
+    pub(crate) fn write_stream(&mut self, from: When, silicon: &mut Array, stream: u8, lpns: &[u32]) -> Option<When> {
         if self.fdp.is_none() {
-            self.write(now, silicon, stream.into(), lpns)
+            self.write(from, silicon, stream.into(), lpns)
         } else {
-            self.write_placed(now, silicon, stream, lpns)
+            self.write_placed(from, silicon, stream, lpns)
         }
     }
 
     #[cold]
-    fn write_placed(&mut self, now: Nanos, silicon: &mut Array, stream: u8, lpns: &[u32]) -> Option<Nanos> {
+    fn write_placed(&mut self, from: When, silicon: &mut Array, stream: u8, lpns: &[u32]) -> Option<When> {
         let Some(fdp) = &mut self.fdp else { return None };
         core::mem::swap(&mut self.route, &mut fdp.streams[usize::from(stream)].route);
         let kind = fdp.handle_of(stream.into());
-        let done = self.write(now, silicon, kind, lpns);
+        let done = self.write(from, silicon, kind, lpns);
         let pages = (lpns.len() as u32).div_ceil(self.map.shape.units_per_page());
         let plane = self.programmed;
         if let Some(fdp) = &mut self.fdp {
             core::mem::swap(&mut self.route, &mut fdp.streams[usize::from(stream)].route);
             if done.is_some() {
-                fdp.programmed(now, stream.into(), pages * self.map.shape.units_per_page(), plane);
+                fdp.programmed(silicon.present_of(from), stream.into(), pages * self.map.shape.units_per_page(), plane);
             }
         }
         done

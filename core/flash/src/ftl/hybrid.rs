@@ -17,6 +17,8 @@ use super::page::PageFtl;
 use crate::array::Array;
 use crate::config::{Association, Config, Mapping, Plan};
 use crate::geometry::{Divisor, Place, UNIT, Unit};
+use crate::lun::Promise;
+use crate::scheduler::When;
 use alloc::collections::VecDeque;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -69,10 +71,10 @@ impl Hybrid {
 
 impl PageFtl {
     /// Writes these units where the hybrid mapping wants them; when the last is programmed. `None`: not this mapping.
-    pub(crate) fn write_hybrid(&mut self, now: Nanos, silicon: &mut Array, lpns: &[u32]) -> Option<Nanos> {
+    pub(crate) fn write_hybrid(&mut self, from: When, silicon: &mut Array, lpns: &[u32]) -> Option<When> {
         self.hybrid.as_ref()?;
         let page_units = self.map.shape.units_per_page();
-        let mut done = now;
+        let mut done = from;
         let mut rest = lpns;
         while let Some(&first) = rest.first() {
             // Consecutive units of one logical page.
@@ -80,26 +82,27 @@ impl PageFtl {
             let run = (1..left.min(rest.len())).find(|i| rest[*i] != first + *i as u32).unwrap_or(left.min(rest.len()));
             let (page, more) = rest.split_at(run);
             rest = more;
-            done = done.max(self.write_page_hybrid(now, silicon, page));
+            let end = self.write_page_hybrid(from, silicon, page);
+            done = silicon.later_of(done, end);
         }
         Some(done)
     }
 
-    fn write_page_hybrid(&mut self, now: Nanos, silicon: &mut Array, page: &[u32]) -> Nanos {
+    fn write_page_hybrid(&mut self, from: When, silicon: &mut Array, page: &[u32]) -> When {
         let (logical, offset) = self.map.shape.block_of(Unit(page[0]));
         let block = self.data_block(logical);
         let written = u32::from(self.map.written[block as usize]);
         let begins_page = offset % self.map.shape.units_per_page() == 0;
         if begins_page && offset >= written {
-            return self.program_at(now, silicon, block, offset, page);
+            return self.program_at(from, silicon, block, offset, page);
         }
-        let block = self.log_block(now, silicon, logical);
+        let block = self.log_block(silicon.present_of(from), silicon, logical);
         let offset = u32::from(self.map.written[block as usize]);
-        self.program_at(now, silicon, block, offset, page)
+        self.program_at(from, silicon, block, offset, page)
     }
 
     /// Programs the units into one page of a block; pages before it that were left out stay empty.
-    fn program_at(&mut self, now: Nanos, silicon: &mut Array, block: u32, offset: u32, page: &[u32]) -> Nanos {
+    fn program_at(&mut self, from: When, silicon: &mut Array, block: u32, offset: u32, page: &[u32]) -> When {
         let shape = self.map.shape;
         let first = block * shape.units_per_block();
         let end = offset + shape.units_per_page();
@@ -115,7 +118,7 @@ impl PageFtl {
         self.stats.padding += u64::from(shape.units_per_page()) - page.len() as u64;
         let (plane, within) = shape.plane_of_block(block);
         let place = Place { plane, block: within, page: shape.page_of(offset) };
-        silicon.program(now, place, page.len() as u32 * UNIT).done
+        silicon.program_at(from, place, page.len() as u32 * UNIT, Promise::Told)
     }
 
     /// Units of the block up to `offset` that were not written will not be.

@@ -17,6 +17,7 @@ use crate::geometry::{Place, Shape, UNIT, Unit};
 use crate::image::{FREE, Image};
 use crate::lun::Promise;
 use crate::rng::{Rng, mix};
+use crate::scheduler::When;
 use crate::stats::{Stats, WearSpread};
 use alloc::boxed::Box;
 use alloc::vec;
@@ -323,26 +324,26 @@ impl PageFtl {
     /// Writes these units to pages of their own kind; when the last is programmed. `None` where there is no room left,
     /// which the configuration's check rules out.
     #[inline]
-    pub(crate) fn write(&mut self, now: Nanos, silicon: &mut Array, kind: u32, lpns: &[u32]) -> Option<Nanos> {
+    pub(crate) fn write(&mut self, from: When, silicon: &mut Array, kind: u32, lpns: &[u32]) -> Option<When> {
         if self.unusual {
-            return self.write_hybrid(now, silicon, lpns).or_else(|| self.write_dies(now, silicon, kind, lpns));
+            return self.write_hybrid(from, silicon, lpns).or_else(|| self.write_dies(from, silicon, kind, lpns));
         }
-        let mut done = now;
+        let (mut done, now) = (from, silicon.present_of(from));
         for page in lpns.chunks(self.map.shape.units_per_page() as usize) {
             let (plane, at) = self.next_point(now, silicon, kind)?;
             let place = self.place_page(plane, at, page);
-            let end = self.program(now, silicon, kind, place, page.len() as u32);
+            let end = self.program(from, silicon, kind, place, page.len() as u32);
             self.flights.land(page.len(), end);
-            done = done.max(end);
+            done = silicon.later_of(done, end);
         }
         Some(done)
     }
 
     /// The same with all planes of a die at once, where their write points stand at the same page.
-    fn write_dies(&mut self, now: Nanos, silicon: &mut Array, kind: u32, lpns: &[u32]) -> Option<Nanos> {
+    fn write_dies(&mut self, from: When, silicon: &mut Array, kind: u32, lpns: &[u32]) -> Option<When> {
         let page_units = self.map.shape.units_per_page();
         let planes = self.map.shape.planes_per_die();
-        let mut done = now;
+        let (mut done, now) = (from, silicon.present_of(from));
         let mut rest = lpns;
         while !rest.is_empty() {
             let (first, _) = self.next_point(now, silicon, kind)?;
@@ -363,40 +364,43 @@ impl PageFtl {
                 used += 1;
                 rest = more;
             }
-            let end = self.program_die(now, silicon, &die[..used], before - rest.len());
+            let end = self.program_die(from, silicon, &die[..used], before - rest.len());
             self.flights.land(before - rest.len(), end);
-            done = done.max(end);
+            done = silicon.later_of(done, end);
         }
         Some(done)
     }
 
-    fn program_die(&mut self, now: Nanos, silicon: &mut Array, die: &[Option<Place>], units: usize) -> Nanos {
+    fn program_die(&mut self, from: When, silicon: &mut Array, die: &[Option<Place>], units: usize) -> When {
         let page_units = self.map.shape.units_per_page();
         self.stats.page_programs += die.len() as u64;
         self.stats.padding += die.len() as u64 * u64::from(page_units) - units as u64;
         let places = || die.iter().flatten();
-        let Some(first) = places().next() else { return now };
+        let Some(first) = places().next() else { return from };
         let together = places().all(|p| p.page == first.page) && units as u32 % die.len() as u32 == 0;
         if together && die.len() > 1 {
             let bytes = units as u32 / die.len() as u32 * UNIT;
             self.programmed = first.plane;
-            return silicon.program_planes_as(now, *first, die.len() as u32, bytes, self.promise).done;
+            return silicon.program_planes_at(from, *first, die.len() as u32, bytes, self.promise);
         }
         let bytes = (units as u32).min(page_units) * UNIT;
         self.programmed = first.plane;
-        places().fold(now, |done, p| done.max(silicon.program(now, *p, bytes).done))
+        places().fold(from, |done, p| {
+            let end = silicon.program_at(from, *p, bytes, Promise::Told);
+            silicon.later_of(done, end)
+        })
     }
 
     #[inline]
-    fn program(&mut self, now: Nanos, silicon: &mut Array, kind: u32, place: Place, units: u32) -> Nanos {
+    fn program(&mut self, from: When, silicon: &mut Array, kind: u32, place: Place, units: u32) -> When {
         if kind == self.kinds.map {
             self.stats.map_programs += 1;
-            return silicon.program(now, place, units * UNIT).done;
+            return silicon.program_at(from, place, units * UNIT, Promise::Told);
         }
         self.stats.page_programs += 1;
         self.stats.padding += u64::from(self.map.shape.units_per_page() - units);
         self.programmed = place.plane;
-        silicon.program_as(now, place, units * UNIT, self.promise).done
+        silicon.program_at(from, place, units * UNIT, self.promise)
     }
 
     /// Binds the units of one page to the point's next one.

@@ -12,6 +12,7 @@ use super::page::{PageFtl, Point, SHUT};
 use crate::geometry::Unit;
 use crate::image::{BAD, FREE, SEQUENCE_MAX};
 use crate::rng::Rng;
+use crate::scheduler::When;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use weir_units::Nanos;
@@ -20,6 +21,8 @@ use weir_units::Nanos;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Flight {
     done: Nanos,
+    /// The program's number, where its end is not known in advance; see [`Flights::number`].
+    number: u64,
     lpn: u32,
     unit: u32,
     /// Where the version before lay, or [`NONE`].
@@ -35,12 +38,14 @@ pub(crate) struct Flight {
 pub(crate) struct Flights {
     queue: VecDeque<Flight>,
     limit: usize,
+    /// The number of the next program whose end is not known in advance.
+    pub(crate) number: u64,
 }
 
 impl Flights {
     /// Remembers up to `limit`; 0: none, where nothing is acknowledged early or the buffer outlives the power.
     pub(crate) fn new(limit: u32) -> Self {
-        Flights { queue: VecDeque::with_capacity(limit as usize), limit: limit as usize }
+        Flights { queue: VecDeque::with_capacity(limit as usize), limit: limit as usize, number: 0 }
     }
 
     /// A unit's program begins, that of a page with that sequence number.
@@ -52,16 +57,20 @@ impl Flights {
         if self.queue.len() == self.limit {
             self.queue.pop_front();
         }
-        self.queue.push_back(Flight { done: Nanos::NEVER, lpn, unit, old, sequence, writes: 1 });
+        self.queue.push_back(Flight { done: Nanos::NEVER, number: self.number, lpn, unit, old, sequence, writes: 1 });
     }
 
-    /// The last `n` are done at `done`.
+    /// The last `n` are done at `done`; where that is not known, [`Flights::landed`] will tell.
     #[inline]
-    pub(crate) fn land(&mut self, n: usize, done: Nanos) {
-        if self.limit == 0 {
-            return;
-        }
+    pub(crate) fn land(&mut self, n: usize, done: When) {
+        let (Some(done), 1..) = (done.known(), self.limit) else { return };
         self.queue.iter_mut().rev().take(n).for_each(|f| f.done = done);
+    }
+
+    /// The program of that number is done.
+    pub(crate) fn landed(&mut self, number: u64, done: Nanos) {
+        let first = self.queue.partition_point(|f| f.number < number);
+        self.queue.iter_mut().skip(first).take_while(|f| f.number == number).for_each(|f| f.done = done);
     }
 
     /// The last ones stand for so many writes each.
@@ -220,7 +229,7 @@ impl PageFtl {
         let none = self.map.logical();
         // The newest first: below a torn version may lie another one.
         while let Some(flight) = self.flights.queue.pop_back() {
-            let Flight { done, lpn, unit, old, sequence, writes } = flight;
+            let Flight { done, lpn, unit, old, sequence, writes, .. } = flight;
             let there = self.map.l2p[lpn as usize] == unit
                 && self.map.sequence[self.map.shape.page_of(unit) as usize] == sequence;
             if done <= now || !there || rng.below(2) == 0 {

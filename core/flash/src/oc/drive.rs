@@ -81,7 +81,7 @@ impl OpenChannel {
             config: *config,
             format: chunk_config.format(),
             chunks,
-            array: Array::new(&shape, &config.timing, &config.variability),
+            array: Array::new(&shape, &config.timing.booked(), &config.variability),
             host: Host::new(&config.host),
             shape,
             together: config.timing.gate == Gate::Die,

@@ -128,7 +128,7 @@ impl OpenChannel {
 
     /// Idle, with what the chunks hold.
     fn restart(&mut self) {
-        self.array = Array::new(&self.shape, &self.config.timing, &self.config.variability);
+        self.array = Array::new(&self.shape, &self.config.timing.booked(), &self.config.variability);
         let planes = self.shape.planes_per_die();
         let mut wear = vec![0; self.shape.blocks() as usize];
         for (i, chunk) in (0..).zip(self.chunks.iter()) {

@@ -9,6 +9,7 @@ mod hybrid;
 mod in_place;
 mod peers;
 mod relocate;
+mod scheduled;
 mod separation;
 mod steady;
 mod suspend;

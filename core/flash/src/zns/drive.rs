@@ -179,7 +179,7 @@ impl ZonedFlash {
             per_zone,
             early: config.early,
             block_shift: config.block_shift,
-            array: Array::new(&shape, &config.timing, &config.variability),
+            array: Array::new(&shape, &config.timing.booked(), &config.variability),
             host: Host::new(&config.host),
             wear: Cells::Own(vec![0; shape.blocks() as usize]),
             config: *config,
@@ -428,7 +428,7 @@ impl ZonedFlash {
 
     /// Idle, with what the zones hold.
     fn restart(&mut self) {
-        self.array = Array::new(&self.shape, &self.config.timing, &self.config.variability);
+        self.array = Array::new(&self.shape, &self.config.timing.booked(), &self.config.variability);
         self.array.set_wear(&self.wear);
         self.host = Host::new(&self.config.host);
         self.under_way.iter_mut().for_each(VecDeque::clear);

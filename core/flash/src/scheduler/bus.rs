@@ -1,0 +1,94 @@
+//! One channel: who holds it, and who wants it.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+/// What the bus is held for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Hold {
+    /// Command and address of a read or an erase.
+    Command(u32),
+    /// Command and data of a program, or a piece of that.
+    Load(u32),
+    /// Data of a read, or a piece of that.
+    Out(u32),
+}
+
+impl Hold {
+    pub(crate) fn operation(self) -> u32 {
+        let (Hold::Command(id) | Hold::Load(id) | Hold::Out(id)) = self;
+        id
+    }
+}
+
+/// A target that wants the bus for a command or a program's data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) since: u64,
+    pub(crate) target: u32,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Bus {
+    pub(crate) holder: Option<Hold>,
+    /// Until then.
+    until: u64,
+    /// Reads whose data is ready, and since when.
+    pub(crate) outs: VecDeque<(u64, u32)>,
+    /// In the order in which they began to want it.
+    entries: VecDeque<Entry>,
+    /// The target whose turn it is, where they take turns.
+    turn: u32,
+    busy: u64,
+}
+
+impl Bus {
+    /// A free one that was taken for so long.
+    pub(crate) fn used_for(busy: u64) -> Bus {
+        Bus { busy, ..Bus::default() }
+    }
+
+    pub(crate) fn list(&mut self, since: u64, target: u32) {
+        self.entries.push_back(Entry { since, target });
+    }
+
+    /// Who has wanted it for longest.
+    pub(crate) fn longest(&self) -> Option<Entry> {
+        self.entries.front().copied()
+    }
+
+    /// The first for which this holds.
+    pub(crate) fn first(&self, is: impl Fn(u32) -> bool) -> Option<Entry> {
+        self.entries.iter().copied().find(|entry| is(entry.target))
+    }
+
+    /// The next in turn: by their numbers, from the one after the last on.
+    pub(crate) fn in_turn(&self) -> Option<Entry> {
+        self.entries.iter().copied().min_by_key(|entry| entry.target.wrapping_sub(self.turn))
+    }
+
+    /// That one is served.
+    pub(crate) fn take(&mut self, entry: &Entry) {
+        let at = self.entries.iter().position(|e| e == entry);
+        at.map(|at| self.entries.remove(at));
+        self.turn = entry.target.wrapping_add(1);
+    }
+
+    pub(crate) fn hold(&mut self, now: u64, hold: Hold, time: u64) {
+        (self.holder, self.until) = (Some(hold), now + time);
+        self.busy += time;
+    }
+
+    pub(crate) fn release(&mut self) -> Option<Hold> {
+        self.holder.take()
+    }
+
+    /// For how long it was taken up to `now`.
+    pub(crate) fn busy_until(&self, now: u64) -> u64 {
+        self.busy - if self.holder.is_some() { self.until.saturating_sub(now) } else { 0 }
+    }
+
+    pub(crate) fn wants(&self) -> Vec<u32> {
+        self.entries.iter().map(|entry| entry.target).collect()
+    }
+}

@@ -1,0 +1,340 @@
+//! What targets do: operations arrive and wait, the array works, data is ready or out.
+
+use super::bus::Hold;
+use super::target::{Cache, State, Suspended};
+use super::{Event, Kind, NIL, Operation, Scheduler, Way};
+use crate::timing::{Order, Registers};
+use weir_units::Nanos;
+
+impl Scheduler {
+    pub(super) fn arrive(&mut self, id: u32) {
+        let way = &mut self.ways[id as usize];
+        if self.locks > 0 && !way.what.collection {
+            self.held.push_back(id);
+            return;
+        }
+        way.arrived = self.now;
+        let Operation { target, kind, .. } = way.what;
+        let t = &mut self.targets[target as usize];
+        if kind == Kind::Read {
+            t.reads.push_back(id);
+            self.stop_for_read(target);
+        } else {
+            t.others.push_back(id);
+        }
+        self.update(target);
+    }
+
+    /// A read has come: what the array works on stops for it, where it can and is worth it.
+    pub(super) fn stop_for_read(&mut self, target: u32) {
+        let t = &self.targets[target as usize];
+        let State::Working(id, until) = t.state else { return };
+        let Way { what, stops, .. } = self.ways[id as usize];
+        let (Some(stop), limit) = (what.stop, self.timing.suspend.limit) else { return };
+        let left = until - self.now;
+        if t.suspended.is_some() || !self.may_sense(target) || left <= stop || (limit > 0 && stops >= limit) {
+            return;
+        }
+        self.ways[id as usize].stops += 1;
+        let now = self.now;
+        let t = &mut self.targets[target as usize];
+        t.suspended = Some(Suspended { operation: id, left });
+        t.epoch += 1;
+        t.set(now, State::Stopping(id));
+        self.after(target, stop);
+    }
+
+    /// The array's present state lasts for so long.
+    pub(super) fn after(&mut self, target: u32, time: u64) {
+        let epoch = self.targets[target as usize].epoch;
+        self.push(self.now + time, Event::Array(target, epoch));
+    }
+
+    /// The next operation for a free array: the first read, or the first of the others.
+    pub(super) fn next(&self, target: u32) -> Option<u32> {
+        let t = &self.targets[target as usize];
+        let is_program = |id: &u32| self.ways[*id as usize].what.kind == Kind::Program;
+        // Where registers are unbounded a program's data comes in by itself.
+        let other = match self.timing.registers {
+            Registers::Unbounded => t.loaded.front().or(t.others.front().filter(|id| !is_program(id))),
+            Registers::Single | Registers::Double => t.others.front(),
+        };
+        let other = match t.cache {
+            Cache::Loading(id) | Cache::Loaded(id) => Some(id),
+            _ => other.copied(),
+        };
+        let read = t.reads.front().copied();
+        let (Some(read), Some(other)) = (read, other) else {
+            return if t.suspended.is_some() { read } else { read.or(other) };
+        };
+        let (r, o) = (&self.ways[read as usize], &self.ways[other as usize]);
+        let read_first = match self.timing.order {
+            _ if t.suspended.is_some() => true,
+            Order::InOrder => r.arrived < o.arrived || o.what.stop.is_some(),
+            Order::ReadsFirst => self.timing.age.0 == 0 || self.now - o.arrived < self.timing.age.0,
+        };
+        Some(if read_first { read } else { other })
+    }
+
+    /// Begins what needs no bus, and says whether the target wants it for something else.
+    pub(super) fn update(&mut self, target: u32) {
+        while self.begin_without_bus(target) {}
+        if self.want(target).is_some() {
+            let (now, t) = (self.now, &mut self.targets[target as usize]);
+            if !t.listed {
+                t.listed = true;
+                self.buses[t.channel as usize].list(now, target);
+            }
+        }
+        self.grant(self.targets[target as usize].channel);
+    }
+
+    pub(super) fn begin_without_bus(&mut self, target: u32) -> bool {
+        let t = &mut self.targets[target as usize];
+        if t.state != State::Idle {
+            return false;
+        }
+        if let (Some(Suspended { operation, left }), true) = (t.suspended, t.reads.is_empty()) {
+            let until = self.now + left;
+            t.suspended = None;
+            t.epoch += 1;
+            t.set(self.now, State::Working(operation, until));
+            self.after(target, left);
+            return true;
+        }
+        let Some(mut id) = self.next(target) else { return false };
+        let t = &mut self.targets[target as usize];
+        match t.cache {
+            // What reads pass through has to be free.
+            Cache::Loaded(first) if self.timing.cache_read && t.suspended.is_none() => id = first,
+            _ => {}
+        }
+        if t.cache == Cache::Loaded(id) {
+            t.cache = Cache::Free;
+            self.work(target, id, self.timing.cache_busy.0);
+            return true;
+        }
+        if t.cache == Cache::Loading(id) {
+            return false;
+        }
+        if t.loaded.front() == Some(&id) {
+            t.loaded.pop_front();
+            self.work(target, id, 0);
+            return true;
+        }
+        let what = self.ways[id as usize].what;
+        let silent = match what.kind {
+            Kind::Read => what.command == 0 && self.may_sense(target),
+            Kind::Erase => what.command == 0,
+            Kind::Program => {
+                let commands = what.command + u64::from(what.planes - 1) * what.command_plane;
+                commands == 0 && self.timing.channel.is_instant()
+            }
+        };
+        if !silent {
+            return false;
+        }
+        self.take(target, id);
+        self.work(target, id, 0);
+        true
+    }
+
+    /// With a cache register that reads pass through, no program's data may be in their way.
+    pub(super) fn may_sense(&self, target: u32) -> bool {
+        let cache = self.targets[target as usize].cache;
+        !(self.timing.cache_read && matches!(cache, Cache::Loading(_) | Cache::Loaded(_)))
+    }
+
+    /// The operation does not wait in its queue any more.
+    pub(super) fn take(&mut self, target: u32, id: u32) {
+        let t = &mut self.targets[target as usize];
+        let queue = if self.ways[id as usize].what.kind == Kind::Read { &mut t.reads } else { &mut t.others };
+        debug_assert_eq!(queue.front(), Some(&id), "the first of its kind");
+        queue.pop_front();
+    }
+
+    /// What the target wants the bus for.
+    pub(super) fn want(&self, target: u32) -> Option<Hold> {
+        let t = &self.targets[target as usize];
+        // More data of what has begun to come in.
+        match (t.state, t.cache) {
+            (State::Entering(id), _) | (_, Cache::Loading(id)) if self.is_off(t.channel, id) => {
+                return Some(Hold::Load(id));
+            }
+            _ => {}
+        }
+        let other = t.others.front().copied().filter(|id| self.ways[*id as usize].what.kind == Kind::Program);
+        let next = if t.state == State::Idle { self.next(target) } else { None };
+        match self.timing.registers {
+            Registers::Single => {}
+            Registers::Unbounded if other.is_some_and(|id| self.is_off(t.channel, id)) => return other.map(Hold::Load),
+            Registers::Double => {
+                let is_read = |id: u32| self.ways[id as usize].what.kind == Kind::Read;
+                let reads = match t.state {
+                    State::Idle => next.is_some_and(is_read),
+                    State::Entering(id) | State::Working(id, _) | State::Holding(id) => is_read(id),
+                    State::Stopping(_) => true,
+                };
+                if t.cache == Cache::Free && !(self.timing.cache_read && reads) && t.suspended.is_none() {
+                    if let Some(id) = other {
+                        return Some(Hold::Load(id));
+                    }
+                }
+            }
+            Registers::Unbounded => {}
+        }
+        let id = next?;
+        match self.ways[id as usize].what.kind {
+            Kind::Read if !self.may_sense(target) => None,
+            Kind::Read | Kind::Erase => Some(Hold::Command(id)),
+            Kind::Program if self.timing.registers == Registers::Single => Some(Hold::Load(id)),
+            Kind::Program => None,
+        }
+    }
+
+    /// Whether the operation, which has begun to come in, does not hold the bus.
+    pub(super) fn is_off(&self, channel: u32, id: u32) -> bool {
+        self.buses[channel as usize].holder.is_none_or(|hold| hold.operation() != id)
+    }
+
+    /// The time of bytes on the bus.
+    pub(super) fn transfer(&self, bytes: u32) -> u64 {
+        if bytes == self.page.0 { self.page.1 } else { self.timing.channel.time(bytes).0 }
+    }
+
+    /// How long the next piece of a program's data holds the bus: all of it, where bursts are not limited.
+    pub(super) fn load_time(&self, what: &Operation, left: u32, planes_left: u32, first: bool) -> u64 {
+        let command = if !first {
+            0
+        } else if planes_left + 1 == what.planes {
+            what.command
+        } else {
+            what.command_plane
+        };
+        if what.bytes > self.burst {
+            return command + self.transfer(left.min(self.burst));
+        }
+        command + self.transfer(left) + u64::from(planes_left) * (what.command_plane + self.transfer(what.bytes))
+    }
+
+    /// The array begins to work on the operation, `extra` later.
+    pub(super) fn work(&mut self, target: u32, id: u32, extra: u64) {
+        let what = self.ways[id as usize].what;
+        let passes = what.kind == Kind::Read && self.timing.cache_read && self.timing.registers == Registers::Double;
+        let time = extra + what.array + if passes { self.timing.cache_busy.0 } else { 0 };
+        let until = self.now + time;
+        let t = &mut self.targets[target as usize];
+        t.epoch += 1;
+        t.set(self.now, State::Working(id, until));
+        self.after(target, time);
+        if what.kind != Kind::Read && what.stop.is_none() {
+            self.ended(id, until);
+            self.end_joined(id, until);
+        }
+    }
+
+    /// The end of an operation is known.
+    pub(super) fn ended(&mut self, id: u32, at: u64) {
+        if let Some(end) = self.ways[id as usize].end.take() {
+            self.happened(end, Nanos(at));
+        }
+    }
+
+    /// Nothing of the operation is left, nor of those that have joined it.
+    pub(super) fn forget_all(&mut self, id: u32) {
+        let mut next = id;
+        while next != NIL {
+            let id = next;
+            next = self.ways[id as usize].joined;
+            self.forget(id);
+        }
+    }
+
+    /// Nothing of the operation is left.
+    pub(super) fn forget(&mut self, id: u32) {
+        self.ended(id, self.now);
+        self.free.push(id);
+    }
+
+    pub(super) fn array_is_done(&mut self, target: u32) {
+        let now = self.now;
+        let t = &mut self.targets[target as usize];
+        match t.state {
+            State::Stopping(_) => t.set(now, State::Idle),
+            State::Working(id, _) => {
+                if self.ways[id as usize].what.kind == Kind::Read {
+                    self.sensed(target, id);
+                } else {
+                    t.set(now, State::Idle);
+                    self.forget_all(id);
+                }
+            }
+            _ => debug_assert!(false, "the array of target {target} is done with nothing"),
+        }
+        self.update(target);
+    }
+
+    /// A page is in the array's register: it goes out, or to the cache register first.
+    pub(super) fn sensed(&mut self, target: u32, id: u32) {
+        let (now, registers, passes) = (self.now, self.timing.registers, self.timing.cache_read);
+        let t = &mut self.targets[target as usize];
+        if registers == Registers::Unbounded {
+            t.set(now, State::Idle);
+        } else if passes && registers == Registers::Double {
+            if t.cache != Cache::Free {
+                t.set(now, State::Holding(id));
+                return;
+            }
+            t.cache = Cache::Leaving(id);
+            t.set(now, State::Idle);
+        } else {
+            t.set(now, State::Holding(id));
+        }
+        self.data_is_ready(target, id);
+    }
+
+    pub(super) fn data_is_ready(&mut self, target: u32, id: u32) {
+        if self.timing.channel.is_instant() && self.timing.overheads.status.0 == 0 {
+            self.ways[id as usize].open = 1;
+            self.end_joined(id, self.now);
+            return self.is_out(target, id);
+        }
+        let channel = self.targets[target as usize].channel;
+        let mut next = id;
+        while next != NIL {
+            self.buses[channel as usize].outs.push_back((self.now, next));
+            next = self.ways[next as usize].joined;
+        }
+    }
+
+    /// How long the next piece of a read's data holds the bus.
+    pub(super) fn out_time(&self, id: u32) -> u64 {
+        let left = self.ways[id as usize].left;
+        let status = if left <= self.burst { self.timing.overheads.status.0 } else { 0 };
+        self.transfer(left.min(self.burst)) + status
+    }
+
+    /// All data of a read is out.
+    pub(super) fn is_out(&mut self, target: u32, id: u32) {
+        let now = self.now;
+        self.ended(id, now);
+        let leader = self.ways[id as usize].leader;
+        self.ways[leader as usize].open -= 1;
+        if self.ways[leader as usize].open > 0 {
+            return;
+        }
+        let id = leader;
+        let t = &mut self.targets[target as usize];
+        if t.cache == Cache::Leaving(id) {
+            t.cache = Cache::Free;
+            if let State::Holding(next) = t.state {
+                t.cache = Cache::Leaving(next);
+                t.set(now, State::Idle);
+                self.data_is_ready(target, next);
+            }
+        } else if t.state == State::Holding(id) {
+            t.set(now, State::Idle);
+        }
+        self.forget_all(id);
+    }
+}
