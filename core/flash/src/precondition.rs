@@ -14,6 +14,10 @@ use alloc::vec::Vec;
 use weir_units::Nanos;
 
 /// What the drive went through before.
+///
+/// Where collection blocks the controller or a channel, the open blocks of its dies are filled by different parts, so that they
+/// come to the threshold one after the other. In the other modes they stand at the same page: planes that collect at the same
+/// time cost nothing there, and planes out of step would each stop all writes in their turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Precondition {
     /// Nothing: no unit has contents.
@@ -82,6 +86,7 @@ impl Flash {
             }
         }
         self.ftl.pay_debts();
+        self.ftl.stagger();
     }
 }
 
@@ -148,11 +153,13 @@ impl PageFtl {
         let all = self.map.logical();
         let shuffle = Shuffle::new(all, seed ^ 0x57ead);
         let mut rng = Rng::new(seed ^ 0x7001);
+        self.is_staggered.fill(true);
         let mut rest = u64::from(all);
         let mut lists: Vec<(Vec<u16>, Vec<u32>)> = Vec::new();
         let mut open = Vec::with_capacity(planes as usize);
         let host = rng.below(shape.pages_per_block());
         for plane in 0..planes {
+            let host = self.phase(plane).unwrap_or(host);
             // What long writing leaves free or open: see `make_room` and the write points.
             let kept = self.start + self.kinds.count - 2;
             let blocks = self.usable[plane as usize].saturating_sub(kept).max(1);
@@ -184,8 +191,32 @@ impl PageFtl {
         }
     }
 
-    /// How many units the open blocks of a plane hold that has `share` of them: the host's streams, `host` pages each, because
-    /// planes take turns and stay in step, however long they are written to; then collection's, anywhere.
+    /// Moves the host's write point of each plane on by its phase, as if the pages before it had been padded.
+    fn stagger(&mut self) {
+        for plane in 0..self.shape().planes() {
+            if let Some(pages) = self.phase(plane) {
+                self.pad(plane, pages);
+            }
+        }
+    }
+
+    /// Leaves `pages` pages of the plane's first stream empty, or as many as leave collection the blocks that it begins with.
+    fn pad(&mut self, plane: u32, pages: u32) {
+        let at = self.point_index(plane, 0);
+        self.is_staggered[plane as usize] = true;
+        for _ in 0..pages {
+            if self.points[at].is_empty() {
+                if self.free.count(plane) <= self.start + 1 {
+                    return;
+                }
+                self.open_free(plane, 0);
+            }
+            self.fill_page(at, 0);
+        }
+    }
+
+    /// How many units the open blocks of a plane hold that has `share` of them: the host's streams, `host` pages each (planes
+    /// take turns, and are as far from each other however long they are written to); then collection's, anywhere.
     fn filled_points(&self, share: u64, host: u32, rng: &mut Rng) -> Vec<u32> {
         let (page, pages) = (self.shape().units_per_page(), self.shape().pages_per_block());
         if self.fdp.is_some() {
@@ -259,6 +290,7 @@ impl PageFtl {
         self.map.erased_at.fill(0);
         self.map.state.fill(FREE);
         self.map.clock = 1;
+        self.is_staggered.fill(false);
         self.forget();
         self.mark_bad();
         self.list_free();

@@ -17,7 +17,7 @@ use crate::array::Array;
 use crate::geometry::{Place, Shape, UNIT};
 use crate::name::names;
 use crate::relocate::{Relocation, Scope};
-use crate::rng::Rng;
+use crate::rng::{Rng, mix};
 use core::ops::Range;
 use weir_units::Nanos;
 
@@ -131,6 +131,39 @@ impl PageFtl {
             }
         }
         true
+    }
+
+    /// By how many pages the host blocks of a plane are filled when those of a plane of phase 0 are opened. Writes go round over the
+    /// planes, so without phases all of them would open a block and collect at the same time, and what they block together would
+    /// stand still for as many collections as it has dies. The dies of the drive (controller blocking) or of each channel (channel
+    /// blocking) are spread evenly over a block's pages, from where the seed says on. `None` in the other modes, where nothing is
+    /// blocked together, and where blocks are opened by other rules.
+    pub(crate) fn phase(&self, plane: u32) -> Option<u32> {
+        if self.fdp.is_some() || self.hybrid.is_some() || self.slc_blocks > 0 {
+            return None;
+        }
+        let shape = self.shape();
+        let (die, channels) = (shape.die_of(plane), shape.geometry().channels);
+        let (nth, of) = match self.mode {
+            GcMode::Controller => (die, shape.dies()),
+            GcMode::Channel => (die / channels, shape.dies() / channels),
+            GcMode::Plane | GcMode::Preemptive => return None,
+        };
+        let pages = u64::from(shape.pages_per_block());
+        Some(((mix(self.seed) % pages + u64::from(nth) * pages / u64::from(of)) % pages) as u32)
+    }
+
+    /// The plane has opened a block for `kind` after it collected. The first time, as much of the host's block is left empty as its
+    /// phase says.
+    pub(crate) fn begin_at_phase(&mut self, plane: u32, kind: u32) {
+        if self.is_staggered[plane as usize] || kind != 0 {
+            return;
+        }
+        self.is_staggered[plane as usize] = true;
+        let at = self.point_index(plane, kind);
+        for _ in 0..self.phase(plane).unwrap_or(0) {
+            self.fill_page(at, 0);
+        }
     }
 
     fn make_room_later(&mut self, now: Nanos, silicon: &mut Array, plane: u32) -> bool {

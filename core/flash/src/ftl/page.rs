@@ -105,6 +105,8 @@ pub struct PageFtl {
     pub(crate) debts: Vec<Debt>,
     /// By plane: full until the map's clock says this.
     full_until: Vec<u64>,
+    /// By plane: its host blocks are as far filled as its phase says; see [`phase`](Self::phase).
+    pub(crate) is_staggered: Vec<bool>,
     pub(crate) victims: Box<dyn VictimPolicy>,
     pub(crate) wear: Box<dyn WearPolicy>,
     pub(crate) mode: GcMode,
@@ -121,7 +123,7 @@ pub struct PageFtl {
     pub(crate) promise: Promise,
     /// The plane of the last program.
     pub(crate) programmed: u32,
-    seed: u64,
+    pub(crate) seed: u64,
     factory_bad: u32,
     /// Whole dies are written, or the mapping is hybrid.
     unusual: bool,
@@ -172,6 +174,7 @@ impl PageFtl {
             spares: 0,
             debts: vec![PAID; shape.planes() as usize],
             full_until: vec![0; shape.planes() as usize],
+            is_staggered: vec![false; shape.planes() as usize],
             victims: ftl.gc.victim.build(ftl.gc.choices),
             wear: ftl.wear.policy.build(ftl.wear.gap),
             mode: ftl.gc.mode,
@@ -464,12 +467,16 @@ impl PageFtl {
     /// Opens a block for the host's or the map's data, with collection before where free blocks are few. False where the
     /// plane holds all that it can.
     fn open(&mut self, now: Nanos, silicon: &mut Array, plane: u32, kind: u32) -> bool {
+        let collects = self.free.count(plane) <= self.start;
         if !self.make_room(now, silicon, plane) {
             // Until some blocks' worth has been written elsewhere nothing changes here.
             self.full_until[plane as usize] = self.map.clock + u64::from(self.map.shape.pages_per_block());
             return false;
         }
         self.open_free(plane, kind);
+        if collects {
+            self.begin_at_phase(plane, kind);
+        }
         true
     }
 
