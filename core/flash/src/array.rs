@@ -355,7 +355,8 @@ impl Array {
         let time = self.program_time(at);
         let Some(varied) = &mut self.varied else { return time.0 };
         varied.programmed(now, self.shape.block_index(at.plane, at.block), at.page);
-        varied.scale(&self.shape, at, time).0
+        let start = self.luns[self.by_gate.div(at.plane) as usize].free.max(now.0).max(self.locked);
+        varied.program_time(&self.shape, at, time).0 + varied.wait(self.shape.die_of(at.plane), start)
     }
 
     #[inline]
@@ -386,7 +387,8 @@ impl Array {
         let level = self.levels[at.page as usize];
         let sensed = varied.sensed(&self.shape, now, at, level, sense);
         self.failed_reads += u64::from(sensed.failed);
-        (sensed.time.0, sensed.retries, sensed.failed)
+        let start = self.luns[self.by_gate.div(at.plane) as usize].free.max(now.0).max(self.locked);
+        (sensed.time.0 + varied.wait(self.shape.die_of(at.plane), start), sensed.retries, sensed.failed)
     }
 
     /// `sense` in the array, then `count` times `bytes` over the channel.

@@ -113,7 +113,7 @@ pub use stats::{Stats, WearSpread};
 pub use timing::{
     Arbitration, Gate, Levels, Order, Overheads, Registers, Suspend, Timing, TimingError, levels, uniform,
 };
-pub use variability::{EccSteps, Errors, Variability, VariabilityError};
+pub use variability::{EccSteps, Errors, Housekeeping, Variability, VariabilityError};
 pub use wire::{Packet, Wire};
 pub use zns::{
     Placed, Selection, Stripe, StripeError, Zone, ZoneAction, ZoneConfig, ZoneConfigError, ZoneError, ZoneState,

@@ -16,7 +16,7 @@ use weir_units::{Bytes, Nanos};
 /// A published model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Preset {
-    /// The basic model of papers/002 section 3.2.2: a next free time for each plane and channel, one time for all pages.
+    /// The basic model of papers/002 section 3.2.2: one register a plane, one time for all pages.
     FemuBasic,
     /// The advanced model of papers/002 section 3.2.3: OpenChannel SSD with double registers and MLC page pairing.
     FemuOc,
@@ -187,8 +187,10 @@ const ALIKE: Variability = Variability {
     bad_chip_errors: 0.0,
     page_spread: 0,
     initial_cycles: 0,
+    wear_slowdown: 0,
     ecc_steps: None,
     errors: None,
+    housekeeping: None,
 };
 
 /// The OpenChannel drive's flash of papers/002, sections 3.2.3 and 4 (16 planes, 512 pages a block), 32 GiB of it; 16 KiB
@@ -239,7 +241,9 @@ const fn femu_basic(quirks: bool) -> Parts {
     Parts {
         // The paper gives formulas, not times: the means of the advanced model's, so that the two can be compared.
         timing: Timing {
-            registers: Registers::Unbounded,
+            // "every plane only has a single page register, hence cannot serve multiple IOs in parallel". The formulas let a plane
+            // go when its array is done, before the page has left the register.
+            registers: if quirks { Registers::Unbounded } else { Registers::Single },
             read: uniform(56_000),
             program: uniform(1_650_000),
             cache_read: false,

@@ -42,8 +42,8 @@ names!(Gate, "gate", Plane = "plane", Die = "die");
 /// The page registers of a plane (of a die, with [`Gate::Die`]): what may overlap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Registers {
-    /// Not modelled: a transfer never waits for the array, nor the array for a transfer other than its own (the basic
-    /// model of papers/002 section 3.2.2: a next free time for each plane and channel, nothing else).
+    /// Not modelled: a transfer never waits for the array, nor the array for a transfer other than its own (the formulas of
+    /// papers/002 section 3.2.2: a next free time for each plane and channel, nothing else).
     Unbounded,
     /// One: the array stands still while its page crosses the channel.
     Single,

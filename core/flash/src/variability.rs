@@ -2,7 +2,8 @@
 //!
 //! Chips and pages differ from the data sheet's times by factors drawn once from a seed ("not all chips are equal",
 //! papers/002 section 4). Worn blocks read with more wrong bits; what the code cannot correct is sensed again with shifted
-//! voltages, and each step costs time. Read disturb and retention add wrong bits where they are switched on.
+//! voltages, and each step costs time. Read disturb and retention add wrong bits where they are switched on. Dies are away now
+//! and then for work of the firmware's own.
 //!
 //! The laws are those of the literature: raw bit error rates that grow as a power of the cycles (Mielke et al., "Bit error
 //! rate in NAND flash memories", IRPS 2008), linearly with the reads of the block (Cai et al., "Read disturb errors in MLC
@@ -32,10 +33,25 @@ pub struct Variability {
     pub page_spread: u32,
     /// Program and erase cycles that every block has at the start.
     pub initial_cycles: u32,
+    /// By how many thousandths programs are slower at `errors.endurance` cycles (at 3000 without errors), in proportion before.
+    pub wear_slowdown: u32,
     /// Time for correction that grows with wear in steps.
     pub ecc_steps: Option<EccSteps>,
     /// Wrong bits, and the retries that they cost.
     pub errors: Option<Errors>,
+    /// When dies are away.
+    pub housekeeping: Option<Housekeeping>,
+}
+
+/// Work of the firmware's own on a die (refresh, read-disturb relocation, erases ahead): once in each period a die is busy with
+/// it, at a time drawn for the die and the period. Reads and programs that come meanwhile wait for its end; what has begun before
+/// is not interrupted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Housekeeping {
+    /// How long the die is away.
+    pub time: Nanos,
+    /// The period.
+    pub every: Nanos,
 }
 
 /// FEMU's correction time: `step * min(cycles / cycles a step, most)` after each array read (hw/femu/nand/nand-media.c).
@@ -128,12 +144,16 @@ impl Variability {
         let rate = |r: f64| (0.0..=1.0).contains(&r);
         let steps = self.ecc_steps.unwrap_or(EccSteps { step: Nanos(0), cycles: 1, most: 0 });
         let e = self.errors.unwrap_or_default();
+        let h = self.housekeeping.unwrap_or(Housekeeping { time: Nanos(1), every: Nanos(2) });
         let checks = [
             ("chip_spread", "at most 999 thousandths", self.chip_spread < 1000),
             ("bad_chips", "at most 1000 of a thousand", self.bad_chips <= 1000),
             ("bad_chip_slowdown", "at most 99000 thousandths", self.bad_chip_slowdown <= 99_000),
             ("bad_chip_errors", "from 0 to 1000000", (0.0..=1e6).contains(&self.bad_chip_errors)),
             ("page_spread", "at most 999 thousandths", self.page_spread < 1000),
+            ("wear_slowdown", "at most 99000 thousandths", self.wear_slowdown <= 99_000),
+            ("housekeeping", "from 1ns to 10s", (1..=crate::Timing::LONGEST.0).contains(&h.time.0)),
+            ("housekeeping_every", "more than housekeeping, and at most a day", h.every > h.time && h.every <= DAY),
             ("ecc_steps.cycles", "at least 1", steps.cycles > 0),
             ("ecc_steps.step", "at most 10s", steps.step <= crate::Timing::LONGEST),
             ("ecc_steps.most", "at most 1000", steps.most <= 1000),
@@ -155,6 +175,9 @@ impl Variability {
         }
     }
 }
+
+/// The longest period of [`Housekeeping`], and the unit of retention.
+const DAY: Nanos = Nanos::from_secs(86_400);
 
 /// How long sensing a page took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -187,6 +210,26 @@ pub(crate) struct Varied {
     since: Vec<u64>,
     /// Reads so far: each draws its own noise.
     draws: u64,
+    /// By die: when it is away in the period that was looked at last.
+    away: Vec<Away>,
+}
+
+/// A period of a die, and the part of it in which the die is away. All times in nanoseconds, ends exclusive.
+#[derive(Clone, Copy, Debug, Default)]
+struct Away {
+    period: (u64, u64),
+    begin: u64,
+    end: u64,
+}
+
+impl Away {
+    /// The die's `nth` period.
+    fn drawn(h: &Housekeeping, seed: u64, die: u32, nth: u64) -> Away {
+        let from = nth * h.every.0;
+        let random = mix(mix(seed ^ 0x4157_4159) ^ (u64::from(die) << 40) ^ nth);
+        let begin = from + random % (h.every.0 - h.time.0 + 1);
+        Away { period: (from, from + h.every.0), begin, end: begin + h.time.0 }
+    }
 }
 
 /// The finaliser of splitmix64: every bit of the result depends on every bit of `x`.
@@ -226,8 +269,9 @@ impl Varied {
     pub fn new(shape: &Shape, config: &Variability) -> Option<Varied> {
         let Variability { seed, chip_spread, bad_chips, bad_chip_slowdown, page_spread, .. } = *config;
         let errors = config.errors;
-        let wears = config.ecc_steps.is_some() || errors.is_some();
-        if chip_spread == 0 && bad_chips == 0 && page_spread == 0 && !wears {
+        let wears = config.ecc_steps.is_some() || errors.is_some() || config.wear_slowdown > 0;
+        let any = chip_spread > 0 || bad_chips > 0 || page_spread > 0;
+        if !any && !wears && config.housekeeping.is_none() {
             return None;
         }
         let chip = |die: u32| {
@@ -246,7 +290,31 @@ impl Varied {
             reads: vec![0; some(errors.is_some_and(|e| e.read_disturb.is_some()))],
             since: vec![0; some(errors.is_some_and(|e| e.retention.is_some()))],
             draws: 0,
+            away: vec![Away::default(); if config.housekeeping.is_some() { shape.dies() as usize } else { 0 }],
         })
+    }
+
+    /// How long work that could begin on this die at `start` waits until the die is back, in nanoseconds.
+    #[inline]
+    pub fn wait(&mut self, die: u32, start: u64) -> u64 {
+        let Some(housekeeping) = &self.config.housekeeping else { return 0 };
+        let away = &mut self.away[die as usize];
+        if !(away.period.0..away.period.1).contains(&start) {
+            *away = Away::drawn(housekeeping, self.config.seed, die, start / housekeeping.every.0);
+        }
+        if (away.begin..away.end).contains(&start) { away.end - start } else { 0 }
+    }
+
+    /// A program's time on this page, as worn as its block is.
+    pub fn program_time(&self, shape: &Shape, at: Place, time: Nanos) -> Nanos {
+        let time = self.scale(shape, at, time);
+        if self.config.wear_slowdown == 0 {
+            return time;
+        }
+        let rated = u64::from(self.config.errors.unwrap_or_default().endurance);
+        let cycles = u64::from(self.cycles(shape.block_index(at.plane, at.block)));
+        let more = u128::from(time.0) * u128::from(self.config.wear_slowdown) * u128::from(cycles);
+        Nanos(time.0.saturating_add((more / (1000 * u128::from(rated))) as u64))
     }
 
     /// A time on this page's chip and this page.
@@ -297,14 +365,13 @@ impl Varied {
 
     /// Wrong bits of a codeword that are to be expected on a good chip.
     fn expected_errors(&self, errors: &Errors, now: Nanos, block: usize, level: u8) -> f64 {
-        const DAY: f64 = 86_400e9;
         let wear = f64::from(self.cycles[block]) / f64::from(errors.endurance);
         let mut rate = errors.rber + (0..errors.wear_power).fold(errors.rber_worn, |rate, _| rate * wear);
         if let (Some(each), Some(reads)) = (errors.read_disturb, self.reads.get(block)) {
             rate += each * wear * f64::from(*reads);
         }
         if let (Some(each), Some(since)) = (errors.retention, self.since.get(block)) {
-            rate += each * wear * (now.0.saturating_sub(*since) as f64 / DAY);
+            rate += each * wear * (now.0.saturating_sub(*since) as f64 / DAY.0 as f64);
         }
         rate *= 1.0 + errors.level_step * f64::from(level);
         rate.min(0.5) * f64::from(errors.codeword_bytes) * 8.0

@@ -12,7 +12,8 @@ use super::value::Value;
 use std::path::Path;
 use std::str::FromStr;
 use weir_flash::{
-    Config, GcMode, Geometry, Levels, Precondition, Preset, Timing, UNIT, UnknownName, Variability, cell_times,
+    Config, GcMode, Geometry, Housekeeping, Levels, Precondition, Preset, Timing, UNIT, UnknownName, Variability,
+    cell_times,
 };
 use weir_units::{Bytes, Nanos, parse};
 
@@ -21,7 +22,7 @@ const DEFAULT: Profile = Profile::Model(Preset::FemuBbssd);
 const COUNT: std::ops::RangeInclusive<u64> = 0..=u32::MAX as u64;
 
 /// Every key, and what the flash's own messages call it.
-const KEYS: [(&str, &str); 95] = [
+const KEYS: [(&str, &str); 98] = [
     ("quirks", ""),
     ("seed", "seed"),
     ("precondition", ""),
@@ -87,6 +88,9 @@ const KEYS: [(&str, &str); 95] = [
     ("chip_spread", "variability.chip_spread"),
     ("page_spread", "variability.page_spread"),
     ("initial_cycles", "variability.initial_cycles"),
+    ("wear_slowdown", "variability.wear_slowdown"),
+    ("housekeeping", "variability.housekeeping"),
+    ("housekeeping_every", "variability.housekeeping_every"),
     ("bad_chips", "variability.bad_chips"),
     ("bad_chip_slowdown", "variability.bad_chip_slowdown"),
     ("bad_chip_errors", "variability.bad_chip_errors"),
@@ -408,6 +412,8 @@ fn variability(keys: &Keys<'_, '_>, variability: &mut Variability) {
     keys.count("chip_spread", &mut variability.chip_spread);
     keys.count("page_spread", &mut variability.page_spread);
     keys.count("initial_cycles", &mut variability.initial_cycles);
+    keys.count("wear_slowdown", &mut variability.wear_slowdown);
+    housekeeping(keys, &mut variability.housekeeping);
     keys.count("bad_chips", &mut variability.bad_chips);
     keys.count("bad_chip_slowdown", &mut variability.bad_chip_slowdown);
     keys.put("bad_chip_errors", &mut variability.bad_chip_errors, number(0.0..=1e6));
@@ -428,6 +434,29 @@ fn variability(keys: &Keys<'_, '_>, variability: &mut Variability) {
     keys.put("retry", &mut errors.retry, |v| Ok(Some(time(Timing::LONGEST)(v)?)));
     keys.count("retries", &mut errors.retries);
 }
+
+/// Both keys or none; a time of 0 switches off what a profile has.
+fn housekeeping(keys: &Keys<'_, '_>, housekeeping: &mut Option<Housekeeping>) {
+    let own = *housekeeping;
+    let (asked, every) =
+        (keys.get("housekeeping", time(Timing::LONGEST)), keys.get("housekeeping_every", time(LONGEST_PERIOD)));
+    if asked == Some(Nanos(0)) {
+        *housekeeping = None;
+        return;
+    }
+    let (asked, every) = (asked.or(own.map(|h| h.time)), every.or(own.map(|h| h.every)));
+    match (asked, every) {
+        (Some(time), Some(every)) => *housekeeping = Some(Housekeeping { time, every }),
+        (Some(_), None) => {
+            keys.fault("housekeeping", "needs housekeeping_every, the period in which a die is away once")
+        }
+        (None, Some(_)) => keys.fault("housekeeping_every", "needs housekeeping, the time for which a die is away"),
+        (None, None) => {}
+    }
+}
+
+/// The longest period of housekeeping: a day.
+const LONGEST_PERIOD: Nanos = Nanos::from_secs(86_400);
 
 /// How much of the flash is offered: the capacity, the over-provisioning and the blocks follow from each other.
 fn offer(keys: &Keys<'_, '_>, config: &mut Config, own: &Config, capacity: Option<Bytes>) {

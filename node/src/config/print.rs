@@ -240,6 +240,10 @@ fn write_rest(out: &mut String, config: &weir_flash::Config, firmware_read: bool
     writeln!(out, "chip_spread = {}\npage_spread = {}", v.chip_spread, v.page_spread)?;
     writeln!(out, "initial_cycles = {}\nbad_chips = {}", v.initial_cycles, v.bad_chips)?;
     writeln!(out, "bad_chip_slowdown = {}\nbad_chip_errors = {:?}", v.bad_chip_slowdown, v.bad_chip_errors)?;
+    writeln!(out, "wear_slowdown = {}", v.wear_slowdown)?;
+    if let Some(h) = v.housekeeping {
+        writeln!(out, "housekeeping = {}\nhousekeeping_every = {}", string(h.time), string(h.every))?;
+    }
     write_errors(out, v.errors.as_ref())
 }
 

@@ -111,8 +111,22 @@ fn femu_oc_pages_pair_and_registers_double() {
 }
 
 #[test]
-fn femu_basic_is_two_next_free_times() {
+fn femu_basic_has_one_register_a_plane() {
     let (mut a, _, _) = drive(Preset::FemuBasic, false);
+    let (tr, tw, tx) = (56_000, 1_650_000, 52_433);
+    // The second page is sensed when the first one has left the register.
+    let first = a.read(Nanos(0), page(0, 0), 16384);
+    let second = a.read(Nanos(0), page(0, 1), 16384);
+    assert_eq!((first, second), (Nanos(tr + tx), Nanos(2 * (tr + tx))));
+    // Data enters the register when the page before is in the cells.
+    let first = a.program(Nanos(0), page(1, 0), 16384);
+    let second = a.program(Nanos(0), page(1, 1), 16384);
+    assert_eq!((first.done, second.done), (Nanos(tx + tw), Nanos(2 * (tx + tw))));
+}
+
+#[test]
+fn femu_basic_s_formulas_are_two_next_free_times() {
+    let (mut a, _, _) = drive(Preset::FemuBasic, true);
     let (tr, tw, tx) = (56_000, 1_650_000, 52_433);
     let write = a.program(Nanos(0), page(0, 0), 16384);
     assert_eq!(write, Programmed { loaded: Nanos(tx), done: Nanos(tx + tw) });

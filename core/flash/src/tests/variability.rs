@@ -152,6 +152,39 @@ fn bad_chips_have_more_wrong_bits() {
 }
 
 #[test]
+fn a_die_is_away_once_in_each_period_and_whoever_comes_waits() {
+    let (time, every) = (Nanos(2_000_000), Nanos::from_millis(100));
+    let v = Variability { seed: 4, housekeeping: Some(Housekeeping { time, every }), ..Variability::default() };
+    let (mut a, _) = array(v);
+    let (mut b, _) = array(v);
+    let (mut late, mut longest) = (0, 0);
+    // Reads of one page, 200 us apart: 2 % of them come while the die is away, and wait for its end.
+    for i in 0..50_000u64 {
+        let now = Nanos(i * 200_000);
+        let read = |a: &mut Array| a.read(now, Place::default(), UNIT).0 - now.0;
+        let took = read(&mut a);
+        assert_eq!(took, read(&mut b), "drawn from the seed");
+        late += u64::from(took > 61_108);
+        longest = longest.max(took);
+    }
+    assert!((900..=1_300).contains(&late), "{late} of 50000");
+    assert!((1_800_000..=2_061_108).contains(&longest), "{longest}");
+    let wrong = Variability { housekeeping: Some(Housekeeping { time: every, every }), ..v };
+    let error = format!("{}", wrong.validate().unwrap_err());
+    assert_eq!(error, "variability.housekeeping_every must be more than housekeeping, and at most a day");
+}
+
+#[test]
+fn programs_of_worn_blocks_are_slower() {
+    let (mut a, _) = array(Variability { wear_slowdown: 200, ..Variability::default() });
+    for (cycles, expected) in [(0, 900_000), (1_500, 990_000), (3_000, 1_080_000)] {
+        a.set_cycles(0, 0, cycles);
+        let p = a.program(a.plane_free_at(0), Place::default(), 16384);
+        assert_eq!(p.done.0 - p.loaded.0, expected, "{cycles} cycles");
+    }
+}
+
+#[test]
 fn what_is_out_of_range_is_named() {
     let e = |v: Variability| format!("{}", v.validate().unwrap_err());
     let none = Variability::default();
