@@ -9,6 +9,7 @@
 //! only are not guessed.
 
 mod accuracy;
+mod ageing;
 mod chart;
 mod closed;
 mod datasheets;
@@ -19,6 +20,7 @@ mod fig5;
 mod fig6;
 mod html;
 mod move_page;
+mod pages;
 mod plan_campaign;
 mod qos;
 mod row;
@@ -59,6 +61,10 @@ pub enum Subject {
     FemuFig6a,
     /// Host collection with and without the page move.
     FemuMovePage,
+    /// Latencies by page and chip.
+    FemuPages,
+    /// A die over its life.
+    FemuAgeing,
     /// The profiles of drives against their data sheets.
     Datasheets,
     /// Software overhead of an I/O.
@@ -108,7 +114,7 @@ pub enum ClockKind {
 
 impl Subject {
     /// All of them.
-    pub const ALL: [Subject; 24] = [
+    pub const ALL: [Subject; 26] = [
         Subject::FemuFig2a,
         Subject::FemuFig2b,
         Subject::FemuFig3,
@@ -116,6 +122,8 @@ impl Subject {
         Subject::FemuFig5,
         Subject::FemuFig6a,
         Subject::FemuMovePage,
+        Subject::FemuPages,
+        Subject::FemuAgeing,
         Subject::Datasheets,
         Subject::QosFig1,
         Subject::QosFig2,
@@ -145,6 +153,8 @@ impl Subject {
             Subject::FemuFig5 => "femu-fig5",
             Subject::FemuFig6a => "femu-fig6a",
             Subject::FemuMovePage => "femu-move-page",
+            Subject::FemuPages => "femu-pages",
+            Subject::FemuAgeing => "femu-ageing",
             Subject::Datasheets => "datasheets",
             Subject::QosFig1 => "qos-fig1",
             Subject::QosFig2 => "qos-fig2",
@@ -175,6 +185,8 @@ impl Subject {
             Subject::FemuFig5 => "personalities, and threads over planes, basic against advanced model",
             Subject::FemuFig6a => "read latencies when collection blocks controller, channel or plane",
             Subject::FemuMovePage => "foreground writes while the host collects, with and without move-page",
+            Subject::FemuPages => "reads and programs by page kind, wordline and chip, good and bad",
+            Subject::FemuAgeing => "a die that ages: read retries and program times over its cycles",
             Subject::Datasheets => "the drives that have a profile, against their data sheets",
             Subject::QosFig1 => "software overhead of an I/O, our driver against Linux",
             Subject::QosFig2 => "user and system time, our driver against Linux",
@@ -252,6 +264,8 @@ impl Subject {
             Subject::FemuFig5 => Ok(fig5::figure(live)),
             Subject::FemuFig6a => Ok(fig6::figure(live)),
             Subject::FemuMovePage => Ok(move_page::figure(live)),
+            Subject::FemuPages => Ok(pages::figure(live)),
+            Subject::FemuAgeing => Ok(ageing::figure(live)),
             Subject::Datasheets => Ok(datasheets::figure(live)),
             Subject::QosFig1 => qos::fig1(live),
             Subject::QosFig2 => qos::fig2(live),
