@@ -353,9 +353,13 @@ impl Array {
     #[inline]
     pub(crate) fn begin_program(&mut self, now: Nanos, at: Place) -> u64 {
         let time = self.program_time(at);
+        if self.varied.is_none() {
+            return time.0;
+        }
+        let free = self.luns[self.lun_of(at.plane)].free;
         let Some(varied) = &mut self.varied else { return time.0 };
         varied.programmed(now, self.shape.block_index(at.plane, at.block), at.page);
-        let start = self.luns[self.by_gate.div(at.plane) as usize].free.max(now.0).max(self.locked);
+        let start = free.max(now.0).max(self.locked);
         varied.program_time(&self.shape, at, time).0 + varied.wait(self.shape.die_of(at.plane), start)
     }
 
@@ -383,11 +387,15 @@ impl Array {
 
     pub(crate) fn sense_varied(&mut self, now: Nanos, at: Place, bytes: u32) -> (u64, u32, bool) {
         let sense = Nanos(self.sense(at, bytes));
+        if self.varied.is_none() {
+            return (sense.0, 0, false);
+        }
+        let free = self.luns[self.lun_of(at.plane)].free;
         let Some(varied) = &mut self.varied else { return (sense.0, 0, false) };
         let level = self.levels[at.page as usize];
         let sensed = varied.sensed(&self.shape, now, at, level, sense);
         self.failed_reads += u64::from(sensed.failed);
-        let start = self.luns[self.by_gate.div(at.plane) as usize].free.max(now.0).max(self.locked);
+        let start = free.max(now.0).max(self.locked);
         (sensed.time.0 + varied.wait(self.shape.die_of(at.plane), start), sensed.retries, sensed.failed)
     }
 
