@@ -139,6 +139,26 @@ fn one_request_at_a_time_takes_what_it_takes_in_mqsim() {
 }
 
 #[test]
+fn reads_in_flight_share_the_channels_as_in_mqsim() {
+    let table = include_str!("../../../bench/reference/mqsim.tsv");
+    let mut rows = 0;
+    for row in Reference::all(table) {
+        let deep = [16.0, 128.0].contains(&row.number("depth")) && row.number("read_pct") == 100.0;
+        if !deep || row.get("cell") == "tlc" {
+            continue;
+        }
+        let (config, workload) = row.files(40_000);
+        let imported = mqsim(&config, Some(&workload)).unwrap();
+        let outcome = scenario(&imported, "").run(|_| {}).unwrap_or_else(|e| panic!("{e}"));
+        let (mean, wanted) = (outcome.jobs[0].summary.latency.mean, row.number("mean_ns"));
+        let name = format!("{}, {} bytes, depth {}", row.get("config"), row.get("size_bytes"), row.get("depth"));
+        assert!((mean / wanted - 1.0).abs() < 0.02, "{name}: {mean}, MQSim {wanted}");
+        rows += 1;
+    }
+    assert!(rows >= 10, "{rows}");
+}
+
+#[test]
 fn mqsim_s_elements_become_keys() {
     let config = ssdconfig(
         "<Seed>321</Seed>\n<Queue_Fetch_Size>512</Queue_Fetch_Size>\n<Overprovisioning_Ratio>0.25</Overprovisioning_Ratio>\n\

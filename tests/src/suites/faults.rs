@@ -94,7 +94,7 @@ fn medium_that_fails(env: &Env) -> Outcome {
 fn drive_behind_that_goes(env: &Env) -> Outcome {
     let mut behind = Node::start(env, &Setup::default())?;
     let setup = Setup { media: format!("nvme:{}", behind.tcp_target()), ..Setup::default() };
-    with_node(env, &setup, |node| {
+    with_node(env, &setup.device("reconnect = \"500ms\""), |node| {
         let host = host_nqn("gold");
         let (mut admin, cntlid) = Host::admin(node.address(), &host, 0)?;
         let mut queue = Host::io_queue(node.address(), &host, cntlid, 1)?;
