@@ -132,29 +132,27 @@ fn flash_model(setup: &Setup) -> Result<Ratios, BenchError> {
     })
 }
 
-/// A plan of two tenants by simulation: the whole program's own time.
+/// A simulation of two tenants: the whole program's own time.
 fn simulator(setup: &Setup) -> Result<Ratios, BenchError> {
-    const PLAN: &str = "[[device]]\nprofile = \"femu-bbssd\"\ncapacity = \"1GiB\"\n\
-        [[tenant]]\nname = \"a\"\nclass = \"high\"\ndemand = { rw = \"randread\", bs = \"4KiB\", qd = 16 }\nsla = { iops = 1000 }\n\
-        [[tenant]]\nname = \"b\"\nclass = \"low\"\ndemand = { rw = \"randwrite\", bs = \"4KiB\", qd = 16 }\nsla = { iops = 10 }\n";
-    // The kernel tells children's time in hundredths of a second.
-    const PLANS: u32 = 5;
-    let scratch = Scratch::named("plan")?;
-    let file = scratch.path("plan.toml");
-    std::fs::write(&file, PLAN).map_err(|e| failed(file.display(), e))?;
+    // Four million requests: the kernel tells children's time in hundredths of a second.
+    const SCENARIO: &str = "seed = 1\nprecondition = \"steady\"\ntime = \"30s\"\n\
+        [[device]]\nprofile = \"femu-bbssd\"\ncapacity = \"1GiB\"\n\
+        [[tenant]]\nname = \"a\"\nclass = \"high\"\n[[tenant]]\nname = \"b\"\nclass = \"low\"\n\
+        [[job]]\ntenant = \"a\"\nrw = \"randread\"\nqd = 16\n[[job]]\ntenant = \"b\"\nrw = \"randwrite\"\nqd = 16\n";
+    let scratch = Scratch::named("sim")?;
+    let file = scratch.path("sim.toml");
+    std::fs::write(&file, SCENARIO).map_err(|e| failed(file.display(), e))?;
     let mut series = Series::default();
     for _ in 0..setup.rounds {
         let before = children_time()?;
-        for _ in 0..PLANS {
-            let output = Command::new(setup.weir()?).arg("plan").arg(&file).stdin(Stdio::null()).output()?;
-            if !output.status.success() {
-                return Err(failed("weir plan", String::from_utf8_lossy(&output.stderr).trim()));
-            }
+        let output = Command::new(setup.weir()?).arg("sim").arg(&file).stdin(Stdio::null()).output()?;
+        if !output.status.success() {
+            return Err(failed("weir sim", String::from_utf8_lossy(&output.stderr).trim()));
         }
-        let ms = (children_time()? - before) / f64::from(PLANS);
+        let ms = children_time()? - before;
         series.push(ms / on_the_core(setup, || Ok(reference()))?);
     }
-    Ok(vec![("weir plan, ms / reference, ns", series)])
+    Ok(vec![("weir sim, ms / reference, ns", series)])
 }
 
 /// NVMe/TCP against bare sockets that move as many bytes.

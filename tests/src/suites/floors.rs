@@ -30,7 +30,7 @@ const CEILINGS: [(&str, f64); 14] = [
     ("decision, wrr, 12 queues / reference", 7.9),
     ("decision, rr, 12 queues / reference", 9.0),
     ("flash model, a request / event queue", 0.27),
-    ("weir plan, ms / reference, ns", 13.2),
+    ("weir sim, ms / reference, ns", 62.0),
     ("NVMe/TCP, 4 KiB at depth 1, median latency / bare sockets", 1.55),
     ("NVMe/TCP, 4 KiB at depth 32, time a request / bare sockets", 1.75),
     ("NVMe/TCP, sequential 128 KiB, time a request / bare sockets", 1.85),

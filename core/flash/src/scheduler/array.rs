@@ -31,14 +31,17 @@ impl Array {
     /// The later of two points in time.
     #[inline]
     pub(crate) fn later_of(&mut self, a: When, b: When) -> When {
-        match (a.known(), b.known(), &mut self.scheduler) {
-            (None, _, Some(s)) | (_, None, Some(s)) => {
-                let present = s.now().0;
-                s.waits.later_of(present, a, b)
-            }
-            (Some(a), Some(b), _) => When::at(a.max(b)),
-            _ => b,
+        match a.later_known(b) {
+            Some(later) => later,
+            None => self.later_of_pending(a, b),
         }
+    }
+
+    #[cold]
+    fn later_of_pending(&mut self, a: When, b: When) -> When {
+        let Some(scheduler) = &mut self.scheduler else { return a };
+        let present = scheduler.now().0;
+        scheduler.waits.later_of(present, a, b)
     }
 
     /// See [`Array::read`].

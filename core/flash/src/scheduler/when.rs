@@ -39,6 +39,15 @@ impl When {
         if self.0 & PENDING == 0 { Nanos(self.0) } else { present }
     }
 
+    /// The later of two known times.
+    #[inline]
+    pub(crate) const fn later_known(self, other: When) -> Option<When> {
+        if (self.0 | other.0) & PENDING != 0 {
+            return None;
+        }
+        Some(if self.0 < other.0 { other } else { self })
+    }
+
     /// The wait behind it.
     fn wait(self) -> u32 {
         self.0 as u32
