@@ -438,8 +438,10 @@ fn variability(keys: &Keys<'_, '_>, variability: &mut Variability) {
 /// Both keys or none; a time of 0 switches off what a profile has.
 fn housekeeping(keys: &Keys<'_, '_>, housekeeping: &mut Option<Housekeeping>) {
     let own = *housekeeping;
-    let (asked, every) =
-        (keys.get("housekeeping", time(Timing::LONGEST)), keys.get("housekeeping_every", time(LONGEST_PERIOD)));
+    let (asked, every) = (
+        keys.get("housekeeping", time(Timing::LONGEST)),
+        keys.get("housekeeping_every", time(HOUSEKEEPING_PERIOD_MAX)),
+    );
     if asked == Some(Nanos(0)) {
         *housekeeping = None;
         return;
@@ -456,7 +458,7 @@ fn housekeeping(keys: &Keys<'_, '_>, housekeeping: &mut Option<Housekeeping>) {
 }
 
 /// The longest period of housekeeping: a day.
-const LONGEST_PERIOD: Nanos = Nanos::from_secs(86_400);
+const HOUSEKEEPING_PERIOD_MAX: Nanos = Nanos::from_secs(86_400);
 
 /// How much of the flash is offered: the capacity, the over-provisioning and the blocks follow from each other.
 fn offer(keys: &Keys<'_, '_>, config: &mut Config, own: &Config, capacity: Option<Bytes>) {

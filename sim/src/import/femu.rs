@@ -35,7 +35,7 @@ const LEFT: [(&str, &str); 24] = [
 /// Variables and options are few; a script that has more is none.
 const MOST: usize = 4096;
 /// Bytes of a value that variables make.
-const LONGEST: usize = 1 << 16;
+const VALUE_BYTES_MAX: usize = 1 << 16;
 
 /// Reads options.
 pub(super) fn read(text: &Text) -> Result<Draft, ImportError> {
@@ -231,7 +231,7 @@ fn options(text: &Text) -> Result<Vec<(String, Given)>, ImportError> {
 }
 
 fn too_long(text: &Text, line: u32) -> ImportError {
-    text.fault(line, format_args!("a value of more than {LONGEST} bytes"))
+    text.fault(line, format_args!("a value of more than {VALUE_BYTES_MAX} bytes"))
 }
 
 /// Of an option that is given twice the last one counts, as in QEMU.
@@ -292,7 +292,7 @@ fn expanded(value: &str, variables: &BTreeMap<String, Pieces>, line: u32) -> Opt
             Some(pieces) => out.extend(pieces.iter().cloned()),
             None => out.push((line, format!("${name}"))),
         }
-        if out.iter().map(|(_, piece)| piece.len() + 1).sum::<usize>() > LONGEST {
+        if out.iter().map(|(_, piece)| piece.len() + 1).sum::<usize>() > VALUE_BYTES_MAX {
             return None;
         }
         rest = behind;

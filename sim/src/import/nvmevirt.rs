@@ -4,6 +4,9 @@ use super::macros::Macros;
 use super::{Draft, Given, ImportError, Text, quoted, times};
 use weir_flash::Wire;
 
+/// The longest single step that a flash model takes, in nanoseconds.
+const STEP_NANOS_MAX: u64 = 10_000_000_000;
+
 /// What has no counterpart, and why.
 const LEFT: [(&str, &str); 17] = [
     ("SSD_PARTITIONS", "pages are placed where a plane is free first, not by the partition of their address"),
@@ -128,14 +131,13 @@ fn layout(h: &mut Header<'_>, draft: &mut Draft) -> Result<Row, ImportError> {
 }
 
 fn array(h: &mut Header<'_>, draft: &mut Draft, page: u64) -> Result<(), ImportError> {
-    const LONGEST: u64 = 10_000_000_000;
     for (key, names) in [
         ("read", ["NAND_READ_LATENCY_LSB", "NAND_READ_LATENCY_MSB", "NAND_READ_LATENCY_CSB"]),
         ("read_small", ["NAND_4KB_READ_LATENCY_LSB", "NAND_4KB_READ_LATENCY_MSB", "NAND_4KB_READ_LATENCY_CSB"]),
     ] {
         let mut levels = Vec::new();
         for name in names {
-            levels.push(h.number(name, 0, LONGEST)?);
+            levels.push(h.number(name, 0, STEP_NANOS_MAX)?);
         }
         // A level of 0 is not used.
         levels.retain(|level| *level > 0);
@@ -144,9 +146,9 @@ fn array(h: &mut Header<'_>, draft: &mut Draft, page: u64) -> Result<(), ImportE
         }
         draft.flash.push((key, times(&levels)));
     }
-    let program = h.number("NAND_PROG_LATENCY", 0, LONGEST)?;
+    let program = h.number("NAND_PROG_LATENCY", 0, STEP_NANOS_MAX)?;
     draft.flash.push(("program", times(&[program])));
-    let erase = h.number("NAND_ERASE_LATENCY", 0, LONGEST)?;
+    let erase = h.number("NAND_ERASE_LATENCY", 0, STEP_NANOS_MAX)?;
     draft.flash.push(("erase", quoted(format_args!("{erase}ns"))));
     let rate = h.number("NAND_CHANNEL_BANDWIDTH", 1, 1 << 20)?;
     let piece = h.number("MAX_CH_XFER_SIZE", 0, 1 << 30)?;
@@ -161,7 +163,6 @@ fn array(h: &mut Header<'_>, draft: &mut Draft, page: u64) -> Result<(), ImportE
 }
 
 fn host(h: &mut Header<'_>, draft: &mut Draft, row: &Row) -> Result<(), ImportError> {
-    const LONGEST: u64 = 10_000_000_000;
     let rate = h.number("PCIE_BANDWIDTH", 1, 1 << 20)?;
     draft.flash.push(("link_timing", quoted(Wire::mib_units(rate, 0))));
     for (key, name) in [
@@ -170,7 +171,7 @@ fn host(h: &mut Header<'_>, draft: &mut Draft, row: &Row) -> Result<(), ImportEr
         ("firmware_write", "FW_WBUF_LATENCY0"),
         ("firmware_write_unit", "FW_WBUF_LATENCY1"),
     ] {
-        let nanos = h.number(name, 0, LONGEST)?;
+        let nanos = h.number(name, 0, STEP_NANOS_MAX)?;
         draft.flash.push((key, quoted(format_args!("{nanos}ns"))));
     }
     // 4 KiB for each partition (conv_ftl.c).
