@@ -132,6 +132,32 @@ fn a_buffer_absorbs_what_is_written_again() {
     assert_eq!((flash.stats().page_programs, flash.stats().padding), (9, 1));
 }
 
+/// The timeout is each unit's own: neither those that were trimmed before it, nor a longer queue of another stream, keep it.
+#[test]
+fn what_has_waited_too_long_leaves_whatever_else_waits() {
+    let mut config = small(geometry(2, 1, 64, 8, 4), 0.15);
+    config.ftl.streams = 2;
+    config.ftl.separation = Separate::Hint;
+    config.buffer = BufferConfig { size: Bytes(64 << 12), flush: Flush::Watermark, ..BufferConfig::NONE };
+    config.buffer.timeout = Nanos(500_000);
+    for trimmed in [true, false] {
+        let mut flash = drive(&config, Precondition::Fresh);
+        if trimmed {
+            flash.submit_hinted(Nanos(0), WRITE, 10, 2, 0);
+            flash.submit(Nanos(1), FlashOp::Trim, 10, 2);
+        }
+        flash.submit_hinted(Nanos(2), WRITE, 20, 1, 1);
+        if !trimmed {
+            flash.submit_hinted(Nanos(3), WRITE, 10, 3, 0);
+        }
+        flash.submit(Nanos(500_001), FlashOp::Read, 20, 1);
+        assert_eq!(flash.stats().page_programs, 0, "too soon");
+        flash.submit(Nanos(500_002), FlashOp::Read, 20, 1);
+        assert_eq!(flash.stats().page_programs, 1, "those that were {}", if trimmed { "trimmed" } else { "written" });
+        assert!(flash.ftl.map.slot(20).is_none(), "it is in the flash");
+    }
+}
+
 #[test]
 fn a_small_map_cache_misses() {
     let mut config = small(geometry(2, 1, 64, 64, 1), 0.3);

@@ -214,9 +214,20 @@ impl Buffer {
         self.policy.due(&level).min(self.dirty)
     }
 
-    /// When the oldest unit came in.
-    pub(crate) fn oldest(&self) -> Option<Nanos> {
-        self.queues.iter().filter_map(|q| q.front()).map(|s| self.slots[*s as usize].since).min()
+    /// When the oldest unit came in that has not left yet, and its stream.
+    pub(crate) fn oldest(&mut self) -> Option<(Nanos, usize)> {
+        let (slots, free) = (&self.slots, &mut self.free);
+        let first = |(stream, queue): (usize, &mut VecDeque<u32>)| {
+            while let Some(slot) = queue.front().copied() {
+                if slots[slot as usize].lpn != NONE {
+                    return Some((slots[slot as usize].since, stream));
+                }
+                queue.pop_front();
+                free.push(slot);
+            }
+            None
+        };
+        self.queues.iter_mut().enumerate().filter_map(first).min()
     }
 
     /// The stream of the unit in that slot.
@@ -230,10 +241,16 @@ impl Buffer {
         queue.filter(|slot| self.slots[**slot as usize].lpn != NONE).count() as u32
     }
 
-    /// Takes a program's worth out of the longest queue: its stream, the units, and the writes that each stands for.
+    /// Takes a program's worth out of the longest queue: its stream, the units, and the writes that each stands for. `None` where nothing
+    /// is dirty: a queue of nothing but trimmed units is emptied, and the next one is looked at.
     pub(crate) fn batch(&mut self, lpns: &mut Vec<u32>, writes: &mut Vec<u32>) -> Option<u8> {
-        let (stream, _) = self.queues.iter().enumerate().max_by_key(|(_, q)| q.len())?;
-        self.batch_of(stream, lpns, writes)
+        while self.dirty > 0 {
+            let (stream, _) = self.queues.iter().enumerate().max_by_key(|(_, q)| q.len())?;
+            if let Some(stream) = self.batch_of(stream, lpns, writes) {
+                return Some(stream);
+            }
+        }
+        None
     }
 
     /// The same out of a stream's queue.

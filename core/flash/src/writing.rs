@@ -155,13 +155,17 @@ impl Flash {
         self.program_batch(now, stream)
     }
 
+    /// The same of what the buffer has of a stream.
+    fn destage_of(&mut self, now: Nanos, stream: usize) -> u32 {
+        let Some(buffer) = &mut self.buffer else { return 0 };
+        let Some(stream) = buffer.batch_of(stream, &mut self.batch, &mut self.writes) else { return 0 };
+        self.program_batch(now, stream)
+    }
+
     /// Programs all that the buffer has of a stream.
     pub(crate) fn destage_stream(&mut self, now: Nanos, stream: usize) {
         while self.buffer.as_ref().is_some_and(|b| b.dirty_of(stream) > 0) {
-            let Some(buffer) = &mut self.buffer else { return };
-            if let Some(stream) = buffer.batch_of(stream, &mut self.batch, &mut self.writes) {
-                self.program_batch(now, stream);
-            }
+            self.destage_of(now, stream);
         }
     }
 
@@ -202,11 +206,12 @@ impl Flash {
         if timeout == Nanos(0) {
             return;
         }
-        while let Some(oldest) = self.buffer.as_ref().and_then(Buffer::oldest) {
+        while let Some((oldest, stream)) = self.buffer.as_mut().and_then(Buffer::oldest) {
             let due = oldest.saturating_add(timeout);
-            if due > now || self.destage(due) == 0 {
+            if due > now {
                 return;
             }
+            self.destage_of(due, stream);
         }
     }
 
