@@ -197,7 +197,7 @@ pub fn run(env: &Env, tests: &[Test], selection: &Selection) -> ExitCode {
             }
             (Err(message), _) => {
                 println!("{name} FAILED ({took:.1} s)\n    {}", message.trim_end().replace('\n', "\n    "));
-                failed.push(name);
+                failed.push(format!("{name}: {}", first_lines(&message)));
             }
         }
     }
@@ -208,9 +208,14 @@ pub fn run(env: &Env, tests: &[Test], selection: &Selection) -> ExitCode {
         env.retries.load(Ordering::Relaxed),
         start.elapsed().as_secs_f64()
     );
-    failed.iter().for_each(|name| println!("  failed: {name}"));
+    failed.iter().for_each(|text| println!("  failed: {text}"));
     skipped.iter().for_each(|text| println!("  skipped: {text}"));
     if failed.is_empty() && passed + skipped.len() > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// What of an error stands in the summary: those who see the end of the log only have to know what went wrong.
+fn first_lines(message: &str) -> String {
+    message.trim().lines().take(4).collect::<Vec<_>>().join("\n    ")
 }
 
 /// An error that says what was expected.
