@@ -33,6 +33,7 @@ pub fn tests() -> Vec<Test> {
         test(S, "connects_where_a_volumes_controllers_run_out", few_of_a_volume),
         test(S, "a_volume_exported_by_the_api_has_its_own_controllers", few_of_an_exported),
         test(S, "connects_while_no_worker_accepts", nobody_accepts),
+        test(S, "connects_among_sockets_that_have_gone", among_gone),
         test(S, "connects_beside_a_flood_of_its_own_address", |env| flood(env, &setup(""), false)),
         test(S, "connects_beside_a_flood_of_icreqs_of_its_own_address", |env| flood(env, &setup(""), true)),
         test(S, "connects_to_another_core_beside_rogues", |env| {
@@ -301,6 +302,40 @@ fn nobody_accepts(env: &Env) -> Outcome {
         drop(waiting?);
         node.cli_ok(&["upgrade", "--probation", "0s"])?;
         visit(address, "gold").map(drop)
+    })
+}
+
+/// While the worker gets no core, somebody at the victim's address opens sockets, says ICReq on each, and goes; the victim comes among
+/// them, and they go on coming. What has gone must not take the place of who waits.
+fn among_gone(env: &Env) -> Outcome {
+    raise_descriptors()?;
+    with_node(env, &setup(""), |node| {
+        let (address, worker) = (node.address(), node.worker()?);
+        let request = wire::ic_req();
+        let come_and_go = || {
+            let socket = TcpStream::connect_timeout(&address, Duration::from_secs(10));
+            socket.and_then(|mut s| s.write_all(&request)).context(|| "a socket that goes".into())
+        };
+        let stop_flood = AtomicBool::new(false);
+        for round in 0..5 {
+            stop(worker)?;
+            let told = std::thread::scope(|scope| {
+                (0..AT_ONCE).try_for_each(|_| come_and_go())?;
+                let victim = scope.spawn(move || visit(address, "gold"));
+                (0..2 * AT_ONCE).try_for_each(|_| come_and_go())?;
+                kill_process(worker, Signal::CONT).context(|| "SIGCONT".into())?;
+                let flood = scope.spawn(|| while !stop_flood.load(Ordering::Relaxed) && come_and_go().is_ok() {});
+                let told = victim.join().map_err(|_| "the victim panicked".to_owned());
+                stop_flood.store(true, Ordering::Relaxed);
+                flood.join().map_err(|_| "the flood panicked".to_owned())?;
+                told
+            });
+            stop_flood.store(false, Ordering::Relaxed);
+            told?.map_err(|e| format!("round {round}: {e}"))?;
+            // Who came before has been accepted then.
+            visit(address, "silver")?;
+        }
+        ensure(door(node, "pushed_out")? == 0, || "sockets were closed for others that had gone".into())
     })
 }
 

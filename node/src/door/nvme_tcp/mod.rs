@@ -178,7 +178,11 @@ impl Door {
     /// A watched socket is ready.
     pub fn ready(&mut self, rest: u64, ready: &Ready, cx: &mut Cx) {
         if rest & LISTENER != 0 {
-            self.accept((rest & 0xffff) as usize, cx);
+            let listener = (rest & 0xffff) as usize;
+            // One that has more already has its turn.
+            if !self.more.contains(&listener) {
+                self.accept(listener, cx);
+            }
             return;
         }
         let at = rest as u32;
@@ -212,7 +216,9 @@ impl Door {
                 }
             }
         }
-        self.more.push(listener);
+        if !self.more.contains(&listener) {
+            self.more.push(listener);
+        }
     }
 
     /// Descriptors are short: the oldest of those that are no queue yet gives its own back.
