@@ -17,7 +17,7 @@ use rustix::process::{Resource, Rlimit, Signal, getrlimit, kill_process, setrlim
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde_json::Value;
 
-use super::test;
+use super::{long, test};
 use crate::harness::{Context, Env, Outcome, Test, ensure};
 use crate::node::{NQN, Node, Setup, host_nqn, with_node};
 use crate::process::stop;
@@ -34,11 +34,14 @@ pub fn tests() -> Vec<Test> {
         test(S, "a_volume_exported_by_the_api_has_its_own_controllers", few_of_an_exported),
         test(S, "connects_while_no_worker_accepts", nobody_accepts),
         test(S, "connects_among_sockets_that_have_gone", among_gone),
-        test(S, "connects_beside_a_flood_of_its_own_address", |env| flood(env, &setup(""), false)),
-        test(S, "connects_beside_a_flood_of_icreqs_of_its_own_address", |env| flood(env, &setup(""), true)),
+        test(S, "connects_beside_a_flood_of_its_own_address", |env| flood(env, &setup(""), Flood::SILENT)),
+        test(S, "connects_beside_a_flood_of_icreqs_of_its_own_address", |env| flood(env, &setup(""), Flood::ICREQS)),
+        long(S, "connects_beside_a_flood_of_icreqs_at_full_speed", |env| {
+            (0..10).try_for_each(|_| flood(env, &setup(""), Flood { pause: Duration::ZERO, ..Flood::ICREQS }))
+        }),
         test(S, "connects_to_another_core_beside_rogues", |env| {
             hoard(env, &on_two_cores())?;
-            flood(env, &on_two_cores(), false)
+            flood(env, &on_two_cores(), Flood::SILENT)
         }),
         test(S, "connects_over_a_network", over_a_network),
     ]
@@ -324,10 +327,15 @@ fn among_gone(env: &Env) -> Outcome {
                 let victim = scope.spawn(move || visit(address, "gold"));
                 (0..2 * AT_ONCE).try_for_each(|_| come_and_go())?;
                 kill_process(worker, Signal::CONT).context(|| "SIGCONT".into())?;
-                let flood = scope.spawn(|| while !stop_flood.load(Ordering::Relaxed) && come_and_go().is_ok() {});
+                let flood = scope.spawn(|| {
+                    while !stop_flood.load(Ordering::Relaxed) {
+                        come_and_go()?;
+                    }
+                    Ok::<(), String>(())
+                });
                 let told = victim.join().map_err(|_| "the victim panicked".to_owned());
                 stop_flood.store(true, Ordering::Relaxed);
-                flood.join().map_err(|_| "the flood panicked".to_owned())?;
+                flood.join().map_err(|_| "the flood panicked".to_owned())??;
                 told
             });
             stop_flood.store(false, Ordering::Relaxed);
@@ -339,9 +347,21 @@ fn among_gone(env: &Env) -> Outcome {
     })
 }
 
-/// Somebody at the victims' own address opens sockets as fast as it can, keeps as many as it may have, and says nothing on them; or some
-/// slower, and says ICReq on them.
-fn flood(env: &Env, setup: &Setup, says: bool) -> Outcome {
+/// Somebody at the victims' own address opens sockets, and keeps as many as it may have.
+struct Flood {
+    /// Says ICReq on each of them.
+    says: bool,
+    /// Between two, when it has as many as it may have: a host of the same address has to get a core before its address is full.
+    pause: Duration,
+}
+
+impl Flood {
+    const SILENT: Flood = Flood { says: false, pause: Duration::ZERO };
+    const ICREQS: Flood = Flood { says: true, pause: Duration::from_micros(500) };
+}
+
+fn flood(env: &Env, setup: &Setup, how: Flood) -> Outcome {
+    let Flood { says, pause } = how;
     raise_descriptors()?;
     with_node(env, setup, |node| {
         let (address, stop, count) = (node.address(), Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
@@ -359,8 +379,9 @@ fn flood(env: &Env, setup: &Setup, says: bool) -> Outcome {
                     all.push_back(socket);
                     if count.fetch_add(1, Ordering::Relaxed) > SOCKETS {
                         all.pop_front();
-                        // A host has to get its core before so many others have come that its address may not have more.
-                        std::thread::sleep(Duration::from_micros(if says { 500 } else { 0 }));
+                        if !pause.is_zero() {
+                            std::thread::sleep(pause);
+                        }
                     }
                 }
             }

@@ -64,7 +64,7 @@ pub struct Door {
     /// Those of this shard.
     unconnected: Unconnected,
     listeners: Vec<(TcpListener, WatchId)>,
-    /// Listeners that may have more to accept.
+    /// Listeners that may have more to accept, each once: they have a turn in the next poll.
     more: Vec<usize>,
     /// A listener could not accept for want of descriptors or memory: it is tried again when a connection has gone.
     starved: bool,
@@ -178,11 +178,7 @@ impl Door {
     /// A watched socket is ready.
     pub fn ready(&mut self, rest: u64, ready: &Ready, cx: &mut Cx) {
         if rest & LISTENER != 0 {
-            let listener = (rest & 0xffff) as usize;
-            // One that has more already has its turn.
-            if !self.more.contains(&listener) {
-                self.accept(listener, cx);
-            }
+            self.accept((rest & 0xffff) as usize, cx);
             return;
         }
         let at = rest as u32;
@@ -195,6 +191,9 @@ impl Door {
     }
 
     fn accept(&mut self, listener: usize, cx: &mut Cx) {
+        if self.more.contains(&listener) {
+            return;
+        }
         for _ in 0..ACCEPT {
             let Some((socket, _)) = self.listeners.get(listener) else { return };
             match socket.accept() {
@@ -216,9 +215,7 @@ impl Door {
                 }
             }
         }
-        if !self.more.contains(&listener) {
-            self.more.push(listener);
-        }
+        self.more.push(listener);
     }
 
     /// Descriptors are short: the oldest of those that are no queue yet gives its own back.
