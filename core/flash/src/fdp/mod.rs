@@ -18,7 +18,7 @@ pub use config::{FdpConfig, Isolation};
 
 use crate::Flash;
 use crate::array::Array;
-use crate::ftl::{NONE, PageFtl, Point, Route, Separation};
+use crate::ftl::{NONE, PageFtl, Route, Separation};
 use crate::geometry::{Shape, UNIT};
 use crate::scheduler::When;
 use crate::stats::Stats;
@@ -362,15 +362,7 @@ impl PageFtl {
         let (kind, planes) = (fdp.handle_of(stream), fdp.planes_of(stream));
         for plane in planes {
             let at = self.point_index(plane, kind);
-            let Point { block, .. } = self.points[at];
-            if block == NONE {
-                continue;
-            }
-            let Point { next, end, .. } = self.points[at];
-            let (none, units) = (self.map.logical(), self.map.shape.units_per_block());
-            self.map.p2l[next as usize..end as usize].fill(none);
-            self.map.written[block as usize] = units as u16;
-            self.close(at);
+            self.leave_rest(at);
         }
         let shape = self.map.shape;
         if let Some(fdp) = &mut self.fdp {

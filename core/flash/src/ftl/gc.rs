@@ -10,7 +10,7 @@
 //! paid for.
 
 use super::map::{HELD, NONE};
-use super::page::{PageFtl, Point};
+use super::page::{PageFtl, Point, SHUT};
 use super::streams::MOVED;
 use super::victim::{PlaneView, fewest};
 use crate::array::Array;
@@ -57,10 +57,9 @@ impl GcMode {
 /// Choices in a row that freed nothing, after which the greedy one is taken.
 const FUTILE: u32 = 8;
 
-/// Erases of the drive between two questions to the wear policy, and after one that it answered; prime, so that all planes
-/// have their turn.
-const ROTATE: u32 = 61;
-const ROTATE_SOON: u32 = 5;
+/// Erases of the drive from one block that moves for wear to the next, at least: so few collections take a second block's time. Prime,
+/// so that all planes have their turn.
+const LEVEL_EVERY: u32 = 5;
 
 /// Blocks of a plane up to which searching them once more is cheaper than waiting for memory.
 const LOOK_AHEAD: usize = 1024;
@@ -187,10 +186,7 @@ impl PageFtl {
     fn borrow(&mut self, now: Nanos, plane: u32) -> bool {
         let lazy = self.rotation(plane);
         let Some(block) = lazy.or_else(|| self.victim(plane)) else { return false };
-        let work = self.evacuate(plane, block);
-        if lazy.is_some() {
-            self.levelled(now, plane, block, &work);
-        }
+        let work = if lazy.is_some() { self.level(now, plane, block) } else { self.evacuate(plane, block) };
         let frees = self.map.shape.pages_per_block().saturating_sub(work.programs).max(1);
         self.debts[plane as usize] = Debt { block, work, steps: work.reads.max(work.programs) + 1, frees, due: 0 };
         true
@@ -282,8 +278,7 @@ impl PageFtl {
         self.book(now, silicon, plane, work, Some(block));
         self.erase(plane, block);
         if let Some(lazy) = self.rotation(plane) {
-            let work = self.evacuate(plane, lazy);
-            self.levelled(now, plane, lazy, &work);
+            let work = self.level(now, plane, lazy);
             self.book(now, silicon, plane, work, Some(lazy));
             self.erase(plane, lazy);
         }
@@ -341,12 +336,15 @@ impl PageFtl {
         chosen.map(|b| (blocks.start + b) as u32)
     }
 
-    /// The block whose contents the wear policy wants moved, asked once in a while.
+    /// The block whose contents the wear policy wants moved into the most worn free one.
     fn rotation(&mut self, plane: u32) -> Option<u32> {
         self.erased += 1;
-        if self.erased < self.rotate_at || self.free.count(plane) == 0 {
+        if self.erased < LEVEL_EVERY || self.free.count(plane) <= self.hard.min(self.start - 1) {
             return None;
         }
+        let free = self.free.of(plane);
+        let at = self.wear.take(free, &self.map.erases, true).min(free.len() - 1);
+        let target = self.map.erases[free[at] as usize];
         let blocks = self.ordinary(plane);
         let view = PlaneView {
             valid: &self.map.valid[blocks.clone()],
@@ -355,27 +353,45 @@ impl PageFtl {
             now: self.map.clock,
             block_units: self.map.shape.units_per_block(),
         };
-        let lazy = self.wear.rotate(&view).filter(|b| view.valid.get(*b).is_some_and(|v| v & HELD == 0));
-        (self.erased, self.rotate_at) = (0, if lazy.is_some() { ROTATE_SOON } else { ROTATE });
-        lazy.map(|b| (blocks.start + b) as u32)
+        let lazy = self.wear.rotate(&view, target).filter(|b| view.valid.get(*b).is_some_and(|v| v & HELD == 0))?;
+        self.erased = 0;
+        Some((blocks.start + lazy) as u32)
     }
 
-    /// Wear levelling has evacuated a block.
-    fn levelled(&mut self, now: Nanos, plane: u32, block: u32, work: &Work) {
+    /// Moves what is valid in `block` for wear levelling: into the free block that the policy has for cold data, and nothing else into
+    /// that. Shared with what collection moves it would become stale in part, and soon be collected.
+    fn level(&mut self, now: Nanos, plane: u32, block: u32) -> Work {
+        if self.map.valid_of(block) == 0 {
+            // All is stale, and collection has passed it over.
+            return self.evacuate(plane, block);
+        }
+        let kind = self.collection_kind(block);
+        let at = self.point_index(plane, kind);
+        let point = core::mem::replace(&mut self.points[at], SHUT);
+        self.open_for(plane, kind, true);
+        let work = self.vacate(plane, block, false);
+        self.leave_rest(at);
+        self.points[at] = point;
         self.stats.wear_moves += u64::from(work.units);
         if let Some(fdp) = &mut self.fdp {
             fdp.reallocated(now, plane, block, (self.scratch[0], work.units));
         }
+        work
     }
 
     /// Moves what is valid in `block` to the plane's collection point. The block is then empty but not erased; at least
     /// one block of the plane must be free.
     pub(crate) fn evacuate(&mut self, plane: u32, block: u32) -> Work {
+        self.vacate(plane, block, self.streams.are_kept())
+    }
+
+    /// The same, to the collection points of the units' streams or to one for all.
+    fn vacate(&mut self, plane: u32, block: u32, by_stream: bool) -> Work {
         let (found, reads) = self.map.gather(block, &mut self.scratch);
         debug_assert_eq!(found as u32, self.map.valid_of(block));
         self.map.note_move(block);
         self.map.valid[block as usize] = HELD;
-        let programs = if self.streams.are_kept() {
+        let programs = if by_stream {
             let ranges = self.streams.sort(block, &mut self.scratch[..found]);
             let streams = (0..).zip(ranges);
             // What moves fits one block, so one is all that the free ones have to give.

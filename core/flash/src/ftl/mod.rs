@@ -31,7 +31,7 @@ pub use map::Prefetch;
 pub(crate) use map::{BLOCK_UNITS_MAX, HELD, Map, NONE, TAG, UNITS_MAX};
 #[cfg(test)]
 pub(crate) use map::{Cut, Event};
-pub(crate) use page::{PageFtl, Point};
+pub(crate) use page::PageFtl;
 pub(crate) use place::Route;
 pub use place::{Separate, Separation};
 pub(crate) use pool::{Lifetimes, factory_bad};

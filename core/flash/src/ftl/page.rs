@@ -113,9 +113,8 @@ pub struct PageFtl {
     pub(crate) start: u32,
     pub(crate) hard: u32,
     pub(crate) futile: u32,
-    /// Erases since the wear policy was asked, and how many until it is asked again.
+    /// Erases since a block moved for wear.
     pub(crate) erased: u32,
-    pub(crate) rotate_at: u32,
     pub(crate) scratch: Vec<u32>,
     pub(crate) times: PageTimes,
     pub(crate) route: Route,
@@ -176,13 +175,12 @@ impl PageFtl {
             full_until: vec![0; shape.planes() as usize],
             is_staggered: vec![false; shape.planes() as usize],
             victims: ftl.gc.victim.build(ftl.gc.choices),
-            wear: ftl.wear.policy.build(ftl.wear.gap),
+            wear: ftl.wear.policy.build(ftl.wear.gap, shape.units() / shape.units_per_page()),
             mode: ftl.gc.mode,
             start: ftl.gc.start,
             hard: ftl.gc.hard,
             futile: 0,
             erased: 0,
-            rotate_at: 0,
             scratch: vec![0; shape.units_per_block() as usize],
             times: PageTimes::mean(silicon, &shape),
             route: Route::new(&shape, ftl.multi_plane),
@@ -482,9 +480,13 @@ impl PageFtl {
 
     /// Opens a free block. There must be one.
     pub(crate) fn open_free(&mut self, plane: u32, kind: u32) {
+        self.open_for(plane, kind, false);
+    }
+
+    /// The same, for data that moves because it is cold or for any other.
+    pub(crate) fn open_for(&mut self, plane: u32, kind: u32, cold: bool) {
         let list = self.free.of(plane);
         debug_assert!(!list.is_empty(), "no free block in plane {plane}");
-        let cold = kind == self.kinds.gc || (kind > self.kinds.slc && self.fdp.is_some());
         let at = self.wear.take(list, &self.map.erases, cold).min(list.len() - 1);
         let block = self.free.take(plane, at);
         self.map.begin(block, kind);
@@ -502,6 +504,18 @@ impl PageFtl {
         let block = core::mem::replace(&mut self.points[at], SHUT).block as usize;
         self.map.valid[block] &= !HELD;
         self.map.stamp[block] = self.map.clock;
+    }
+
+    /// Closes the block at the write point; the rest of it stays unwritten until it is collected.
+    pub(crate) fn leave_rest(&mut self, at: usize) {
+        let Point { next, end, block } = self.points[at];
+        if block == NONE {
+            return;
+        }
+        let (none, units) = (self.map.logical(), self.map.shape.units_per_block());
+        self.map.p2l[next as usize..end as usize].fill(none);
+        self.map.written[block as usize] = units as u16;
+        self.close(at);
     }
 
     /// Erases of the blocks that are not bad.

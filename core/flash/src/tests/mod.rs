@@ -7,6 +7,7 @@ mod drive;
 mod geometry;
 mod hybrid;
 mod in_place;
+mod levelling;
 mod peers;
 mod relocate;
 mod scheduled;
