@@ -19,6 +19,7 @@ mod fig4;
 mod fig5;
 mod fig6;
 mod html;
+mod levelling;
 mod move_page;
 mod pages;
 mod plan_campaign;
@@ -65,6 +66,8 @@ pub enum Subject {
     FemuPages,
     /// A die over its life.
     FemuAgeing,
+    /// Static wear levelling against the bounds of its paper.
+    WearLevelling,
     /// The profiles of drives against their data sheets.
     Datasheets,
     /// Software overhead of an I/O.
@@ -114,7 +117,7 @@ pub enum ClockKind {
 
 impl Subject {
     /// All of them.
-    pub const ALL: [Subject; 26] = [
+    pub const ALL: [Subject; 27] = [
         Subject::FemuFig2a,
         Subject::FemuFig2b,
         Subject::FemuFig3,
@@ -124,6 +127,7 @@ impl Subject {
         Subject::FemuMovePage,
         Subject::FemuPages,
         Subject::FemuAgeing,
+        Subject::WearLevelling,
         Subject::Datasheets,
         Subject::QosFig1,
         Subject::QosFig2,
@@ -155,6 +159,7 @@ impl Subject {
             Subject::FemuMovePage => "femu-move-page",
             Subject::FemuPages => "femu-pages",
             Subject::FemuAgeing => "femu-ageing",
+            Subject::WearLevelling => "wear-levelling",
             Subject::Datasheets => "datasheets",
             Subject::QosFig1 => "qos-fig1",
             Subject::QosFig2 => "qos-fig2",
@@ -187,6 +192,7 @@ impl Subject {
             Subject::FemuMovePage => "foreground writes while the host collects, with and without move-page",
             Subject::FemuPages => "reads and programs by page kind, wordline and chip, good and bad",
             Subject::FemuAgeing => "a die that ages: read retries and program times over its cycles",
+            Subject::WearLevelling => "static wear levelling: how far blocks lag, and what it costs",
             Subject::Datasheets => "the drives that have a profile, against their data sheets",
             Subject::QosFig1 => "software overhead of an I/O, our driver against Linux",
             Subject::QosFig2 => "user and system time, our driver against Linux",
@@ -266,6 +272,7 @@ impl Subject {
             Subject::FemuMovePage => Ok(move_page::figure(live)),
             Subject::FemuPages => Ok(pages::figure(live)),
             Subject::FemuAgeing => Ok(ageing::figure(live)),
+            Subject::WearLevelling => Ok(levelling::figure(live)),
             Subject::Datasheets => Ok(datasheets::figure(live)),
             Subject::QosFig1 => qos::fig1(live),
             Subject::QosFig2 => qos::fig2(live),

@@ -319,6 +319,15 @@ fn pages_and_chips_differ_and_a_die_ages() {
 }
 
 #[test]
+fn levelling_keeps_to_the_bounds_of_its_paper() {
+    let figure = made(Subject::WearLevelling);
+    let missed: Vec<&Row> = figure.rows.iter().filter(|row| !row.ok()).collect();
+    assert!(missed.is_empty(), "{missed:?}");
+    let lag = |how: &str| ours(&figure, &format!("1:1, {how}: lag after 8 turns"));
+    assert!(lag("dynamic") > 8.0 * lag("static"), "{} dynamic, {} static", lag("dynamic"), lag("static"));
+}
+
+#[test]
 fn a_page_move_undoes_the_drop() {
     let figure = made(Subject::FemuMovePage);
     assert_eq!(figure.rows.iter().filter_map(Row::paper).collect::<Vec<_>>(), [50.0]);
@@ -515,6 +524,10 @@ fn charts_are_tables(figure: &Figure) {
         Subject::FemuAgeing => {
             let last = |curve: &str| height(0, curve).last().copied().unwrap();
             alike(name, &[last("upper pages, mean")], &rows("upper pages, mean read", "4500 cycles"));
+        }
+        Subject::WearLevelling => {
+            alike(name, &height(0, "static"), &rows("1:1, static: lag", ""));
+            alike(name, &height(1, "15:1"), &rows("cold to hot 15:1", "more erases"));
         }
         Subject::FemuMovePage => {
             let drop = 1.0 - height(0, "collecting, host copies")[0] / height(0, "no collection")[0];
