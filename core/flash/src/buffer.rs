@@ -20,6 +20,9 @@ use core::cmp::Reverse;
 use core::fmt;
 use weir_units::Nanos;
 
+/// Queues up to which each may hold all slots from the start: the streams that a host can name, several times over.
+const STREAMS: u32 = 256;
+
 /// When data leaves the buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Flush {
@@ -36,7 +39,7 @@ names!(Flush, "flush policy", Eager = "eager", Watermark = "watermark");
 pub struct Level {
     /// Not yet on their way to flash.
     pub dirty: u32,
-    /// The most units of one stream among them.
+    /// The most units among them that one program could take: of one stream, and of one partition where addresses say the planes.
     pub longest: u32,
     /// All that fit.
     pub capacity: u32,
@@ -88,7 +91,7 @@ struct Slot {
     lpn: u32,
     writes: u32,
     since: Nanos,
-    stream: u8,
+    queue: u32,
 }
 
 /// The slots and who waits in them.
@@ -96,7 +99,7 @@ struct Slot {
 pub(crate) struct Buffer {
     slots: Vec<Slot>,
     free: Vec<u32>,
-    /// By stream: dirty slots, oldest first.
+    /// Dirty slots that may share a program, oldest first: by stream, where addresses say the planes by partition and stream.
     queues: Vec<VecDeque<u32>>,
     dirty: u32,
     /// Dirty or leaving.
@@ -111,13 +114,13 @@ pub(crate) struct Buffer {
 }
 
 impl Buffer {
-    /// An empty buffer; `None` where the configuration has none.
-    pub(crate) fn new(config: &BufferConfig, streams: u8, program: u32) -> Option<Buffer> {
+    /// An empty buffer with so many queues; `None` where the configuration has none.
+    pub(crate) fn new(config: &BufferConfig, queues: u32, program: u32) -> Option<Buffer> {
         let capacity = (config.size.0 / u64::from(UNIT)) as u32;
         (capacity > 0).then(|| Buffer {
-            slots: vec![Slot { lpn: NONE, writes: 0, since: Nanos(0), stream: 0 }; capacity as usize],
+            slots: vec![Slot { lpn: NONE, writes: 0, since: Nanos(0), queue: 0 }; capacity as usize],
             free: (0..capacity).rev().collect(),
-            queues: (0..streams).map(|_| VecDeque::with_capacity(capacity as usize)).collect(),
+            queues: (0..queues).map(|_| VecDeque::with_capacity(Buffer::queue_capacity(capacity, queues))).collect(),
             dirty: 0,
             held: 0,
             leaving: BinaryHeap::with_capacity(capacity as usize),
@@ -125,6 +128,13 @@ impl Buffer {
             policy: config.flush.build(config),
             program,
         })
+    }
+
+    /// Slots that a queue has room for at first. Hosts choose streams, so each may have all; partitions have about the same, and grow where
+    /// they do not.
+    fn queue_capacity(capacity: u32, queues: u32) -> usize {
+        let each = if queues <= STREAMS { capacity } else { 2 * capacity / queues };
+        each as usize
     }
 
     /// Replaces the policy.
@@ -168,15 +178,15 @@ impl Buffer {
         if self.held < self.capacity() { at } else { Nanos::NEVER }
     }
 
-    /// Takes a unit in; there is room. Its stream waits for it to leave.
-    pub(crate) fn insert(&mut self, now: Nanos, map: &mut Map, lpn: u32, stream: u8) {
+    /// Takes a unit in; there is room. Its queue waits for it to leave.
+    pub(crate) fn insert(&mut self, now: Nanos, map: &mut Map, lpn: u32, queue: u32) {
         if self.free.is_empty() {
             self.sweep();
         }
         let Some(slot) = self.free.pop() else { return };
-        self.slots[slot as usize] = Slot { lpn, writes: 1, since: now, stream };
+        self.slots[slot as usize] = Slot { lpn, writes: 1, since: now, queue };
         map.buffer(lpn, slot);
-        self.queues[usize::from(stream)].push_back(slot);
+        self.queues[queue as usize].push_back(slot);
         self.dirty += 1;
         self.held += 1;
     }
@@ -214,50 +224,50 @@ impl Buffer {
         self.policy.due(&level).min(self.dirty)
     }
 
-    /// When the oldest unit came in that has not left yet, and its stream.
-    pub(crate) fn oldest(&mut self) -> Option<(Nanos, usize)> {
+    /// When the oldest unit came in that has not left yet, and its queue.
+    pub(crate) fn oldest(&mut self) -> Option<(Nanos, u32)> {
         let (slots, free) = (&self.slots, &mut self.free);
-        let first = |(stream, queue): (usize, &mut VecDeque<u32>)| {
+        let first = |(number, queue): (u32, &mut VecDeque<u32>)| {
             while let Some(slot) = queue.front().copied() {
                 if slots[slot as usize].lpn != NONE {
-                    return Some((slots[slot as usize].since, stream));
+                    return Some((slots[slot as usize].since, number));
                 }
                 queue.pop_front();
                 free.push(slot);
             }
             None
         };
-        self.queues.iter_mut().enumerate().filter_map(first).min()
+        (0..).zip(&mut self.queues).filter_map(first).min()
     }
 
-    /// The stream of the unit in that slot.
-    pub(crate) fn stream_of(&self, slot: u32) -> u8 {
-        self.slots[slot as usize].stream
+    /// The queue of the unit in that slot.
+    pub(crate) fn queue_of(&self, slot: u32) -> u32 {
+        self.slots[slot as usize].queue
     }
 
-    /// Units of a stream that have not left yet.
-    pub(crate) fn dirty_of(&self, stream: usize) -> u32 {
-        let queue = self.queues.get(stream).into_iter().flatten();
+    /// Units of a queue that have not left yet.
+    pub(crate) fn dirty_of(&self, queue: u32) -> u32 {
+        let queue = self.queues.get(queue as usize).into_iter().flatten();
         queue.filter(|slot| self.slots[**slot as usize].lpn != NONE).count() as u32
     }
 
-    /// Takes a program's worth out of the longest queue: its stream, the units, and the writes that each stands for. `None` where nothing
+    /// Takes a program's worth out of the longest queue: its number, the units, and the writes that each stands for. `None` where nothing
     /// is dirty: a queue of nothing but trimmed units is emptied, and the next one is looked at.
-    pub(crate) fn batch(&mut self, lpns: &mut Vec<u32>, writes: &mut Vec<u32>) -> Option<u8> {
+    pub(crate) fn batch(&mut self, lpns: &mut Vec<u32>, writes: &mut Vec<u32>) -> Option<u32> {
         while self.dirty > 0 {
-            let (stream, _) = self.queues.iter().enumerate().max_by_key(|(_, q)| q.len())?;
-            if let Some(stream) = self.batch_of(stream, lpns, writes) {
-                return Some(stream);
+            let (longest, _) = (0..).zip(&self.queues).max_by_key(|(_, q)| q.len())?;
+            if self.batch_of(longest, lpns, writes) {
+                return Some(longest);
             }
         }
         None
     }
 
-    /// The same out of a stream's queue.
-    pub(crate) fn batch_of(&mut self, stream: usize, lpns: &mut Vec<u32>, writes: &mut Vec<u32>) -> Option<u8> {
+    /// The same out of that queue; false where nothing in it is dirty.
+    pub(crate) fn batch_of(&mut self, queue: u32, lpns: &mut Vec<u32>, writes: &mut Vec<u32>) -> bool {
         lpns.clear();
         writes.clear();
-        let queue = self.queues.get_mut(stream)?;
+        let Some(queue) = self.queues.get_mut(queue as usize) else { return false };
         while lpns.len() < self.program as usize {
             let Some(slot) = queue.pop_front() else { break };
             let Slot { lpn, writes: n, .. } = self.slots[slot as usize];
@@ -268,7 +278,7 @@ impl Buffer {
             }
         }
         self.dirty -= lpns.len() as u32;
-        (!lpns.is_empty()).then_some(stream as u8)
+        !lpns.is_empty()
     }
 
     /// So many units that were taken out are in flash at that end.

@@ -1,8 +1,10 @@
 //! What the host is offered, and whether it leaves the FTL blocks enough to work with.
 
 use crate::config::{Config, ConfigError, Mapping, wrong};
+use crate::ftl::Striping;
 use crate::geometry::{Shape, UNIT};
 use alloc::format;
+use alloc::vec::Vec;
 use weir_units::Bytes;
 
 impl Config {
@@ -24,7 +26,7 @@ impl Config {
     }
 
     /// Whether what is offered leaves the FTL room to work in.
-    pub(crate) fn check_room(&self, shape: &Shape, mapped: u32) -> Result<(), ConfigError> {
+    pub(crate) fn check_room(&self, shape: &Shape, logical: u32, mapped: u32) -> Result<(), ConfigError> {
         let ftl = &self.ftl;
         let held = match ftl.mapping {
             Mapping::Hybrid => self.log_reserve(),
@@ -34,7 +36,7 @@ impl Config {
                 Config::reserve(host + kept, ftl.mapping == Mapping::Cached, ftl.gc.start)
             }
         };
-        let (room, mapped) = self.room(shape, mapped, held);
+        let (room, mapped) = self.room(shape, logical, mapped, held);
         if room >= mapped {
             return Ok(());
         }
@@ -49,7 +51,7 @@ impl Config {
     }
 
     /// Streams that collection keeps apart: none where the spare flash has no room for a block more of each.
-    pub(crate) fn moved_streams(&self, shape: &Shape, mapped: u32) -> u32 {
+    pub(crate) fn moved_streams(&self, shape: &Shape, logical: u32, mapped: u32) -> u32 {
         let ftl = &self.ftl;
         let streams = u32::from(ftl.streams.min(crate::ftl::MOVED));
         let keeps = ftl.separation.keeps_moved() && matches!(ftl.mapping, Mapping::Page | Mapping::Cached);
@@ -58,32 +60,33 @@ impl Config {
         }
         let points = u32::from(ftl.streams) + streams - 1;
         let held = Config::reserve(points, ftl.mapping == Mapping::Cached, ftl.gc.start);
-        let (room, mapped) = self.room(shape, mapped, held);
+        let (room, mapped) = self.room(shape, logical, mapped, held);
         if room >= mapped { streams } else { 0 }
     }
 
-    /// Units that the planes hold with `held` blocks of each left to work with, and those that they have to.
-    fn room(&self, shape: &Shape, mapped: u32, held: u32) -> (u64, u64) {
+    /// Units that the planes hold with `held` blocks of each left to work with, and those that they have to. Where addresses say the
+    /// planes, of the part of the drive that has least to spare.
+    fn room(&self, shape: &Shape, logical: u32, mapped: u32, held: u32) -> (u64, u64) {
         let ftl = &self.ftl;
         let bad = crate::ftl::factory_bad(shape.blocks(), self.seed, ftl.factory_bad);
         let blocks = shape.blocks_per_plane();
-        // Data blocks of the hybrid mapping have their planes, so the fullest plane decides.
-        let mapped = match ftl.mapping {
-            Mapping::Hybrid => {
-                let blocks = u64::from(mapped.div_ceil(shape.units_per_block()));
-                blocks.div_ceil(u64::from(shape.planes())) * u64::from(shape.units_per_block() * shape.planes())
-            }
-            _ => u64::from(mapped),
-        };
-        let room = (0..shape.planes()).map(|plane| {
+        let room = |plane: u32| {
             let first = shape.block_index(plane, ftl.slc.blocks) as usize;
             let good = bad[first..shape.block_index(plane, blocks) as usize].iter().filter(|b| !**b).count() as u32;
             u64::from(good.saturating_sub(held)) * u64::from(shape.units_per_block())
-        });
-        let room: u64 = match ftl.mapping {
-            Mapping::Hybrid => room.min().unwrap_or(0) * u64::from(shape.planes()),
-            _ => room.sum(),
         };
-        (room, mapped)
+        let planes = 0..shape.planes();
+        if ftl.mapping == Mapping::Hybrid {
+            // Data blocks have their planes, so the fullest plane decides.
+            let data = u64::from(mapped.div_ceil(shape.units_per_block())).div_ceil(u64::from(shape.planes()));
+            let all = u64::from(shape.units_per_block() * shape.planes());
+            return (planes.map(room).min().unwrap_or(0) * u64::from(shape.planes()), data * all);
+        }
+        let Some(striping) = Striping::new(self, shape, logical, mapped) else {
+            return (planes.map(room).sum(), u64::from(mapped));
+        };
+        let mut parts: Vec<(u64, u64)> = (0..striping.count()).map(|part| (0, striping.units(part).into())).collect();
+        planes.for_each(|plane| parts[striping.partition_of(plane) as usize].0 += room(plane));
+        parts.into_iter().min_by_key(|(room, units)| *room as i64 - *units as i64).unwrap_or_default()
     }
 }

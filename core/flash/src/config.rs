@@ -2,7 +2,7 @@
 
 use crate::buffer::Flush;
 use crate::fdp::FdpConfig;
-use crate::ftl::{GcMode, Separate, Victim, Wear};
+use crate::ftl::{GcMode, PlaneAllocation, Separate, Victim, Wear};
 use crate::geometry::{Geometry, GeometryError, Shape, UNIT};
 use crate::host::HostTiming;
 use crate::lun::Promise;
@@ -161,6 +161,11 @@ pub struct FtlConfig {
     pub write_zeroes: WriteZeroes,
     /// Whether the planes of a die are programmed together.
     pub multi_plane: bool,
+    /// How a write's plane is chosen.
+    pub plane_allocation: PlaneAllocation,
+    /// Parts of the drive with as many channels each, over which units of 4 KiB are striped (NVMeVirt, `SSD_PARTITIONS`): unit n goes to
+    /// part n modulo this; 1: one.
+    pub partitions: u32,
     /// Whether pages keep sequence numbers, so that the map can be rebuilt after power loss (8 bytes a page).
     pub spare: bool,
 }
@@ -183,6 +188,8 @@ impl FtlConfig {
         unmapped_read: UnmappedRead::Flash,
         write_zeroes: WriteZeroes::Unmap,
         multi_plane: false,
+        plane_allocation: PlaneAllocation::Dynamic,
+        partitions: 1,
         spare: false,
     };
 }
@@ -364,6 +371,7 @@ impl Config {
             unmapped_read: if parts.unwritten_free { UnmappedRead::Free } else { UnmappedRead::Flash },
             multi_plane: g.planes > 1,
             gc: GcConfig { start: parts.gc_start, ..FtlConfig::DEFAULT.gc },
+            partitions: parts.partitions,
             ..FtlConfig::DEFAULT
         };
         Config {
@@ -397,7 +405,7 @@ impl Config {
         let pages =
             if self.ftl.mapping == Mapping::Cached { logical.div_ceil(ENTRIES * shape.units_per_page()) } else { 0 };
         let mapped = logical + pages * shape.units_per_page();
-        self.check_room(&shape, mapped)?;
+        self.check_room(&shape, logical, mapped)?;
         let slots = u32::try_from(self.buffer.size.0 / u64::from(UNIT)).unwrap_or(u32::MAX);
         let low = self.geometry.page_map.table(self.geometry.cell, self.geometry.pages);
         let low = low.iter().filter(|l| **l == 0).count() as u32;
@@ -409,7 +417,7 @@ impl Config {
             slots,
             slc_units: low * shape.units_per_page(),
             flights: if volatile { slots } else { 0 },
-            moved: self.moved_streams(&shape, mapped),
+            moved: self.moved_streams(&shape, logical, mapped),
         })
     }
 
@@ -475,6 +483,7 @@ impl Config {
         if let Some(fdp) = &ftl.fdp {
             fdp.check(shape, ftl)?;
         }
+        self.check_striping(shape)?;
         match ftl.mapping {
             Mapping::Hybrid => self.check_hybrid(),
             Mapping::InPlace => self.check_in_place(),

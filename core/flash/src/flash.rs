@@ -4,8 +4,8 @@ use crate::array::Array;
 use crate::buffer::{Buffer, FlushPolicy};
 use crate::config::{Config, ConfigError, Mapping, Plan, UnmappedRead, WriteZeroes};
 use crate::durable::Durable;
-use crate::ftl::{GcMode, NONE, PageFtl, Prefetch, Separation, TAG, VictimPolicy, WearPolicy};
-use crate::geometry::{Place, Shape, UNIT};
+use crate::ftl::{GcMode, NONE, PageFtl, Prefetch, Separation, Striping, TAG, VictimPolicy, WearPolicy};
+use crate::geometry::{Place, Shape, UNIT, Unit};
 use crate::host::{Host, HostOp};
 use crate::image::Image;
 use crate::lun::Promise;
@@ -73,12 +73,14 @@ impl Flash {
         let ftl = PageFtl::new(config, plan, &silicon, image);
         let planes = if config.ftl.multi_plane { plan.shape.planes_per_die() } else { 1 };
         let program = plan.shape.units_per_page() * planes;
+        let partitions = ftl.striping.as_ref().map_or(1, Striping::count);
+        let queues = partitions * u32::from(config.ftl.host_streams());
         let open = if ftl.promise == Promise::Open { plan.shape.planes() } else { 0 };
         Flash {
             silicon,
             host: Host::new(&config.host),
             ftl,
-            buffer: Buffer::new(&config.buffer, config.ftl.host_streams(), program),
+            buffer: Buffer::new(&config.buffer, queues, program),
             logical: plan.logical,
             config: *config,
             durable: Durable::new(now, open),
@@ -264,18 +266,39 @@ impl Flash {
     #[inline]
     fn read(&mut self, from: When, lpn: u32, end: u32, to_host: bool) -> When {
         self.ftl.stats.host_reads += u64::from(end - lpn);
+        let step = self.ftl.step();
+        if step == 1 {
+            return self.read_stepped(from, (lpn, end), 1, to_host);
+        }
+        // What lies in one page is read at once.
+        (lpn..end.min(lpn + step)).fold(from, |done, lpn| {
+            let read = self.read_stepped(from, (lpn, end), step, to_host);
+            self.silicon.later_of(done, read)
+        })
+    }
+
+    /// The same of every `step`th unit.
+    #[inline]
+    fn read_stepped(&mut self, from: When, (lpn, end): (u32, u32), step: u32, to_host: bool) -> When {
         let mut done = from;
         let mut run = Run { page: NONE, unit: NONE, units: 0, at: from };
-        for lpn in lpn..end {
+        let mut next = lpn;
+        while next < end {
+            let lpn = next;
+            next += step;
             let at = self.ftl.look_up(from, &mut self.silicon, lpn, false);
-            let word = self.ftl.map.l2p[lpn as usize];
+            let mut word = self.ftl.map.l2p[lpn as usize];
+            let mut page = self.ftl.map.shape.page_of(word);
             if word & TAG != 0 {
-                let ready = self.read_elsewhere(at, lpn, word);
-                let handed = self.hand_over(ready, 1, to_host);
-                done = self.silicon.later_of(done, handed);
-                continue;
+                let Some(unit) = self.home_page(lpn, word) else {
+                    let ready = self.read_elsewhere(at, lpn, word);
+                    let handed = self.hand_over(ready, 1, to_host);
+                    done = self.silicon.later_of(done, handed);
+                    continue;
+                };
+                // A page like any other, but no unit with contents is in it.
+                (word, page) = (unit, TAG | self.ftl.map.shape.page_of(unit));
             }
-            let page = self.ftl.map.shape.page_of(word);
             if page == run.page {
                 run.units += 1;
                 run.at = self.silicon.later_of(run.at, at);
@@ -294,7 +317,10 @@ impl Flash {
         if run.units == 0 {
             return run.at;
         }
-        let place = self.ftl.place(run.unit);
+        let place = match run.page & TAG {
+            0 => self.ftl.place(run.unit),
+            _ => self.ftl.map.shape.place(Unit(run.unit)),
+        };
         let ready = self.read_page(run.at, place, run.units);
         self.hand_over(ready, run.units, to_host)
     }
@@ -329,6 +355,17 @@ impl Flash {
         }
         self.ftl.stats.page_reads += 1;
         self.silicon.read_at(from, place, units * UNIT)
+    }
+
+    /// Where addresses say the planes: the first unit of the page that a unit without contents is read from.
+    #[cold]
+    fn home_page(&mut self, lpn: u32, word: u32) -> Option<u32> {
+        let free = self.config.ftl.unmapped_read == UnmappedRead::Free;
+        let striping = self.ftl.striping.as_ref().filter(|_| word == NONE && !free)?;
+        self.ftl.stats.unmapped_reads += 1;
+        let shape = &self.ftl.map.shape;
+        let (plane, page) = striping.home(lpn, shape.pages_per_block());
+        Some(shape.unit(Place { plane, block: self.config.ftl.slc.blocks, page }, 0).0)
     }
 
     /// A read of what is not in flash.

@@ -90,7 +90,8 @@ pub use config::{
 pub use fdp::{Fdp, FdpConfig, FdpEvent, FdpEventKind, FdpStatistics, HandleWork, Isolation};
 pub use flash::{Flash, FlashOp};
 pub use ftl::{
-    GcMode, Greedy, Lost, PlaneView, Prefetch, Separate, Separation, Victim, VictimPolicy, Wear, WearPolicy,
+    GcMode, Greedy, Lost, PlaneAllocation, PlaneView, Prefetch, Separate, Separation, Victim, VictimPolicy, Wear,
+    WearPolicy,
 };
 pub use geometry::{Divisor, Geometry, GeometryError, Lpn, Place, Shape, UNIT, Unit};
 pub use host::{Firmware, Host, HostOp, HostTiming};

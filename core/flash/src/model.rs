@@ -201,19 +201,23 @@ fn ftls() -> impl Strategy<Value = FtlConfig> {
     let wear = wear.prop_map(|(p, gap, endurance, failures)| WearConfig { policy: p, gap, endurance, failures });
     let slc = (select(&[0u32, 0, 2][..]), select(Fold::ALL)).prop_map(|(blocks, fold)| SlcConfig { blocks, fold });
     let choices = (select(&[Mapping::Page, Mapping::Cached][..]), 1..4u8, select(Separate::ALL), any::<bool>());
-    (gc, wear, slc, choices, select(UnmappedRead::ALL), select(WriteZeroes::ALL)).prop_map(
-        |(gc, wear, slc, (mapping, streams, separation, multi_plane), unmapped_read, write_zeroes)| FtlConfig {
-            mapping,
-            gc,
-            wear,
-            slc,
-            streams: if separation == Separate::Frequency { streams.max(2) } else { streams },
-            separation,
-            multi_plane: multi_plane && slc.blocks == 0,
-            unmapped_read,
-            write_zeroes,
-            spare: true,
-            ..FtlConfig::DEFAULT
+    let allocation = prop_oneof![select(PlaneAllocation::ALL), Just(PlaneAllocation::Dynamic)];
+    (gc, wear, slc, choices, select(UnmappedRead::ALL), select(WriteZeroes::ALL), allocation).prop_map(
+        |(gc, wear, slc, (mapping, streams, separation, multi_plane), unmapped_read, write_zeroes, allocation)| {
+            FtlConfig {
+                mapping,
+                gc,
+                wear,
+                slc,
+                streams: if separation == Separate::Frequency { streams.max(2) } else { streams },
+                separation,
+                multi_plane: multi_plane && slc.blocks == 0 && !allocation.is_static(),
+                plane_allocation: allocation,
+                unmapped_read,
+                write_zeroes,
+                spare: true,
+                ..FtlConfig::DEFAULT
+            }
         },
     )
 }
@@ -248,6 +252,10 @@ pub(crate) fn configs() -> impl Strategy<Value = Config> {
             seed,
         };
         config.ftl.map_cache = Bytes(u64::from(geometry.page_bytes));
+        // Some with a partition for each channel.
+        if !config.ftl.plane_allocation.is_static() && seed % 3 == 0 {
+            config.ftl.partitions = geometry.channels;
+        }
         // The smallest capacity that is surely allowed, or the largest.
         let shape = geometry.shape().unwrap();
         let held =
@@ -255,7 +263,9 @@ pub(crate) fn configs() -> impl Strategy<Value = Config> {
         let blocks = shape.blocks_per_plane().saturating_sub(held).max(1);
         let units = blocks * shape.units_per_block() * shape.planes();
         let map = units.div_ceil(1024 * shape.units_per_page()) * shape.units_per_page();
-        let units = if minimal { units - map } else { (units - map) / 2 };
+        // Partitions take units, not pages: one may have a page more than another.
+        let uneven = if config.ftl.partitions > 1 { config.ftl.partitions * shape.units_per_page() } else { 0 };
+        let units = if minimal { units - map - uneven } else { (units - map) / 2 };
         config.ftl.capacity = Some(Bytes(u64::from(units.max(1)) * u64::from(UNIT)));
         config
     })
@@ -317,6 +327,19 @@ proptest! {
             }
         }
         model.check(&flash);
+        if config.ftl.wear.endurance == 0 && config.ftl.wear.failures == 0 {
+            lie_where_addresses_say(&flash);
+        }
+    }
+}
+
+/// Where no block has failed, every unit lies on a plane of its partition.
+fn lie_where_addresses_say(flash: &Flash) {
+    let Some(striping) = &flash.ftl.striping else { return };
+    let map = &flash.ftl.map;
+    for lpn in (0..flash.units()).filter(|lpn| map.unit(*lpn) != NONE) {
+        let plane = flash.shape().place(Unit(map.unit(lpn))).plane;
+        assert_eq!(striping.partition_of(plane), striping.partition(lpn), "unit {lpn} lies on plane {plane}");
     }
 }
 

@@ -3,12 +3,12 @@
 use crate::Flash;
 use crate::array::Array;
 use crate::config::Mapping;
-use crate::ftl::{GcMode, Map, PageFtl};
+use crate::ftl::{GcMode, Map, PageFtl, Striping};
 use crate::geometry::UNIT;
 use crate::host::Host;
 use crate::image::{FREE, Lender};
 use crate::name::names;
-use crate::rng::{Rng, Shuffle};
+use crate::rng::{Rng, Shuffle, mix};
 use crate::scheduler::When;
 use alloc::vec::Vec;
 use weir_units::Nanos;
@@ -70,9 +70,12 @@ impl Flash {
         let kinds = self.ftl.kinds;
         let ranges = [(0, 0, self.units()), (kinds.map, self.units(), self.ftl.map.logical())];
         for (kind, first, end) in ranges {
-            for from in (first..end).step_by(page as usize) {
+            // Pages of units that lie apart are written in turn.
+            let step = if kind == kinds.map { 1 } else { self.ftl.step() };
+            let pages = (first..end).step_by((page * step) as usize).flat_map(|from| from..end.min(from + step));
+            for from in pages {
                 lpns.clear();
-                lpns.extend(from..end.min(from + page));
+                lpns.extend((from..end).step_by(step as usize).take(page as usize));
                 let done = if kind == kinds.map {
                     self.ftl.write(When::at(self.origin), &mut silicon, kind, &lpns)
                 } else {
@@ -145,16 +148,67 @@ fn level(counts: &mut [u16], units: u16, live: u64) {
     counts.sort_unstable();
 }
 
+/// The units of the drive in random order; where addresses say the planes, those of each partition.
+struct Deck {
+    parts: Vec<Part>,
+}
+
+struct Part {
+    shuffle: Shuffle,
+    /// Drawn so far.
+    next: u32,
+    /// Units that no plane has as its share yet, and planes that had theirs.
+    left: u64,
+    shares: u32,
+}
+
+impl Deck {
+    fn new(striping: Option<&Striping>, all: u32, seed: u64) -> Deck {
+        let part =
+            |units: u32, seed| Part { shuffle: Shuffle::new(units, seed), next: 0, left: units.into(), shares: 0 };
+        let parts = match striping {
+            None => Vec::from([part(all, seed)]),
+            Some(s) => (0..s.count()).map(|n| part(s.units(n), mix(seed ^ u64::from(n)))).collect(),
+        };
+        Deck { parts }
+    }
+
+    fn part(&mut self, striping: Option<&Striping>, plane: u32) -> (u32, &mut Part) {
+        let n = striping.map_or(0, |s| s.partition_of(plane));
+        (n, &mut self.parts[n as usize])
+    }
+
+    /// The plane's part of the units that are left, of a drive of so many planes.
+    fn share(&mut self, striping: Option<&Striping>, plane: u32, planes: u32) -> u64 {
+        let each = planes / self.parts.len() as u32;
+        let (_, part) = self.part(striping, plane);
+        part.left.div_ceil(u64::from(each - part.shares))
+    }
+
+    /// The plane gets so many.
+    fn take(&mut self, striping: Option<&Striping>, plane: u32, units: u64) {
+        let (_, part) = self.part(striping, plane);
+        part.left -= units;
+        part.shares += 1;
+    }
+
+    /// The next unit for a plane.
+    fn draw(&mut self, striping: Option<&Striping>, plane: u32) -> u32 {
+        let (n, part) = self.part(striping, plane);
+        let drawn = part.shuffle.get(part.next);
+        part.next += 1;
+        striping.map_or(drawn, |s| s.unit(n, drawn))
+    }
+}
+
 impl PageFtl {
     /// Places all units as long random writing would have left them.
     fn place_steady(&mut self, seed: u64, now: Nanos) {
         let shape = *self.shape();
         let (planes, units) = (shape.planes(), shape.units_per_block());
-        let all = self.map.logical();
-        let shuffle = Shuffle::new(all, seed ^ 0x57ead);
+        let mut deck = Deck::new(self.striping.as_ref(), self.map.logical(), seed ^ 0x57ead);
         let mut rng = Rng::new(seed ^ 0x7001);
         self.is_staggered.fill(true);
-        let mut rest = u64::from(all);
         let mut lists: Vec<(Vec<u16>, Vec<u32>)> = Vec::new();
         let mut open = Vec::with_capacity(planes as usize);
         let host = rng.below(shape.pages_per_block());
@@ -163,27 +217,26 @@ impl PageFtl {
             // What long writing leaves free or open: see `make_room` and the write points.
             let kept = self.start + self.kinds.count - 2;
             let blocks = self.usable[plane as usize].saturating_sub(kept).max(1);
-            let share = rest.div_ceil(u64::from(planes - plane)).min(u64::from(blocks) * u64::from(units));
-            rest -= share;
+            let share = deck.share(self.striping.as_ref(), plane, planes).min(u64::from(blocks) * u64::from(units));
+            deck.take(self.striping.as_ref(), plane, share);
             let filled = self.filled_points(share, host, &mut rng);
             let closed = share - filled.iter().map(|n| u64::from(*n)).sum::<u64>();
             open.push(filled);
             let taken = (0..blocks).map(|_| self.free.take(plane, self.free.count(plane) as usize - 1)).collect();
             lists.push((counts(blocks, units, closed), taken));
         }
-        let mut next = 0;
         let longest = lists.iter().map(|(_, blocks)| blocks.len()).max().unwrap_or(0);
         // Round by round, the emptiest blocks first: they are the oldest.
         for round in 0..longest {
             for (valid, blocks) in &lists {
                 if let (Some(&valid), Some(&block)) = (valid.get(round), blocks.get(round)) {
-                    next = self.place_block(block, u32::from(valid), next, &shuffle, &mut rng);
+                    self.place_block(block, u32::from(valid), &mut deck, &mut rng);
                 }
             }
         }
         for (plane, filled) in (0..).zip(open) {
             for (kind, filled) in (0..).zip(filled) {
-                next = self.place_open(plane, kind, filled, next, &shuffle);
+                self.place_open(plane, kind, filled, &mut deck);
             }
             if self.mode == GcMode::Preemptive && self.fdp.is_none() {
                 self.owe(now, plane, &mut rng);
@@ -234,38 +287,36 @@ impl PageFtl {
     }
 
     /// Opens a block with that many units.
-    fn place_open(&mut self, plane: u32, kind: u32, units: u32, next: u32, shuffle: &Shuffle) -> u32 {
+    fn place_open(&mut self, plane: u32, kind: u32, units: u32, deck: &mut Deck) {
         if units == 0 || self.free.count(plane) == 0 {
-            return next;
+            return;
         }
         self.open_free(plane, kind);
         let at = self.point_index(plane, kind);
         let first = self.points[at].next;
         for i in 0..units {
-            let lpn = shuffle.get(next + i);
+            let lpn = deck.draw(self.striping.as_ref(), plane);
             self.map.l2p[lpn as usize] = first + i;
             self.map.p2l[(first + i) as usize] = lpn;
         }
         self.map.stamp_pages(first, units / self.shape().units_per_page());
         let block = self.points[at].block;
         self.filled(at, block, units, units);
-        next + units
     }
 
-    /// Fills a block with `valid` units, spread at random, from the `next`th of the shuffled ones on.
-    fn place_block(&mut self, block: u32, valid: u32, next: u32, shuffle: &Shuffle, rng: &mut Rng) -> u32 {
+    /// Fills a block with `valid` units, spread at random.
+    fn place_block(&mut self, block: u32, valid: u32, deck: &mut Deck, rng: &mut Rng) {
         let units = self.shape().units_per_block();
         let first = block * units;
-        let mut next = next;
+        let plane = self.shape().plane_of_block(block).0;
         let mut needed = valid;
         self.map.begin(block, 0);
         for offset in 0..units {
             if needed == units - offset || rng.below(units - offset) < needed {
-                let lpn = shuffle.get(next);
+                let lpn = deck.draw(self.striping.as_ref(), plane);
                 self.map.l2p[lpn as usize] = first + offset;
                 self.map.p2l[(first + offset) as usize] = lpn;
                 needed -= 1;
-                next += 1;
             }
         }
         let pages = self.shape().pages_per_block();
@@ -274,7 +325,6 @@ impl PageFtl {
         self.map.valid[block as usize] = valid as u16;
         self.map.written[block as usize] = units as u16;
         self.map.stamp[block as usize] = self.map.clock;
-        next
     }
 
     /// Back to the factory: nothing mapped, nothing worn, the bad blocks of the factory.

@@ -62,6 +62,8 @@ pub struct Parts {
     pub early_completion: bool,
     /// Free blocks of a plane at which collection begins.
     pub gc_start: u32,
+    /// Parts over which units are striped.
+    pub partitions: u32,
 }
 
 /// Times of a cell type.
@@ -233,6 +235,7 @@ const fn femu_oc(quirks: bool) -> Parts {
         buffer: Bytes(0),
         early_completion: false,
         gc_start: LEAST_FREE,
+        partitions: 1,
     }
 }
 
@@ -285,6 +288,7 @@ const fn femu_bbssd(quirks: bool) -> Parts {
         buffer: Bytes(0),
         early_completion: false,
         gc_start: LEAST_FREE,
+        partitions: 1,
     }
 }
 
@@ -330,6 +334,8 @@ const fn nvmevirt_970_pro(quirks: bool) -> Parts {
         early_completion: true,
         // Two lines, and a line is a block of each plane (conv_ftl.c:93-108).
         gc_start: 2,
+        // Each has two of the channels (ssd_config.h, SSD_PARTITIONS).
+        partitions: 4,
     }
 }
 
@@ -375,6 +381,7 @@ const fn nvmevirt_zn540(quirks: bool) -> Parts {
         buffer: Bytes(10 * 98304),
         early_completion: true,
         gc_start: LEAST_FREE,
+        partitions: 1,
     }
 }
 
@@ -422,6 +429,7 @@ const fn mqsim_default(quirks: bool) -> Parts {
         buffer: Bytes(512 * Bytes::MIB),
         early_completion: true,
         gc_start: LEAST_FREE,
+        partitions: 1,
     }
 }
 

@@ -30,22 +30,55 @@ impl Flash {
         self.ftl.streams.choose(lpn, hint)
     }
 
+    /// The buffer's queue for a unit: those that wait in one may share a program.
+    #[inline]
+    pub(crate) fn queue(&mut self, lpn: u32, hint: u8) -> u32 {
+        let stream = u32::from(self.stream(lpn, hint));
+        let Some(striping) = &self.ftl.striping else { return stream };
+        striping.partition(lpn) * u32::from(self.config.ftl.host_streams()) + stream
+    }
+
+    #[inline]
+    fn stream_of(&self, queue: u32) -> u8 {
+        if self.ftl.striping.is_none() {
+            queue as u8
+        } else {
+            (queue % u32::from(self.config.ftl.host_streams())) as u8
+        }
+    }
+
     /// Without a buffer: each page of the command is programmed, and then it is complete.
     #[inline]
     fn write_through(&mut self, begun: When, lpn: u32, end: u32, hint: u8) -> When {
+        let step = self.ftl.step();
+        let mut done = begun;
+        for lpn in lpn..end.min(lpn + step) {
+            let written = self.write_stepped(begun, (lpn, end), step, hint);
+            done = self.silicon.later_of(done, written);
+        }
+        if let Some(done) = done.known() {
+            self.durable.told(done);
+        }
+        done
+    }
+
+    /// The same of every `step`th unit.
+    #[inline]
+    fn write_stepped(&mut self, begun: When, (lpn, end): (u32, u32), step: u32, hint: u8) -> When {
         let mut done = begun;
         let mut from = lpn;
         while from < end {
-            let stream = self.stream(from, hint);
+            let queue = self.queue(from, hint);
+            let stream = self.stream_of(queue);
             self.batch.clear();
             let mut at = self.ftl.look_up(begun, &mut self.silicon, from, true);
             self.batch.push(from);
-            from += 1;
-            while from < end && self.batch.len() < self.program as usize && self.stream(from, hint) == stream {
+            from += step;
+            while from < end && self.batch.len() < self.program as usize && self.queue(from, hint) == queue {
                 let looked_up = self.ftl.look_up(begun, &mut self.silicon, from, true);
                 at = self.silicon.later_of(at, looked_up);
                 self.batch.push(from);
-                from += 1;
+                from += step;
             }
             match self.ftl.write_stream(at, &mut self.silicon, stream, &self.batch) {
                 Some(end) => {
@@ -54,9 +87,6 @@ impl Flash {
                 }
                 None => self.refuse(),
             }
-        }
-        if let Some(done) = done.known() {
-            self.durable.told(done);
         }
         done
     }
@@ -135,9 +165,9 @@ impl Flash {
 
     /// Puts a unit into the buffer, which has room, and lets leave what should.
     pub(crate) fn put(&mut self, at: Nanos, lpn: u32, hint: u8) {
-        let stream = self.stream(lpn, hint);
+        let queue = self.queue(lpn, hint);
         let Some(buffer) = &mut self.buffer else { return };
-        buffer.insert(at, &mut self.ftl.map, lpn, stream);
+        buffer.insert(at, &mut self.ftl.map, lpn, queue);
         let mut due = buffer.due();
         while due > 0 {
             let left = self.destage(at);
@@ -151,26 +181,29 @@ impl Flash {
     /// Programs one program's worth; how many units left.
     pub(crate) fn destage(&mut self, now: Nanos) -> u32 {
         let Some(buffer) = &mut self.buffer else { return 0 };
-        let Some(stream) = buffer.batch(&mut self.batch, &mut self.writes) else { return 0 };
-        self.program_batch(now, stream)
+        let Some(queue) = buffer.batch(&mut self.batch, &mut self.writes) else { return 0 };
+        self.program_batch(now, queue)
     }
 
-    /// The same of what the buffer has of a stream.
-    fn destage_of(&mut self, now: Nanos, stream: usize) -> u32 {
+    /// The same of what the buffer has in a queue.
+    fn destage_of(&mut self, now: Nanos, queue: u32) -> u32 {
         let Some(buffer) = &mut self.buffer else { return 0 };
-        let Some(stream) = buffer.batch_of(stream, &mut self.batch, &mut self.writes) else { return 0 };
-        self.program_batch(now, stream)
+        if !buffer.batch_of(queue, &mut self.batch, &mut self.writes) {
+            return 0;
+        }
+        self.program_batch(now, queue)
     }
 
-    /// Programs all that the buffer has of a stream.
-    pub(crate) fn destage_stream(&mut self, now: Nanos, stream: usize) {
-        while self.buffer.as_ref().is_some_and(|b| b.dirty_of(stream) > 0) {
-            self.destage_of(now, stream);
+    /// Programs all that the buffer has in a queue.
+    pub(crate) fn destage_queue(&mut self, now: Nanos, queue: u32) {
+        while self.buffer.as_ref().is_some_and(|b| b.dirty_of(queue) > 0) {
+            self.destage_of(now, queue);
         }
     }
 
     /// Programs what the batch has taken out of the buffer; how many units.
-    fn program_batch(&mut self, now: Nanos, stream: u8) -> u32 {
+    fn program_batch(&mut self, now: Nanos, queue: u32) -> u32 {
+        let stream = self.stream_of(queue);
         let Some(buffer) = &mut self.buffer else { return 0 };
         let units = self.batch.len() as u32;
         match self.ftl.write_stream(When::at(now), &mut self.silicon, stream, &self.batch) {
@@ -206,12 +239,12 @@ impl Flash {
         if timeout == Nanos(0) {
             return;
         }
-        while let Some((oldest, stream)) = self.buffer.as_mut().and_then(Buffer::oldest) {
+        while let Some((oldest, queue)) = self.buffer.as_mut().and_then(Buffer::oldest) {
             let due = oldest.saturating_add(timeout);
             if due > now {
                 return;
             }
-            self.destage_of(due, stream);
+            self.destage_of(due, queue);
         }
     }
 

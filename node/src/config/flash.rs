@@ -12,8 +12,8 @@ use super::value::Value;
 use std::path::Path;
 use std::str::FromStr;
 use weir_flash::{
-    Config, GcMode, Geometry, Housekeeping, Levels, Precondition, Preset, Timing, UNIT, UnknownName, Variability,
-    cell_times,
+    Config, GcMode, Geometry, Housekeeping, Levels, Mapping, Precondition, Preset, Timing, UNIT, UnknownName,
+    Variability, cell_times,
 };
 use weir_units::{Bytes, Nanos, parse};
 
@@ -22,7 +22,7 @@ const DEFAULT: Profile = Profile::Model(Preset::FemuBbssd);
 const COUNT: std::ops::RangeInclusive<u64> = 0..=u32::MAX as u64;
 
 /// Every key, and what the flash's own messages call it.
-const KEYS: [(&str, &str); 98] = [
+const KEYS: [(&str, &str); 100] = [
     ("quirks", ""),
     ("seed", "seed"),
     ("precondition", ""),
@@ -76,6 +76,8 @@ const KEYS: [(&str, &str); 98] = [
     ("unmapped_read", "ftl.unmapped_read"),
     ("write_zeroes", "ftl.write_zeroes"),
     ("multi_plane", "ftl.multi_plane"),
+    ("plane_allocation", "ftl.plane_allocation"),
+    ("partitions", "ftl.partitions"),
     ("buffer", "buffer.size"),
     ("flush", "buffer.flush"),
     ("buffer_high", "buffer.high"),
@@ -391,6 +393,15 @@ fn translation(keys: &Keys<'_, '_>, config: &mut Config) {
     keys.put("association", &mut ftl.hybrid.association, named);
     keys.put("unmapped_read", &mut ftl.unmapped_read, named);
     keys.put("write_zeroes", &mut ftl.write_zeroes, named);
+    keys.put("plane_allocation", &mut ftl.plane_allocation, named);
+    if ftl.plane_allocation.is_static() || ftl.fdp.is_some() || !matches!(ftl.mapping, Mapping::Page | Mapping::Cached)
+    {
+        // A profile's give way to what places pages by other rules.
+        ftl.partitions = 1;
+    }
+    keys.count("partitions", &mut ftl.partitions);
+    // Each page has its plane then.
+    ftl.multi_plane &= !ftl.plane_allocation.is_static();
     keys.put("multi_plane", &mut ftl.multi_plane, flag);
     keys.put("power_cut", &mut ftl.spare, flag);
 }
@@ -507,7 +518,7 @@ fn settle(config: &mut Config) {
 fn work_blocks(config: &Config) -> u32 {
     let ftl = &config.ftl;
     match ftl.mapping {
-        weir_flash::Mapping::Hybrid => ftl.hybrid.log_blocks.saturating_add(4),
+        Mapping::Hybrid => ftl.hybrid.log_blocks.saturating_add(4),
         _ => {
             let handles = ftl.fdp.map_or(0, |fdp| u32::from(fdp.handles) + fdp.persistent.count_ones());
             u32::from(ftl.streams).saturating_add(handles).saturating_add(ftl.gc.start).saturating_add(6)

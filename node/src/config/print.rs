@@ -233,6 +233,7 @@ fn write_rest(out: &mut String, config: &weir_flash::Config, firmware_read: bool
     writeln!(out, "slc_blocks = {}\nfold = {}\nmap_cache = {}", f.slc.blocks, string(f.slc.fold), string(f.map_cache))?;
     writeln!(out, "log_blocks = {}\nassociation = {}", f.hybrid.log_blocks, string(f.hybrid.association))?;
     writeln!(out, "unmapped_read = {}\nwrite_zeroes = {}", string(f.unmapped_read), string(f.write_zeroes))?;
+    writeln!(out, "plane_allocation = {}\npartitions = {}", string(f.plane_allocation), f.partitions)?;
     writeln!(out, "multi_plane = {}\nbuffer = {}\nflush = {}", f.multi_plane, string(b.size), string(b.flush))?;
     writeln!(out, "buffer_high = {}\nbuffer_low = {}", b.high, b.low)?;
     writeln!(out, "buffer_timeout = {}\nbuffer_latency = {}", string(b.timeout), string(b.latency))?;

@@ -433,7 +433,7 @@ impl Flash {
     /// there is no such group or handle.
     pub fn available(&self, group: u16, handle: u8) -> u32 {
         let Some((fdp, at)) = self.fdp().and_then(|fdp| Some((fdp, fdp.stream(group, handle)?))) else { return 0 };
-        let waiting = self.buffer.as_ref().map_or(0, |b| b.dirty_of(at)) % fdp.unit;
+        let waiting = self.buffer.as_ref().map_or(0, |b| b.dirty_of(at as u32)) % fdp.unit;
         let left = fdp.streams[at].left;
         if waiting < left { left - waiting } else { left + fdp.unit - waiting }
     }
@@ -443,7 +443,7 @@ impl Flash {
     /// done; `None` where there is no such group or handle.
     pub fn update_handle(&mut self, now: Nanos, group: u16, handle: u8) -> Option<Nanos> {
         let stream = self.fdp()?.stream(group, handle)?;
-        self.destage_stream(now, stream);
+        self.destage_queue(now, stream as u32);
         let fdp = self.ftl.fdp.as_mut()?;
         let left = fdp.streams[stream].left;
         if left < fdp.unit {
@@ -477,8 +477,8 @@ impl Flash {
         if self.ftl.fdp.is_none() {
             return false;
         }
-        let stream = self.stream(lpn, hint);
-        let Some(buffer) = self.buffer.as_mut().filter(|b| b.stream_of(slot) != stream) else { return false };
+        let queue = self.queue(lpn, hint);
+        let Some(buffer) = self.buffer.as_mut().filter(|b| b.queue_of(slot) != queue) else { return false };
         buffer.kill(slot);
         self.ftl.map.take_back(&[lpn]);
         true

@@ -17,6 +17,7 @@ fn placed() -> impl Strategy<Value = Config> {
             let fdp = FdpConfig { groups, handles, persistent: persistent & ((1 << handles) - 1), blocks };
             let ftl = &mut config.ftl;
             (ftl.streams, ftl.separation, ftl.slc.blocks, ftl.fdp) = (1, Separate::None, 0, Some(fdp));
+            (ftl.plane_allocation, ftl.partitions) = (PlaneAllocation::Dynamic, 1);
             let shape = config.geometry.shape().unwrap();
             let (host, kept) = ftl.write_points();
             let held = Config::reserve(host + kept, ftl.mapping == Mapping::Cached, ftl.gc.start);

@@ -6,6 +6,7 @@
 //!         ├─ Point       a write point for each plane and kind (host streams, collection, map, pseudo-SLC)
 //!         ├─ VictimPolicy, WearPolicy, Separation    the traits a researcher writes anew
 //!         ├─ Streams     which block is whose, and the spare flash that each stream has
+//!         ├─ Striping    addresses that say the plane, or the partition of the drive
 //!         ├─ MapCache    what the cached mapping has in memory
 //!         ├─ Flights     programs that power loss may undo
 //!         ├─ Undo        what the step under way has changed of a map that outlives the process
@@ -22,6 +23,7 @@ mod pool;
 mod slc;
 mod spare;
 mod streams;
+mod striping;
 mod undo;
 mod victim;
 mod wear;
@@ -37,6 +39,8 @@ pub use place::{Separate, Separation};
 pub(crate) use pool::{Lifetimes, factory_bad};
 pub use spare::Lost;
 pub(crate) use streams::MOVED;
+pub use striping::PlaneAllocation;
+pub(crate) use striping::Striping;
 pub(crate) use undo::words as undo_words;
 pub use victim::{Greedy, PlaneView, Victim, VictimPolicy};
 pub use wear::{Wear, WearPolicy};

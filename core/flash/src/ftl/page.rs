@@ -8,6 +8,7 @@ use super::place::Route;
 use super::pool::{FreeLists, Lifetimes, factory_bad};
 use super::spare::Flights;
 use super::streams::Streams;
+use super::striping::Striping;
 use super::victim::VictimPolicy;
 use super::wear::WearPolicy;
 use crate::array::Array;
@@ -118,6 +119,8 @@ pub struct PageFtl {
     pub(crate) scratch: Vec<u32>,
     pub(crate) times: PageTimes,
     pub(crate) route: Route,
+    /// Addresses that say where their pages go; without it planes have their turn.
+    pub(crate) striping: Option<Striping>,
     /// Whether ends of the host's programs may move: nobody waits for them.
     pub(crate) promise: Promise,
     /// The plane of the last program.
@@ -184,6 +187,7 @@ impl PageFtl {
             scratch: vec![0; shape.units_per_block() as usize],
             times: PageTimes::mean(silicon, &shape),
             route: Route::new(&shape, ftl.multi_plane),
+            striping: Striping::new(config, &shape, plan.logical, plan.mapped),
             promise: config.promise(),
             programmed: 0,
             seed: config.seed,
@@ -279,6 +283,12 @@ impl PageFtl {
         }
     }
 
+    /// How far apart units lie in one page that was written in their order.
+    #[inline]
+    pub(crate) fn step(&self) -> u32 {
+        self.striping.as_ref().map_or(1, Striping::step)
+    }
+
     /// The drive's shape.
     #[inline]
     pub(crate) fn shape(&self) -> &Shape {
@@ -331,7 +341,7 @@ impl PageFtl {
         }
         let (mut done, now) = (from, silicon.present_of(from));
         for page in lpns.chunks(self.map.shape.units_per_page() as usize) {
-            let (plane, at) = self.next_point(now, silicon, kind)?;
+            let (plane, at) = self.next_point(now, silicon, kind, page[0])?;
             let place = self.place_page(plane, at, page);
             let end = self.program(from, silicon, kind, place, page.len() as u32);
             self.flights.land(page.len(), end);
@@ -347,7 +357,7 @@ impl PageFtl {
         let (mut done, now) = (from, silicon.present_of(from));
         let mut rest = lpns;
         while !rest.is_empty() {
-            let (first, _) = self.next_point(now, silicon, kind)?;
+            let (first, _) = self.next_point(now, silicon, kind, rest[0])?;
             let mut die: [Option<Place>; 8] = [None; 8];
             let mut used = 0;
             let before = rest.len();
@@ -424,10 +434,13 @@ impl PageFtl {
         if self.slc_blocks == 0 { place } else { self.spread(place) }
     }
 
-    /// The plane whose turn it is, and its write point, with room for a page.
+    /// The plane whose turn it is for a page that begins with `lpn`, and its write point, with room for a page.
     #[inline]
-    fn next_point(&mut self, now: Nanos, silicon: &mut Array, kind: u32) -> Option<(u32, usize)> {
-        let plane = self.route.next();
+    fn next_point(&mut self, now: Nanos, silicon: &mut Array, kind: u32, lpn: u32) -> Option<(u32, usize)> {
+        let plane = match &mut self.striping {
+            None => self.route.next(),
+            Some(striping) => striping.next(lpn),
+        };
         if self.mode == GcMode::Preemptive {
             self.settle(now, silicon, plane);
             self.pace(now, silicon, plane);
@@ -441,6 +454,9 @@ impl PageFtl {
         if !self.points[at].is_empty() {
             return Some((plane, at));
         }
+        if self.striping.is_some() {
+            return self.find_striped_point(now, silicon, plane, kind, lpn);
+        }
         self.find_point(now, silicon, plane, kind)
     }
 
@@ -452,14 +468,53 @@ impl PageFtl {
         for look_again in [false, true] {
             // The route's own planes before all others.
             for plane in (first..own.end).chain(own.start..first).chain(own.end..planes).chain(0..own.start) {
-                let at = self.point_index(plane, kind);
-                let known = !look_again && self.full_until[plane as usize] > self.map.clock;
-                if !self.points[at].is_empty() || (!known && self.open(now, silicon, plane, kind)) {
-                    return Some((plane, at));
+                let found = self.try_plane(now, silicon, plane, kind, look_again);
+                if found.is_some() {
+                    return found;
                 }
             }
         }
         None
+    }
+
+    /// The same where the address says the planes. Others take the page only where blocks have failed, or where the drive was written with
+    /// other settings.
+    #[cold]
+    fn find_striped_point(
+        &mut self,
+        now: Nanos,
+        silicon: &mut Array,
+        plane: u32,
+        kind: u32,
+        lpn: u32,
+    ) -> Option<(u32, usize)> {
+        for look_again in [false, true] {
+            let (mut candidate, mut tried) = (Some(plane), 0);
+            while let Some(plane) = candidate {
+                let found = self.try_plane(now, silicon, plane, kind, look_again);
+                if found.is_some() {
+                    return found;
+                }
+                candidate = self.striping.as_ref().and_then(|striping| striping.candidate(lpn, tried));
+                tried += 1;
+            }
+        }
+        None
+    }
+
+    /// The plane's write point of that kind if it has room or can be given some; a plane that was full is not asked again so soon, unless
+    /// `look_again`.
+    fn try_plane(
+        &mut self,
+        now: Nanos,
+        silicon: &mut Array,
+        plane: u32,
+        kind: u32,
+        look_again: bool,
+    ) -> Option<(u32, usize)> {
+        let at = self.point_index(plane, kind);
+        let known = !look_again && self.full_until[plane as usize] > self.map.clock;
+        (!self.points[at].is_empty() || (!known && self.open(now, silicon, plane, kind))).then_some((plane, at))
     }
 
     /// Opens a block for the host's or the map's data, with collection before where free blocks are few. False where the
