@@ -4,10 +4,10 @@ use super::workload::{self, Drive, Scenario};
 use super::{Draft, Given, ImportError, Text, quoted, times};
 use roxmltree::{Document, Node};
 use std::str::FromStr;
-use weir_flash::{Packet, Wire};
+use weir_flash::{Packet, PlaneAllocation, Wire};
 
 /// Elements that nothing here follows, and why.
-const LEFT: [(&str, &str); 24] = [
+const LEFT: [(&str, &str); 23] = [
     ("SATA_Processing_Delay", "the drive is an NVMe drive here"),
     ("Enable_ResponseTime_Logging", "write --series INTERVAL"),
     ("ResponseTime_Logging_Period_Length", "write --series INTERVAL"),
@@ -27,10 +27,6 @@ const LEFT: [(&str, &str); 24] = [
     ("Suspend_Program_Time", "MQSim 7ec40e3 suspends nothing; see program_suspend"),
     ("Block_PE_Cycles_Limit", "MQSim retires no block; see endurance"),
     ("Transaction_Scheduling_Policy", "the scheduler is that of the profile"),
-    (
-        "Plane_Allocation_Scheme",
-        "pages are placed where a plane is free first; with random requests it makes no difference",
-    ),
     ("Address_Mapping", "only PAGE_LEVEL exists"),
     ("Memory_Type", "only FLASH exists"),
     ("Flash_Comm_Protocol", "only NVDDR2 exists"),
@@ -285,6 +281,9 @@ fn translation(e: &mut Elements<'_>, drive: &Drive, draft: &mut Draft) -> Result
         draft.flash.push(("mapping", quoted("cached")));
         draft.flash.push(("map_cache", quoted(cache)));
     }
+    let schemes: Vec<_> = PlaneAllocation::ALL.iter().filter(|s| s.is_static()).map(|s| (s.name(), *s)).collect();
+    let scheme = e.word("Plane_Allocation_Scheme", &schemes, PlaneAllocation::Cwdp)?;
+    draft.flash.push(("plane_allocation", quoted(scheme)));
     let blocks: f64 =
         draft.flash.iter().find(|(key, _)| *key == "blocks").and_then(|(_, n)| n.parse().ok()).unwrap_or(2048.0);
     let given = e.peek("GC_Exec_Threshold").cloned();
@@ -341,17 +340,12 @@ fn translation(e: &mut Elements<'_>, drive: &Drive, draft: &mut Draft) -> Result
 
 /// What the drive went through before.
 fn state(e: &mut Elements<'_>, draft: &mut Draft, scenario: Option<&Scenario>) -> Result<(), ImportError> {
-    let line = e.peek("Enabled_Preconditioning").map_or(0, |given| given.line);
     let reads = scenario.is_some_and(|s| s.only_reads);
     if e.flag("Enabled_Preconditioning", false)? {
         draft.flash.push(("precondition", quoted("steady")));
     } else if reads {
         // A page that was never written is given its place when it is read there, and is then a page like any other.
         draft.flash.push(("precondition", quoted("sequential")));
-    } else {
-        let given = Given { line, text: "false".to_string() };
-        let why = "a fresh drive; each 4 KiB that were never written are read as a page, so write first what is read in larger pieces";
-        draft.leave(e.text, "Enabled_Preconditioning", &given, why);
     }
     Ok(())
 }

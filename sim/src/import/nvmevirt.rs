@@ -8,8 +8,7 @@ use weir_flash::Wire;
 const STEP_NANOS_MAX: u64 = 10_000_000_000;
 
 /// What has no counterpart, and why.
-const LEFT: [(&str, &str); 17] = [
-    ("SSD_PARTITIONS", "pages are placed where a plane is free first, not by the partition of their address"),
+const LEFT: [(&str, &str); 16] = [
     ("ZONE_SIZE", "zoned drives are not simulated; see docs/zns.md"),
     ("DIES_PER_ZONE", "zoned drives are not simulated; see docs/zns.md"),
     ("ZONE_WB_SIZE", "one buffer serves the whole drive"),
@@ -176,7 +175,7 @@ fn host(h: &mut Header<'_>, draft: &mut Draft, row: &Row) -> Result<(), ImportEr
     }
     // 4 KiB for each partition (conv_ftl.c).
     let partitions = h.optional("SSD_PARTITIONS", 1.0, 1024.0)?.unwrap_or(1.0) as u64;
-    h.asked.retain(|name| *name != "SSD_PARTITIONS" || partitions == 1);
+    draft.flash.push(("partitions", partitions.to_string()));
     draft.flash.push(("firmware_small_size", (4096 * partitions).to_string()));
     let shared = h.number("GLOBAL_WB_SIZE", 0, 1 << 40)?;
     let own = h.optional("ZONE_WB_SIZE", 0.0, 1e12)?.unwrap_or(0.0) as u64;
