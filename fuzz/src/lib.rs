@@ -20,6 +20,7 @@ pub mod config;
 pub mod controller;
 pub mod engine;
 pub mod grow;
+pub mod import;
 pub mod mutate;
 pub mod nvme_tcp;
 pub mod pcie;
@@ -70,6 +71,7 @@ pub const TARGETS: &[Target] = &[
     Target { seeds: controller::seeds, ..target("controller", controller::controller, 2048) },
     Target { seeds: pcie::seeds, ..target("pcie", pcie::pcie, 320) },
     Target { seeds: config::seeds, dictionary: config::DICTIONARY, ..target("config", config::config, 4096) },
+    Target { seeds: import::seeds, dictionary: import::DICTIONARY, ..target("import", import::import, 6000) },
     Target { seeds: vhost_user::message_seeds, ..target("vhost_user_messages", vhost_user::vhost_user_messages, 2048) },
     Target { seeds: vhost_user::split_seeds, ..target("virtqueue_split", vhost_user::virtqueue_split, 6000) },
     Target { seeds: vhost_user::inflight_split_seeds, ..target("inflight_split", vhost_user::inflight_split, 7600) },

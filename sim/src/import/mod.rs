@@ -71,6 +71,9 @@ impl fmt::Display for ImportError {
 
 impl std::error::Error for ImportError {}
 
+/// Characters of a message.
+const MAX_FAULT: usize = 400;
+
 /// A larger file is no configuration.
 const MAX_FILE: u64 = 1 << 20;
 
@@ -79,21 +82,47 @@ const MAX_FILE: u64 = 1 << 20;
 /// # Errors
 /// A file cannot be read or is none of the emulator's, or a value is no value; file and line.
 pub fn import(emulator: Emulator, files: &[PathBuf]) -> Result<Imported, ImportError> {
-    let [first, rest @ ..] = files else {
+    let mut texts = Vec::new();
+    for (at, file) in files.iter().enumerate() {
+        let shown = file.display().to_string();
+        texts.push(match (emulator, at) {
+            (Emulator::Nvmevirt, 1) => Text { text: shown.clone(), file: shown },
+            (Emulator::Femu, 0) => Text::load_or_take(file)?,
+            (Emulator::Mqsim, 0 | 1) | (Emulator::Nvmevirt, 0) => Text::load(file)?,
+            _ => return Err(too_many(shown)),
+        });
+    }
+    Ok(read(emulator, &texts)?.done(files))
+}
+
+/// Reads an emulator's files whose names and texts are at hand. NVMeVirt's second text is the name of an SSD.
+///
+/// # Errors
+/// As [`import`].
+pub fn import_texts(emulator: Emulator, texts: &[(&str, &str)]) -> Result<Imported, ImportError> {
+    let owned = |(file, text): &(&str, &str)| Text { file: file.to_string(), text: text.to_string() };
+    let names: Vec<PathBuf> = texts.iter().map(|(file, _)| file.into()).collect();
+    Ok(read(emulator, &texts.iter().map(owned).collect::<Vec<_>>())?.done(&names))
+}
+
+fn read(emulator: Emulator, texts: &[Text]) -> Result<Draft, ImportError> {
+    let [first, rest @ ..] = texts else {
         return Err(ImportError { file: "import".to_string(), line: 0, what: "no file is named".to_string() });
     };
-    let draft = match (emulator, rest) {
-        (Emulator::Mqsim, []) => mqsim::read(&Text::load(first)?, None)?,
-        (Emulator::Mqsim, [workload]) => mqsim::read(&Text::load(first)?, Some(&Text::load(workload)?))?,
-        (Emulator::Femu, []) => femu::read(&Text::load_or_take(first)?)?,
-        (Emulator::Nvmevirt, []) => nvmevirt::read(&Text::load(first)?, None)?,
-        (Emulator::Nvmevirt, [base]) => nvmevirt::read(&Text::load(first)?, base.to_str())?,
-        (_, [.., last]) => {
-            let what = "one file too many; mqsim takes a configuration and a workload, nvmevirt a header and the name of an SSD";
-            return Err(ImportError { file: last.display().to_string(), line: 0, what: what.to_string() });
-        }
-    };
-    Ok(draft.done(files))
+    match (emulator, rest) {
+        (Emulator::Mqsim, []) => mqsim::read(first, None),
+        (Emulator::Mqsim, [workload]) => mqsim::read(first, Some(workload)),
+        (Emulator::Femu, []) => femu::read(first),
+        (Emulator::Nvmevirt, []) => nvmevirt::read(first, None),
+        (Emulator::Nvmevirt, [base]) => nvmevirt::read(first, Some(&base.text)),
+        (_, [.., last]) => Err(too_many(last.file.clone())),
+    }
+}
+
+fn too_many(file: String) -> ImportError {
+    let what =
+        "one file too many; mqsim takes a configuration and a workload, nvmevirt a header and the name of an SSD";
+    ImportError { file, line: 0, what: what.to_string() }
 }
 
 /// A file's text under its name.
@@ -125,7 +154,9 @@ impl Text {
     }
 
     fn fault(&self, line: u32, what: impl fmt::Display) -> ImportError {
-        ImportError { file: self.file.clone(), line, what: what.to_string() }
+        // One line that can be read, whatever a file has in it.
+        let what = what.to_string().chars().take(MAX_FAULT).map(|c| if c.is_control() { ' ' } else { c }).collect();
+        ImportError { file: self.file.clone(), line, what }
     }
 }
 
@@ -158,9 +189,10 @@ impl Draft {
 
     fn leave(&mut self, from: &Text, key: &str, given: &Given, why: &str) {
         let Given { line, text } = given;
-        let text: String = text.chars().take(60).map(|c| if c.is_control() { ' ' } else { c }).collect();
+        let shown =
+            |text: &str| -> String { text.chars().take(60).map(|c| if c.is_control() { ' ' } else { c }).collect() };
         let place = if *line == 0 { from.file.clone() } else { format!("{}:{line}", from.file) };
-        self.left_out.push(format!("{place}: {key} = {text}: {why}"));
+        self.left_out.push(format!("{place}: {} = {}: {why}", shown(key), shown(text)));
     }
 
     fn done(self, files: &[PathBuf]) -> Imported {
