@@ -81,6 +81,7 @@ pub const TARGETS: &[Target] = &[
     Target { seeds: saved::keeper_seeds, ..target("saved_keeper", saved::keeper, 1024) },
     Target { seeds: saved::connection_seeds, ..target("saved_connection", saved::connection, 2048) },
     Target { seeds: saved::association_seeds, ..target("saved_associations", saved::associations, 1024) },
+    Target { seeds: saved::begun_seeds, ..target("saved_begun", saved::begun, 512) },
     target("spec_nvme", spec_nvme::spec_nvme, 4200),
 ];
 

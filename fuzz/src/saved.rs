@@ -1,7 +1,7 @@
-//! What one program leaves for the next: a keeper's state, connections of NVMe/TCP, associations. Whoever forged the bytes made their length
+//! What one program leaves for the next: a keeper's state, connections of NVMe/TCP, associations, what drives have begun. Whoever forged the bytes made their length
 //! and checksum right, so that what is behind these is reached.
 
-use weir_controller::{Config, NamespaceConfig, Subsystem, TenantConfig};
+use weir_controller::{Begun, Config, NamespaceConfig, Subsystem, Tag, TenantConfig};
 use weir_session::keeper::saved::{Saved, VERSION};
 use weir_session::nvme_tcp::{Budget, Connection};
 use weir_spec::nvme::tcp::{Digest, TableDigest};
@@ -109,6 +109,24 @@ pub fn associations(data: &[u8]) {
         drive.check();
         crate::checked(2);
     }
+}
+
+/// What drives had begun: what is read is what is written.
+pub fn begun(data: &[u8]) {
+    let bytes = forged(data);
+    if let Ok(list) = Begun::from_bytes(&bytes) {
+        assert_eq!(Begun::to_bytes(&list), bytes);
+        crate::checked(1);
+    }
+}
+
+/// None, and two commands.
+pub fn begun_seeds() -> Vec<Vec<u8>> {
+    let list = [(1, Some(Nanos(7_000_000_000))), (2, None)];
+    let list = list.map(|(qid, due)| Begun { qid, tag: Tag(5), due });
+    let mut seeds = vec![Begun::to_bytes(&[]), Begun::to_bytes(&list)];
+    seeds.iter_mut().for_each(|bytes| bytes.truncate(bytes.len() - 4));
+    seeds
 }
 
 /// None, and those of one host with a queue.

@@ -231,7 +231,7 @@ impl Device {
     /// The end of its work: everything that completed is durable, and its state says that it was stopped. One that still
     /// executes something is left as a crash would leave it.
     pub fn close(&mut self, now: Nanos) {
-        let quiet = self.is_quiet();
+        let quiet = self.may_leave();
         self.stop_remembering(now, quiet);
         let Some(state) = self.state.take().filter(|_| quiet) else { return };
         if let Some(flash) = power::flash_of(&mut self.machine) {
@@ -461,6 +461,11 @@ impl Device {
     /// Nothing is being executed, neither by the machine nor by what is behind it, and nobody waits for work of its own in pieces.
     pub fn is_quiet(&self) -> bool {
         (self.down.is_some() || self.machine.is_at_rest()) && self.backend.in_flight() == 0
+    }
+
+    /// Whether the next process can have it: what is being executed has moved nothing yet, and goes on there when it is due.
+    pub fn may_leave(&self) -> bool {
+        (self.down.is_some() || self.machine.may_leave()) && self.backend.in_flight() == 0
     }
 
     /// Which memory its data is in, where that ends with those who have it open, or which volume it is: another number is another one.

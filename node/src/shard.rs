@@ -463,6 +463,9 @@ impl Shard {
         if self.stopping.is_none() {
             return false;
         }
+        if self.is_leaving() {
+            self.doors.mark_begun(cx!(self, now));
+        }
         let quiet = self.is_finished();
         self.stopping.as_mut().is_some_and(|s| {
             s.quiet = quiet;
@@ -470,10 +473,12 @@ impl Shard {
         })
     }
 
-    /// Nothing is being executed, neither for itself nor, from now on, for volumes of other shards.
+    /// Nothing is being executed that the next process would not go on with, neither for itself nor, from now on, for volumes of other shards.
     fn is_finished(&mut self) -> bool {
+        let leaves = self.is_leaving();
         let Some(stopping) = &mut self.stopping else { return false };
-        if !self.drives.is_quiet() || !self.arrivals.is_empty() {
+        let quiet = if leaves { self.drives.may_leave() } else { self.drives.is_quiet() };
+        if !quiet || !self.arrivals.is_empty() {
             return false;
         }
         let (id, neighbours) = (self.id, self.drives.neighbours());
@@ -494,6 +499,7 @@ impl Shard {
         self.doors.vfio_user.flush(cx);
         if self.is_leaving() {
             let cx = cx!(self, now);
+            self.doors.vhost_user.leave(cx);
             let others = self.doors.vfio_user.leave(cx);
             self.doors.nvme_tcp.leave(others, cx);
             self.drives.close(now);

@@ -17,7 +17,7 @@
 //!     │ ◄─ Connection(socket) + a stream ──────│      another front end has come
 //!     │ ── Close(socket) ─────────────────────►│      it is to be disconnected
 //!     │ ── Upgrade(what) ─────────────────────►│      serve with another program
-//!     │ ◄─ HandOver ───────────────────────────│      finish what is in flight
+//!     │ ◄─ HandOver ───────────────────────────│      finish what is at the media
 //!     │ ── Left ──────────────────────────────►│      nothing is in flight, nothing will be touched: the next one may go
 //! ```
 //! One packet is one word (SOCK_SEQPACKET): a byte for its kind, then its text. The worker's end is its standard input. The keeper never

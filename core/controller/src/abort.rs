@@ -55,7 +55,7 @@ impl Subsystem {
     }
 
     fn abort_fetched<H: Host>(&mut self, at: usize, status: Status, host: &mut H) {
-        let pairs = |f: &&crate::io::Fetched| f.command.is(flag::FUSED);
+        let pairs = |f: &&crate::queue::Fetched| f.command.is(flag::FUSED);
         let Some(fetched) = self.fetched.get(at) else { return };
         let q = fetched.queue;
         let before = self.fetched.iter().take(at).filter(|f| f.queue == q).filter(pairs).count();

@@ -141,8 +141,7 @@ impl Subsystem {
         if self.is_instant() {
             return self.slots.make_ready(id, io);
         }
-        let placement = self.placement_of(now, queue, command, op);
-        let due = self.complete_at(now, Operation { op, offset, len, fua, placement });
+        let due = self.complete_command_at(now, (queue, command), Operation { op, offset, len, fua, placement: 0 });
         self.delay(id, io, due);
     }
 

@@ -14,6 +14,7 @@
 
 use crate::admin::feature;
 use crate::aer::{LIMIT, Waiting};
+use crate::begun::Begun;
 use crate::config::{ClassFrom, Kind};
 use crate::controller::{Controller, Shutdown, Transport};
 use crate::crc::crc32c;
@@ -44,6 +45,8 @@ pub(crate) const UNCLAIMED: Owner = Owner(u32::MAX);
 pub struct WithDrive {
     /// Not begun, in the order in which they came.
     pub waiting: Vec<Tag>,
+    /// Begun, and nothing of them moved: they came before those that wait.
+    pub begun: Vec<Begun>,
     /// Event requests.
     pub events: Vec<Tag>,
 }
@@ -127,7 +130,7 @@ impl Subsystem {
         (ctrl.transport == Transport::Fabrics).then_some((ctrl.id, sq.qid))
     }
 
-    /// The commands of a fabrics queue that the drive has, where it has begun none of them; `None` where it has, or where the queue ends.
+    /// The commands of a fabrics queue that the drive has, where nothing of them has moved; `None` where something has, or where the queue ends.
     pub fn with_drive(&self, queue: SqHandle) -> Option<WithDrive> {
         let sq = self.sq(self.resolve_queue(queue)?);
         let ctrl = self.ctrl(sq.controller).filter(|ctrl| ctrl.transport == Transport::Fabrics)?;
@@ -145,8 +148,9 @@ impl Subsystem {
                 return None;
             }
             with.waiting = waiting.iter().map(|c| Tag(c.tag)).collect();
+            with.begun = self.begun_of(|q| q == queue.index() as u32);
         }
-        (sq.in_flight as usize == with.events.len()).then_some(with)
+        (sq.in_flight as usize == with.events.len() + with.begun.len()).then_some(with)
     }
 
     /// Moves whenever something of an association may have changed but by I/O, keep alives and what is only read: what

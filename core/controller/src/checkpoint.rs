@@ -21,11 +21,10 @@ use crate::executed::Kept;
 use crate::fused::{Next, Partner};
 use crate::guard::words_of;
 use crate::host::{Data, DataPointer, Host, Owner, Tag};
-use crate::io::Fetched;
 use crate::namespace::{self, Plan};
 use crate::nonvolatile::{Damaged, Reader, RestoreError, Writer};
 use crate::pointer::check_pointer;
-use crate::queue::{Cq, NONE, Sq, data_pointer, flag, of_ring};
+use crate::queue::{Cq, Fetched, NONE, Sq, data_pointer, flag, of_ring};
 use crate::subsystem::{NO_STAMP, Subsystem};
 use alloc::vec::Vec;
 use core::num::NonZeroU64;
@@ -389,7 +388,8 @@ impl Subsystem {
     ) {
         let arrived = if self.stamps.is_empty() { NO_STAMP } else { now };
         let words = self.words;
-        self.fetched.push_back(Fetched { queue, command: *command, plan, data, words, arrived, decided });
+        let due = self.begun.remove(&(queue, command.tag)).flatten();
+        self.fetched.push_back(Fetched { queue, command: *command, plan, data, words, arrived, decided, due });
     }
 
     /// The first command of a pair, of which nothing is known to have been done. Its second was taken as well, or is the next on the ring.

@@ -192,6 +192,8 @@ pub(crate) struct Controller {
     pub life: u64,
     /// Rings: admin commands that were taken in that life.
     pub taken: u64,
+    /// Its commands that the drive has begun come again in the process that takes the drive over.
+    pub begun_goes_on: bool,
 }
 
 impl Controller {

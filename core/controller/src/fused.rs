@@ -10,13 +10,12 @@
 use crate::event::Op;
 use crate::guard::{Words, words_of};
 use crate::host::{DataPointer, Host, Tag};
-use crate::io::Fetched;
 use crate::locks::{Extent, For, Lock};
 use crate::metadata::Metadata;
 use crate::namespace::active;
 use crate::namespace::{self, Namespace, Plan, why};
 use crate::pointer::check_pointer;
-use crate::queue::{Command, NONE, flag, of_ring};
+use crate::queue::{Command, Fetched, NONE, flag, of_ring};
 use crate::slots::Slot;
 use crate::steps::{Piece, Step, Steps};
 use crate::subsystem::Subsystem;
@@ -103,15 +102,7 @@ impl Subsystem {
             Ok(plan) => {
                 self.ledger.partners.push_back(partner);
                 let (words, arrived) = (self.words, self.stamp);
-                self.fetched.push_back(Fetched {
-                    queue: q,
-                    command: *first,
-                    plan,
-                    data,
-                    words,
-                    arrived,
-                    decided: None,
-                });
+                self.fetched.push_back(Fetched::new(q, (*first, plan, data), words, arrived));
             }
         }
     }

@@ -7,11 +7,11 @@
 //! ```
 
 use crate::event::{Effect, Effects, Io, Op, Request, SlotId, SqHandle};
-use crate::guard::{Words, words_of};
+use crate::guard::words_of;
 use crate::host::{DataPointer, Host, Owner, Tag, Taken};
 use crate::namespace::{self, Plan};
 use crate::pointer::check_pointer;
-use crate::queue::{Command, NONE, SqState, flag, of_ring};
+use crate::queue::{Command, Fetched, NONE, SqState, flag, of_ring};
 use crate::service::Operation;
 use crate::slots::SlotState;
 use crate::stats::Work;
@@ -25,21 +25,6 @@ use weir_spec::nvme::{Cqe, IoOpcode, Sqe, Status};
 use weir_units::Nanos;
 use zerocopy::FromBytes;
 use zerocopy::little_endian::{U16, U32};
-
-/// A command that left its queue and has no slot yet.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Fetched {
-    pub queue: u32,
-    pub command: Command,
-    pub plan: Plan,
-    pub data: DataPointer,
-    /// What else is kept of it.
-    pub words: Words,
-    /// Its stamp.
-    pub arrived: Nanos,
-    /// DW0 and DW1 of its completion, where they were decided before a crash.
-    pub decided: Option<u64>,
-}
 
 /// A list of ranges, and the offset and length of the first piece of work.
 type Gathered = (u32, (u64, u32));
@@ -72,7 +57,7 @@ impl Subsystem {
         if self.inside.0.is_some() {
             self.soon(command.nsid, command.slba);
         }
-        self.enqueue(q, command);
+        self.arrive(q, command, host);
     }
 
     /// Tells the inside where a command that has arrived will go, if it is one with a place.
@@ -95,18 +80,18 @@ impl Subsystem {
     }
 
     /// A request in bytes from a front controller's door.
-    pub(crate) fn submit(&mut self, queue: SqHandle, request: &Request, tag: Tag) {
+    pub(crate) fn submit<H: Host>(&mut self, queue: SqHandle, request: &Request, tag: Tag, host: &mut H) {
         let Some(q) = self.resolve_queue(queue).filter(|q| self.sq(*q).front) else { return };
         let shift = namespace::active(&self.namespaces, request.nsid).map_or(9, |ns| ns.shift);
         let command = Command::from_request(request, shift, tag);
         if self.inside.0.is_some() {
             self.soon(command.nsid, command.slba);
         }
-        self.enqueue(q, command);
+        self.arrive(q, command, host);
     }
 
     #[inline]
-    fn enqueue(&mut self, q: u32, command: Command) {
+    pub(crate) fn enqueue(&mut self, q: u32, command: Command) {
         let clock = self.clock;
         let sq = self.sq_mut(q);
         if sq.state == SqState::Condemned {
@@ -191,14 +176,14 @@ impl Subsystem {
                 if !self.slots.fits(first.plan.transfer) || instant && effects.room() == 0 {
                     break;
                 }
-                if let Some(Fetched { queue, command, mut plan, data, words, arrived, decided }) =
+                if let Some(Fetched { queue, command, mut plan, data, words, arrived, decided, due }) =
                     self.fetched.pop_front()
                 {
-                    (self.words, self.stamp, self.decided) = (words, arrived, decided);
+                    (self.words, self.stamp, self.decided, self.due_before) = (words, arrived, decided, due);
                     // Its namespace may have got a reason since it was planned.
                     plan.apart |= namespace::active(&self.namespaces, command.nsid).is_ok_and(|ns| ns.apart());
                     self.start(now, (queue, &command, &plan, data), host, effects);
-                    self.decided = None;
+                    (self.decided, self.due_before) = (None, None);
                 }
             }
             if !self.eager {
@@ -280,7 +265,7 @@ impl Subsystem {
                     self.start(now, (q, &command, &plan, data.of(plan.transfer)), host, effects);
                 } else {
                     let (words, arrived, data) = (self.words, self.stamp, data.of(plan.transfer));
-                    self.fetched.push_back(Fetched { queue: q, command, plan, data, words, arrived, decided: None });
+                    self.fetched.push_back(Fetched::new(q, (command, plan, data), words, arrived));
                 }
             }
             Err(_) if command.is(flag::HOLE) => self.sq_mut(q).in_flight -= 1,
@@ -355,8 +340,7 @@ impl Subsystem {
         if self.is_instant() {
             effects.push(Effect::Io(io()));
         } else {
-            let placement = self.placement_of(now, queue, command, op);
-            let due = self.complete_at(now, Operation { op, offset, len, fua, placement });
+            let due = self.complete_command_at(now, (queue, command), Operation { op, offset, len, fua, placement: 0 });
             self.delay(id, io(), due);
         }
     }

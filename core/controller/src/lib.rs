@@ -72,6 +72,7 @@ mod association;
 mod attachment;
 mod attainment;
 mod background;
+mod begun;
 mod chaos;
 mod charge;
 mod check;
@@ -130,6 +131,7 @@ mod zoned;
 pub use admin::ana::{AnaScope, AnaState};
 pub use association::{VERSION as ASSOCIATION_VERSION, WithDrive};
 pub use attainment::{Attainment, Judge, PERIOD, PeriodFigures, TOLERANCE};
+pub use begun::{Begun, VERSION as BEGUN_VERSION};
 pub use checkpoint::{Again, Ring, RingPlace, VERSION as CHECKPOINT_VERSION};
 pub use config::{
     ClassFrom, Config, Cost, DiscoveryRecord, Kind, Management, NamespaceConfig, TenantConfig, ZonedNamespace,

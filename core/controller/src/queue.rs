@@ -3,6 +3,7 @@
 use crate::event::{Op, Request, SqHandle};
 use crate::guard::Words;
 use crate::host::{DataPointer, Owner, Tag};
+use crate::namespace::Plan;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use weir_arbiter::QueueKey;
@@ -231,6 +232,30 @@ pub(crate) enum SqState {
     Deleting,
     /// Its connection is to be closed; nothing is served or answered any more.
     Condemned,
+}
+
+/// A command that left its queue and has no slot yet.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fetched {
+    pub queue: u32,
+    pub command: Command,
+    pub plan: Plan,
+    pub data: DataPointer,
+    /// What else is kept of it.
+    pub words: Words,
+    /// Its stamp.
+    pub arrived: Nanos,
+    /// DW0 and DW1 of its completion, where they were decided before a crash.
+    pub decided: Option<u64>,
+    /// When it was due in the process before, which had begun it.
+    pub due: Option<Nanos>,
+}
+
+impl Fetched {
+    /// One that comes for the first time.
+    pub fn new(queue: u32, (command, plan, data): (Command, Plan, DataPointer), words: Words, arrived: Nanos) -> Self {
+        Self { queue, command, plan, data, words, arrived, decided: None, due: None }
+    }
 }
 
 /// A submission queue, admin or I/O, ring or message. Its index in `Subsystem::queues` is that of its arbiter key.

@@ -354,6 +354,12 @@ impl Slots {
         work.is_some_and(|work| matches!(work.zoned, Some(ZonedOp::Reset { .. })))
     }
 
+    /// Whether a work list is that of ranges and nothing else.
+    pub fn is_plain_list(&self, ranges: u32) -> bool {
+        let plain = |work: &Ranges| !work.is_begun() && work.metadata.is_none() && work.source.is_none();
+        self.work.get(ranges as usize).is_some_and(plain)
+    }
+
     /// What the command in this slot owes.
     pub fn owed(&self, id: u32) -> Option<&ZonedOp> {
         self.work.get(self.slots[id as usize].ranges as usize)?.zoned.as_ref()

@@ -17,13 +17,12 @@ use crate::firmware::Firmware;
 use crate::guard::Words;
 use crate::host::{Host, Owner};
 use crate::interrupt::Held;
-use crate::io::Fetched;
 use crate::ledger::Ledger;
 use crate::memory_buffer::check_memory_buffer;
 use crate::namespace::{self, Namespace, Namespaces, why};
 use crate::placement::Placement;
 use crate::power::Thermal;
-use crate::queue::{Command, Cq, NONE, Sq};
+use crate::queue::{Command, Cq, Fetched, NONE, Sq};
 use crate::room::Room;
 use crate::sanitize::Sanitize;
 use crate::self_test::SelfTest;
@@ -33,7 +32,7 @@ use crate::tenant::Tenant;
 use crate::vendor::Vendor;
 use crate::zoned::Space;
 use alloc::boxed::Box;
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::String;
 use alloc::vec::Vec;
 use weir_arbiter::{Arbiter, Mechanism};
@@ -144,6 +143,10 @@ pub struct Subsystem {
     pub(crate) pair: [[u64; 8]; 2],
     /// The outcome of the command that is being started, where it was decided before a crash.
     pub(crate) decided: Option<u64>,
+    /// When the command that is being started was due in the process before.
+    pub(crate) due_before: Option<Nanos>,
+    /// Commands that the process before had begun, by queue and tag, until they come again: when they are due.
+    pub(crate) begun: BTreeMap<(u32, u32), Option<Nanos>>,
     /// Commands that left their queue and wait for bytes in flight (or, eagerly fetched, for a slot), in order.
     pub(crate) fetched: VecDeque<Fetched>,
     /// Reservations, unreadable blocks, and who waits for whom.
@@ -257,6 +260,8 @@ impl Subsystem {
             keep_words: false,
             pair: [[0; 8]; 2],
             decided: None,
+            due_before: None,
+            begun: BTreeMap::new(),
             fetched: VecDeque::with_capacity(64),
             ledger: Ledger::default(),
             condemned: VecDeque::new(),
@@ -306,7 +311,7 @@ impl Subsystem {
                 }
             }
             Event::Capsule { queue, sqe, tag } => self.capsule(queue, &sqe, tag, host),
-            Event::Submit { queue, request, tag } => self.submit(queue, &request, tag),
+            Event::Submit { queue, request, tag } => self.submit(queue, &request, tag, host),
             Event::Register { controller, offset, value, size } => {
                 if let Some(c) = self.resolve(controller) {
                     self.write_register(now, c, (offset, value, size), host);

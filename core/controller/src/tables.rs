@@ -131,6 +131,7 @@ impl Subsystem {
             class_from: None,
             wish: None,
             shutdown: Shutdown::None,
+            begun_goes_on: false,
             journaled: false,
             kept: Vec::new(),
             life: 0,
@@ -273,6 +274,7 @@ impl Subsystem {
         self.arbiter.withdraw(key);
         self.slots.orphan(q);
         self.fetched.retain(|f| f.queue != q);
+        self.begun.retain(|(queue, _), _| *queue != q);
         if admin {
             self.forget_waiters(q);
         }

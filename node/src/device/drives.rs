@@ -56,7 +56,8 @@ impl Earliest {
 }
 
 impl Device {
-    /// The machine, for a look at what its hosts have written; who finds something there says so by [`Event::Run`].
+    /// The machine, for a look at what its hosts have written, or for what gives it nothing to do; who finds something there says so by
+    /// [`Event::Run`].
     pub fn machine_to_poll(&mut self) -> &mut Subsystem {
         &mut self.machine
     }
@@ -372,6 +373,11 @@ impl Drives {
     /// Ends the work of all; see [`Device::close`].
     pub fn close(&mut self, now: Nanos) {
         self.list.iter_mut().for_each(|d| d.close(now));
+    }
+
+    /// The next process can have all of them: see [`Device::may_leave`].
+    pub fn may_leave(&self) -> bool {
+        self.volumes.parts.is_empty() && self.list.iter().chain(&self.volumes.fronts).all(Device::may_leave)
     }
 
     /// None of them executes anything.

@@ -5,6 +5,7 @@
 //! methods), `flush`. A door never blocks and never calls a drive's `apply`: it hands [`Arrival`]s to the shard, because the
 //! drive calls back into the door while it runs.
 
+mod begun;
 pub mod nvme_tcp;
 pub mod vfio_user;
 pub mod vhost_user;
@@ -141,6 +142,18 @@ pub struct Doors {
     pub vhost_user: vhost_user::Door,
     /// vfio-user.
     pub vfio_user: vfio_user::Door,
+}
+
+impl Doors {
+    /// Says of each controller whether the process that takes the drives over goes on with what of its commands is under way. Another turn may
+    /// change that.
+    pub fn mark_begun(&mut self, cx: &mut Cx) {
+        for drive in cx.drives.all() {
+            cx.drives.to_poll(drive).set_fabrics_go_on();
+        }
+        self.vhost_user.mark_begun(cx);
+        self.vfio_user.mark_begun(cx);
+    }
 }
 
 macro_rules! dispatch {

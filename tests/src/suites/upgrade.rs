@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use weir_sys::arena::{Arena, Schema};
@@ -33,6 +33,8 @@ pub fn tests() -> Vec<Test> {
         test(S, "the_keeper_goes_on_in_the_middle_of_a_message", renews),
         test(S, "a_keeper_that_cannot_be_taken_over_stays", not_renewed),
         test(S, "what_does_not_end_is_not_handed_over", not_quiet),
+        test(S, "what_is_begun_is_complete_when_it_was_due", |env| begun(env, 2)),
+        long(S, "what_is_begun_for_7_s_is_complete_when_it_was_due", |env| begun(env, 7)),
         test(S, "volumes_on_two_cores_serve_on", volumes),
         test(S, "what_a_host_waits_for_goes_on", waits),
         long(S, "hosts_stay_connected_over_100_upgrades", |env| upgrades(env, "ram", 100)),
@@ -344,15 +346,16 @@ fn not_renewed(env: &Env) -> Outcome {
     })
 }
 
-/// A command that takes longer than a hand-over may: the worker has not left, the next one waits for the end of its process, and its host
-/// connects again. What was written is there, and a front end's request is submitted again.
+/// A command that takes longer than a hand-over may and cannot be carried: the worker has not left, the next one waits for the end of its process,
+/// and its host connects again. A front end's request is submitted again.
 fn not_quiet(env: &Env) -> Outcome {
     with_node(env, &kept(Setup::default().socket("gold.sock").device("latency = \"6s\"")), |node| {
         let (_admin, cntlid) = Host::admin(node.address(), &host_nqn("gold"), 0)?;
         let mut queue = Host::io_queue(node.address(), &host_nqn("gold"), cntlid, 1)?;
         let mut front = Front::ready(&node.socket("gold.sock"))?;
         front.begin_read()?;
-        queue.send(&nvme_tcp::io(2, 7, 0, 1, Data::Transport(512)))?;
+        let uncorrectable = nvme_tcp::sqe(4, 7, 1, [8, 0, 0, 0, 0, 0], Data::None);
+        queue.send(&nvme_tcp::capsule(&uncorrectable, Data::None))?;
         std::thread::sleep(Duration::from_millis(100));
         node.cli_ok(&["upgrade", "--probation", "0s"])?;
         let said = node.process().stderr();
@@ -364,6 +367,76 @@ fn not_quiet(env: &Env) -> Outcome {
         ensure(used == (0, 513) && front.get::<1>(STATUS)?[0] == 0, || format!("{used:?}"))?;
         ensure(front.completion(Duration::from_millis(100))?.is_none(), || "completed twice".into())
     })
+}
+
+/// Upgrades in each of which commands are on the way.
+const ROUNDS: u16 = 3;
+
+/// For how long nobody was served, by upgrade, on a drive with that latency that has reads and writes over NVMe/TCP and a front end's read in
+/// flight. Each is complete once and not before its time, and a read that was sent behind a write finds what was written.
+fn blackouts(env: &Env, latency: Duration) -> Result<Vec<f64>, String> {
+    let key = format!("latency = \"{}s\"", latency.as_secs());
+    let (mut out, mut ends) = (Vec::new(), Vec::new());
+    with_node(env, &kept(Setup::default().socket("gold.sock").device(&key)), |node| {
+        let (_admin, cntlid) = Host::admin(node.address(), &host_nqn("gold"), 0)?;
+        let mut queue = Host::io_queue(node.address(), &host_nqn("gold"), cntlid, 1)?;
+        queue.stream().set_read_timeout(Some(latency + Duration::from_secs(20))).context(|| "a limit".into())?;
+        let mut front = Front::ready(&node.socket("gold.sock"))?;
+        let asked = Instant::now();
+        front.begin_read()?;
+        let mut sent = Vec::new();
+        for round in 0..ROUNDS {
+            for i in 0..4u16 {
+                let (cid, lba) = (round * 8 + i * 2, u32::from(round * 4 + i) * 8);
+                sent.push(Instant::now());
+                queue.send(&nvme_tcp::io(1, cid, lba, 1, Data::InCapsule(&[cid as u8 + 1; 512])))?;
+                // Of a write of the round before, which is complete before it is read.
+                sent.push(Instant::now());
+                queue.send(&nvme_tcp::io(2, cid + 1, lba.saturating_sub(32), 1, Data::Transport(512)))?;
+            }
+            std::thread::sleep(Duration::from_millis(50));
+            let said = node.cli_ok(&["upgrade", "--probation", "0s", "--json"])?;
+            let said: Value = serde_json::from_str(&said).context(|| said.clone())?;
+            let ms = |key: &str| said[key].as_f64().unwrap_or(0.0) / 1e6;
+            out.push(ms("hand_over_ns") + ms("take_over_ns"));
+        }
+        let mut read = Vec::new();
+        while ends.len() < sent.len() {
+            let pdu = queue.receive()?.ok_or_else(|| format!("the queue has gone\n{}", node.log()))?;
+            if pdu.kind == nvme_tcp::kind::C2H_DATA {
+                let cid = pdu.u16(8);
+                ensure(!read.contains(&cid), || format!("data of {cid} twice"))?;
+                let wrote = if cid >= 8 { cid as u8 - 8 } else { 0 };
+                let data = &pdu.bytes[pdu.bytes.len() - 512..];
+                ensure(cid < 8 || data.iter().all(|b| *b == wrote), || format!("{cid}: {:02x?}", &data[..4]))?;
+                read.push(cid);
+                continue;
+            }
+            let (cid, now) = (pdu.cid(), Instant::now());
+            ensure(pdu.kind == nvme_tcp::kind::RESPONSE && pdu.status() == 0, || format!("{pdu:02x?}"))?;
+            ensure(!ends.contains(&cid), || format!("{cid} is complete twice"))?;
+            let took = now - sent[usize::from(cid)];
+            // The drive's clock is read once a turn, and the turn may have been interrupted.
+            ensure(took >= latency.mul_f64(0.9), || format!("{cid} took {took:?}"))?;
+            ends.push(cid);
+        }
+        ensure(read.len() == ends.len() / 2, || format!("data of {read:?}"))?;
+        let used = front.completion(Duration::from_secs(20))?.ok_or("the front end's request is lost")?;
+        ensure(asked.elapsed() >= latency.mul_f64(0.9), || format!("a front end's read took {:?}", asked.elapsed()))?;
+        ensure(used == (0, 513) && front.get::<1>(STATUS)?[0] == 0, || format!("{used:?}"))?;
+        ensure(front.completion(Duration::from_millis(50))?.is_none(), || "completed twice".into())
+    })?;
+    out.sort_by(f64::total_cmp);
+    Ok(out)
+}
+
+/// The blackout of an upgrade does not depend on what the drive has begun.
+fn begun(env: &Env, latency: u64) -> Outcome {
+    let without = blackouts(env, Duration::ZERO)?;
+    let with = blackouts(env, Duration::from_secs(latency))?;
+    let (one, other) = (without[without.len() / 2], with[with.len() / 2]);
+    println!("    nobody was served for {other:.1} ms with {latency} s of latency, for {one:.1} ms without (medians)");
+    ensure(other < 20.0 * one, || format!("{with:?} ms with latency, {without:?} ms without"))
 }
 
 /// Volumes on drives of two cores, at a front end, over NVMe/TCP and as a PCIe drive; afterwards they are still the pool's.

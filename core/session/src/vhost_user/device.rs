@@ -159,6 +159,11 @@ impl<M: Memory> Device<M> {
         self.draining.is_some()
     }
 
+    /// Whether who serves the front end next can go on with what its queues have in flight.
+    pub fn can_pass_on(&self) -> bool {
+        !self.is_draining() && self.vrings.iter().filter_map(|v| v.queue.as_ref()).all(Queue::can_pass_on)
+    }
+
     /// Whether a queue takes requests.
     pub fn is_served(&self, index: u16) -> bool {
         self.vrings

@@ -69,6 +69,11 @@ pub(super) struct Track<M: Memory> {
 
 impl<M: Memory> Track<M> {
     /// A track that keeps nothing.
+    /// Whether there is one.
+    pub(super) fn is_kept(&self) -> bool {
+        self.journal.is_some()
+    }
+
     pub(super) fn none() -> Self {
         Self { journal: None, replay: Vec::new(), endangered: Vec::new(), descriptors: Vec::new() }
     }

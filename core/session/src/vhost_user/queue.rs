@@ -518,6 +518,13 @@ impl<M: Memory> Queue<M> {
         }
     }
 
+    /// Whether who serves the queue next finds every request in flight, and none of them is cut into several commands, of which some may have
+    /// been executed.
+    pub fn can_pass_on(&self) -> bool {
+        let whole = |r: &Request| r.parts_left == 0 || r.len <= u64::from(r.step);
+        self.track.is_kept() && self.requests.iter().all(whole)
+    }
+
     /// Whether request bookkeeping agrees with itself; for tests.
     ///
     /// # Panics

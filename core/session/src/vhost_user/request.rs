@@ -45,7 +45,8 @@ impl Tag {
     pub(super) const fn part(self) -> u32 {
         self.0 >> Self::HEAD_BITS & (Self::MAX_PARTS - 1)
     }
-    pub(super) const fn head(self) -> u16 {
+    /// The head of its request's chain.
+    pub const fn head(self) -> u16 {
         (self.0 & ((1 << Self::HEAD_BITS) - 1)) as u16
     }
 }

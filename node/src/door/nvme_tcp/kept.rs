@@ -2,7 +2,7 @@
 //! and each drive's controllers as the state of its associations.
 //!
 //! ```text
-//!   leave:  drive has begun nothing of a connection ─► session.save ─► hold(socket, state)      Subsystem::associations ─► hold
+//!   leave:  drive has moved nothing of a connection ─► session.save ─► hold(socket, state, what is begun)      Subsystem::associations ─► hold
 //!   resume: Subsystem::resume_associations ─► each connection: claim its queue, session.restore ─► the rest is dropped, as if it had been lost
 //! ```
 //! After the death of a worker there are those that were [at rest](super::rest) instead. A connection that cannot be carried (the host
@@ -11,12 +11,12 @@
 use super::conn::{Conn, Queue};
 use super::{Door, NOBODY, rest};
 use crate::device::Drives;
-use crate::door::{Cx, Place};
+use crate::door::{Cx, Place, begun};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::TcpStream;
-use std::os::fd::{AsFd, OwnedFd};
-use weir_controller::Tag;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use weir_controller::{Begun, Tag};
 use weir_session::nvme_tcp::Connection;
 use weir_sys::crc::Crc32c;
 use weir_sys::keep::{self, Keep};
@@ -31,6 +31,8 @@ const ASSOCIATIONS: &str = "passing:nvme-tcp-associations:";
 struct Carried {
     socket: OwnedFd,
     session: Vec<u8>,
+    /// What the drive had begun of it; a program before this one waited for that.
+    begun: Vec<Begun>,
     /// The drive's place in its shard, CNTLID and QID.
     queue: Option<(u32, u16, u16)>,
 }
@@ -147,6 +149,7 @@ pub fn take(
         let mut fds = fds.into_iter();
         let (Some(socket), Some(session)) = (fds.next(), fds.next()) else { continue };
         let mut session = keep::contents(session)?;
+        let begun = fds.next().map(begun::contents).unwrap_or_default();
         if is_noted && !rest::is_proved(&socket, &mut session) {
             tracing::info!("a connection was used since it was noted; its host connects again");
             let _ = TcpStream::from(socket).shutdown(std::net::Shutdown::Both);
@@ -154,7 +157,7 @@ pub fn take(
         }
         let shard = queue.map_or(0, |(place, ..)| place.shard);
         let queue = queue.map(|(place, cntlid, qid)| (place.drive, cntlid, qid));
-        all.entry(shard).or_default().connections.push(Carried { socket, session, queue });
+        all.entry(shard).or_default().connections.push(Carried { socket, session, begun, queue });
     }
     Ok(all)
 }
@@ -210,7 +213,7 @@ impl Door {
     }
 
     fn take_over(&mut self, carried: Carried, cx: &mut Cx) -> Result<(), String> {
-        let Carried { socket, session, queue } = carried;
+        let Carried { socket, session, begun, queue } = carried;
         let stream = TcpStream::from(socket);
         let peer = stream.peer_addr().map_err(|e| e.to_string())?;
         let (tenant, admitted) = match queue {
@@ -233,6 +236,7 @@ impl Door {
             match handle {
                 Some(handle) => {
                     conn.queue = Some(Queue { drive, handle });
+                    cx.drives.get(drive).resume_begun_of(handle, begun);
                     if self.keep_alive.is_required(conn.is_remote()) {
                         cx.drives.get(drive).require_keep_alive(handle);
                     }
@@ -257,40 +261,54 @@ pub(super) fn name(prefix: &str, at: u32, queue: Queue, cx: &mut Cx) -> Option<S
     Some(format!("{prefix}{shard}:{at} {cntlid} {qid} {}", machine.config().subnqn))
 }
 
-/// Commands of a queue that the session has given to the drive: those that it has begun, and those that wait. `None`: the queue ends.
-fn with_drive(conn: &Conn, queue: Queue, cx: &mut Cx) -> Option<(Vec<u16>, Vec<u16>)> {
+/// Commands of a queue that the session has given to the drive.
+struct WithDrive {
+    /// Of these bytes may have moved.
+    executing: Vec<u16>,
+    /// These come again, in this order.
+    back: Vec<u16>,
+    /// Of these the drive has begun, and says when they are due.
+    begun: Vec<Begun>,
+}
+
+/// `None`: the queue ends.
+fn with_drive(conn: &Conn, queue: Queue, cx: &mut Cx) -> Option<WithDrive> {
     let with = cx.drives.get(queue.drive).with_drive(queue.handle)?;
-    let places = |tags: &[Tag]| tags.iter().map(|tag| tag.0 as u16).collect::<Vec<_>>();
-    let (waiting, events) = (places(&with.waiting), places(&with.events));
-    let begun = conn.session.executing().filter(|tag| !waiting.contains(tag) && !events.contains(tag)).collect();
-    Some((begun, waiting))
+    let place = |tag: &Tag| tag.0 as u16;
+    let events: Vec<u16> = with.events.iter().map(place).collect();
+    let back: Vec<u16> = with.begun.iter().map(|begun| &begun.tag).chain(&with.waiting).map(place).collect();
+    let executing = conn.session.executing().filter(|tag| !back.contains(tag) && !events.contains(tag)).collect();
+    Some(WithDrive { executing, back, begun: with.begun })
 }
 
 /// Whether nothing of a queue's connection is under way but event requests.
 pub(super) fn at_rest(conn: &Conn, cx: &mut Cx) -> bool {
     let Some(queue) = conn.queue.filter(|_| conn.session.is_at_rest()) else { return false };
-    with_drive(conn, queue, cx).is_some_and(|(begun, waiting)| begun.is_empty() && waiting.is_empty())
+    with_drive(conn, queue, cx).is_some_and(|with| with.executing.is_empty() && with.back.is_empty())
 }
 
 /// Holds one connection; the queue that it is. `None`: it cannot be carried.
 fn carry(at: u32, conn: &mut Conn, cx: &mut Cx) -> io::Result<Option<Option<Queue>>> {
-    let name = match conn.queue {
+    let (name, begun) = match conn.queue {
         Some(queue) => {
-            let (Some(name), Some((begun, waiting))) = (name(CONNECTIONS, at, queue, cx), with_drive(conn, queue, cx))
-            else {
+            let (Some(name), Some(with)) = (name(CONNECTIONS, at, queue, cx), with_drive(conn, queue, cx)) else {
                 return Ok(None);
             };
-            conn.session.hand_back(&waiting);
-            if !begun.is_empty() {
+            conn.session.hand_back(&with.back);
+            if !with.executing.is_empty() {
                 return Ok(None);
             }
-            name
+            (name, with.begun)
         }
         None if conn.session.executing().next().is_some() => return Ok(None),
-        None => format!("{CONNECTIONS}{}:{at}", cx.shard),
+        None => (format!("{CONNECTIONS}{}:{at}", cx.shard), Vec::new()),
     };
     let Some(session) = conn.session.save(cx.now) else { return Ok(None) };
     let state = keep::sealed("connection", &session)?;
-    cx.keep.hold(&name, &[conn.stream.as_fd(), state.as_fd()])?;
+    // A program that does not know the third one begins its commands anew.
+    let begun = if begun.is_empty() { None } else { Some(begun::file(&begun)?) };
+    let all: Vec<BorrowedFd> =
+        [conn.stream.as_fd(), state.as_fd()].into_iter().chain(begun.as_ref().map(AsFd::as_fd)).collect();
+    cx.keep.hold(&name, &all)?;
     Ok(Some(conn.queue))
 }

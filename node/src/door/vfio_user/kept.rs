@@ -9,13 +9,13 @@
 
 use super::conn::{Conn, Found};
 use super::{Door, Export, ExportConfig, LOOK_AGAIN, MODE, Watched, attach, encode, live, owner, shape};
-use crate::door::Cx;
+use crate::door::{Cx, begun};
 use crate::holder::{self, BindError};
 use crate::keeper::SOCKETS;
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use weir_controller::{ClassFrom, ControllerHandle, Error, Subsystem};
+use weir_controller::{Begun, ClassFrom, ControllerHandle, Error, Subsystem};
 use weir_sys::keep::{self, Keep};
 use weir_sys::reactor::{Interest, Mode};
 use weir_sys::sched;
@@ -26,6 +26,9 @@ use weir_units::Nanos;
 const FUNCTIONS: &str = "passing:vfio-user-functions:";
 /// Names of clients: the path of the socket follows.
 const CLIENTS: &str = "passing:vfio-user-client:";
+
+/// Names of what a client has under way at the drive: the path of the socket follows.
+const BEGUN: &str = "passing:vfio-user-begun:";
 
 /// Names of clients that go on when a process is killed: the path of the socket follows.
 pub(super) const LIVE_CLIENTS: &str = "live:vfio-user-client:";
@@ -40,6 +43,11 @@ pub(super) fn live_file(path: &str, name: u64) -> String {
 /// What such names begin with at a socket.
 pub(super) fn live_files(path: &str) -> String {
     format!("{LIVE_FILES}{path}:")
+}
+
+/// What the process before had begun for the client at a socket.
+pub(super) fn begun(path: &str, cx: &Cx) -> Vec<Begun> {
+    begun::take(&format!("{BEGUN}{path}"), cx.keep)
 }
 
 /// The name of a client's descriptors, so many at a time.
@@ -81,6 +89,14 @@ fn found(keep: &Keep, path: &str) -> io::Result<Option<Found>> {
 }
 
 impl Door {
+    /// Says of each client's controller whether who serves it next goes on with what the drive has begun.
+    pub fn mark_begun(&mut self, cx: &mut Cx) {
+        for Export { config, conn, controller, .. } in self.exports.iter().flatten() {
+            let goes_on = conn.as_ref().is_some_and(|conn| conn.can_pass_on());
+            cx.drives.to_poll(config.drive).set_goes_on(*controller, goes_on);
+        }
+    }
+
     /// Has the keeper hold every client that can be carried, and the controllers behind them; the drives that have such exports. Nothing
     /// is done with the clients any more.
     pub fn leave(&mut self, cx: &mut Cx) -> Vec<u32> {
@@ -111,7 +127,9 @@ impl Door {
                 if cx.drives.machine(config.drive).carries_function(*controller) {
                     conn.publish((config.drive, *controller), true, cx);
                 }
-                // Otherwise it goes on as if this process had been killed now.
+                // Otherwise it goes on as if this process had been killed now, but for when its commands are due.
+                let list = cx.drives.machine(config.drive).begun(*controller);
+                begun::hold(&format!("{BEGUN}{socket}"), &list, cx);
                 continue;
             }
             if !cx.drives.machine(config.drive).carries_function(*controller) {

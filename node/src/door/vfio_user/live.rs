@@ -1,7 +1,7 @@
 //! Exports whose sockets the keeper has: their clients go on when this process is killed.
 
 use super::conn::{Conn, Found, Line, Live, Rings};
-use super::kept::{LIVE_CLIENTS, live_file, live_files};
+use super::kept::{self, LIVE_CLIENTS, live_file, live_files};
 use super::{
     Door, Export, ExportConfig, MODE, Watched, attach, encode, export, folder, owner, resume_functions, shape,
 };
@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use weir_controller::{ClassFrom, ControllerHandle};
+use weir_controller::{Begun, ClassFrom, ControllerHandle};
 use weir_session::vfio_user::checkpoint::{Checkpoint, HEAD, length, place};
 use weir_sys::crc::Crc32c;
 use weir_sys::keep::{Introduction, ToKeeper};
@@ -112,12 +112,14 @@ impl Door {
             address: config.path.display().to_string(),
             error: io::Error::other(e.to_string()),
         };
+        // Of this client and of no later one.
+        let begun = kept::begun(&socket, cx);
         let left = find(&socket, cx).unwrap_or_else(|e| {
             tracing::error!(socket, "what was written of the client cannot be read, and it is disconnected: {e}");
             None
         });
         let (controller, client) = match left {
-            Some(left) => Self::take_up_live(left, &config, at, cx).map_err(other)?,
+            Some(left) => Self::take_up_live(left, (&config, &begun), at, cx).map_err(other)?,
             None => Self::take_up(&config, at, cx).map_err(other)?,
         };
         cx.drives.get(config.drive).set_controller_class_from(controller, Some(config.class_from)).map_err(other)?;
@@ -131,7 +133,7 @@ impl Door {
     /// The controller behind a new export, with its client if that can go on.
     fn take_up_live(
         left: Left,
-        config: &ExportConfig,
+        (config, begun): (&ExportConfig, &[Begun]),
         at: u16,
         cx: &mut Cx,
     ) -> Result<(ControllerHandle, Option<Conn>), weir_controller::Error> {
@@ -143,7 +145,7 @@ impl Door {
             cx.drives.get(config.drive).detach(now, same);
         }
         let files = left.checkpoint.files.clone();
-        match take_up(left, config, at, cx) {
+        match take_up(left, (config, begun), at, cx) {
             Ok((controller, conn)) => Ok((controller, Some(conn))),
             Err(why) => {
                 tracing::error!(socket, "the client cannot be taken over, and is disconnected: {why}");
@@ -220,7 +222,12 @@ fn begin(export: &Export, line: Line, (token, pid): (u64, Option<i32>), cx: &mut
 }
 
 /// A client that another process has served, with its controller.
-fn take_up(left: Left, config: &ExportConfig, at: u16, cx: &mut Cx) -> Result<(ControllerHandle, Conn), String> {
+fn take_up(
+    left: Left,
+    (config, begun): (&ExportConfig, &[Begun]),
+    at: u16,
+    cx: &mut Cx,
+) -> Result<(ControllerHandle, Conn), String> {
     let text = |e: io::Error| e.to_string();
     let Left { file, mut shared, generation, checkpoint, files } = left;
     if !checkpoint.survives {
@@ -241,6 +248,7 @@ fn take_up(left: Left, config: &ExportConfig, at: u16, cx: &mut Cx) -> Result<(C
         let rings = Rings::open(journal, cx.drives.machine(config.drive)).map_err(text);
         let went_on = rings.and_then(|rings| {
             conn.rings = Some(Box::new(rings));
+            cx.drives.get(config.drive).resume_begun(controller, begun);
             conn.recover_rings((config.drive, controller), cx).map(|found| {
                 tracing::info!(socket = %config.path.display(), commands = found.commands.len(), posted = found.posted, "recovered");
             })

@@ -5,7 +5,7 @@ use crate::door::Cx;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use weir_controller::{ControllerHandle, Event, Op, Owner, Request, SqHandle, Tag};
+use weir_controller::{Begun, ControllerHandle, Event, Op, Owner, Request, SqHandle, Tag};
 use weir_journal::Recovered;
 use weir_session::vhost_user::{self as session, Action, Device, Disk, Inbox, Taken};
 use weir_spec::nvme::Status;
@@ -53,6 +53,8 @@ pub(super) struct Conn {
     wish: Option<Class>,
     /// As the keeper knows it, where that stands between.
     number: Option<u64>,
+    /// What the process before had begun, until its queues have started.
+    begun: Vec<Begun>,
 }
 
 /// What [`Conn::act`] leaves to the door.
@@ -90,12 +92,22 @@ impl Conn {
             pid,
             wish: None,
             number: None,
+            begun: Vec::new(),
         })
     }
 
-    /// The same, known to the keeper by a number.
-    pub(super) fn numbered(self, number: Option<u64>) -> Self {
-        Self { number, ..self }
+    /// The same, known to the keeper by a number, with what the process before had begun of it.
+    pub(super) fn numbered(self, number: Option<u64>, begun: Vec<Begun>) -> Self {
+        Self { number, begun, ..self }
+    }
+
+    pub(super) fn controller(&self) -> ControllerHandle {
+        self.controller
+    }
+
+    /// Whether who serves it next can go on with what its queues have in flight.
+    pub(super) fn can_pass_on(&self) -> bool {
+        self.device.can_pass_on()
     }
 
     pub(super) fn number(&self) -> Option<u64> {
@@ -167,6 +179,7 @@ impl Conn {
                         closed = found.closed,
                         "queue recovered"
                     );
+                    self.go_on(queue, &found, config.drive, cx);
                     outcome.recovered.push(found);
                 }
                 Action::Unusable(queue, why) => {
@@ -260,6 +273,18 @@ impl Conn {
         let handle = cx.drives.get(drive).add_message_queue(self.controller, depth, self.wish, owner)?;
         self.vrings[usize::from(queue)].handle = Some(handle);
         Ok(())
+    }
+
+    /// What the process before had begun of a queue is due when it was; its requests are submitted again.
+    fn go_on(&mut self, queue: u16, found: &Recovered, drive: u32, cx: &mut Cx) {
+        let is_its = |begun: &Begun| session::Tag(begun.tag.0).queue() == queue;
+        let again = |begun: &Begun| found.heads.contains(&session::Tag(begun.tag.0).head());
+        let (its, others) = std::mem::take(&mut self.begun).into_iter().partition(is_its);
+        self.begun = others;
+        if let Some(handle) = self.vrings[usize::from(queue)].handle {
+            let its: Vec<Begun> = its;
+            cx.drives.get(drive).resume_begun_of(handle, its.into_iter().filter(again));
+        }
     }
 
     fn stopped(&mut self, queue: u16, drive: u32, cx: &mut Cx) {

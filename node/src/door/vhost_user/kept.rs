@@ -1,11 +1,15 @@
 //! Exports whose sockets the keeper has, so that no message of a front end is lost with this process.
 
-use super::super::Cx;
-use super::{Door, ExportConfig, MODE};
+use super::super::{Cx, begun};
+use super::{Door, Export, ExportConfig, MODE};
 use crate::holder::{self, BindError};
 use crate::keeper::{FRONTS, PLAIN_FRONTS};
 use std::os::unix::net::UnixStream;
+use weir_controller::Begun;
 use weir_sys::keep::{Introduction, ToKeeper};
+
+/// Names of what a front end has under way at the drive: the keeper's number of it follows.
+const BEGUN: &str = "passing:vhost-user-begun:";
 
 fn kind(config: &ExportConfig) -> &'static str {
     // Without journals nobody could take up rings that have started.
@@ -18,7 +22,30 @@ pub(super) fn give_up(config: &ExportConfig, cx: &Cx) {
     let _ = std::fs::remove_file(&config.path);
 }
 
+/// What the process before had begun for a front end.
+pub(super) fn begun(number: u64, cx: &Cx) -> Vec<Begun> {
+    begun::take(&format!("{BEGUN}{number}"), cx.keep)
+}
+
 impl Door {
+    /// Says of each front end's controller whether who serves it next goes on with what the drive has begun.
+    pub fn mark_begun(&mut self, cx: &mut Cx) {
+        for Export { config, conn, .. } in &self.exports {
+            let Some(conn) = conn else { continue };
+            let goes_on = conn.number().is_some() && conn.can_pass_on();
+            cx.drives.to_poll(config.drive).set_goes_on(conn.controller(), goes_on);
+        }
+    }
+
+    /// Has the keeper hold when what the drives have begun is due. Nothing is done for the front ends any more.
+    pub fn leave(&mut self, cx: &mut Cx) {
+        for Export { config, conn, .. } in &self.exports {
+            let Some((number, conn)) = conn.as_ref().and_then(|conn| Some((conn.number()?, conn))) else { continue };
+            let list = cx.drives.machine(config.drive).begun(conn.controller());
+            begun::hold(&format!("{BEGUN}{number}"), &list, cx);
+        }
+    }
+
     /// An export whose front ends the keeper lets in, so that none of their messages is lost with this process.
     pub(super) fn export_kept(
         &mut self,

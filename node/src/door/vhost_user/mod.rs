@@ -574,7 +574,7 @@ fn connect(
     tracing::info!(socket = %config.path.display(), pid = ?front, tenant = config.tenant_name, "front end connected");
     let name = encode(at, export.generation, Watched::Socket);
     match Conn::new(socket, name, disk, controller, pid, cx) {
-        Ok(conn) => Ok(conn.numbered(number)),
+        Ok(conn) => Ok(conn.numbered(number, number.map(|n| kept::begun(n, cx)).unwrap_or_default())),
         Err(e) => {
             cx.drives.get(config.drive).detach(cx.now, controller);
             Err(e.to_string())

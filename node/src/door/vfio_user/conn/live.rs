@@ -323,6 +323,11 @@ impl Conn {
         self.live.as_ref().map(|live| live.client)
     }
 
+    /// Whether who serves it next can go on with what its queues have in flight: it would after this process's death.
+    pub(in crate::door::vfio_user) fn can_pass_on(&self) -> bool {
+        self.live.as_ref().is_some_and(|live| !live.lost && live.survives) && !self.is_gated()
+    }
+
     /// Whether its doorbells say nothing yet.
     #[inline]
     pub(super) fn is_deaf(&self) -> bool {

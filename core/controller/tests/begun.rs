@@ -1,0 +1,203 @@
+//! Commands that a drive has begun go to another process, and are complete when they were due.
+
+mod common;
+
+use common::{CC_EN, config};
+use weir_controller::model::{Fabric, Ring, World, io};
+use weir_controller::{Begun, Config, Op, Owner, RestoreError, Subsystem, Tag, WithDrive};
+use weir_spec::nvme::Sqe;
+use weir_units::Nanos;
+
+const WRITE: u8 = 1;
+const READ: u8 = 2;
+const WRITE_UNCORRECTABLE: u8 = 4;
+const LATENCY: Nanos = Nanos::from_secs(2);
+
+fn timed(c: &mut Config) {
+    (c.latency, c.slots, c.slot_bytes) = (LATENCY, 4, 16 << 10);
+}
+
+fn drive() -> (World, Fabric) {
+    let mut world = common::drive(timed);
+    let mut host = Fabric::connect(&mut world, "nqn.gold", 100, 0).unwrap();
+    host.set_cc(&mut world, CC_EN);
+    host.add_queue(&mut world, 16, 0).unwrap();
+    (world, host)
+}
+
+/// What the drive has of the queue goes to another one, with what is begun of it as bytes; its door brings all of it again.
+fn move_on(world: &mut World, host: &mut Fabric, sent: &[(u32, Sqe)]) -> WithDrive {
+    world.drive.set_fabrics_go_on();
+    assert!(world.drive.may_leave());
+    let with = world.drive.with_drive(host.queues[1]).unwrap();
+    let begun = Begun::from_bytes(&Begun::to_bytes(&with.begun)).unwrap();
+    assert_eq!(begun, with.begun);
+    let bytes = world.drive.associations(world.now);
+    let ids: Vec<(u16, u16)> = host.queues.iter().map(|q| world.drive.queue_id(*q).unwrap()).collect();
+    let mut drive = Subsystem::new(config(timed), world.now).unwrap();
+    drive.resume_associations(world.now, &bytes).unwrap();
+    for (cntlid, qid) in ids {
+        host.queues[usize::from(qid)] = drive.claim(cntlid, qid, Owner(host.base + u32::from(qid))).unwrap();
+    }
+    drive.resume_begun_of(host.queues[1], begun);
+    world.drive = drive;
+    let again = with.begun.iter().map(|begun| begun.tag).chain(with.waiting.iter().copied());
+    for Tag(tag) in again.collect::<Vec<_>>() {
+        let (_, sqe) = sent.iter().find(|(t, _)| *t == tag).unwrap();
+        world.capsule(Owner(host.base + 1), host.queues[1], tag, *sqe);
+    }
+    with
+}
+
+#[test]
+fn what_is_begun_is_complete_when_it_was_due_and_once() {
+    let (mut world, mut host) = drive();
+    let mut sent = Vec::new();
+    for cid in 0..7u16 {
+        let sqe = io(if cid % 2 == 0 { WRITE } else { READ }, cid, u64::from(cid) * 8, 8);
+        sent.push((host.send(&mut world, 1, sqe), sqe));
+        world.run();
+        world.pass(Nanos::from_millis(100));
+    }
+    assert!(!world.drive.may_leave(), "nobody has said that its host goes on");
+    let mut answered = Vec::new();
+    let mut head = 0;
+    for round in 0..4 {
+        if round < 3 {
+            let with = move_on(&mut world, &mut host, &sent);
+            let places = |tags: Vec<Tag>| tags.iter().map(|tag| tag.0 - sent[0].0).collect::<Vec<_>>();
+            assert_eq!(places(with.begun.iter().map(|begun| begun.tag).collect()), [0, 1, 2, 3]);
+            assert_eq!(places(with.waiting), [4, 5, 6], "slots are what there is");
+            assert!(with.begun.iter().zip(0..).all(|(b, i)| b.due == Some(Nanos::from_millis(2_000 + i * 100))));
+            world.run();
+        }
+        assert!(world.issued.is_empty(), "nothing moves before it is due");
+        world.pass(Nanos::from_millis(100));
+    }
+    while answered.len() < sent.len() {
+        world.pass(Nanos::from_millis(1));
+        while let Some(issued) = world.issued.first() {
+            assert!(matches!(issued.op, Op::Read | Op::Write));
+            world.done(0, weir_spec::nvme::Status::SUCCESS);
+            world.run();
+        }
+        for (tag, _) in &sent {
+            if let Some(cqe) = host.answer(&mut world, 1, *tag) {
+                assert!(cqe.status().is_success() && !answered.iter().any(|(t, _)| t == tag));
+                assert!(cqe.sqhd.get() >= head, "the head does not go back");
+                (head, _) = (cqe.sqhd.get(), answered.push((*tag, world.now)));
+            }
+        }
+        assert!(world.now < Nanos::from_secs(10), "{answered:?}");
+    }
+    // The Connect is one of them.
+    assert_eq!(head, 8, "the head has moved past each command once");
+    for (tag, at) in answered {
+        // Those that had waited for a slot begin when one is free.
+        let place = u64::from(tag - sent[0].0);
+        let due = Nanos::from_millis(if place < 4 { 2_000 + place * 100 } else { 4_000 + (place - 4) * 100 });
+        assert!(at >= due && at <= due.saturating_add(Nanos::from_millis(2)), "{tag} at {at:?}, due {due:?}");
+    }
+    world.drive.check();
+}
+
+#[test]
+fn what_has_left_its_queue_and_has_no_slot_begins_when_it_gets_one() {
+    let (mut world, mut host) = drive();
+    let mut sent = Vec::new();
+    // The second one does not fit beside the first one, and the third one is behind it.
+    for (cid, blocks) in [(0, 24), (1, 24), (2, 8)] {
+        let sqe = io(READ, cid, 0, blocks);
+        sent.push((host.send(&mut world, 1, sqe), sqe));
+    }
+    world.run();
+    world.pass(Nanos::from_millis(500));
+    let with = move_on(&mut world, &mut host, &sent);
+    let due: Vec<Option<Nanos>> = with.begun.iter().map(|begun| begun.due).collect();
+    assert_eq!((due, with.waiting.len()), (vec![Some(LATENCY), None], 1));
+    world.run();
+    for (place, at) in [(0, 2_000), (1, 4_000), (2, 4_000)] {
+        world.pass(Nanos::from_millis(at - 1).saturating_sub(world.now));
+        assert!(world.issued.is_empty() || place == 2);
+        world.pass(Nanos::from_millis(at).saturating_sub(world.now));
+        world.settle();
+        assert!(host.answer(&mut world, 1, sent[place].0).is_some_and(|cqe| cqe.status().is_success()), "{place}");
+    }
+    world.drive.check();
+}
+
+#[test]
+fn what_has_moved_or_has_no_time_is_waited_for() {
+    let (mut world, mut host) = drive();
+    world.drive.set_fabrics_go_on();
+    host.send(&mut world, 1, io(READ, 1, 0, 8));
+    world.run();
+    assert!(world.drive.may_leave());
+    world.pass(LATENCY);
+    world.run();
+    assert_eq!(world.issued.len(), 1);
+    assert!(!world.drive.may_leave() && world.drive.with_drive(host.queues[1]).is_none());
+    world.settle();
+    assert!(world.drive.may_leave());
+    // It has no I/O that would be emitted.
+    host.send(&mut world, 1, io(WRITE_UNCORRECTABLE, 2, 64, 8));
+    world.run();
+    assert!(!world.drive.may_leave());
+    world.pass(LATENCY);
+    world.settle();
+    assert!(world.drive.may_leave());
+}
+
+#[test]
+fn a_ring_that_nobody_has_said_of_is_waited_for() {
+    let mut world = common::drive(timed);
+    let mut ring = Ring::ready(&mut world, 0, Owner(7), 0);
+    ring.add_queue(&mut world, 1, 8, 0);
+    ring.submit(&mut world, 1, io(READ, 3, 0, 1)).unwrap();
+    ring.ring(&mut world, 1);
+    world.run();
+    assert!(!world.drive.may_leave());
+    world.drive.set_goes_on(ring.controller, true);
+    assert!(world.drive.may_leave());
+    let begun = world.drive.begun(ring.controller);
+    assert_eq!(begun.len(), 1);
+    assert_eq!((begun[0].qid, begun[0].due), (1, Some(world.now.saturating_add(LATENCY))));
+}
+
+/// Golden bytes of version 1 (`docs/formats.md`).
+#[test]
+fn golden_bytes_of_version_1() {
+    let list = [
+        Begun { qid: 1, tag: Tag(0x0102_0304), due: Some(Nanos(0x1122_3344_5566_7788)) },
+        Begun { qid: 0x0203, tag: Tag(5), due: None },
+    ];
+    let mut golden = b"WEIRBGUN\x01\0\0\0\x30\0\0\0".to_vec();
+    golden.extend_from_slice(b"\x01\0\x04\x03\x02\x01\x88\x77\x66\x55\x44\x33\x22\x11");
+    golden.extend_from_slice(b"\x03\x02\x05\0\0\0\0\0\0\0\0\0\0\0");
+    let bytes = Begun::to_bytes(&list);
+    let (body, crc) = bytes.split_last_chunk::<4>().unwrap();
+    assert_eq!((body, weir_controller::BEGUN_VERSION), (&golden[..], 1));
+    assert_eq!(u32::from_le_bytes(*crc), crc32c(&golden));
+    assert_eq!(Begun::from_bytes(&bytes).unwrap(), list);
+    for at in 0..bytes.len() {
+        let mut wrong = bytes.clone();
+        wrong[at] ^= 1;
+        let error = Begun::from_bytes(&wrong).unwrap_err();
+        let expected = match at {
+            0..8 => RestoreError::Foreign,
+            8 => RestoreError::Version(0),
+            9 => RestoreError::Version(0x0101),
+            10 => RestoreError::Version(0x1_0001),
+            11 => RestoreError::Version(0x0100_0001),
+            _ => RestoreError::Damaged,
+        };
+        assert_eq!(error, expected, "byte {at}");
+        assert!(Begun::from_bytes(&bytes[..at]).is_err());
+    }
+}
+
+/// Bit by bit.
+fn crc32c(bytes: &[u8]) -> u32 {
+    let step = |crc: u32| crc >> 1 ^ if crc & 1 != 0 { 0x82f6_3b78 } else { 0 };
+    !bytes.iter().fold(u32::MAX, |crc, byte| (0..8).fold(crc ^ u32::from(*byte), |crc, _| step(crc)))
+}
