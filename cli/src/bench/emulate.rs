@@ -254,7 +254,7 @@ mod tests {
     fn a_shared_drive_gives_what_its_weights_say() {
         let job = |name: &str, class| Job { name: name.into(), class: Some(class), depth: 32, ..Job::default() };
         let jobs = [job("a", Class::High), job("b", Class::Low)];
-        let span = Span { ramp: Nanos::from_millis(20), time: Nanos::from_millis(100), series: None };
+        let span = Span { ramp: Nanos::from_millis(20), time: Nanos::from_millis(300), series: None };
         for (mechanism, expected) in
             [(Mechanism::None, 1.0), (Mechanism::Rr, 1.0), (Mechanism::Wrr, 4.0), (Mechanism::Drr, 4.0)]
         {

@@ -107,8 +107,17 @@ fn attach(device: &mut Device, now: Nanos) -> (ControllerHandle, SqHandle) {
 
 fn open(config: &DeviceConfig, now: Nanos, keeper: Option<&Keeper>) -> Device {
     let keep = keeper.map_or(Keep::none(), |keeper| keeper.keep.clone());
-    let machine = MachineConfig::new("nqn.2026-01.test.weir:zns0");
-    Device::open_kept(config, machine, now, &keep).unwrap_or_else(|e| panic!("{e}"))
+    let begun = std::time::Instant::now();
+    loop {
+        let machine = MachineConfig::new("nqn.2026-01.test.weir:zns0");
+        match Device::open_kept(config, machine, now, &keep).map_err(|e| e.to_string()) {
+            // A process that another test starts at that moment has the locks until it is another program.
+            Err(e) if e.contains("is in use") && begun.elapsed() < std::time::Duration::from_secs(10) => {
+                std::thread::yield_now();
+            }
+            opened => return opened.unwrap_or_else(|e| panic!("{e}")),
+        }
+    }
 }
 
 /// A drive's bytes, what its zones or chunks are, and what it remembers.
