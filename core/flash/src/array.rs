@@ -360,7 +360,9 @@ impl Array {
         let Some(varied) = &mut self.varied else { return time.0 };
         varied.programmed(now, self.shape.block_index(at.plane, at.block), at.page);
         let start = free.max(now.0).max(self.locked);
-        varied.program_time(&self.shape, at, time).0 + varied.wait(self.shape.die_of(at.plane), start)
+        // A scheduler knows when work begins, and has it wait then.
+        let wait = if self.scheduler.is_some() { 0 } else { varied.wait(self.shape.die_of(at.plane), start) };
+        varied.program_time(&self.shape, at, time).0 + wait
     }
 
     #[inline]
@@ -396,7 +398,8 @@ impl Array {
         let sensed = varied.sensed(&self.shape, now, at, level, sense);
         self.failed_reads += u64::from(sensed.failed);
         let start = free.max(now.0).max(self.locked);
-        (sensed.time.0 + varied.wait(self.shape.die_of(at.plane), start), sensed.retries, sensed.failed)
+        let wait = if self.scheduler.is_some() { 0 } else { varied.wait(self.shape.die_of(at.plane), start) };
+        (sensed.time.0 + wait, sensed.retries, sensed.failed)
     }
 
     /// `sense` in the array, then `count` times `bytes` over the channel.

@@ -297,12 +297,19 @@ impl Varied {
     /// How long work that could begin on this die at `start` waits until the die is back, in nanoseconds.
     #[inline]
     pub fn wait(&mut self, die: u32, start: u64) -> u64 {
-        let Some(housekeeping) = &self.config.housekeeping else { return 0 };
+        let (begin, end) = self.away(die, start);
+        if (begin..end).contains(&start) { end - start } else { 0 }
+    }
+
+    /// From when until when the die is away in the period in which `start` lies, in nanoseconds; both 0 where it never is.
+    #[inline]
+    pub fn away(&mut self, die: u32, start: u64) -> (u64, u64) {
+        let Some(housekeeping) = &self.config.housekeeping else { return (0, 0) };
         let away = &mut self.away[die as usize];
         if !(away.period.0..away.period.1).contains(&start) {
             *away = Away::drawn(housekeeping, self.config.seed, die, start / housekeeping.every.0);
         }
-        if (away.begin..away.end).contains(&start) { away.end - start } else { 0 }
+        (away.begin, away.end)
     }
 
     /// A program's time on this page, as worn as its block is.

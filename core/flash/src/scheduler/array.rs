@@ -168,8 +168,10 @@ impl Array {
         (planes <= u64::BITS).then(|| Joint { die, plane: at.plane - die * planes, page: at.page })
     }
 
-    fn operation(&self, kind: Kind, plane: u32, array: u64) -> Operation {
+    fn operation(&mut self, kind: Kind, plane: u32, array: u64) -> Operation {
         let target = self.lun_of(plane) as u32;
+        let (die, present) = (self.shape.die_of(plane), self.present());
+        let away = self.varied.as_mut().map_or((0, 0), |varied| varied.away(die, present.0));
         Operation {
             target,
             kind,
@@ -179,6 +181,7 @@ impl Array {
             bytes: 0,
             planes: 1,
             stop: None,
+            away,
             collection: false,
             place: None,
         }
@@ -204,19 +207,24 @@ impl Array {
             }
             self.on_chip(plane, self.timing.erase).0
         });
-        let Suspend { erase: stop, .. } = self.timing.suspend;
+        let Suspend { erase: stop, program, .. } = self.timing.suspend;
+        // What stays on the plane makes room for reads as its programs do.
+        let moving_stop = program.filter(|_| scope == Scope::Plane).map(|t| t.0);
         let (command, plain) = (self.timing.overheads.erase.0, self.operation(Kind::Erase, plane, 0));
         let Some(scheduler) = &mut self.scheduler else { return };
         let since = scheduler.idle_since(plain.target).filter(|_| scope == Scope::Plane && now < scheduler.now());
         if let Some(since) = since {
-            return scheduler.work_idle(plain.target, since.max(now), moving + erase.unwrap_or_default());
+            let stop = if moving > 0 { moving_stop } else { stop.filter(|_| work.erase_yields).map(|t| t.0) };
+            return scheduler.work_idle(plain.target, since.max(now), moving + erase.unwrap_or_default(), stop);
         }
         let from = When::at(now);
         let mut end = None;
         if moving > 0 {
             // What crosses the channel holds it from the first read to the last program.
             let (bus, array) = if scope == Scope::Plane { (0, moving) } else { (moving, 0) };
-            end = Some(scheduler.submit(from, Operation { command: bus, array, collection: true, ..plain }));
+            end = Some(
+                scheduler.submit(from, Operation { command: bus, array, stop: moving_stop, collection: true, ..plain }),
+            );
         }
         if let Some(array) = erase {
             let stop = stop.filter(|_| work.erase_yields).map(|t| t.0);

@@ -161,7 +161,12 @@ impl Scheduler {
         }
         match self.timing.registers {
             Registers::Single => self.work(target, id, 0),
-            Registers::Double => self.targets[target as usize].cache = Cache::Loaded(id),
+            Registers::Double => {
+                self.targets[target as usize].cache = Cache::Loaded(id);
+                if !self.targets[target as usize].reads.is_empty() {
+                    self.make_way(target);
+                }
+            }
             Registers::Unbounded => {
                 self.take(target, id);
                 self.targets[target as usize].loaded.push_back(id);

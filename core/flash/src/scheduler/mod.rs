@@ -58,6 +58,8 @@ pub(crate) struct Operation {
     pub(crate) planes: u32,
     /// How long it takes to stop for a read; `None`: it cannot.
     pub(crate) stop: Option<u64>,
+    /// From when until when the die does something else: the array does not begin before.
+    pub(crate) away: (u64, u64),
     /// Of collection, which is not held back while collection blocks the controller.
     pub(crate) collection: bool,
     /// What it may be joined by: operations on other planes of its die and the same page.
@@ -299,7 +301,8 @@ impl Scheduler {
     }
 
     /// Array work of `time` that was possible since `from`, while nobody wanted the target: done in hindsight, as far as time has come.
-    pub(crate) fn work_idle(&mut self, target: u32, from: Nanos, time: u64) {
+    /// What is left of it may be stopped within `stop`.
+    pub(crate) fn work_idle(&mut self, target: u32, from: Nanos, time: u64, stop: Option<u64>) {
         let now = self.now;
         let t = &mut self.targets[target as usize];
         debug_assert!(t.is_idle(), "target {target} was not idle");
@@ -317,7 +320,8 @@ impl Scheduler {
             array: end - now,
             bytes: 0,
             planes: 1,
-            stop: None,
+            stop,
+            away: (0, 0),
             collection: true,
             place: None,
         };

@@ -54,6 +54,8 @@ pub(crate) struct Target {
     /// Programs whose data is there already: registers are unbounded.
     pub(crate) loaded: VecDeque<u32>,
     pub(crate) suspended: Option<Suspended>,
+    /// Since when reads pass the first of the others: it came, the one before it ended, or it was stopped.
+    pub(crate) passed_since: u64,
     /// Events of the array that name another one are void.
     pub(crate) epoch: u32,
     /// It is among those that want the bus.
@@ -74,6 +76,7 @@ impl Target {
             others: VecDeque::new(),
             loaded: VecDeque::new(),
             suspended: None,
+            passed_since: 0,
             epoch: 0,
             listed: false,
             since: 0,
@@ -101,6 +104,11 @@ impl Target {
             && self.reads.is_empty()
             && self.others.is_empty()
             && self.loaded.is_empty()
+    }
+
+    /// Whether no program or erase waits.
+    pub(crate) fn others_are_none(&self) -> bool {
+        self.others.is_empty() && self.loaded.is_empty() && !matches!(self.cache, Cache::Loading(_) | Cache::Loaded(_))
     }
 
     /// For how long it was busy up to `now`.

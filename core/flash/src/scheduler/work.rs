@@ -6,6 +6,9 @@ use super::{Event, Kind, NIL, Operation, Scheduler, Way};
 use crate::timing::{Order, Registers};
 use weir_units::Nanos;
 
+/// Stops of an operation that reads have passed for as long as they may: it runs to its end.
+const NEVER_AGAIN: u32 = u32::MAX;
+
 impl Scheduler {
     pub(super) fn arrive(&mut self, id: u32) {
         let way = &mut self.ways[id as usize];
@@ -18,26 +21,59 @@ impl Scheduler {
         let t = &mut self.targets[target as usize];
         if kind == Kind::Read {
             t.reads.push_back(id);
-            self.stop_for_read(target);
+            self.make_way(target);
         } else {
+            if t.others_are_none() {
+                t.passed_since = self.now;
+            }
             t.others.push_back(id);
         }
         self.update(target);
     }
 
-    /// A read has come: what the array works on stops for it, where it can and is worth it.
-    pub(super) fn stop_for_read(&mut self, target: u32) {
+    /// A read has come, or waits for data of a program that was on its way into the cache register. Where reads come first, that data
+    /// leaves the register again, and will be sent once more.
+    pub(super) fn make_way(&mut self, target: u32) {
+        let t = &self.targets[target as usize];
+        if let (Cache::Loaded(id), Order::ReadsFirst, false) = (t.cache, self.timing.order, self.may_sense(target)) {
+            if !self.is_aged(target) {
+                let way = &mut self.ways[id as usize];
+                (way.left, way.planes_left) = (way.what.bytes, way.what.planes - 1);
+                let t = &mut self.targets[target as usize];
+                t.cache = Cache::Free;
+                t.others.push_front(id);
+            }
+        }
+        self.stop_for_read(target);
+    }
+
+    /// Whether reads have passed the first of the others for as long as they may.
+    fn is_aged(&self, target: u32) -> bool {
+        let age = self.timing.age.0;
+        age > 0
+            && self.timing.order == Order::ReadsFirst
+            && self.now - self.targets[target as usize].passed_since >= age
+    }
+
+    /// What the array works on stops for a read, where it can and is worth it.
+    fn stop_for_read(&mut self, target: u32) {
         let t = &self.targets[target as usize];
         let State::Working(id, until) = t.state else { return };
         let Way { what, stops, .. } = self.ways[id as usize];
         let (Some(stop), limit) = (what.stop, self.timing.suspend.limit) else { return };
         let left = until - self.now;
-        if t.suspended.is_some() || !self.may_sense(target) || left <= stop || (limit > 0 && stops >= limit) {
+        if t.suspended.is_some()
+            || !self.may_sense(target)
+            || left <= stop
+            || (limit > 0 && stops >= limit)
+            || stops == NEVER_AGAIN
+        {
             return;
         }
         self.ways[id as usize].stops += 1;
         let now = self.now;
         let t = &mut self.targets[target as usize];
+        t.passed_since = now;
         t.suspended = Some(Suspended { operation: id, left });
         t.epoch += 1;
         t.set(now, State::Stopping(id));
@@ -71,7 +107,7 @@ impl Scheduler {
         let read_first = match self.timing.order {
             _ if t.suspended.is_some() => true,
             Order::InOrder => r.arrived < o.arrived || o.what.stop.is_some(),
-            Order::ReadsFirst => self.timing.age.0 == 0 || self.now - o.arrived < self.timing.age.0,
+            Order::ReadsFirst => !self.is_aged(target),
         };
         Some(if read_first { read } else { other })
     }
@@ -90,12 +126,17 @@ impl Scheduler {
     }
 
     pub(super) fn begin_without_bus(&mut self, target: u32) -> bool {
-        let t = &mut self.targets[target as usize];
+        let t = &self.targets[target as usize];
         if t.state != State::Idle {
             return false;
         }
-        if let (Some(Suspended { operation, left }), true) = (t.suspended, t.reads.is_empty()) {
+        let (suspended, no_reads) = (t.suspended, t.reads.is_empty());
+        if let (Some(Suspended { operation, left }), true) = (suspended, no_reads || self.is_aged(target)) {
+            if !no_reads {
+                self.ways[operation as usize].stops = NEVER_AGAIN;
+            }
             let until = self.now + left;
+            let t = &mut self.targets[target as usize];
             t.suspended = None;
             t.epoch += 1;
             t.set(self.now, State::Working(operation, until));
@@ -175,7 +216,8 @@ impl Scheduler {
                     State::Entering(id) | State::Working(id, _) | State::Holding(id) => is_read(id),
                     State::Stopping(_) => true,
                 };
-                if t.cache == Cache::Free && !(self.timing.cache_read && reads) && t.suspended.is_none() {
+                let passed = self.timing.order == Order::ReadsFirst && !t.reads.is_empty() && !self.is_aged(target);
+                if t.cache == Cache::Free && !(self.timing.cache_read && (reads || passed)) && t.suspended.is_none() {
                     if let Some(id) = other {
                         return Some(Hold::Load(id));
                     }
@@ -221,7 +263,8 @@ impl Scheduler {
     pub(super) fn work(&mut self, target: u32, id: u32, extra: u64) {
         let what = self.ways[id as usize].what;
         let passes = what.kind == Kind::Read && self.timing.cache_read && self.timing.registers == Registers::Double;
-        let time = extra + what.array + if passes { self.timing.cache_busy.0 } else { 0 };
+        let away = if (what.away.0..what.away.1).contains(&self.now) { what.away.1 - self.now } else { 0 };
+        let time = away + extra + what.array + if passes { self.timing.cache_busy.0 } else { 0 };
         let until = self.now + time;
         let t = &mut self.targets[target as usize];
         t.epoch += 1;
@@ -266,6 +309,7 @@ impl Scheduler {
                     self.sensed(target, id);
                 } else {
                     t.set(now, State::Idle);
+                    t.passed_since = now;
                     self.forget_all(id);
                 }
             }

@@ -204,6 +204,64 @@ fn reads_pass_programs_until_those_are_old() {
     assert!(aged.0 < first.0 && aged.0 < aged.1 && aged.0 > in_order.0, "some do: {aged:?}");
 }
 
+/// One die whose programs stop for reads within 20 us, with a cache register that reads pass through.
+fn stopping(age: u64, limit: u32) -> Flash {
+    let mut config = small(geometry(1, 1, 32, 16, 1), 0.5);
+    config.geometry.cell = CellType::Slc;
+    config.timing = Timing {
+        arbitration: Arbitration::ReadsFirst,
+        order: Order::ReadsFirst,
+        registers: Registers::Double,
+        cache_read: true,
+        suspend: Suspend { program: Some(Nanos(20_000)), erase: None, limit },
+        age: Nanos(age),
+        ..timing()
+    };
+    Flash::new(&config, Nanos(0)).unwrap()
+}
+
+/// A program works, the next one's data is in the cache register, more wait: the read has to wait for none of them, and the data is
+/// sent again.
+#[test]
+fn a_read_waits_neither_for_programs_nor_for_data_that_came_for_one() {
+    let mut flash = stopping(0, 0);
+    let told = ends(&mut flash, &[(0, WRITE, 0), (0, WRITE, 1), (0, WRITE, 2), (50_000, FlashOp::Read, 9)]);
+    // 20 us to stop, 40 us to sense, 5 us for the data.
+    assert_eq!(told[3], 115_000);
+    // 155 us of the first are left once the page is sensed, at 110 us; those after it take 200 us each.
+    assert_eq!(told[..3], [265_000, 465_000, 665_000]);
+    // So does one that comes while that data crosses the channel, which ends at 10 us: 10 + 20 + 40 + 5.
+    let mut flash = stopping(0, 0);
+    assert_eq!(ends(&mut flash, &[(0, WRITE, 0), (0, WRITE, 1), (7_000, FlashOp::Read, 9)])[2], 75_000);
+}
+
+/// Reads that never cease stop a program once, pass it for the age, and then wait until it is through.
+#[test]
+fn a_stopped_program_goes_on_when_it_is_old() {
+    let reads = || (0..100u64).map(|i| (10_000 + i * 30_000, FlashOp::Read, 9));
+    let run = |age| {
+        let commands: Vec<_> = [(0, WRITE, 0)].into_iter().chain(reads()).collect();
+        ends(&mut stopping(age, 0), &commands)[0]
+    };
+    let (never, old) = (run(0), run(400_000));
+    assert!(never > 4_000_000, "after the last read: {never}");
+    // Stopped at 10 us, 195 us left: it begins again 400 us later at the earliest, and a read that has begun ends first.
+    assert!((605_000..=650_000).contains(&old), "{old}");
+}
+
+/// Each read of a queue waits until the die is back, not each for as long again.
+#[test]
+fn a_die_that_is_away_is_waited_for_once() {
+    let mut flash = one_channel(Arbitration::ReadsFirst, Order::ReadsFirst);
+    let mut config = *flash.config();
+    config.variability.housekeeping = Some(Housekeeping { time: Nanos(2_000_000), every: Nanos::from_millis(100) });
+    flash = Flash::new(&config, Nanos(0)).unwrap();
+    let (begin, end) = flash.silicon.varied.as_mut().expect("it varies").away(0, 0);
+    assert_eq!(end - begin, 2_000_000);
+    let told = ends(&mut flash, &[begin + 5; 4].map(|at| (at, FlashOp::Read, 0)));
+    assert_eq!(told, [1, 2, 3, 4].map(|nth| end + nth * 45_000));
+}
+
 #[test]
 fn a_full_buffer_admits_as_programs_end() {
     let mut config = small(geometry(2, 1, 32, 16, 1), 0.5);
