@@ -7,6 +7,19 @@ use crate::relocate::Scope;
 use weir_units::Nanos;
 
 impl Flash {
+    /// Thousandths of a unit that collection will move for each unit written, as far as the drive's state says: on planes that have to
+    /// collect, what the emptiest block holds over what it frees; nothing on the others.
+    pub fn moved_next(&self) -> u64 {
+        let block = u64::from(self.shape().units_per_block());
+        let (mut moved, mut freed) = (0, 0);
+        for plane in 0..self.shape().planes() {
+            let valid = if self.ftl.has_to_collect(plane) { self.ftl.fewest_valid(plane) } else { 0 };
+            moved += u64::from(valid);
+            freed += block - u64::from(valid);
+        }
+        1000 * moved / freed.max(1)
+    }
+
     /// What the flash will spend on a command, in time of its planes and channels, where each written unit makes collection
     /// move `moved` thousandths of a unit: a cost for arbiters that share the drive by what its tenants take of it.
     pub fn cost(&self, op: FlashOp, units: u32, moved: u64) -> Nanos {

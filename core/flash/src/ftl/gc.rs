@@ -132,6 +132,17 @@ impl PageFtl {
         true
     }
 
+    /// Whether the plane collects whenever the host has filled a block.
+    pub(crate) fn has_to_collect(&self, plane: u32) -> bool {
+        self.free.count(plane) <= self.start + 1
+    }
+
+    /// Valid units of the plane's full block that has the fewest; 0 where none is full.
+    pub(crate) fn fewest_valid(&self, plane: u32) -> u32 {
+        let valid = &self.map.valid[self.ordinary(plane)];
+        fewest(valid).map_or(0, |at| u32::from(valid[at]))
+    }
+
     /// By how many pages the host blocks of a plane are filled when those of a plane of phase 0 are opened. Writes go round over the
     /// planes, so without phases all of them would open a block and collect at the same time, and what they block together would
     /// stand still for as many collections as it has dies. The dies of the drive (controller blocking) or of each channel (channel
