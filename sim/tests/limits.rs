@@ -1,8 +1,10 @@
 //! Floors, ceilings and what a writer's collection costs a reader: exact numbers, end to end through the file of `weir sim`.
 
 use std::path::Path;
+use weir_flash::{Flash, FlashOp};
 use weir_node::config::Document;
 use weir_sim::{Outcome, Scenario};
+use weir_units::Nanos;
 
 /// 100,000 commands a second, 16:1 between high and low.
 const DRIVE: &str = "seed = 1\nramp = \"100ms\"\ntime = \"1s\"\n[[device]]\ncapacity = \"1GiB\"\nlatency = \"100us\"\nslots = 10\n\
@@ -99,4 +101,55 @@ fn a_reader_keeps_its_share_beside_a_writer_that_makes_the_drive_collect() {
     println!("reads and writes a second: bytes {bytes:.0?}, device-time {time:.0?}, bytes with a floor {floor:.0?}");
     assert!(time[0] > 2.0 * bytes[0], "{time:?} {bytes:?}");
     near(floor[0], 2.0 * bytes[0], 0.02, "the floor of a reader");
+}
+
+/// A full drive of 8 GiB with small blocks, so that many of them are collected: 32 random reads and 32 random writes of 4 KiB in flight.
+fn shared(profile: &str, time: &str, keys: &str, classes: [&str; 2]) -> Outcome {
+    run(&format!(
+        "seed = 1\nramp = \"2s\"\ntime = \"{time}\"\n[[device]]\nprofile = \"{profile}\"\ncapacity = \"8GiB\"\ncost = \"device-time\"\n{keys}\n\
+         [device.flash]\npages = 16\nprecondition = \"steady\"\n{}{}",
+        tenant("reader", classes[0], "").replace("qd = 64", "qd = 32"),
+        tenant("writer", classes[1], "").replace("randread", "randwrite").replace("qd = 64", "qd = 32"),
+    ))
+}
+
+/// Drives, and the least that 32 reads in flight give a second; p3700's programs are not suspended.
+const DRIVES: [(&str, f64); 4] = [("p3600", 150e3), ("p3700", 15e3), ("pm963", 100e3), ("960pro", 80e3)];
+
+/// All of them fit into the drive's slots: there is nothing to arbitrate, and reads pass the programs that buffered writes and collection
+/// have waiting at each die.
+#[test]
+fn reads_do_not_starve_behind_buffered_programs() {
+    for (profile, least) in DRIVES {
+        let outcome = shared(profile, "1s", "", ["high", "high"]);
+        let [reads, writes] = [0, 1].map(|i| outcome.jobs[i].summary.iops);
+        let p99 = outcome.jobs[0].summary.latency.p99;
+        println!("{profile}: {reads:.0} reads a second, 99 % within {p99} ns, beside {writes:.0} writes");
+        assert!(outcome.flash.expect("flash").stats.gc_moves > 0, "{profile}: collection is at work");
+        assert!(reads > least && p99 < 5_000_000, "{profile}: {reads} reads a second, 99 % within {p99} ns");
+        assert!(writes > 10_000.0, "{profile}: and writes are not passed for ever: {writes}");
+    }
+}
+
+/// With fewer slots than each has in flight the drive's time is shared by weight, collection included.
+#[test]
+fn device_time_is_shared_by_weight_while_the_drive_collects() {
+    for (profile, time) in [("p3700", "15s"), ("960pro", "8s")] {
+        let text = "capacity=8GiB&pages=16";
+        let device = weir_node::config::DeviceConfig::from_query(profile, text).unwrap_or_else(|e| panic!("{e}"));
+        let drive = Flash::new(&device.flash.expect("flash").config, Nanos(0)).unwrap_or_else(|e| panic!("{e}"));
+        for (classes, wanted) in [(["medium", "high"], 0.5), (["high", "high"], 1.0)] {
+            let outcome = shared(profile, time, "slots = 24", classes);
+            let stats = outcome.flash.as_ref().expect("flash").stats;
+            let moved = stats.gc_moves * 1000 / stats.host_writes;
+            let cost = |op| drive.cost(op, 1, moved).0 as f64;
+            let [reads, writes] = [0, 1].map(|i| outcome.jobs[i].summary.iops);
+            let share = reads * cost(FlashOp::Read) / (writes * cost(FlashOp::Write { fua: false }));
+            println!(
+                "{profile} {classes:?}: {reads:.0} reads, {writes:.0} writes, {moved} moved: {share:.3} of {wanted}"
+            );
+            assert!(moved > 500, "{profile}: collection is at work: {moved}");
+            near(share, wanted, 0.02, profile);
+        }
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use weir_flash::{Flash, FlashOp, When};
 use weir_units::Nanos;
 use weir_workload::Histogram;
 
@@ -50,6 +51,49 @@ pub fn closed_loop(
             break;
         }
         waiting.push(Reverse((submit(now, client), now, client)));
+    }
+    measured
+}
+
+/// [`closed_loop`] of a drive of any kind, also one that does not know in advance when a command ends; each client sees its answer `host`
+/// later. `next` says what is asked for next: the command, the first unit, and how many.
+pub fn flash_loop(
+    flash: &mut Flash,
+    start: Nanos,
+    (clients, host): (u32, Nanos),
+    (ramp, count): (u64, u64),
+    mut next: impl FnMut() -> (FlashOp, u32, u32),
+) -> Measured {
+    let mut since = vec![start; clients as usize];
+    let mut waiting = BinaryHeap::with_capacity(clients as usize);
+    let mut ask = |flash: &mut Flash, now: Nanos, client: u32| {
+        let (op, lpn, units) = next();
+        let end = flash.begin(now, When::at(now), op, lpn, units, 0);
+        flash.tell(end, client.into());
+    };
+    (0..clients).for_each(|client| ask(flash, start, client));
+    let mut measured = Measured { begun: start, end: start, latency: Histogram::new() };
+    let mut answered = 0;
+    while answered < ramp + count {
+        while let Some((client, at)) = flash.told() {
+            waiting.push(Reverse((at.saturating_add(host), client as u32)));
+        }
+        let event = flash.next_event().filter(|event| waiting.peek().is_none_or(|Reverse((at, _))| event < at));
+        if let Some(event) = event {
+            flash.advance(event);
+            continue;
+        }
+        let Some(Reverse((now, client))) = waiting.pop() else { break };
+        answered += 1;
+        if answered == ramp {
+            measured.begun = now;
+        }
+        if answered > ramp {
+            measured.latency.record(now.saturating_sub(since[client as usize]).0);
+            measured.end = now;
+        }
+        since[client as usize] = now;
+        ask(flash, now, client);
     }
     measured
 }

@@ -3,7 +3,7 @@
 //! Each is measured as a user has it: its profile with a capacity that fits into memory. Dies, channels and times stay, and so
 //! does what write amplification follows from (`profile::resized`).
 
-use super::{Bound, Chart, Curve, Figure, Live, Measured, Row, Scale, Subject, closed_loop, micros};
+use super::{Bound, Chart, Curve, Figure, Live, Measured, Row, Scale, Subject, flash_loop, micros};
 use weir_flash::{Config, Flash, FlashOp, Precondition};
 use weir_node::config::DeviceConfig;
 use weir_units::Nanos;
@@ -375,9 +375,7 @@ impl Spread {
         let (units, mut rng) = (u64::from(flash.units()), Rng::new(2));
         let any = |published: &Published| !matches!(published, Published::Other(..));
         let count = if self.points.iter().any(|p| any(&p.published)) { COUNTED } else { LOOKED_AT };
-        closed_loop(Nanos(0), self.depth, (1_000, count), |now, _| {
-            flash.submit(now, op, rng.below(units) as u32, 1).saturating_add(self.host)
-        })
+        flash_loop(&mut flash, Nanos(0), (self.depth, self.host), (1_000, count), || (op, rng.below(units) as u32, 1))
     }
 
     fn value(&self, measured: &Measured, statistic: Statistic) -> f64 {
@@ -441,10 +439,11 @@ fn of(write: bool) -> &'static str {
 fn sequential(flash: &mut Flash, load: Load, units: u32, depth: u32) -> f64 {
     let requests = u64::from(flash.units() / units);
     let mut next = 0;
-    let done = closed_loop(Nanos(0), depth, (requests / 4, requests / 2), |now, _| {
+    let all = flash.units();
+    let done = flash_loop(flash, Nanos(0), (depth, Nanos(0)), (requests / 4, requests / 2), || {
         let lpn = next;
-        next = if next + 2 * units > flash.units() { 0 } else { next + units };
-        flash.submit(now, load.op(), lpn, units)
+        next = if next + 2 * units > all { 0 } else { next + units };
+        (load.op(), lpn, units)
     });
     done.iops() * f64::from(units) * 4096.0 / 1e6
 }
@@ -452,7 +451,7 @@ fn sequential(flash: &mut Flash, load: Load, units: u32, depth: u32) -> f64 {
 /// Requests a second of 4 KiB.
 fn random(flash: &mut Flash, load: Load, depth: u32, counts: (u64, u64)) -> f64 {
     let (units, mut rng) = (u64::from(flash.units()), Rng::new(1));
-    closed_loop(Nanos(0), depth, counts, |now, _| flash.submit(now, load.op(), rng.below(units) as u32, 1)).iops()
+    flash_loop(flash, Nanos(0), (depth, Nanos(0)), counts, || (load.op(), rng.below(units) as u32, 1)).iops()
 }
 
 pub(super) fn figure(live: &mut dyn Live) -> Figure {

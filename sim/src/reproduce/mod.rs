@@ -30,7 +30,7 @@ mod spool;
 mod tests;
 
 pub use chart::{Chart, Curve, Scale};
-pub use closed::{Measured, closed_loop};
+pub use closed::{Measured, closed_loop, flash_loop};
 pub use html::number;
 pub use plan_campaign::figure as plan_campaign;
 pub use qos::{

@@ -4,7 +4,7 @@ use super::emulation::{DEPTH, Design, Load, OURS, ROUNDS, SIZES, about_designs, 
 use super::timers::{Submitter, emulated};
 use super::{SharedDrive, Span, job, name, near, simulated};
 use crate::reproduce::datasheets;
-use crate::reproduce::{Chart, Curve, Figure, Live, Row, Scale, Subject, closed_loop};
+use crate::reproduce::{Chart, Curve, Figure, Live, Row, Scale, Subject, flash_loop};
 use weir_arbiter::{Mechanism, Settings};
 use weir_flash::{Flash, FlashOp, Precondition};
 use weir_units::{Class, Nanos};
@@ -88,8 +88,8 @@ fn p3700() -> Vec<(f64, f64)> {
         let (units, mut rng) = (size / 4096, Rng::new(1));
         let places = u64::from(flash.units() / units);
         let count = (40_000 / u64::from(units)).max(1_000);
-        let done = closed_loop(start, DEPTH, (count / 10, count), |now, _| {
-            flash.submit(now, FlashOp::Read, rng.below(places) as u32 * units, units)
+        let done = flash_loop(&mut flash, start, (DEPTH, Nanos(0)), (count / 10, count), || {
+            (FlashOp::Read, rng.below(places) as u32 * units, units)
         });
         // The next size finds the drive idle.
         start = done.end.saturating_add(Nanos::from_secs(1));
