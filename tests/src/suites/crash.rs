@@ -383,7 +383,8 @@ fn from_its_map(env: &Env) -> Outcome {
             }
             ensure(load.process().running(), || "the load ended before the kills".into())?;
             load.finish()?.clean()?;
-            verified("write", "64KiB", "400ms")?.finish()?.clean()?;
+            // Once over the region at least, also where the machine is busy.
+            verified("write", "64KiB", "1s")?.finish()?.clean()?;
             node.kill_worker()?;
             answers(node)?;
             verified("read", "64KiB", "400ms")?.finish()?.clean()?;
