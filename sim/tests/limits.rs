@@ -134,7 +134,7 @@ fn reads_do_not_starve_behind_buffered_programs() {
 /// With fewer slots than each has in flight the drive's time is shared by weight, collection included.
 #[test]
 fn device_time_is_shared_by_weight_while_the_drive_collects() {
-    for (profile, time) in [("p3700", "15s"), ("960pro", "8s")] {
+    for (profile, time) in [("p3700", "30s"), ("960pro", "8s")] {
         let text = "capacity=8GiB&pages=16";
         let device = weir_node::config::DeviceConfig::from_query(profile, text).unwrap_or_else(|e| panic!("{e}"));
         let drive = Flash::new(&device.flash.expect("flash").config, Nanos(0)).unwrap_or_else(|e| panic!("{e}"));
