@@ -4,7 +4,7 @@
 use weir_flash::{Config, Flash, FlashOp, Place, Precondition};
 use weir_node::config::profile::resized;
 use weir_node::config::{DeviceConfig, Profile};
-use weir_sim::reproduce::closed_loop;
+use weir_sim::reproduce::flash_loop;
 use weir_units::Nanos;
 use weir_workload::Rng;
 
@@ -20,7 +20,7 @@ fn random(config: &Config, state: Precondition, op: FlashOp, depth: u32, counts:
     let mut flash = Flash::new(config, Nanos(0)).unwrap();
     flash.precondition(state);
     let (units, mut rng) = (u64::from(flash.units()), Rng::new(1));
-    closed_loop(Nanos(0), depth, counts, |now, _| flash.submit(now, op, rng.below(units) as u32, 1)).iops()
+    flash_loop(&mut flash, Nanos(0), (depth, Nanos(0)), counts, || (op, rng.below(units) as u32, 1)).iops()
 }
 
 #[test]
