@@ -8,7 +8,7 @@ use super::test;
 use crate::guest::{Guest, host_program};
 use crate::harness::{Context, Env, Outcome, Test, ensure};
 use crate::node::{Node, Setup, program, text, with_node};
-use crate::process::{Finished, Process};
+use crate::process::{Finished, Process, until};
 
 /// The tests of this suite.
 pub fn tests() -> Vec<Test> {
@@ -61,7 +61,11 @@ listen = "127.0.0.1:PORT"
 fn with_printed(env: &Env, test: impl FnOnce(&mut Node, &[String]) -> Outcome) -> Outcome {
     let setup = Setup { whole: NODE.into(), ..Setup::default() };
     with_node(env, &setup, |node| {
-        let printed = node.process().stdout();
+        // The API answers before they are printed.
+        let printed = until(Duration::from_secs(10), "the node prints how it is ended", || {
+            let printed = node.process().stdout();
+            Ok(printed.lines().any(|line| line.contains(" shutdown")).then_some(printed))
+        })?;
         let lines: Vec<String> = printed.lines().map(String::from).collect();
         test(node, &lines)
     })
