@@ -4,7 +4,7 @@ use crate::args;
 use crate::failure::Failure;
 use crate::output;
 use std::path::Path;
-use weir_node::config::{Address, Config, runtime_dir};
+use weir_node::config::{Address, Config, notes, runtime_dir};
 
 pub fn run(args: &args::Config, json: bool) -> Result<(), Failure> {
     if args.default {
@@ -12,8 +12,8 @@ pub fn run(args: &args::Config, json: bool) -> Result<(), Failure> {
     }
     let config = load(args.config.as_deref())?;
     match (args.check, json) {
-        (true, true) => output::json(&serde_json::json!({ "ok": true })),
-        (true, false) => Ok(()),
+        (true, true) => output::json(&serde_json::json!({ "ok": true, "notes": notes(&config) })),
+        (true, false) => output::text(&notes(&config).into_iter().map(|note| note + "\n").collect::<String>()),
         (false, true) => Err(Failure::usage("config: prints TOML; leave --json out, or add --check")),
         (false, false) => output::text(&config.to_toml()),
     }

@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use weir_node::config::{Document, Mechanism};
 use weir_plan::planner::{Got, Unmet};
-use weir_sim::plan::{Effort, Figures, PlanFile, Planned, Source, Step};
+use weir_sim::plan::{Effort, Figures, PlanFile, Planned, SlotsAdvice, Source, Step};
 use weir_units::{Bytes, Nanos};
 
 /// What to plan.
@@ -61,9 +61,9 @@ pub fn run(args: &Args, json: bool) -> Result<(), Failure> {
         file.plan(effort, &mut |step| live.show(step)).map_err(|e| Failure::new(format_args!("plan: {e}")))?;
     live.finish();
     if json {
-        output::json(&PlanJson::from(&planned))?;
+        output::json(&PlanJson { advised_slots: file.slots_advice().map(|of| of.advised), ..(&planned).into() })?;
     } else {
-        output::text(&text(&planned))?;
+        output::text(&(text(&planned) + &file.slots_advice().map_or(String::new(), |of| advice(&of))))?;
     }
     match planned.reason() {
         None => Ok(()),
@@ -133,6 +133,9 @@ struct PlanJson {
     fitting: Option<Vec<String>>,
     drive: DriveJson,
     simulation: SimulationJson,
+    /// What `slots` should be, where shares decide nothing with those that there are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    advised_slots: Option<u16>,
 }
 
 /// What the model says alone, and admission with it, and its margin for its own error.
@@ -258,6 +261,7 @@ impl From<&Planned> for PlanJson {
                 simulated_as_bytes: planned.simulated_as.map(|bytes| bytes.0),
             },
             simulation: SimulationJson { runs: planned.runs, time_s: planned.time.as_secs_f64() },
+            advised_slots: None,
         }
     }
 }
@@ -303,6 +307,14 @@ fn text(planned: &Planned) -> String {
         table.row([(); 3].map(|()| String::new()).into_iter().chain(simulated));
     }
     format!("{}\n{}", table.render(), summary(planned))
+}
+
+fn advice(of: &SlotsAdvice) -> String {
+    let SlotsAdvice { slots, in_flight, advised } = of;
+    format!(
+        "the {in_flight} commands of all tenants fit into the drive's {slots} slots, so shares decide nothing: with slots = \
+         {advised} they would\n"
+    )
 }
 
 /// The drive that was simulated in its stead.

@@ -14,7 +14,7 @@ fn calibration() -> Calibration {
     };
     let point = |size, reads| Point::new(size, reads, [1, 2, 4, 8, 16, 32].map(test).to_vec()).unwrap();
     let points = vec![point(4096, 100), point(4096, 0), point(16384, 100), point(16384, 0)];
-    Calibration { weir: String::new(), target: String::new(), date: String::new(), points }
+    Calibration { weir: String::new(), target: String::new(), date: String::new(), slots: None, points }
 }
 
 /// A node with a calibrated drive; `tenants` are the tables' keys.

@@ -47,7 +47,7 @@ impl Scenario {
     /// Everything that is wrong, with file, line and key.
     pub fn read(document: &Document) -> Result<Scenario, ConfigError> {
         let one = |root: &Section<'_>| {
-            let devices = only_device(root, document).into_iter().collect();
+            let devices = only_device(root, document, config::count_tenants(root)).into_iter().collect();
             read(root, document, devices)?.pop()
         };
         document.read(one)?.ok_or_else(|| unreachable!("without a fault there is a scenario"))
@@ -167,7 +167,7 @@ fn timed(root: &Section<'_>, device: DeviceConfig) -> Option<DeviceConfig> {
 
 /// The drives of a file that is to have at least one.
 fn devices(root: &Section<'_>, document: &Document) -> Vec<DeviceConfig> {
-    let devices = config::devices(root, document.base(), "sim");
+    let devices = config::devices(root, document.base(), "sim", config::count_tenants(root));
     if devices.is_empty() {
         root.fault("device", "missing; add a [[device]] with capacity and latency");
     }
@@ -175,9 +175,9 @@ fn devices(root: &Section<'_>, document: &Document) -> Vec<DeviceConfig> {
     if root.sink().is_clean() { devices } else { Vec::new() }
 }
 
-/// The drive of a file that is to have one.
-pub(crate) fn only_device(root: &Section<'_>, document: &Document) -> Option<DeviceConfig> {
-    let mut devices = config::devices(root, document.base(), "sim");
+/// The drive of a file that is to have one, which so many tenants share.
+pub(crate) fn only_device(root: &Section<'_>, document: &Document, tenants: usize) -> Option<DeviceConfig> {
+    let mut devices = config::devices(root, document.base(), "sim", tenants);
     match devices.len() {
         0 => root.fault("device", "missing; add a [[device]] with capacity and latency"),
         1 => {}

@@ -121,7 +121,7 @@ const DRIVES: [(&str, f64); 4] = [("p3600", 150e3), ("p3700", 15e3), ("pm963", 1
 #[test]
 fn reads_do_not_starve_behind_buffered_programs() {
     for (profile, least) in DRIVES {
-        let outcome = shared(profile, "1s", "", ["high", "high"]);
+        let outcome = shared(profile, "1s", "slots = 64", ["high", "high"]);
         let [reads, writes] = [0, 1].map(|i| outcome.jobs[i].summary.iops);
         let p99 = outcome.jobs[0].summary.latency.p99;
         println!("{profile}: {reads:.0} reads a second, 99 % within {p99} ns, beside {writes:.0} writes");
@@ -131,7 +131,7 @@ fn reads_do_not_starve_behind_buffered_programs() {
     }
 }
 
-/// With fewer slots than each has in flight the drive's time is shared by weight, collection included.
+/// With the slots that a profile has where tenants share it, fewer than each has in flight, the drive's time is shared by weight, collection included.
 #[test]
 fn device_time_is_shared_by_weight_while_the_drive_collects() {
     for (profile, time) in [("p3700", "30s"), ("960pro", "8s")] {
@@ -139,7 +139,7 @@ fn device_time_is_shared_by_weight_while_the_drive_collects() {
         let device = weir_node::config::DeviceConfig::from_query(profile, text).unwrap_or_else(|e| panic!("{e}"));
         let drive = Flash::new(&device.flash.expect("flash").config, Nanos(0)).unwrap_or_else(|e| panic!("{e}"));
         for (classes, wanted) in [(["medium", "high"], 0.5), (["high", "high"], 1.0)] {
-            let outcome = shared(profile, time, "slots = 24", classes);
+            let outcome = shared(profile, time, "", classes);
             let stats = outcome.flash.as_ref().expect("flash").stats;
             let moved = stats.gc_moves * 1000 / stats.host_writes;
             let cost = |op| drive.cost(op, 1, moved).0 as f64;

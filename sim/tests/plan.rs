@@ -90,7 +90,7 @@ fn calibrated(device: &str) -> Calibration {
     };
     let point = |kind: (u32, u8)| Point::new(kind.0, kind.1, [1, 8, 64].map(|d| test(kind, d)).to_vec()).unwrap();
     let points = [(4096, 100), (4096, 70), (4096, 0), (16384, 100), (16384, 0)].map(point).to_vec();
-    Calibration { weir: "0".into(), target: device.into(), date: "d".into(), points }
+    Calibration { weir: "0".into(), target: device.into(), date: "d".into(), slots: None, points }
 }
 
 /// Tables of two or three tenants, whose promises lie around what a drive of that calibration may give them.

@@ -414,7 +414,7 @@ mod tests {
         let points = [(4096, 100, 153_000.0), (65_536, 100, 40_000.0), (4096, 0, 20_000.0)]
             .map(|(size, read, iops)| Point::new(size, read, tests(iops)).unwrap());
         let (weir, target, date) = ("0".to_string(), "local:ram".to_string(), "2026-01-01T00:00:00Z".to_string());
-        let text = Calibration { weir, target, date, points: points.into() }.to_toml();
+        let text = Calibration { weir, target, date, slots: None, points: points.into() }.to_toml();
         let file = std::env::temp_dir().join(format!("weir-slots-{}.toml", std::process::id()));
         std::fs::write(&file, text).unwrap();
         let slots = |jobs: &str| {

@@ -181,12 +181,34 @@ pub fn run(args: &Args, json: bool) -> Result<(), Failure> {
         weir: env!("CARGO_PKG_VERSION").to_string(),
         target: args.target.clone(),
         date: utc(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs())),
+        slots: slots.and_then(|slots| u16::try_from(slots).ok()).filter(|slots| *slots <= 4096),
         points,
     };
     if let Some(path) = &args.output {
         output::file(path, calibration.to_toml()).map_err(|e| fail(format!("{}: {e}", path.display())))?;
     }
-    if json { output::json(&CalibrationJson::from(&calibration)) } else { output::text(&table(&calibration)) }
+    if json {
+        return output::json(&CalibrationJson::from(&calibration));
+    }
+    output::text(&(table(&calibration) + &advice(&calibration).unwrap_or_default()))
+}
+
+/// The part of what a drive can do that it still gives with the slots that are advised where tenants share it.
+const SHARED: f64 = 0.6;
+
+/// Slots with which the drive still gives [`SHARED`] of its best at every size and mix.
+fn shared_slots(calibration: &Calibration) -> u32 {
+    calibration.points.iter().map(|point| point.depth_for(SHARED)).max().unwrap_or(1)
+}
+
+fn advice(calibration: &Calibration) -> Option<String> {
+    let (slots, shared) = (calibration.slots?, shared_slots(calibration));
+    let fewer = format!(
+        "slots = {slots}: a tenant with no more than that in flight is never arbitrated. Where tenants share the drive, slots = \
+         {shared} still give {:.0} % of this or more; calibrate again with those\n",
+        SHARED * 100.0
+    );
+    (shared < slots.into()).then_some(fewer)
 }
 
 /// In their order, each once.
@@ -346,6 +368,10 @@ struct CalibrationJson<'a> {
     weir: &'a str,
     target: &'a str,
     date: &'a str,
+    /// Those that it was measured with, where they are known; the file is for no other number.
+    slots: Option<u16>,
+    /// With which the drive still gives six tenths of its best: for tenants that share it.
+    shared_slots: u32,
     points: Vec<PointJson>,
 }
 
@@ -400,6 +426,8 @@ impl<'a> From<&'a Calibration> for CalibrationJson<'a> {
             weir: &from.weir,
             target: &from.target,
             date: &from.date,
+            slots: from.slots,
+            shared_slots: shared_slots(from),
             points: from.points.iter().map(point).collect(),
         }
     }

@@ -205,6 +205,18 @@ impl Point {
         self.gamma() * f64::from(self.size)
     }
 
+    /// The fewest commands in flight with which the drive gives that part of γ; between two tests throughput is a straight line.
+    pub fn depth_for(&self, part: f64) -> u32 {
+        let wanted = self.gamma() * part;
+        let Some(reached) = self.tests.iter().position(|t| t.iops >= wanted) else { return self.knee().depth };
+        let [low, high] = [reached.saturating_sub(1), reached].map(|i| &self.tests[i]);
+        let rise = (high.iops - low.iops).max(f64::MIN_POSITIVE);
+        let more = f64::from(high.depth - low.depth) * (wanted - low.iops) / rise;
+        // Whole commands, and no more than the test that reached it.
+        let whole = more as u32 + u32::from(more > f64::from(more as u32));
+        (low.depth + whole).min(high.depth)
+    }
+
     /// a: mean latency of a command alone on the drive, in nanoseconds.
     pub fn a(&self) -> f64 {
         self.idle().latency.mean
@@ -295,6 +307,14 @@ mod tests {
             assert!(count < 40);
         }
         Point::new(4096, 100, ladder.into_tests()).unwrap()
+    }
+
+    #[test]
+    fn the_fewest_that_give_a_part() {
+        let point = Point::new(4096, 100, [1, 2, 4, 8, 16, 32].map(fixed(16, 80e3)).to_vec()).unwrap();
+        let depths = [0.01, 0.25, 0.5, 0.6, 0.99, 1.0].map(|part| point.depth_for(part));
+        assert_eq!(depths, [1, 4, 8, 10, 16, 16]);
+        assert_eq!(point.depth_for(2.0), 16, "never more than where throughput ends");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! What `weir calibrate` found out about a drive, as a file: `docs/formats.md` describes it.
 
+use super::device::COMMANDS;
 use super::document::Document;
 use super::error::{ConfigError, Problem};
 use super::print::escaped;
@@ -29,6 +30,8 @@ pub struct Calibration {
     pub target: String,
     /// When, in UTC (RFC 3339).
     pub date: String,
+    /// How many commands the drive works on at once, where that is known: what was measured holds for no other number.
+    pub slots: Option<u16>,
     /// One for each request size and mix.
     pub points: Vec<Point>,
 }
@@ -93,6 +96,9 @@ impl Calibration {
         writeln!(out, "# iops and bandwidth: at saturation; a: mean latency of a command alone; p = iops * a.")?;
         writeln!(out, "[calibration]\nversion = {VERSION}\nweir = \"{}\"", escaped(&self.weir))?;
         writeln!(out, "target = \"{}\"\ndate = \"{}\"", escaped(&self.target), escaped(&self.date))?;
+        if let Some(slots) = self.slots {
+            writeln!(out, "slots = {slots}")?;
+        }
         writeln!(out, "points = {}", self.points.len())?;
         for point in &self.points {
             write_point(out, point)?;
@@ -161,6 +167,7 @@ fn read(root: &Section<'_>) -> Calibration {
     header.has("version");
     let of = |key| header.get(key, text).unwrap_or_default();
     let (weir, target, date) = (of("weir"), of("target"), of("date"));
+    let slots = header.get("slots", integer(COMMANDS)).map(|n| n as u16);
     let tables = root.tables("point");
     if let Some(announced) = header.get("points", integer(0..=u64::MAX)).filter(|n| *n != tables.len() as u64) {
         let what =
@@ -173,7 +180,7 @@ fn read(root: &Section<'_>) -> Calibration {
     let one = |(i, (line, entries))| point(&root.inner(format!("point#{}", i + 1), line, entries));
     let points = tables.into_iter().enumerate().filter_map(one).collect();
     root.finish();
-    Calibration { weir, target, date, points }
+    Calibration { weir, target, date, slots, points }
 }
 
 fn needed<T>(
@@ -306,6 +313,7 @@ mod tests {
             weir: "0.1.0".into(),
             target: "local:ram?latency=80us&slots=16 \"x\"".into(),
             date: "2026-11-22T05:00:00Z".into(),
+            slots: None,
             points: vec![point(4096, 100, 1.0), point(16384, 70, 0.5), point(512, 0, 0.1)],
         }
     }
@@ -318,6 +326,8 @@ mod tests {
         let text = sample().to_toml();
         assert_eq!(Calibration::parse(&text, "f").unwrap_or_else(|e| panic!("{e}\n{text}")), sample());
         assert_eq!(text, GOLDEN);
+        let of_slots = Calibration { slots: Some(16), ..sample() };
+        assert_eq!(Calibration::parse(&of_slots.to_toml(), "f").unwrap(), of_slots);
     }
 
     #[test]

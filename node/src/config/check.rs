@@ -11,6 +11,7 @@ use super::types::{
     Address, ClassFrom, Config, DeviceConfig, DoorConfig, Doorbells, ExportConfig, MediaConfig, NodeConfig,
     TenantConfig,
 };
+use crate::admission;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use weir_units::{Ceiling, Class, Floor, Sla};
@@ -35,6 +36,7 @@ pub(super) fn assemble(sink: &Sink, machine: Machine, parts: Parts) -> Config {
     let Parts { node, devices, tenants, exports, nvme_tcp, pools, volumes } = parts;
     unique_devices(sink, machine, &devices);
     unique_tenants(sink, &tenants);
+    let shared_slots: Vec<Option<u16>> = devices.iter().map(|d| d.shared_slots).collect();
     let mut devices: Vec<DeviceConfig> = devices.into_iter().map(|d| d.device).collect();
     if devices.is_empty() {
         devices.push(device::default_device(&node.name));
@@ -62,7 +64,12 @@ pub(super) fn assemble(sink: &Sink, machine: Machine, parts: Parts) -> Config {
     if none && node.default_exports && pools.is_empty() {
         exports = devices.iter().enumerate().map(|(i, device)| by_tcp(i, device)).collect();
     }
-    let config = Config { node, devices, tenants, exports, nvme_tcp, pools, volumes };
+    let mut config = Config { node, devices, tenants, exports, nvme_tcp, pools, volumes };
+    for (i, slots) in shared_slots.into_iter().enumerate() {
+        if let Some(slots) = slots.filter(|_| admission::reach(&config, i).len() > 1) {
+            config.devices[i].slots = slots;
+        }
+    }
     pool::check_doors(sink, &lines, &config);
     config
 }

@@ -2,7 +2,7 @@
 
 use super::flash;
 use super::node::element_name;
-use super::profile::Profile;
+use super::profile::{Profile, Slots};
 use super::read::{Placed, Read, Section, Sink, flag, integer, per_class, quoted, size, text, time, word};
 use super::tenant::nqn;
 use super::types::{Arbitration, ClassFrom, Cost, DeviceConfig, FlashConfig, Mechanism, MediaConfig};
@@ -19,6 +19,8 @@ const RECONNECT: Nanos = Nanos::from_secs(60);
 const MAX_RECONNECT: Nanos = Nanos::from_secs(86_400);
 /// A quantum of a round: one page at the least.
 const QUANTUM: std::ops::RangeInclusive<u64> = 4 * Bytes::KIB..=Bytes::GIB;
+/// What `slots` may be.
+pub(super) const COMMANDS: std::ops::RangeInclusive<u64> = 1..=4096;
 const CAPACITY: std::ops::RangeInclusive<u64> = 64 * Bytes::KIB..=1 << 56;
 const DEFAULT_CAPACITY: Bytes = Bytes(Bytes::GIB);
 
@@ -29,6 +31,8 @@ pub(super) struct DeviceRead {
     pub(super) path: String,
     pub(super) nqn: Option<Placed<String>>,
     pub(super) serial: Option<Placed<String>>,
+    /// `slots` where several tenants share the drive, unless the configuration or a calibration says how many there are.
+    pub(super) shared_slots: Option<u16>,
 }
 
 pub(super) fn read_all(root: &Section<'_>, base: &Path, node: &str) -> Vec<DeviceRead> {
@@ -44,8 +48,24 @@ fn read(section: &Section<'_>, base: &Path, node: &str, default_name: String) ->
     let media = media_and_kind(section, base);
     let mut read = rest(section, &name, node, (media, base), is_flash(section));
     read.device.calibration = calibration::of_device(section, base);
+    as_measured(section, &mut read);
     section.finish();
     read
+}
+
+/// A calibration is of a drive that works on so many commands at once, and of no other.
+fn as_measured(section: &Section<'_>, read: &mut DeviceRead) {
+    let Some(file) = &read.device.calibration else { return };
+    let Some(measured) = file.calibration.slots else { return };
+    let slots = read.device.slots;
+    if section.has("slots") && slots != measured {
+        let path = file.path.display();
+        let what =
+            format!("{slots}, but {path} was measured with {measured}; write slots = {measured}, or calibrate again");
+        section.fault("slots", what);
+    }
+    read.device.slots = measured;
+    read.shared_slots = None;
 }
 
 /// The same keys, without those that a bench target has no use for.
@@ -98,6 +118,8 @@ fn rest(
     let block_size = section.or("block_size", 512, block_size);
     let given = section.get("capacity", whole_blocks(block_size));
     let flash = flash::read(section, is_flash, given, base);
+    let own = flash.as_ref().map_or(Slots::DEFAULT, |f| f.profile.slots());
+    let slots = section.get("slots", integer(COMMANDS)).map(|n| n as u16);
     let device = DeviceConfig {
         name: name.to_string(),
         reconnect: reconnect(section, &media),
@@ -108,7 +130,7 @@ fn rest(
         block_size,
         latency: section.or("latency", Nanos(0), time(MAX_LATENCY)),
         flash,
-        slots: section.or("slots", 64, integer(1..=4096)) as u16,
+        slots: slots.unwrap_or(own.alone),
         slot_bytes: section.or("slot_bytes", Bytes(4 * Bytes::MIB), size(128 * Bytes::KIB..=Bytes::GIB)),
         arbitration: arbitration(section),
         cost: section.or("cost", Cost::Bytes, word(Cost::WORDS)),
@@ -139,7 +161,9 @@ fn rest(
             section.fault("max_capacity", format!("{most} is less than the capacity, {capacity}"));
         }
     }
-    DeviceRead { device, line: section.line(), path: section.path(), nqn: placed_nqn, serial: placed_serial }
+    let shared_slots = slots.is_none().then_some(own.shared);
+    let (line, path) = (section.line(), section.path());
+    DeviceRead { device, line, path, nqn: placed_nqn, serial: placed_serial, shared_slots }
 }
 
 fn media_and_kind(section: &Section<'_>, base: &Path) -> MediaConfig {

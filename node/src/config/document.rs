@@ -1,5 +1,6 @@
 //! A file as a tree whose keys can be changed before it is read: what `weir sim --set` does.
 
+use super::device::DeviceRead;
 use super::error::{ConfigError, Problem};
 use super::machine::Machine;
 use super::read::{Section, Sink};
@@ -115,11 +116,20 @@ impl Document {
     }
 }
 
-/// The drives of a document's `[[device]]`, checked against each other.
-pub fn devices(root: &Section<'_>, base: &Path, node: &str) -> Vec<DeviceConfig> {
+/// The drives of a document's `[[device]]`, checked against each other, which so many tenants share.
+pub fn devices(root: &Section<'_>, base: &Path, node: &str, tenants: usize) -> Vec<DeviceConfig> {
     let read = device::read_all(root, base, node);
     check::unique_devices(root.sink(), Machine::Any, &read);
-    read.into_iter().map(|d| d.device).collect()
+    let with_slots = |mut read: DeviceRead| {
+        read.device.slots = read.shared_slots.filter(|_| tenants > 1).unwrap_or(read.device.slots);
+        read.device
+    };
+    read.into_iter().map(with_slots).collect()
+}
+
+/// How many tenants a document has, whatever is wrong with them.
+pub fn count_tenants(root: &Section<'_>) -> usize {
+    root.peek("tenant", |value| Ok(if let Value::List(tables) = value { tables.len() } else { 0 })).unwrap_or(0)
 }
 
 /// The tenants of a document's `[[tenant]]`, checked against each other.
@@ -234,7 +244,7 @@ mod tests {
         for (path, value) in sets {
             document.set(path, value)?;
         }
-        let devices = document.read(|root| devices(root, Path::new("/"), "n")).map_err(|e| e.to_string())?;
+        let devices = document.read(|root| devices(root, Path::new("/"), "n", 1)).map_err(|e| e.to_string())?;
         Ok(devices.iter().map(|d| d.slots).collect())
     }
 
@@ -247,10 +257,10 @@ mod tests {
         assert_eq!(slots(&[("device.a.slots", "8"), ("device[1].latency", "3us")]), Ok(vec![8, 4]));
         let mut none = Document::parse("", "f", Path::new("/")).unwrap();
         none.set("device.slots", "7").unwrap();
-        let made = none.read(|root| devices(root, Path::new("/"), "n")).unwrap();
+        let made = none.read(|root| devices(root, Path::new("/"), "n", 1)).unwrap();
         assert_eq!(made[0].slots, 7, "a drive is made where there is none");
         none.push("device", &[("slots".into(), "9".into())]);
-        assert_eq!(none.read(|root| devices(root, Path::new("/"), "n")).unwrap()[1].slots, 9);
+        assert_eq!(none.read(|root| devices(root, Path::new("/"), "n", 1)).unwrap()[1].slots, 9);
     }
 
     #[test]
@@ -260,7 +270,7 @@ mod tests {
             let mut document = Document::parse(text, "f", Path::new("/")).unwrap();
             document.set(path, value).unwrap();
             let made =
-                document.read(|root| devices(root, Path::new("/"), "n")).unwrap_or_else(|e| panic!("{path}: {e}"));
+                document.read(|root| devices(root, Path::new("/"), "n", 1)).unwrap_or_else(|e| panic!("{path}: {e}"));
             assert!(format!("{:?}", made[0].flash).to_lowercase().contains(value), "{path}: {:?}", made[0].flash);
         }
     }

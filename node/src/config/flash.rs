@@ -5,7 +5,7 @@
 
 use super::error::ConfigError;
 use super::fdp;
-use super::profile::{self, Profile};
+use super::profile::{self, Profile, Slots};
 use super::read::{Placed, Read, Section, flag, integer, number, one_or_list, size, text, time};
 use super::types::FlashConfig;
 use super::value::Value;
@@ -187,6 +187,7 @@ pub(super) fn profile(root: &Section<'_>) -> Config {
     for key in ["drive", "source"] {
         root.get(key, text);
     }
+    Slots::read(root);
     let keys = Keys { device: root, flash: None };
     // What it does not say is as in the paper's OpenChannel drive, with the usual translation layer and buffer.
     let base = Config {

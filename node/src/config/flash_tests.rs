@@ -185,12 +185,12 @@ fn a_profile_of_one_s_own() {
     let theirs = read("profile = \"p3600\"\ncapacity = \"4GiB\"").unwrap().devices[0].flash.clone().unwrap();
     assert_eq!(own.config, theirs.config, "the same numbers from a file");
     for (from, to, says) in [
-        ("333MB/s", "333", "my.toml:30: channel_rate: \"333\" is not a bandwidth like 500MB/s or 1GiB/s"),
-        ("3800us", "3800", "my.toml:29: erase: \"3800\" is not a time"),
-        ("channels =", "chanels =", "my.toml:17: chanels: unknown key; did you mean channels?"),
+        ("333MB/s", "333", "my.toml:31: channel_rate: \"333\" is not a bandwidth like 500MB/s or 1GiB/s"),
+        ("3800us", "3800", "my.toml:30: erase: \"3800\" is not a time"),
+        ("channels =", "chanels =", "my.toml:18: chanels: unknown key; did you mean channels?"),
         ("cell =", "cel =", "my.toml:1: cell: missing; a profile has to say it"),
-        ("ways = 7", "ways = 0", "my.toml:18: ways: is 0; it must be at least 1"),
-        ("# The flash.", "[[", "my.toml:16: not TOML"),
+        ("ways = 7", "ways = 0", "my.toml:19: ways: is 0; it must be at least 1"),
+        ("# The flash.", "[[", "my.toml:17: not TOML"),
     ] {
         write(&builtin.replace(from, to));
         let error = read("profile = \"my.toml\"").unwrap_err();

@@ -31,6 +31,7 @@ pub mod profile;
 mod promise;
 pub mod read;
 mod runtime;
+mod slots;
 mod tenant;
 mod types;
 mod value;
@@ -42,7 +43,7 @@ mod docs;
 mod tests;
 
 pub use calibration::{Calibration, CalibrationFile};
-pub use document::{Document, devices, tenants};
+pub use document::{Document, count_tenants, devices, tenants};
 pub use door::NvmeTcpConfig;
 pub use error::{ConfigError, Problem};
 pub use node::address;
@@ -50,6 +51,7 @@ pub use open_channel::OpenChannelKeys;
 pub use profile::Profile;
 pub use promise::{floors, within};
 pub use runtime::{create_runtime_dir, is_safe_dir, runtime_dir};
+pub use slots::notes;
 pub use types::{
     Address, Admission, Arbitration, ClassFrom, Config, Cost, DeviceConfig, DoorConfig, Doorbells, ExportConfig,
     FlashConfig, KeepAlive, Mechanism, MediaConfig, NodeConfig, PoolConfig, Shares, TenantConfig, VolumeConfig,

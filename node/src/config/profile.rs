@@ -1,11 +1,12 @@
 //! Profiles: flash drives by name. A drive's profile is a file of `[device.flash]` keys (`profiles/*.toml`), each with its
 //! source; it says everything about the drive, and a capacity.
 
+use super::device::COMMANDS;
 use super::document::Document;
 use super::error::ConfigError;
 use super::flash;
 use super::print::profile_file;
-use super::read::{Section, text};
+use super::read::{Section, integer, text};
 use super::types::DeviceConfig;
 use std::borrow::Cow;
 use std::fmt;
@@ -22,6 +23,31 @@ pub enum Profile {
     Drive(&'static str),
     /// A file of one's own.
     File(PathBuf),
+}
+
+/// How many commands a drive works on at once (`slots`), where its configuration does not say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slots {
+    /// Where one tenant has it: no fewer than it takes to keep the drive busy.
+    pub alone: u16,
+    /// Where several tenants share it: fewer than a busy tenant has in flight, so that its commands wait where they are arbitrated.
+    pub shared: u16,
+}
+
+impl Slots {
+    /// Of a drive of which nothing is known.
+    pub const DEFAULT: Slots = Slots { alone: 64, shared: 64 };
+
+    /// What a profile's file says.
+    pub(super) fn read(root: &Section<'_>) -> Slots {
+        let number = |key| root.get(key, integer(COMMANDS)).map(|n| n as u16);
+        let alone = number("slots").unwrap_or(Slots::DEFAULT.alone);
+        let shared = number("shared_slots").unwrap_or(alone);
+        if shared > alone {
+            root.fault("shared_slots", format_args!("{shared} is more than the drive has alone, slots = {alone}"));
+        }
+        Slots { alone, shared }
+    }
 }
 
 /// A profile in a line.
@@ -124,6 +150,14 @@ impl Profile {
         }
         let About { drive, source, .. } = self.about()?;
         Ok(Cow::Owned(profile_file(&drive, &source, &self.config(quirks)?)))
+    }
+
+    /// The commands that it works on at once. A model leaves that open, and so does a file that cannot be read.
+    pub fn slots(&self) -> Slots {
+        match self {
+            Profile::Model(_) => Slots::DEFAULT,
+            _ => self.document().and_then(|document| document.read(Slots::read)).unwrap_or(Slots::DEFAULT),
+        }
     }
 
     /// The file behind it; a model has none.

@@ -15,10 +15,12 @@ pub(crate) mod measure;
 mod parallel;
 mod read;
 mod rig;
+mod slots;
 mod stand_in;
 
 pub use read::PlanFile;
 pub use rig::Step;
+pub use slots::SlotsAdvice;
 
 use crate::run::RunError;
 use planner::Judge;

@@ -28,8 +28,11 @@ impl PlanFile {
     /// # Errors
     /// Everything that is wrong, with file, line and key.
     pub fn read(document: &Document, added: &[Document]) -> Result<PlanFile, ConfigError> {
-        let mut file =
-            document.read(|root| read(root, document))?.ok_or_else(|| unreachable!("no fault, so a plan"))?;
+        let count = |more: &Document| more.read(config::count_tenants);
+        let newcomers: usize = added.iter().map(count).sum::<Result<_, _>>()?;
+        let mut file = document
+            .read(|root| read(root, document, newcomers))?
+            .ok_or_else(|| unreachable!("no fault, so a plan"))?;
         for more in added {
             let members = more.read(|root| {
                 let members = members(root);
@@ -45,8 +48,8 @@ impl PlanFile {
     }
 }
 
-fn read(root: &Section<'_>, document: &Document) -> Option<PlanFile> {
-    let (device, calibration) = drive(root, document);
+fn read(root: &Section<'_>, document: &Document, newcomers: usize) -> Option<PlanFile> {
+    let (device, calibration) = drive(root, document, newcomers);
     let device = scenario::precondition(root, device);
     let members = members(root);
     if members.is_empty() && root.sink().is_clean() {
@@ -62,14 +65,22 @@ fn read(root: &Section<'_>, document: &Document) -> Option<PlanFile> {
 }
 
 /// The drive as it arbitrates, and what was measured of it where a calibration says so: `[[device]]`, `calibration`, or both.
-fn drive(root: &Section<'_>, document: &Document) -> (Option<DeviceConfig>, Option<(String, Drive)>) {
+fn drive(root: &Section<'_>, document: &Document, newcomers: usize) -> (Option<DeviceConfig>, Option<(String, Drive)>) {
     let whole = calibration::of_device(root, document.base());
     let device = if root.has("calibration") && !root.has("device") {
         DeviceConfig::from_query("null", "").map_err(|e| root.fault("calibration", e)).ok()
     } else {
-        scenario::only_device(root, document)
+        scenario::only_device(root, document, config::count_tenants(root) + newcomers)
     };
     let Some(mut device) = device else { return (None, None) };
+    if let Some(measured) = whole.as_ref().and_then(|file| file.calibration.slots) {
+        let is_written = root.tables("device").iter().any(|(_, keys)| keys.iter().any(|entry| entry.key == "slots"));
+        if is_written && device.slots != measured {
+            let what = format!("it was measured with slots = {measured}, and the [[device]] has {}", device.slots);
+            root.fault("calibration", format_args!("{what}; write slots = {measured}, or calibrate again"));
+        }
+        device.slots = measured;
+    }
     let Some(file) = whole.or(device.calibration.take()) else {
         let timeless =
             "missing, and nothing says how fast the drive is; write it, a profile, or calibration = \"FILE\"";
