@@ -274,7 +274,7 @@ fn a_calibration_is_whole_or_not_there(env: &Env) -> Outcome {
     std::fs::write(&file, &whole[..cut]).context(|| path.clone())?;
     let said = check()?;
     ensure(
-        said.status.code() == Some(1) && said.stderr.contains("c.toml:8: calibration.points: 1 are announced"),
+        said.status.code() == Some(1) && said.stderr.contains("c.toml:9: calibration.points: 1 are announced"),
         || said.stderr.clone(),
     )?;
     let refused =
