@@ -3,7 +3,7 @@
 //!
 //! Moving many bytes takes time: 128 KiB are 10 to 25 µs. So the machine emits large commands early by what that takes
 //! ([`Subsystem::set_lead`]), and their completions are held until they are due. Media that take a time of their own get every
-//! command when it begins ([`Subsystem::set_early`]): it completes when it is due and its I/O is done.
+//! command when it begins, or 20 ms before it is due ([`Subsystem::set_early`]): it completes when it is due and its I/O is done.
 
 use crate::lateness::{Lateness, Summary};
 use std::cmp::Reverse;

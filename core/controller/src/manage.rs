@@ -110,7 +110,7 @@ impl Subsystem {
     #[inline]
     pub(crate) fn delay(&mut self, id: u32, io: Io, due: When) {
         match due.known() {
-            Some(due) => self.slots.delay(id, io, due),
+            Some(due) => self.slots.delay(self.clock, id, io, due),
             None => self.wait_to_be_told(id, Some(io), due),
         }
     }

@@ -134,6 +134,10 @@ impl Ranges {
 /// The most that one deallocation touches.
 const PIECE: u64 = 1 << 30;
 
+/// How long before it is due a command is emitted at the least where the medium takes its own time: longer than media take for one, and
+/// no longer than another process may have to wait for those that have been emitted.
+const AHEAD: Nanos = Nanos::from_millis(20);
+
 /// All slots of a drive.
 #[derive(Clone, Debug)]
 pub(crate) struct Slots {
@@ -154,7 +158,7 @@ pub(crate) struct Slots {
     /// How much earlier than it is to complete a command is emitted, in nanoseconds a MiB, and the least that such a command moves,
     /// in bytes.
     pub lead: (u32, u32),
-    /// Emits a command when it begins, whenever it is to complete.
+    /// Emits a command when it begins, unless it is due much later.
     pub early: bool,
     ready: VecDeque<u32>,
     work: Vec<Ranges>,
@@ -262,24 +266,31 @@ impl Slots {
         self.free.push(id);
     }
 
-    /// Emits `io` at `due`, before it by what moving its bytes takes, or at once where the medium takes its own time.
-    pub fn delay(&mut self, id: u32, io: Io, due: Nanos) {
-        if self.early {
-            self.slots[id as usize].due = due;
-            return self.make_ready(id, io);
+    /// Emits `io` at `due`, before it by what moving its bytes takes, or by [`AHEAD`] where the medium takes its own time.
+    pub fn delay(&mut self, now: Nanos, id: u32, io: Io, due: Nanos) {
+        if !self.early {
+            return self.set_timer(id, io, due);
         }
-        self.set_timer(id, io, due);
+        let at = due.saturating_sub(AHEAD);
+        if at > now {
+            return self.emit_at(id, io, (at, due));
+        }
+        self.slots[id as usize].due = due;
+        self.make_ready(id, io);
     }
 
     fn set_timer(&mut self, id: u32, io: Io, due: Nanos) {
         let (lead, least) = self.lead;
         let moves = matches!(io.op, Op::Read | Op::Write | Op::Compare) && io.len >= least;
         let lead = if moves { (u64::from(io.len) * u64::from(lead)) >> 20 } else { 0 };
+        self.emit_at(id, io, (due.saturating_sub(Nanos(lead)), due));
+    }
+
+    fn emit_at(&mut self, id: u32, io: Io, (at, due): (Nanos, Nanos)) {
         self.ios[id as usize] = Some(io);
         let slot = &mut self.slots[id as usize];
         (slot.state, slot.due) = (SlotState::Timed, due);
-        let at = due.0.saturating_sub(lead);
-        self.timers.push(Reverse((at, self.sequence << SLOT_BITS | u64::from(id))));
+        self.timers.push(Reverse((at.0, self.sequence << SLOT_BITS | u64::from(id))));
         self.sequence = self.sequence.wrapping_add(1) & (u64::MAX >> SLOT_BITS);
     }
 

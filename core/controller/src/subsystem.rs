@@ -404,8 +404,8 @@ impl Subsystem {
         self.slots.lead = (ns_per_mib, least);
     }
 
-    /// Emits I/O when its command begins, for an executor whose media take time of their own and that holds [`Event::Done`]
-    /// back until the command is due. Such a command cannot be aborted any more, but for a read: that is let go of, and its
+    /// Emits I/O when its command begins, or 20 ms before it is due where that is later, for an executor whose media take time of their own
+    /// and that holds [`Event::Done`] back until the command is due. Such a command cannot be aborted any more, but for a read: that is let go of, and its
     /// executor sees by [`is_live`](Self::is_live) that nobody wants the bytes.
     pub fn set_early(&mut self, early: bool) {
         self.slots.early = early;

@@ -26,7 +26,7 @@ fn drive() -> (World, Fabric) {
 }
 
 /// What the drive has of the queue goes to another one, with what is begun of it as bytes; its door brings all of it again.
-fn move_on(world: &mut World, host: &mut Fabric, sent: &[(u32, Sqe)]) -> WithDrive {
+fn move_on(world: &mut World, host: &mut Fabric, sent: &[(u32, Sqe)], early: bool) -> WithDrive {
     world.drive.set_fabrics_go_on();
     assert!(world.drive.may_leave());
     let with = world.drive.with_drive(host.queues[1]).unwrap();
@@ -35,6 +35,7 @@ fn move_on(world: &mut World, host: &mut Fabric, sent: &[(u32, Sqe)]) -> WithDri
     let bytes = world.drive.associations(world.now);
     let ids: Vec<(u16, u16)> = host.queues.iter().map(|q| world.drive.queue_id(*q).unwrap()).collect();
     let mut drive = Subsystem::new(config(timed), world.now).unwrap();
+    drive.set_early(early);
     drive.resume_associations(world.now, &bytes).unwrap();
     for (cntlid, qid) in ids {
         host.queues[usize::from(qid)] = drive.claim(cntlid, qid, Owner(host.base + u32::from(qid))).unwrap();
@@ -51,7 +52,19 @@ fn move_on(world: &mut World, host: &mut Fabric, sent: &[(u32, Sqe)]) -> WithDri
 
 #[test]
 fn what_is_begun_is_complete_when_it_was_due_and_once() {
+    goes_on(false);
+}
+
+/// A medium that takes a time of its own gets a command 20 ms before it is due, and no sooner: until then it goes on elsewhere.
+#[test]
+fn what_a_file_has_not_got_yet_is_complete_when_it_was_due_and_once() {
+    goes_on(true);
+}
+
+fn goes_on(early: bool) {
+    let ahead = if early { 20 } else { 0 };
     let (mut world, mut host) = drive();
+    world.drive.set_early(early);
     let mut sent = Vec::new();
     for cid in 0..7u16 {
         let sqe = io(if cid % 2 == 0 { WRITE } else { READ }, cid, u64::from(cid) * 8, 8);
@@ -64,7 +77,7 @@ fn what_is_begun_is_complete_when_it_was_due_and_once() {
     let mut head = 0;
     for round in 0..4 {
         if round < 3 {
-            let with = move_on(&mut world, &mut host, &sent);
+            let with = move_on(&mut world, &mut host, &sent, early);
             let places = |tags: Vec<Tag>| tags.iter().map(|tag| tag.0 - sent[0].0).collect::<Vec<_>>();
             assert_eq!(places(with.begun.iter().map(|begun| begun.tag).collect()), [0, 1, 2, 3]);
             assert_eq!(places(with.waiting), [4, 5, 6], "slots are what there is");
@@ -95,7 +108,8 @@ fn what_is_begun_is_complete_when_it_was_due_and_once() {
     for (tag, at) in answered {
         // Those that had waited for a slot begin when one is free.
         let place = u64::from(tag - sent[0].0);
-        let due = Nanos::from_millis(if place < 4 { 2_000 + place * 100 } else { 4_000 + (place - 4) * 100 });
+        let due = if place < 4 { 2_000 + place * 100 - ahead } else { 4_000 + (place - 4) * 100 - 2 * ahead };
+        let due = Nanos::from_millis(due);
         assert!(at >= due && at <= due.saturating_add(Nanos::from_millis(2)), "{tag} at {at:?}, due {due:?}");
     }
     world.drive.check();
@@ -112,7 +126,7 @@ fn what_has_left_its_queue_and_has_no_slot_begins_when_it_gets_one() {
     }
     world.run();
     world.pass(Nanos::from_millis(500));
-    let with = move_on(&mut world, &mut host, &sent);
+    let with = move_on(&mut world, &mut host, &sent, false);
     let due: Vec<Option<Nanos>> = with.begun.iter().map(|begun| begun.due).collect();
     assert_eq!((due, with.waiting.len()), (vec![Some(LATENCY), None], 1));
     world.run();

@@ -86,7 +86,7 @@ impl Subsystem {
                 work.vendor = Some(VendorWork { moves, answer, data, fua: false, ticket });
                 self.slots.slots[id as usize].ranges = index;
                 match self.next_move(id) {
-                    Some(io) => self.slots.delay(id, io, at),
+                    Some(io) => self.slots.delay(now, id, io, at),
                     None => self.slots.delay_done(id, at),
                 }
             }

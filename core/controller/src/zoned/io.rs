@@ -107,7 +107,7 @@ impl Subsystem {
     }
 
     fn emit_at(&mut self, now: Nanos, id: u32, io: Io, due: Nanos) {
-        if due <= now { self.slots.make_ready(id, io) } else { self.slots.delay(id, io, due) }
+        if due <= now { self.slots.make_ready(id, io) } else { self.slots.delay(now, id, io, due) }
     }
 
     pub(super) fn space(&self, nsid: u32) -> Result<usize, Status> {
