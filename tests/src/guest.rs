@@ -90,6 +90,21 @@ impl Guest<'_> {
         self.start_by(env, dir, script, &[])
     }
 
+    /// A module of its kernel, unpacked into `dir`.
+    fn module(&self, env: &Env, dir: &Path, name: &str) -> Result<std::path::PathBuf, String> {
+        let all = env.guest_dir.join("kern/root/usr/lib/modules");
+        let mut find = Command::new("find");
+        find.arg(&all).args(["-name", &format!("{name}.ko.xz")]);
+        let found = find.output().context(|| "find".into())?.stdout;
+        let packed = String::from_utf8_lossy(&found).trim().to_string();
+        let bytes = Command::new("xz").args(["-dc", &packed]).output().context(|| "xz".into())?.stdout;
+        let file = dir.join(format!("{name}.ko"));
+        match bytes.is_empty() {
+            true => Err(format!("the guest's kernel has no module {name} in {}", all.display())),
+            false => std::fs::write(&file, bytes).context(|| file.display().to_string()).map(|()| file),
+        }
+    }
+
     /// The same, started by another program, as `ionice -c3`.
     pub fn start_by(&self, env: &Env, dir: &Path, script: &str, by: &[&str]) -> Result<Process, String> {
         set_up(env)?;
@@ -107,10 +122,16 @@ impl Guest<'_> {
             let name = program.rsplit('/').next().unwrap_or_default();
             command.arg("-f").arg(env.guest_dir.join("usr/sbin").join(name));
         }
+        for module in MODULES.iter().filter(|module| script.contains(&format!("/t/{module}.ko"))) {
+            command.arg("-f").arg(self.module(env, dir, module)?);
+        }
         command.arg("-k").arg(dir.join("kernel.log")).arg(&file).args(self.qemu);
         Process::spawn(dir, "guest", command)
     }
 }
+
+/// Modules of the guest's kernel that a script gets as `/t/NAME.ko` when it names them, for insmod in this order.
+const MODULES: [&str; 4] = ["configfs", "nvmet", "nvmet-tcp", "brd"];
 
 /// Programs of the guest folder that a script gets when it names them; they need no library that the others do not.
 const PROGRAMS: [&str; 1] = ["/t/blkzone"];
