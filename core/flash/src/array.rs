@@ -1,6 +1,7 @@
 //! When the silicon is done: dies, planes and channels. No map, no data, no clock.
 
 use crate::calendar::Calendar;
+use crate::credits::CreditRing;
 use crate::geometry::{Divisor, Place, Shape, UNIT};
 use crate::lun::{Lun, OpenEnd, Promise, Tail};
 use crate::scheduler::Scheduler;
@@ -66,7 +67,12 @@ pub struct Array {
     transfer_page: u64,
     page_bytes: u32,
     sense_bytes: u32,
+    /// More than that does not cross the channel in one booking of its calendar.
     burst_bytes: u32,
+    /// The channels, where their time is given out by credits; else none.
+    pub(crate) rings: Box<[CreditRing]>,
+    /// Where there are rings: when the pieces of the last page that was read were off the channel.
+    pub(crate) pieces: Vec<Nanos>,
     cache_read: bool,
     pub(crate) timing: Timing,
     /// `None`: every chip is as the data sheet says.
@@ -86,6 +92,7 @@ impl Array {
         let by_gate = Divisor::new(gate);
         let luns = by_chips.map_or(shape.planes() / gate, Divisor::get);
         let lun = |i: u32| Lun::on(shape.channel_of(i * gate));
+        let rings: Box<[CreditRing]> = (0..g.channels).filter_map(|_| CreditRing::new(&timing.channel)).collect();
         let or_page = |bytes: u32| if bytes == 0 { g.page_bytes } else { bytes };
         Array {
             luns: (0..luns).map(lun).collect(),
@@ -103,7 +110,10 @@ impl Array {
             transfer_page: timing.channel.time(g.page_bytes).0,
             page_bytes: g.page_bytes,
             sense_bytes: or_page(timing.sense_bytes),
-            burst_bytes: if timing.burst_bytes == 0 { u32::MAX } else { timing.burst_bytes },
+            // By credits nothing goes by the calendar.
+            burst_bytes: if rings.is_empty() { timing.burst() } else { 0 },
+            rings,
+            pieces: Vec::new(),
             cache_read: timing.cache_read && timing.registers == Registers::Double,
             timing: *timing,
             varied: Varied::new(shape, variability).map(Box::new),
@@ -306,7 +316,7 @@ impl Array {
         let of_die = |die: u32| Nanos((0..planes).map(|p| busy(die * planes + p)).sum::<u64>() / u64::from(planes));
         let of_channel = |(c, calendar): (usize, &Calendar)| match &self.scheduler {
             Some(scheduler) => Nanos(scheduler.bus_busy(c)),
-            None => calendar.busy_until(now),
+            None => self.rings.get(c).map_or(calendar.busy_until(now), |ring| ring.busy_until(now)),
         };
         Utilisation {
             dies: (0..self.shape.dies()).map(of_die).collect(),
@@ -342,6 +352,7 @@ impl Array {
     pub fn check(&self) {
         self.luns.iter().zip(&self.tails).for_each(|(lun, tail)| lun.check(tail));
         self.channels.iter().for_each(Calendar::check);
+        self.rings.iter().for_each(CreditRing::check);
         self.scheduler.iter().for_each(|scheduler| scheduler.check());
     }
 
@@ -524,22 +535,29 @@ impl Array {
     #[inline]
     fn data_out(&mut self, channel: usize, now: u64, at: u64, bytes: u32, count: u32) -> u64 {
         let status = self.timing.overheads.status.0;
-        (0..count).fold(at, |at, _| self.burst(channel, now, at, bytes, 0, status).1)
+        (0..count).fold(at, |at, _| self.burst::<true>(channel, now, at, bytes, (0, status)).1)
     }
 
     /// `count` times command and `bytes` into the registers; when that begins and ends.
     #[inline]
     fn data_in(&mut self, channel: usize, now: u64, at: u64, bytes: u32, count: u32) -> (u64, u64) {
         let (first, further) = (self.timing.overheads.program.0, self.timing.overheads.program_plane.0);
-        let (entered, loaded) = self.burst(channel, now, at, bytes, first, 0);
-        (entered, (1..count).fold(loaded, |at, _| self.burst(channel, now, at, bytes, further, 0).1))
+        let (entered, loaded) = self.burst::<false>(channel, now, at, bytes, (first, 0));
+        (entered, (1..count).fold(loaded, |at, _| self.burst::<false>(channel, now, at, bytes, (further, 0)).1))
     }
 
-    /// `bytes` over the channel with `lead` before and `tail` after them; when that begins and ends.
+    /// `bytes` over the channel, `OUT` of the flash or in, with `lead` before and `tail` after them; when that begins and ends.
     #[inline]
-    fn burst(&mut self, channel: usize, now: u64, at: u64, bytes: u32, lead: u64, tail: u64) -> (u64, u64) {
+    fn burst<const OUT: bool>(
+        &mut self,
+        channel: usize,
+        now: u64,
+        at: u64,
+        bytes: u32,
+        (lead, tail): (u64, u64),
+    ) -> (u64, u64) {
         if bytes > self.burst_bytes {
-            return self.bursts(channel, now, at, bytes, lead, tail);
+            return self.bursts(channel, now, at, bytes, (lead, tail), OUT);
         }
         let length = lead + self.transfer_time(bytes).0 + tail;
         let start = self.channels[channel].book(Nanos(now), Nanos(at), Nanos(length)).0;
@@ -547,7 +565,19 @@ impl Array {
     }
 
     /// More than crosses the channel in one go.
-    fn bursts(&mut self, channel: usize, now: u64, at: u64, bytes: u32, lead: u64, tail: u64) -> (u64, u64) {
+    fn bursts(
+        &mut self,
+        channel: usize,
+        now: u64,
+        at: u64,
+        bytes: u32,
+        (lead, tail): (u64, u64),
+        out: bool,
+    ) -> (u64, u64) {
+        if !self.rings.is_empty() {
+            let end = self.by_credits(channel, now, at.saturating_add(lead), bytes, out);
+            return (at, end.saturating_add(tail));
+        }
         let (mut rest, mut begun, mut end) = (bytes, None, at);
         while rest > 0 {
             let some = rest.min(self.burst_bytes);

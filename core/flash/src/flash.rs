@@ -87,7 +87,7 @@ impl Flash {
             waiting: Waiting::default(),
             origin: now,
             program,
-            burst: if config.timing.burst_bytes == 0 { u32::MAX } else { config.timing.burst_bytes },
+            burst: config.timing.burst(),
             batch: Vec::with_capacity(program as usize),
             writes: Vec::with_capacity(program as usize),
         }
@@ -342,6 +342,9 @@ impl Flash {
     pub(crate) fn deliver(&mut self, ready: Nanos, bytes: u32) -> Nanos {
         if bytes <= self.burst {
             return self.host.deliver(ready, bytes);
+        }
+        if !self.silicon.pieces().is_empty() {
+            return self.host.deliver_each(self.silicon.pieces(), bytes, self.burst);
         }
         let apart = self.silicon.transfer_time(self.burst);
         self.host.deliver_pieces(ready, bytes, self.burst, apart)

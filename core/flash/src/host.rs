@@ -6,6 +6,7 @@
 //! ```
 
 use crate::calendar::Calendar;
+use crate::credits::CreditRing;
 use crate::geometry::UNIT;
 use crate::wire::Wire;
 use weir_units::Nanos;
@@ -89,12 +90,36 @@ pub struct Host {
     /// Of 4 KiB, both ways: the usual size needs no division.
     unit_to_host: u64,
     unit_to_drive: u64,
+    /// 4 KiB, where links are calendars: nothing else goes the short way.
+    usual: u32,
+    /// The links, where their time is given out by credits.
+    rings: Rings,
+}
+
+#[derive(Clone, Debug)]
+struct Rings {
+    to_host: Option<CreditRing>,
+    to_drive: Option<CreditRing>,
+    /// Both directions take from the first: they are the same wire (NVMeVirt, ssd.c: one model of the link).
+    shared: bool,
+}
+
+impl Rings {
+    fn of(timing: &HostTiming) -> Rings {
+        let (to_host, to_drive) = (CreditRing::new(&timing.to_host), CreditRing::new(&timing.to_drive));
+        Rings { shared: to_host.is_some() && timing.to_host == timing.to_drive, to_host, to_drive }
+    }
+
+    fn towards_drive(&mut self) -> Option<&mut CreditRing> {
+        if self.shared { self.to_host.as_mut() } else { self.to_drive.as_mut() }
+    }
 }
 
 impl Host {
     /// Idle. Links remember more bookings than channels: completions of all dies lie ahead on one wire.
     pub fn new(timing: &HostTiming) -> Host {
         let calendar = |wire: &Wire| Calendar::new(4 * Calendar::INTERVALS, wire.time(UNIT));
+        let rings = Rings::of(timing);
         Host {
             timing: *timing,
             core_free: 0,
@@ -103,6 +128,8 @@ impl Host {
             to_drive: calendar(&timing.to_drive),
             unit_to_host: timing.to_host.time(UNIT).0,
             unit_to_drive: timing.to_drive.time(UNIT).0,
+            usual: if rings.to_host.is_none() && rings.to_drive.is_none() { UNIT } else { u32::MAX },
+            rings,
         }
     }
 
@@ -120,9 +147,11 @@ impl Host {
             HostOp::Write => {
                 let units = u64::from(bytes.div_ceil(UNIT));
                 let ready = Nanos(decoded + firmware.write.0 + units * firmware.write_unit.0);
-                let length = if bytes == UNIT { self.unit_to_drive } else { self.timing.to_drive.time(bytes).0 };
-                let start = self.to_drive.book(now, ready, Nanos(length));
-                Nanos(start.0 + length + self.timing.propagation.0)
+                if bytes != self.usual {
+                    return self.receive(now, ready, bytes);
+                }
+                let start = self.to_drive.book(now, ready, Nanos(self.unit_to_drive));
+                Nanos(start.0 + self.unit_to_drive + self.timing.propagation.0)
             }
         }
     }
@@ -130,9 +159,46 @@ impl Host {
     /// `bytes` of data are in the drive at `ready`: when the host has them.
     #[inline]
     pub fn deliver(&mut self, ready: Nanos, bytes: u32) -> Nanos {
-        let length = if bytes == UNIT { self.unit_to_host } else { self.timing.to_host.time(bytes).0 };
-        let start = self.to_host.book(self.now, ready, Nanos(length));
-        Nanos(start.0 + length + self.timing.propagation.0)
+        if bytes != self.usual {
+            return self.send(ready, bytes);
+        }
+        let start = self.to_host.book(self.now, ready, Nanos(self.unit_to_host));
+        Nanos(start.0 + self.unit_to_host + self.timing.propagation.0)
+    }
+
+    /// The same for any size, and by credits.
+    fn send(&mut self, ready: Nanos, bytes: u32) -> Nanos {
+        let over = match &mut self.rings.to_host {
+            Some(ring) => ring.book(self.now, ready, bytes).0,
+            None => {
+                let length = self.timing.to_host.time(bytes);
+                self.to_host.book(self.now, ready, length).0 + length.0
+            }
+        };
+        Nanos(over + self.timing.propagation.0)
+    }
+
+    /// A write's data of any size crosses the link from `ready` on, or by credits: when it is in the drive.
+    fn receive(&mut self, now: Nanos, ready: Nanos, bytes: u32) -> Nanos {
+        let over = match self.rings.towards_drive() {
+            Some(ring) => ring.book(now, ready, bytes).0,
+            None => {
+                let length = self.timing.to_drive.time(bytes);
+                self.to_drive.book(now, ready, length).0 + length.0
+            }
+        };
+        Nanos(over + self.timing.propagation.0)
+    }
+
+    /// Pieces of `piece` bytes that are in the drive at those times: when the host has all of them, which are `bytes`.
+    pub(crate) fn deliver_each(&mut self, ready: &[Nanos], bytes: u32, piece: u32) -> Nanos {
+        let (mut rest, mut end) = (bytes, Nanos(0));
+        for ready in ready {
+            let some = rest.min(piece);
+            end = end.max(self.deliver(*ready, some));
+            rest -= some;
+        }
+        end
     }
 
     /// The same for data that came off the flash channel in pieces of `piece` bytes, `apart` one after the other, the last
@@ -150,6 +216,8 @@ impl Host {
 
     /// For how long the link was taken up to `now`: to the host, to the drive.
     pub fn busy_until(&self, now: Nanos) -> (Nanos, Nanos) {
-        (self.to_host.busy_until(now), self.to_drive.busy_until(now))
+        let to_host = self.rings.to_host.as_ref().map_or(self.to_host.busy_until(now), |ring| ring.busy_until(now));
+        let to_drive = self.rings.to_drive.as_ref().map_or(self.to_drive.busy_until(now), |ring| ring.busy_until(now));
+        (to_host, to_drive)
     }
 }

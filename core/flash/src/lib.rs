@@ -19,6 +19,7 @@
 //!  (a Preset has all)      ├ Scheduler  where channels are arbitrated when they are free: events, and ends that are a When
 //!                          ├ Lun        a plane or die: one operation after the other, and what may still be suspended
 //!                          ├ Calendar   a channel: disjoint intervals, holes are filled
+//!                          ├ CreditRing a channel or link in its place: so many units in each 4 µs (NVMeVirt)
 //!                          └ Wire       how long bytes take
 //!  ZoneConfig          ──> ZonedFlash   zones instead of a page map, on an Array
 //!  FdpConfig           ──> Fdp          reclaim units and their handles, beside the page map
@@ -30,7 +31,7 @@
 //!
 //! **Left out**: collection booked in aggregate ([`Relocation`]) has no retries and counts no reads for read disturb;
 //! a suspended program's successors keep the channel time that they were given; planes programmed together wear as the
-//! first one's block; NVMeVirt's credit ring is not imitated.
+//! first one's block.
 
 extern crate alloc;
 
@@ -45,6 +46,7 @@ mod cells;
 mod check;
 mod config;
 mod cost;
+mod credits;
 mod durable;
 mod fdp;
 mod flash;
@@ -87,6 +89,7 @@ pub use config::{
     Association, BufferConfig, Config, ConfigError, Fold, FtlConfig, GcConfig, HybridConfig, Mapping, SlcConfig,
     UnmappedRead, WearConfig, WriteZeroes,
 };
+pub use credits::CreditRing;
 pub use fdp::{Fdp, FdpConfig, FdpEvent, FdpEventKind, FdpStatistics, HandleWork, Isolation};
 pub use flash::{Flash, FlashOp};
 pub use ftl::{

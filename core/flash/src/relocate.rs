@@ -49,8 +49,11 @@ impl Array {
         let mut begun = start;
         if scope != Scope::Plane {
             moving = moving.saturating_add(self.transfer_sum(work.bytes).saturating_mul(2));
-            let channel = &mut self.channels[self.luns[index].channel as usize];
-            begun = channel.book(now, Nanos(start), Nanos(moving)).0;
+            let channel = self.luns[index].channel as usize;
+            begun = match self.rings.get_mut(channel) {
+                Some(ring) => ring.seize(now, Nanos(start), Nanos(moving)).0,
+                None => self.channels[channel].book(now, Nanos(start), Nanos(moving)).0,
+            };
         }
         let lun = &mut self.luns[index];
         if moving > 0 {

@@ -172,12 +172,20 @@ pub enum TimingError {
         /// Its value.
         value: Nanos,
     },
+    /// Credits are given out where channels are booked, and these are arbitrated.
+    Credits,
 }
 
 impl fmt::Display for TimingError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self::TooLong { field, value } = self;
-        write!(f, "timing.{field} is {value}; at most {} is supported", Timing::LONGEST)
+        match self {
+            Self::TooLong { field, value } => {
+                write!(f, "timing.{field} is {value}; at most {} is supported", Timing::LONGEST)
+            }
+            Self::Credits => f.write_str(
+                "timing.channel gives out credits, which an arbitrated channel has none of; leave them out, or write channel_arbitration = \"booked\"",
+            ),
+        }
     }
 }
 
@@ -186,6 +194,11 @@ impl core::error::Error for TimingError {}
 impl Timing {
     /// The longest single step: sums of steps stay far from the end of 64 bits.
     pub const LONGEST: Nanos = Nanos::from_secs(10);
+
+    /// The most bytes that cross the channel in one go.
+    pub(crate) const fn burst(&self) -> u32 {
+        if self.burst_bytes == 0 { u32::MAX } else { self.burst_bytes }
+    }
 
     /// The same with channels that are booked.
     pub const fn booked(self) -> Timing {
@@ -203,7 +216,7 @@ impl Timing {
     /// Checks the numbers.
     ///
     /// # Errors
-    /// Names the first field that is longer than [`Timing::LONGEST`].
+    /// Names the first field that is longer than [`Timing::LONGEST`], or says that channels with credits are not booked.
     pub fn validate(&self) -> Result<(), TimingError> {
         let of = |levels: &Levels| levels.iter().copied().max().unwrap_or_default();
         let o = &self.overheads;
@@ -226,6 +239,7 @@ impl Timing {
         ];
         match fields.into_iter().find(|(_, value)| *value > Self::LONGEST) {
             Some((field, value)) => Err(TimingError::TooLong { field, value }),
+            None if self.channel.credits() > 0 && self.arbitration != Arbitration::Booked => Err(TimingError::Credits),
             None => Ok(()),
         }
     }

@@ -18,6 +18,8 @@ pub struct Wire {
     /// Bytes whose time is cut to whole nanoseconds: a unit, or a part of it.
     cut: u32,
     packet: Packet,
+    /// Units that may move in each [`Wire::CREDIT_SLOT`] nanoseconds; 0: transfers follow one another.
+    credits: u32,
 }
 
 /// How bytes are cut into packets, and the lanes that share them.
@@ -45,11 +47,14 @@ impl Wire {
     const MAX_NANOS: u64 = 1_000_000_000_000;
 
     /// Takes no time.
-    pub const INSTANT: Wire = Wire { unit: 0, nanos: 0, per: 1, cut: 1, packet: Packet::NONE };
+    pub const INSTANT: Wire = Wire { unit: 0, nanos: 0, per: 1, cut: 1, packet: Packet::NONE, credits: 0 };
+
+    /// The nanoseconds for which credits are given out at a time (NVMeVirt, channel_model.h).
+    pub const CREDIT_SLOT: u64 = 4_000;
 
     /// `nanos` nanoseconds for each `unit` bytes.
     pub const fn units(unit: u32, nanos: u64) -> Wire {
-        Wire { unit, nanos, per: 1, cut: unit, packet: Packet::NONE }
+        Wire { unit, nanos, cut: unit, ..Wire::INSTANT }
     }
 
     /// `nanos` for each `bytes`, in proportion below that.
@@ -57,7 +62,7 @@ impl Wire {
         if bytes == 0 {
             return Wire::INSTANT;
         }
-        Wire { unit: 1, nanos, per: bytes as u64, cut: 1, packet: Packet::NONE }
+        Wire { unit: 1, nanos, per: bytes as u64, ..Wire::INSTANT }
     }
 
     /// So many bytes a second, in proportion to the byte; 0: takes no time.
@@ -67,13 +72,36 @@ impl Wire {
         }
         // A common factor taken out keeps bytes * nanos far from 64 bits.
         let g = gcd(1_000_000_000, rate);
-        Wire { unit: 1, nanos: 1_000_000_000 / g, per: rate / g, cut: 1, packet: Packet::NONE }
+        Wire { unit: 1, nanos: 1_000_000_000 / g, per: rate / g, ..Wire::INSTANT }
     }
 
-    /// So many MiB a second in units of 128 bytes, each rounded down to the nanosecond and `extra` added (NVMeVirt,
-    /// channel_model.h:7-42, ssd.c:269).
+    /// So many MiB a second in units of 128 bytes, each rounded down to the nanosecond and `extra` added, with the credits of that rate
+    /// (NVMeVirt, channel_model.h:7-42, ssd.c:269).
     pub const fn mib_units(mib: u64, extra: u64) -> Wire {
-        Wire::units(128, 128_000_000_000 / (mib * 1_048_576) + extra)
+        let rate = mib * 1_048_576;
+        Wire::units(128, 128_000_000_000 / rate + extra).with_credits(Wire::credits_of(rate, 128))
+    }
+
+    /// The same wire, on which so many units may move in each [`Wire::CREDIT_SLOT`]: see [`CreditRing`](crate::CreditRing). 0: transfers
+    /// follow one another.
+    pub const fn with_credits(self, credits: u32) -> Wire {
+        Wire { credits, ..self }
+    }
+
+    /// Units that may move in each [`Wire::CREDIT_SLOT`]; 0: transfers follow one another.
+    pub const fn credits(&self) -> u32 {
+        if self.is_instant() { 0 } else { self.credits }
+    }
+
+    const fn credits_of(rate: u64, unit: u32) -> u32 {
+        let units = rate as u128 * Wire::CREDIT_SLOT as u128 / 1_000_000_000 / unit as u128;
+        if units == 0 {
+            1
+        } else if units > u32::MAX as u128 {
+            u32::MAX
+        } else {
+            units as u32
+        }
     }
 
     /// The same wire, carrying packets. The rate is a lane's.
@@ -90,12 +118,13 @@ impl Wire {
     /// lanes are as they were. 0: takes no time.
     pub const fn at_rate(self, rate: u64) -> Wire {
         let lane = rate.div_ceil(self.packet.lanes as u64);
+        let credits = if self.credits == 0 { 0 } else { Wire::credits_of(lane, self.unit) };
         if self.unit <= 1 || lane == 0 {
-            return Wire::bytes_per_second(lane).packets(self.packet);
+            return Wire::bytes_per_second(lane).packets(self.packet).with_credits(credits);
         }
         let (cut, parts) = (self.cut as u64, (self.unit / self.cut) as u64);
         let nanos = cut * 1_000_000_000 / lane;
-        Wire { nanos: if nanos == 0 { 1 } else { nanos } * parts, per: 1, ..self }
+        Wire { nanos: if nanos == 0 { 1 } else { nanos } * parts, per: 1, credits, ..self }
     }
 
     /// Whether bytes take no time.
@@ -108,13 +137,18 @@ impl Wire {
         if self.is_instant() {
             return Nanos(0);
         }
+        Nanos(((self.units_of(bytes) as u128 * self.nanos as u128) / self.per as u128) as u64)
+    }
+
+    /// The units that `bytes` bytes are, packets and lanes counted.
+    pub(crate) const fn units_of(&self, bytes: u32) -> u64 {
         let mut carried = bytes as u64;
         let Packet { payload, overhead, lanes } = self.packet;
         if payload != 0 {
             carried += bytes.div_ceil(payload) as u64 * overhead as u64;
         }
         let lane = carried.div_ceil(lanes as u64);
-        Nanos(((lane.div_ceil(self.unit as u64) as u128 * self.nanos as u128) / self.per as u128) as u64)
+        lane.div_ceil(self.unit as u64)
     }
 }
 
@@ -123,10 +157,10 @@ const fn gcd(a: u64, b: u64) -> u64 {
 }
 
 /// As configurations write it: `6ns per 2B`, with what differs from a plain wire after that: ` in 2B` (bytes that move together), ` cut 1B`
-/// (whose time is cut to nanoseconds, where that is not the unit), ` packet 128B+28B` and ` lanes 4`.
+/// (whose time is cut to nanoseconds, where that is not the unit), ` packet 128B+28B`, ` lanes 4` and ` credits 26` (units in each 4 µs).
 impl fmt::Display for Wire {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Wire { unit, nanos, per, cut, packet: Packet { payload, overhead, lanes } } = *self;
+        let Wire { unit, nanos, per, cut, packet: Packet { payload, overhead, lanes }, credits } = *self;
         if self.is_instant() {
             return f.write_str("0ns");
         }
@@ -143,6 +177,9 @@ impl fmt::Display for Wire {
         if lanes != 1 {
             write!(f, " lanes {lanes}")?;
         }
+        if credits != 0 {
+            write!(f, " credits {credits}")?;
+        }
         Ok(())
     }
 }
@@ -155,7 +192,7 @@ impl fmt::Display for NoWire {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{:?} is no wire; write \"6ns per 2B\", and behind it \"in 2B\", \"cut 1B\", \"packet 128B+28B\" or \"lanes 4\"",
+            "{:?} is no wire; write \"6ns per 2B\", and behind it \"in 2B\", \"cut 1B\", \"packet 128B+28B\", \"lanes 4\" or \"credits 26\"",
             self.0
         )
     }
@@ -182,7 +219,7 @@ fn parse(text: &str) -> Option<Wire> {
         .next()
         .filter(|word| *word == "per")
         .and_then(|_| words.next()?.strip_suffix('B')?.parse::<u64>().ok())?;
-    let (mut unit, mut cut, mut packet) = (None, None, Packet::NONE);
+    let (mut unit, mut cut, mut packet, mut credits) = (None, None, Packet::NONE, 0);
     while let Some(word) = words.next() {
         match word {
             "in" => unit = Some(bytes(words.next()?)?),
@@ -192,6 +229,7 @@ fn parse(text: &str) -> Option<Wire> {
                 (packet.payload, packet.overhead) = (bytes(payload)?, bytes(overhead)?);
             }
             "lanes" => packet.lanes = words.next()?.parse().ok().filter(|lanes| (1..=1024).contains(lanes))?,
+            "credits" => credits = words.next()?.parse().ok().filter(|credits| *credits > 0)?,
             _ => return None,
         }
     }
@@ -199,7 +237,7 @@ fn parse(text: &str) -> Option<Wire> {
     let cut = cut.unwrap_or(unit);
     // The remainder of a division by 0 is none.
     let whole = together > 0 && together.checked_rem(unit.into())? == 0 && unit.checked_rem(cut)? == 0;
-    whole.then_some(Wire { unit, nanos, per: together / u64::from(unit), cut, packet })
+    whole.then_some(Wire { unit, nanos, per: together / u64::from(unit), cut, packet, credits })
 }
 
 #[cfg(test)]
@@ -231,6 +269,9 @@ mod tests {
         // NVMeVirt's are cut at 128 bytes, MQSim's channel at one: (1000 / rate) * 2 for two bytes (SSD_Device.cpp).
         assert_eq!(Wire::mib_units(800, 0).at_rate(800 << 20), Wire::mib_units(800, 0));
         assert_eq!(Wire::mib_units(800, 0).at_rate(1200 << 20).time(4096), Nanos(32 * 101));
+        // (800 MiB * 4000 / 10^9) / 128 units in 4 µs, and of half of that.
+        let credits = |mib: u64| Wire::mib_units(800, 0).at_rate(mib << 20).credits();
+        assert_eq!((Wire::mib_units(3360, 0).credits(), credits(800), credits(400), credits(0)), (110, 26, 13, 0));
         let mqsim = Wire::units(2, 6).cut_at(1);
         assert_eq!((mqsim.at_rate(333_000_000), mqsim.at_rate(400_000_000).time(4096)), (mqsim, Nanos(2048 * 4)));
         // 28 bytes more for each 128, on four lanes.
@@ -251,7 +292,8 @@ mod tests {
             (Wire::INSTANT, "0ns"),
             (Wire::units(2, 6).cut_at(1), "6ns per 2B in 2B cut 1B"),
             (Wire::bytes_per_second(300_000_000), "10ns per 3B"),
-            (Wire::mib_units(800, 0), "152ns per 128B in 128B"),
+            (Wire::mib_units(800, 0), "152ns per 128B in 128B credits 26"),
+            (Wire::units(128, 152), "152ns per 128B in 128B"),
             (Wire::bytes_per_second(400_000_000).packets(Packet::pcie(4)), "5ns per 2B packet 128B+28B lanes 4"),
             (Wire::proportional(16384, 52_433), "52433ns per 16384B"),
         ] {
@@ -266,6 +308,7 @@ mod tests {
             "6ns per 2B in 2B cut 0B",
             "1ns per 0B",
             "6ns per 2B x",
+            "6ns per 2B credits 0",
         ] {
             assert!(text.parse::<Wire>().is_err(), "{text}");
         }

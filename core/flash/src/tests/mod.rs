@@ -3,6 +3,7 @@
 extern crate std;
 
 mod calendar;
+mod credits;
 mod drive;
 mod geometry;
 mod hybrid;
