@@ -4,9 +4,11 @@
 //! host ── admit ──> slot (dirty; l2p names it) ── destage ──> program under way (leaving) ── done ──> room again
 //! ```
 //! A unit that is written again while it is dirty takes no new slot. What leaves goes in the order in which it came, a
-//! page (or a page of each plane of a die) at a time.
+//! page (or a page of each plane of a die) at a time. With a [`Cache`](crate::Cache) of writes, what is written again stays: its slot is in no queue,
+//! and the least recently used ones are queued when their room is needed.
 
 use crate::array::Array;
+use crate::cache::Kept;
 use crate::config::BufferConfig;
 use crate::ftl::{Map, NONE};
 use crate::geometry::UNIT;
@@ -109,23 +111,29 @@ pub(crate) struct Buffer {
     /// Units of programs under way whose end is not known in advance.
     leaving_later: u32,
     policy: Box<dyn FlushPolicy>,
+    /// What stays.
+    kept: Option<Kept>,
     /// Units of one program.
     program: u32,
 }
 
 impl Buffer {
-    /// An empty buffer with so many queues; `None` where the configuration has none.
-    pub(crate) fn new(config: &BufferConfig, queues: u32, program: u32) -> Option<Buffer> {
-        let capacity = (config.size.0 / u64::from(UNIT)) as u32;
+    /// An empty buffer with so many queues; `None` where the configuration has none. `round`: units of a page of each plane.
+    pub(crate) fn new(config: &BufferConfig, queues: u32, program: u32, round: u32) -> Option<Buffer> {
+        let capacity = config.write_units();
+        let pending = if config.pending.0 == 0 { round } else { (config.pending.0 / u64::from(UNIT)) as u32 };
+        let kept = config.cache.writes().then(|| Kept::new(config.window, pending.clamp(1, capacity.max(1))));
+        let most = kept.as_ref().map_or(capacity, |kept| kept.pending + program);
         (capacity > 0).then(|| Buffer {
             slots: vec![Slot { lpn: NONE, writes: 0, since: Nanos(0), queue: 0 }; capacity as usize],
             free: (0..capacity).rev().collect(),
-            queues: (0..queues).map(|_| VecDeque::with_capacity(Buffer::queue_capacity(capacity, queues))).collect(),
+            queues: (0..queues).map(|_| VecDeque::with_capacity(Buffer::queue_capacity(most, queues))).collect(),
             dirty: 0,
             held: 0,
             leaving: BinaryHeap::with_capacity(capacity as usize),
             leaving_later: 0,
             policy: config.flush.build(config),
+            kept,
             program,
         })
     }
@@ -154,12 +162,15 @@ impl Buffer {
     /// When there is room for one more unit; [`Nanos::NEVER`] where something has to leave first. A program that has to
     /// be waited for is not suspended any more: its end is now a promise.
     pub(crate) fn admit(&mut self, now: Nanos, silicon: &mut Array) -> Nanos {
-        if self.held < self.capacity() {
+        if self.has_room() {
             return now;
+        }
+        if self.must_make_room() {
+            return Nanos::NEVER;
         }
         let mut at = now;
         while let Some(Reverse((end, units))) = self.leaving.peek().copied() {
-            if end.done > at && self.held < self.capacity() {
+            if end.done > at && self.has_room() {
                 break;
             }
             let renewed = silicon.renewed(&end);
@@ -175,7 +186,7 @@ impl Buffer {
             self.held -= units;
             self.leaving.pop();
         }
-        if self.held < self.capacity() { at } else { Nanos::NEVER }
+        if self.has_room() { at } else { Nanos::NEVER }
     }
 
     /// Takes a unit in; there is room. Its queue waits for it to leave.
@@ -186,14 +197,44 @@ impl Buffer {
         let Some(slot) = self.free.pop() else { return };
         self.slots[slot as usize] = Slot { lpn, writes: 1, since: now, queue };
         map.buffer(lpn, slot);
-        self.queues[queue as usize].push_back(slot);
+        let stays = self.kept.as_mut().is_some_and(|kept| kept.again(now, lpn));
+        match self.kept.as_mut().filter(|_| stays) {
+            Some(kept) => kept.slots.touch(slot),
+            None => self.queues[queue as usize].push_back(slot),
+        }
         self.dirty += 1;
         self.held += 1;
     }
 
-    /// The unit in that slot is written again.
-    pub(crate) fn rewrite(&mut self, slot: u32) {
+    /// The unit in that slot is written again. Whether it has stayed and is new again, so that it leaves.
+    pub(crate) fn rewrite(&mut self, now: Nanos, slot: u32) -> bool {
         self.slots[slot as usize].writes += 1;
+        let Slot { lpn, queue, .. } = self.slots[slot as usize];
+        let Some(kept) = &mut self.kept else { return false };
+        let again = kept.again(now, lpn);
+        if !kept.slots.has(slot) || again {
+            self.touch(slot);
+            return false;
+        }
+        kept.slots.remove(slot);
+        self.queues[queue as usize].push_back(slot);
+        true
+    }
+
+    /// The unit in that slot is used.
+    pub(crate) fn touch(&mut self, slot: u32) {
+        if let Some(kept) = self.kept.as_mut().filter(|kept| kept.slots.has(slot)) {
+            kept.slots.touch(slot);
+        }
+    }
+
+    /// The least recently used of what stays are queued: a program's worth.
+    fn evict(&mut self) {
+        let Some(kept) = &mut self.kept else { return };
+        for _ in 0..self.program {
+            let Some(slot) = kept.slots.pop() else { return };
+            self.queues[self.slots[slot as usize].queue as usize].push_back(slot);
+        }
     }
 
     /// The unit in that slot is trimmed.
@@ -201,6 +242,9 @@ impl Buffer {
         self.slots[slot as usize].lpn = NONE;
         self.dirty -= 1;
         self.held -= 1;
+        if self.kept.as_mut().is_some_and(|kept| kept.slots.remove(slot)) {
+            self.free.push(slot);
+        }
     }
 
     /// Gives back the slots of what was trimmed.
@@ -255,6 +299,9 @@ impl Buffer {
     /// is dirty: a queue of nothing but trimmed units is emptied, and the next one is looked at.
     pub(crate) fn batch(&mut self, lpns: &mut Vec<u32>, writes: &mut Vec<u32>) -> Option<u32> {
         while self.dirty > 0 {
+            if self.queues.iter().all(VecDeque::is_empty) {
+                self.evict();
+            }
             let (longest, _) = (0..).zip(&self.queues).max_by_key(|(_, q)| q.len())?;
             if self.batch_of(longest, lpns, writes) {
                 return Some(longest);
@@ -299,24 +346,50 @@ impl Buffer {
 
     /// Whether one more unit fits.
     pub(crate) fn has_room(&self) -> bool {
-        self.held < self.capacity()
+        match &self.kept {
+            None => self.held < self.capacity(),
+            // What leaves has left its slot.
+            Some(kept) => self.dirty < self.capacity() && self.held - kept.slots.len() < kept.pending,
+        }
+    }
+
+    /// Whether there is no room because of what stays, and it may leave.
+    fn must_make_room(&self) -> bool {
+        self.kept.as_ref().is_some_and(|kept| {
+            let stays = kept.slots.len();
+            stays > 0 && self.dirty >= self.capacity() && self.held - stays < kept.pending
+        })
+    }
+
+    /// Where there is no room: whether some of what is dirty has to leave for it.
+    pub(crate) fn must_leave(&self) -> bool {
+        !self.is_leaving() || self.must_make_room()
     }
 
     /// Whether units are on their way into the flash whose room will be free.
-    pub(crate) fn is_leaving(&self) -> bool {
+    fn is_leaving(&self) -> bool {
         self.leaving_later > 0
     }
 
     /// The units that have not left yet, in no particular order.
     pub(crate) fn dirty_units(&self) -> impl Iterator<Item = u32> + '_ {
-        self.queues.iter().flatten().map(|s| self.slots[*s as usize].lpn).filter(|lpn| *lpn != NONE)
+        self.occupied().map(|s| self.slots[s as usize].lpn).filter(|lpn| *lpn != NONE)
+    }
+
+    /// Slots that are not free.
+    fn occupied(&self) -> impl Iterator<Item = u32> + '_ {
+        let stay = self.kept.iter().flat_map(|kept| kept.slots.iter());
+        self.queues.iter().flatten().copied().chain(stay)
     }
 
     /// Power loss: everything is gone. The units that were dirty, with the writes that each stood for.
     pub(crate) fn clear(&mut self) -> Vec<(u32, u32)> {
-        let gone = self.queues.iter().flatten().map(|s| self.slots[*s as usize]);
-        let gone = gone.filter(|s| s.lpn != NONE).map(|s| (s.lpn, s.writes)).collect();
+        let gone = self.occupied().map(|s| self.slots[s as usize]);
+        let gone: Vec<(u32, u32)> = gone.filter(|s| s.lpn != NONE).map(|s| (s.lpn, s.writes)).collect();
         self.queues.iter_mut().for_each(VecDeque::clear);
+        if let Some(kept) = &mut self.kept {
+            *kept = kept.emptied();
+        }
         self.leaving.clear();
         self.leaving_later = 0;
         self.free = (0..self.capacity()).rev().collect();
@@ -326,7 +399,7 @@ impl Buffer {
 
     /// Checks the counts, and that the map names each dirty slot.
     pub(crate) fn check(&self, map: &Map) {
-        let queued: Vec<u32> = self.queues.iter().flatten().copied().collect();
+        let queued: Vec<u32> = self.occupied().collect();
         let alive = queued.iter().filter(|s| self.slots[**s as usize].lpn != NONE);
         for slot in alive.clone() {
             assert_eq!(map.slot(self.slots[*slot as usize].lpn), Some(*slot), "the map names slot {slot}");
@@ -335,6 +408,7 @@ impl Buffer {
         assert_eq!(queued.len() + self.free.len(), self.slots.len(), "slots are queued or free");
         let leaving: u32 = self.leaving.iter().map(|Reverse((_, units))| units).sum();
         assert_eq!(self.held, self.dirty + leaving + self.leaving_later, "units held");
-        assert!(self.held <= self.capacity(), "more units than fit");
+        let inside = if self.kept.is_some() { self.dirty } else { self.held };
+        assert!(inside <= self.capacity(), "more units than fit");
     }
 }

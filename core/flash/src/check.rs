@@ -25,6 +25,9 @@ impl Flash {
     pub fn check(&self) {
         self.ftl.check();
         self.silicon.check();
+        if let Some(memory) = &self.memory {
+            memory.check();
+        }
         if let Some(buffer) = &self.buffer {
             buffer.check(&self.ftl.map);
         }

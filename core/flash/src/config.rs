@@ -1,6 +1,7 @@
 //! What a drive is made from: every choice with its default, and the check that they fit together.
 
 use crate::buffer::Flush;
+use crate::cache::{Cache, Dram};
 use crate::fdp::FdpConfig;
 use crate::ftl::{GcMode, PlaneAllocation, Separate, Victim, Wear};
 use crate::geometry::{Geometry, GeometryError, Shape, UNIT};
@@ -219,6 +220,14 @@ pub struct BufferConfig {
     pub protected: bool,
     /// To copy a command's data in or out.
     pub latency: Nanos,
+    /// What stays in it.
+    pub cache: Cache,
+    /// `cache`: what is written again within this stays. All that was written is forgotten together, once for each such time.
+    pub window: Nanos,
+    /// `cache`: how much may be on its way into the flash; 0: a page of each plane.
+    pub pending: Bytes,
+    /// What an access takes; one follows the other.
+    pub dram: Dram,
 }
 
 impl BufferConfig {
@@ -232,7 +241,17 @@ impl BufferConfig {
         early: true,
         protected: false,
         latency: Nanos(0),
+        cache: Cache::None,
+        window: Nanos::from_secs(1),
+        pending: Bytes(0),
+        dram: Dram::INSTANT,
     };
+
+    /// Units that have been written and fit.
+    pub fn write_units(&self) -> u32 {
+        let size = if self.cache == Cache::Read { 0 } else { self.size.0 };
+        u32::try_from(size / u64::from(UNIT)).unwrap_or(u32::MAX)
+    }
 }
 
 impl Default for BufferConfig {
@@ -343,7 +362,7 @@ impl Config {
     /// are programmed together also stop together.
     pub(crate) fn promise(&self) -> Promise {
         let apart = self.ftl.multi_plane && self.timing.gate == Gate::Plane;
-        let early = self.buffer.size.0 > 0 && self.buffer.early;
+        let early = self.buffer.write_units() > 0 && self.buffer.early;
         if early && self.timing.suspend.program.is_some() && !apart { Promise::Open } else { Promise::Told }
     }
 
@@ -406,7 +425,7 @@ impl Config {
             if self.ftl.mapping == Mapping::Cached { logical.div_ceil(ENTRIES * shape.units_per_page()) } else { 0 };
         let mapped = logical + pages * shape.units_per_page();
         self.check_room(&shape, logical, mapped)?;
-        let slots = u32::try_from(self.buffer.size.0 / u64::from(UNIT)).unwrap_or(u32::MAX);
+        let slots = self.buffer.write_units();
         let low = self.geometry.page_map.table(self.geometry.cell, self.geometry.pages);
         let low = low.iter().filter(|l| **l == 0).count() as u32;
         let volatile = slots > 0 && self.buffer.early && !self.buffer.protected && self.ftl.spare;
@@ -540,6 +559,22 @@ impl Config {
             let message = format!("is {}; at least what a die programs at once, {die} bytes, or 0", buffer.size);
             return Err(wrong("buffer.size", message));
         }
-        Ok(())
+        self.check_cache()
+    }
+
+    fn check_cache(&self) -> Result<(), ConfigError> {
+        let (buffer, cache) = (&self.buffer, self.buffer.cache);
+        let message = if cache == Cache::None {
+            return Ok(());
+        } else if buffer.size.0 == 0 {
+            "needs buffer.size, which is 0"
+        } else if cache.writes() && buffer.flush != Flush::Eager {
+            "says what leaves at once; buffer.flush is \"eager\" with it"
+        } else if cache.writes() && (self.ftl.streams > 1 || self.ftl.fdp.is_some()) {
+            "keeps no streams apart; ftl.streams is 1 with it, and there are no placement handles"
+        } else {
+            return Ok(());
+        };
+        Err(wrong("buffer.cache", format!("= \"{cache}\" {message}")))
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::array::Array;
 use crate::buffer::{Buffer, FlushPolicy};
+use crate::cache::Memory;
 use crate::config::{Config, ConfigError, Mapping, Plan, UnmappedRead, WriteZeroes};
 use crate::durable::Durable;
 use crate::ftl::{GcMode, NONE, PageFtl, Prefetch, Separation, Striping, TAG, VictimPolicy, WearPolicy};
@@ -42,6 +43,8 @@ pub struct Flash {
     pub(crate) host: Host,
     pub(crate) ftl: PageFtl,
     pub(crate) buffer: Option<Buffer>,
+    /// `None`: the buffer's memory takes no time, and nothing stays in it.
+    pub(crate) memory: Option<Box<Memory>>,
     pub(crate) logical: u32,
     pub(crate) config: Config,
     /// When the last program of the host's data is done.
@@ -80,7 +83,8 @@ impl Flash {
             silicon,
             host: Host::new(&config.host),
             ftl,
-            buffer: Buffer::new(&config.buffer, queues, program),
+            buffer: Buffer::new(&config.buffer, queues, program, plan.shape.planes() * plan.shape.units_per_page()),
+            memory: Memory::new(&config.buffer).map(Box::new),
             logical: plan.logical,
             config: *config,
             durable: Durable::new(now, open),
@@ -208,6 +212,9 @@ impl Flash {
         if self.buffer.is_some() {
             self.expire(known);
         }
+        if let Some(memory) = &mut self.memory {
+            memory.now = now;
+        }
         // Collection that blocks the controller blocks its buffer too.
         let now = known.max(self.silicon.locked_until());
         let (host_op, bytes) = match op {
@@ -218,6 +225,7 @@ impl Flash {
         let fetched = When::at(self.host.fetch(now, host_op, bytes));
         let begin = if after.known().is_some() { fetched } else { self.silicon.later_of(fetched, after) };
         match op {
+            FlashOp::Read if self.memory.is_some() => self.read_cached(begin, lpn, end),
             FlashOp::Read => self.read(begin, lpn, end, true),
             FlashOp::Write { fua } => self.write(begin, lpn, end, fua, hint),
             _ => self.begin_other(begin, op, lpn, end, hint),
@@ -264,7 +272,7 @@ impl Flash {
 
     /// Reads the units; `to_host`, each page crosses the link as soon as it is off the flash.
     #[inline]
-    fn read(&mut self, from: When, lpn: u32, end: u32, to_host: bool) -> When {
+    pub(crate) fn read(&mut self, from: When, lpn: u32, end: u32, to_host: bool) -> When {
         self.ftl.stats.host_reads += u64::from(end - lpn);
         let step = self.ftl.step();
         if step == 1 {
@@ -408,6 +416,7 @@ impl Flash {
     /// The controller begins anew. What was booked on the silicon stays: it ends long before a drive is up again.
     pub(crate) fn restart(&mut self, now: Nanos) {
         self.host = Host::new(&self.config.host);
+        self.memory = Memory::new(&self.config.buffer).map(Box::new);
         self.durable.told(now);
     }
 }

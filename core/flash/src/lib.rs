@@ -8,7 +8,7 @@
 //! ```text
 //!  Config ──> Flash ── submit(now, op, lpn, units) ──> when it is complete
 //!             ├ Host      firmware and link: fetch, deliver
-//!             ├ Buffer    writes on their way (FlushPolicy)
+//!             ├ Buffer    writes on their way (FlushPolicy), and what stays there (Cache)
 //!             ├ ftl       page map, collection, wear (VictimPolicy, WearPolicy, Separation), map cache, pseudo-SLC
 //!             ├ Array     read, program, erase, relocate: planes and channels are booked
 //!             ├ Image     what survives the loss of power: spare areas, and a few words a block
@@ -39,6 +39,7 @@ mod array;
 #[cfg(test)]
 mod behaviour_tests;
 mod buffer;
+mod cache;
 mod calendar;
 mod capacity;
 mod cell;
@@ -83,6 +84,7 @@ mod zns;
 
 pub use array::{Array, Programmed, ReadOutcome, Utilisation};
 pub use buffer::{Flush, FlushPolicy, Level};
+pub use cache::{Cache, Dram};
 pub use calendar::Calendar;
 pub use cell::{CellType, MAX_LEVELS, PageMap};
 pub use config::{

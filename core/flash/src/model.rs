@@ -252,6 +252,10 @@ pub(crate) fn configs() -> impl Strategy<Value = Config> {
             seed,
         };
         config.ftl.map_cache = Bytes(u64::from(geometry.page_bytes));
+        // Some in whose buffer things stay.
+        if config.buffer.size.0 > 0 && config.buffer.flush == Flush::Eager && config.ftl.streams == 1 {
+            config.buffer.cache = Cache::ALL[(seed >> 8) as usize % Cache::ALL.len()];
+        }
         // Some with a partition for each channel.
         if !config.ftl.plane_allocation.is_static() && seed % 3 == 0 {
             config.ftl.partitions = geometry.channels;

@@ -2,6 +2,7 @@
 
 use crate::Flash;
 use crate::buffer::Buffer;
+use crate::cache::Cache;
 use crate::config::BufferConfig;
 use crate::ftl::Lost;
 use crate::rng::Rng;
@@ -23,7 +24,7 @@ impl BufferConfig {
     /// Whether everything that is acknowledged survives power loss: there is no buffer, it outlives the power, or writes are
     /// complete behind it.
     pub const fn is_durable(&self) -> bool {
-        self.size.0 == 0 || !self.early || self.protected
+        self.size.0 < crate::UNIT as u64 || matches!(self.cache, Cache::Read) || !self.early || self.protected
     }
 }
 

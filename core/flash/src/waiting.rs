@@ -15,6 +15,8 @@ use weir_units::Nanos;
 #[derive(Clone, Copy, Debug)]
 struct Unit {
     lpn: u32,
+    /// It is its command's first.
+    begins: bool,
     hint: u8,
     /// The entry of the map is in memory.
     ready: bool,
@@ -90,6 +92,7 @@ impl Flash {
                 }
                 self.admit(at);
             }
+            Signal::Kept { lpn, units } => self.put_read(at, lpn, units),
             Signal::Told { tag } => self.waiting.told.push_back((tag, at)),
         }
     }
@@ -145,21 +148,20 @@ impl Flash {
     /// Takes a unit into the buffer when its entry of the map is at hand and there is room; when it is in, the buffer's latency
     /// included.
     #[cold]
-    pub(crate) fn take_in_later(&mut self, at: When, lpn: u32, hint: u8, through: bool) -> When {
-        let latency = self.config.buffer.latency;
+    pub(crate) fn take_in_later(&mut self, at: When, (lpn, begins): (u32, bool), hint: u8, through: bool) -> When {
         if let (Some(now), true) = (at.known(), self.waiting.units.is_empty()) {
-            if self.renew(lpn, hint) {
-                return When::at(now.saturating_add(latency));
+            if self.renew(now, lpn, hint) {
+                return When::at(self.inside(now, begins));
             }
             if self.has_room(now) {
                 self.put(now, lpn, hint);
-                return When::at(now.saturating_add(latency));
+                return When::at(self.inside(now, begins));
             }
         }
         self.ftl.stats.buffer_waits += 1;
         let Some(wait) = self.silicon.wait_for(1) else { return at };
         let ticket = self.waiting.first.wrapping_add(self.waiting.units.len() as u32);
-        self.waiting.units.push_back(Unit { lpn, hint, ready: false, through, wait });
+        self.waiting.units.push_back(Unit { lpn, begins, hint, ready: false, through, wait });
         self.silicon.signal(at, Signal::Admit { ticket });
         wait.when()
     }
@@ -168,7 +170,7 @@ impl Flash {
     fn has_room(&mut self, now: Nanos) -> bool {
         loop {
             match &self.buffer {
-                Some(buffer) if !buffer.has_room() && !buffer.is_leaving() => {
+                Some(buffer) if !buffer.has_room() && buffer.must_leave() => {
                     if self.destage(now) == 0 {
                         return false;
                     }
@@ -182,8 +184,8 @@ impl Flash {
     /// Admits units that wait, in their order, as long as there is room.
     fn admit(&mut self, now: Nanos) {
         while self.waiting.units.front().is_some_and(|unit| unit.ready) {
-            let Some(&Unit { lpn, hint, through, wait, .. }) = self.waiting.units.front() else { return };
-            if !self.renew(lpn, hint) {
+            let Some(&Unit { lpn, begins, hint, through, wait, .. }) = self.waiting.units.front() else { return };
+            if !self.renew(now, lpn, hint) {
                 if !self.has_room(now) {
                     return;
                 }
@@ -191,7 +193,7 @@ impl Flash {
             }
             self.waiting.units.pop_front();
             self.waiting.first = self.waiting.first.wrapping_add(1);
-            let inside = now.saturating_add(self.config.buffer.latency);
+            let inside = self.inside(now, begins);
             if !through {
                 self.silicon.happened(wait, inside);
                 continue;

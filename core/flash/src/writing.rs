@@ -16,6 +16,9 @@ impl Flash {
             return from;
         }
         self.ftl.stats.host_writes += u64::from(end - lpn);
+        if let Some(memory) = &mut self.memory {
+            memory.forget(lpn, end);
+        }
         if self.buffer.is_some() {
             self.write_buffered(from, lpn, end, fua, hint)
         } else if self.is_in_place() {
@@ -114,13 +117,15 @@ impl Flash {
     fn write_buffered(&mut self, from: When, lpn: u32, end: u32, fua: bool, hint: u8) -> When {
         let through = !self.config.buffer.early || (fua && !self.config.buffer.protected);
         let mut done = from;
+        let first = lpn;
         for lpn in lpn..end {
             let at = self.ftl.look_up(from, &mut self.silicon, lpn, true);
             let inside = match at.known() {
                 Some(now) if !self.silicon.is_scheduled() => {
-                    When::at(self.take_in(now, lpn, hint).saturating_add(self.config.buffer.latency))
+                    let at = self.take_in(now, lpn, hint);
+                    When::at(self.inside(at, lpn == first))
                 }
-                _ => self.take_in_later(at, lpn, hint, through),
+                _ => self.take_in_later(at, (lpn, lpn == first), hint, through),
             };
             done = self.silicon.later_of(done, inside);
         }
@@ -134,17 +139,19 @@ impl Flash {
 
     /// Takes a unit into the buffer; when it is in.
     fn take_in(&mut self, now: Nanos, lpn: u32, hint: u8) -> Nanos {
-        if self.renew(lpn, hint) { now } else { self.insert(now, lpn, hint) }
+        if self.renew(now, lpn, hint) { now } else { self.insert(now, lpn, hint) }
     }
 
     /// Whether the buffer has an older version of the unit, whose place the new one takes.
-    pub(crate) fn renew(&mut self, lpn: u32, hint: u8) -> bool {
+    pub(crate) fn renew(&mut self, now: Nanos, lpn: u32, hint: u8) -> bool {
         let Some(slot) = self.ftl.map.slot(lpn) else { return false };
         if self.changes_stream(slot, lpn, hint) {
             return false;
         }
         self.ftl.stats.buffer_write_hits += 1;
-        self.buffer.iter_mut().for_each(|b| b.rewrite(slot));
+        if self.buffer.as_mut().is_some_and(|buffer| buffer.rewrite(now, slot)) {
+            self.destage_due(now);
+        }
         true
     }
 
@@ -168,7 +175,12 @@ impl Flash {
         let queue = self.queue(lpn, hint);
         let Some(buffer) = &mut self.buffer else { return };
         buffer.insert(at, &mut self.ftl.map, lpn, queue);
-        let mut due = buffer.due();
+        self.destage_due(at);
+    }
+
+    /// Lets leave what the policy wants to.
+    fn destage_due(&mut self, at: Nanos) {
+        let mut due = self.buffer.as_mut().map_or(0, Buffer::due);
         while due > 0 {
             let left = self.destage(at);
             if left == 0 {
@@ -251,6 +263,9 @@ impl Flash {
     pub(crate) fn trim(&mut self, from: When, lpn: u32, end: u32) -> When {
         let mut done = from;
         self.ftl.stats.trims += u64::from(end - lpn);
+        if let Some(memory) = &mut self.memory {
+            memory.forget(lpn, end);
+        }
         for lpn in lpn..end {
             if self.ftl.map.l2p[lpn as usize] == NONE {
                 continue;

@@ -22,7 +22,7 @@ const DEFAULT: Profile = Profile::Model(Preset::FemuBbssd);
 const COUNT: std::ops::RangeInclusive<u64> = 0..=u32::MAX as u64;
 
 /// Every key, and what the flash's own messages call it.
-const KEYS: [(&str, &str); 100] = [
+const KEYS: [(&str, &str); 105] = [
     ("quirks", ""),
     ("seed", "seed"),
     ("precondition", ""),
@@ -86,6 +86,11 @@ const KEYS: [(&str, &str); 100] = [
     ("early_completion", "buffer.early"),
     ("power_protected", "buffer.protected"),
     ("buffer_latency", "buffer.latency"),
+    ("cache", "buffer.cache"),
+    ("cache_window", "buffer.window"),
+    ("cache_pending", "buffer.pending"),
+    ("dram_access", "buffer.dram.access"),
+    ("dram_timing", "buffer.dram.wire"),
     ("power_cut", "ftl.spare"),
     ("chip_spread", "variability.chip_spread"),
     ("page_spread", "variability.page_spread"),
@@ -417,6 +422,11 @@ fn buffer(keys: &Keys<'_, '_>, config: &mut Config) {
     keys.put("early_completion", &mut buffer.early, flag);
     keys.put("power_protected", &mut buffer.protected, flag);
     keys.put("buffer_latency", &mut buffer.latency, time(Timing::LONGEST));
+    keys.put("cache", &mut buffer.cache, named);
+    keys.put("cache_window", &mut buffer.window, time(Nanos::from_secs(3600)));
+    keys.put("cache_pending", &mut buffer.pending, size(0..=1 << 40));
+    keys.put("dram_access", &mut buffer.dram.access, time(Timing::LONGEST));
+    keys.put("dram_timing", &mut buffer.dram.wire, detail::wire);
 }
 
 /// Good and bad chips; wrong bits where `errors` or one of their keys says so.

@@ -3,6 +3,8 @@
 
 use super::{COUNT, Keys, levels, size, text, time, written};
 use crate::config::print::{string, strings};
+use crate::config::read::Read;
+use crate::config::value::Value;
 use weir_flash::{Config, Timing, Wire};
 use weir_units::Nanos;
 
@@ -39,6 +41,11 @@ const WIRES: [(&str, &str, Place<Wire>); 3] = [
     ("write_link_timing", "write_link_rate", |c| &mut c.host.to_drive),
 ];
 
+/// How long bytes take.
+pub(super) fn wire(value: &Value) -> Read<Wire> {
+    text(value)?.parse::<Wire>().map_err(|e| e.to_string().into())
+}
+
 /// Reads them: those that were given.
 pub(super) fn read(keys: &Keys<'_, '_>, config: &mut Config) -> Vec<&'static str> {
     let mut given = Vec::new();
@@ -59,8 +66,7 @@ pub(super) fn read(keys: &Keys<'_, '_>, config: &mut Config) -> Vec<&'static str
         }
     }
     for (key, rate, place) in WIRES {
-        let wire = keys.get(key, |v| text(v)?.parse::<Wire>().map_err(|e| e.to_string().into()));
-        let Some(wire) = wire else { continue };
+        let Some(wire) = keys.get(key, wire) else { continue };
         if keys.has(rate) {
             keys.fault(rate, format_args!("{key} says it already; keep one"));
         }

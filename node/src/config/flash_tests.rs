@@ -3,7 +3,7 @@
 use super::*;
 use crate::config::DeviceConfig;
 use std::path::Path;
-use weir_flash::{CellType, Flash, GcMode, Mapping, Registers, Victim};
+use weir_flash::{BufferConfig, Cache, CellType, Flash, GcMode, Mapping, Registers, Victim};
 
 fn parse(device: &str) -> Result<crate::config::Config, String> {
     crate::config::Config::parse(device, "weir.toml", Path::new("/")).map_err(|e| e.to_string())
@@ -226,7 +226,8 @@ fn keys_of_single_steps_are_read_and_printed() {
                 program_command_plane = \"816ns\"\nstatus_poll = \"1us\"\nsense_size = \"32KiB\"\nburst_size = \"16KiB\"\n\
                 firmware_read = \"3us\"\nfirmware_read_small = \"2us\"\nfirmware_small_size = 4096\npropagation = \"7ns\"\n\
                 channel_timing = \"6ns per 2B in 2B cut 1B\"\nlink_timing = \"1ns per 1B packet 128B+28B lanes 4\"\n\
-                write_link_timing = \"2ns per 1B\"\n";
+                write_link_timing = \"2ns per 1B\"\nbuffer = \"16MiB\"\ncache = \"write-read\"\ncache_pending = \"2MiB\"\n\
+                cache_window = \"2s\"\ndram_access = \"26ns\"\ndram_timing = \"10ns per 2B\"\n";
     let parsed = parse(text).unwrap();
     let config = parsed.devices[0].flash.as_ref().unwrap().config;
     assert_eq!(config.timing.read_small, Some([Nanos(40_000); 5]));
@@ -236,11 +237,14 @@ fn keys_of_single_steps_are_read_and_printed() {
     assert_eq!((firmware.read, firmware.read_small, firmware.small_bytes), (Nanos(3_000), Nanos(2_000), 4096));
     assert_eq!((config.timing.channel.time(8192), config.host.to_host.time(4096)), (Nanos(24_576), Nanos(1_248)));
     assert_eq!(config.host.to_drive.time(4096), Nanos(8_192));
+    let BufferConfig { cache, window, pending, dram, .. } = config.buffer;
+    assert_eq!((cache, window, pending), (Cache::Both, Nanos::from_secs(2), Bytes(2 << 20)));
+    assert_eq!((dram.access, dram.wire.time(4096)), (Nanos(26), Nanos(20_480)));
     let printed = parsed.to_toml();
     assert_eq!(parse(&printed).unwrap_or_else(|e| panic!("{e}\n{printed}")), parsed, "{printed}");
     // A program that does not know them reads what is printed where none is used.
     let plain = parse("[[device]]\nprofile = \"mqsim-default\"\n").unwrap().to_toml();
-    assert!(!plain.contains("_timing") && !plain.contains("read_command"), "{plain}");
+    assert!(!plain.contains("_timing") && !plain.contains("read_command") && !plain.contains("\ncache = "), "{plain}");
     for (keys, says) in [
         (
             "channel_timing = \"fast\"",

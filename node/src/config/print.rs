@@ -8,6 +8,7 @@ use super::types::{
     Arbitration, Config, DeviceConfig, DoorConfig, ExportConfig, FlashConfig, MediaConfig, TenantConfig, VolumeConfig,
 };
 use std::fmt::Write;
+use weir_flash::BufferConfig;
 use weir_units::Bytes;
 
 /// The inside of a TOML basic string.
@@ -237,6 +238,11 @@ fn write_rest(out: &mut String, config: &weir_flash::Config, firmware_read: bool
     writeln!(out, "multi_plane = {}\nbuffer = {}\nflush = {}", f.multi_plane, string(b.size), string(b.flush))?;
     writeln!(out, "buffer_high = {}\nbuffer_low = {}", b.high, b.low)?;
     writeln!(out, "buffer_timeout = {}\nbuffer_latency = {}", string(b.timeout), string(b.latency))?;
+    if (b.cache, b.dram) != (BufferConfig::NONE.cache, BufferConfig::NONE.dram) {
+        writeln!(out, "cache = {}\ncache_window = {}", string(b.cache), string(b.window))?;
+        writeln!(out, "cache_pending = {}\ndram_access = {}", string(b.pending), string(b.dram.access))?;
+        writeln!(out, "dram_timing = {}", string(b.dram.wire))?;
+    }
     writeln!(out, "early_completion = {}\npower_protected = {}\npower_cut = {}", b.early, b.protected, f.spare)?;
     writeln!(out, "chip_spread = {}\npage_spread = {}", v.chip_spread, v.page_spread)?;
     writeln!(out, "initial_cycles = {}\nbad_chips = {}", v.initial_cycles, v.bad_chips)?;

@@ -249,7 +249,7 @@ pub(super) fn undo(config: &DeviceConfig, backend: &Backend) -> Option<Undo> {
         return None;
     }
     let zeroes_are_data = flash.config.ftl.write_zeroes == WriteZeroes::Program;
-    Some(Undo::new((flash.config.buffer.size.0 / u64::from(UNIT)) as u32, zeroes_are_data))
+    Some(Undo::new(flash.config.buffer.write_units(), zeroes_are_data))
 }
 
 fn keep(store: &Store, undo: &mut Undo, begun: u64, unit: u32) {

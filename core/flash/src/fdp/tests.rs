@@ -18,6 +18,7 @@ fn placed() -> impl Strategy<Value = Config> {
             let ftl = &mut config.ftl;
             (ftl.streams, ftl.separation, ftl.slc.blocks, ftl.fdp) = (1, Separate::None, 0, Some(fdp));
             (ftl.plane_allocation, ftl.partitions) = (PlaneAllocation::Dynamic, 1);
+            config.buffer.cache = Cache::None;
             let shape = config.geometry.shape().unwrap();
             let (host, kept) = ftl.write_points();
             let held = Config::reserve(host + kept, ftl.mapping == Mapping::Cached, ftl.gc.start);

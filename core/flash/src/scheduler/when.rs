@@ -86,6 +86,8 @@ pub(crate) enum Signal {
     Programmed { number: u64, units: u32 },
     /// What a write needs before its unit can be buffered is there.
     Admit { ticket: u32 },
+    /// Units that were read stay in the controller's memory.
+    Kept { lpn: u32, units: u32 },
     /// A command is complete.
     Told { tag: u64 },
 }

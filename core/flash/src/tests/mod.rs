@@ -2,6 +2,7 @@
 
 extern crate std;
 
+mod cache;
 mod calendar;
 mod credits;
 mod drive;
