@@ -5,6 +5,9 @@ use crate::Scenario;
 use weir_flash::{Config, PlaneAllocation, Preset};
 use weir_node::config::Document;
 
+mod cache;
+mod collection;
+
 fn text(file: &str, text: &str) -> Text {
     Text { file: file.to_string(), text: text.to_string() }
 }
@@ -211,7 +214,7 @@ fn all_writes_and_mixes_take_what_they_take_in_mqsim() {
 #[test]
 fn mqsim_s_elements_become_keys() {
     let config = ssdconfig(
-        "<Seed>321</Seed>\n<Queue_Fetch_Size>512</Queue_Fetch_Size>\n<Overprovisioning_Ratio>0.25</Overprovisioning_Ratio>\n\
+        "<Seed>321</Seed>\n<Transaction_Scheduling_Policy>PRIORITY_OUT_OF_ORDER</Transaction_Scheduling_Policy>\n<Queue_Fetch_Size>512</Queue_Fetch_Size>\n<Overprovisioning_Ratio>0.25</Overprovisioning_Ratio>\n\
          <GC_Exec_Threshold>0.2</GC_Exec_Threshold>\n<GC_Hard_Threshold>0.05</GC_Hard_Threshold>\n\
          <Preemptible_GC_Enabled>true</Preemptible_GC_Enabled>\n\
          <GC_Block_Selection_Policy>rga</GC_Block_Selection_Policy>\n<CMT_Capacity>65536</CMT_Capacity>\n\
@@ -248,7 +251,13 @@ fn mqsim_s_elements_become_keys() {
     assert_eq!(own.ftl.plane_allocation, PlaneAllocation::Cwdp, "as in MQSim's own configuration");
     assert_eq!((c.ftl.gc.start, c.ftl.gc.hard, c.ftl.gc.choices), (24, 6, 7));
     assert_eq!((c.ftl.map_cache.0, c.buffer.size.0, c.seed), (65_536, 1 << 20, 321));
-    assert_eq!(c.host.firmware.write_unit, weir_units::Nanos(640), "512 double transfers of 1.25 ns");
+    let dram = c.buffer.dram;
+    assert_eq!(
+        (dram.access, dram.wire.time(4096)),
+        (weir_units::Nanos(26), weir_units::Nanos(640)),
+        "512 times 1.25 ns"
+    );
+    assert_eq!(c.buffer.cache, weir_flash::Cache::Write);
     assert_eq!((made.seed, made.time), (9, Some(weir_units::Nanos(1_000_000))));
     let jobs: Vec<_> = made.clients.iter().map(|client| &client.job).collect();
     assert_eq!((jobs[0].pattern.read_percent, jobs[0].depth), (70, 7));
@@ -258,7 +267,13 @@ fn mqsim_s_elements_become_keys() {
     assert!(imported.toml.contains("rate = 1000\narrival = \"poisson\"\n"), "{}", imported.toml);
     let left = imported.left_out.join("\n");
     assert!(
-        left.contains("ssdconfig.xml:23: CMD_Suspension_Support = ERASE: MQSim 7ec40e3 suspends nothing"),
+        left.contains("ssdconfig.xml:24: CMD_Suspension_Support = ERASE: MQSim 7ec40e3 suspends nothing"),
+        "{left}"
+    );
+    assert!(
+        left.contains(
+            "ssdconfig.xml:9: Transaction_Scheduling_Policy = PRIORITY_OUT_OF_ORDER: commands' classes count"
+        ),
         "{left}"
     );
     assert!(left.contains("workload.xml:3: Chip_IDs = 0: a flow uses all chips"), "{left}");

@@ -3,6 +3,7 @@
 use super::mqsim::{Elements, line_of};
 use super::{Draft, Given, ImportError, Text, quoted};
 use roxmltree::Node;
+use weir_flash::Cache;
 
 /// What flows share.
 pub(super) struct Drive {
@@ -16,8 +17,10 @@ pub(super) struct Drive {
 
 /// What a scenario says of the drive.
 pub(super) struct Scenario {
-    /// Whether writes go to the data cache.
-    pub(super) cached: bool,
+    /// Whether flows have different classes.
+    pub(super) classes: bool,
+    /// What the data cache keeps.
+    pub(super) cache: Cache,
     /// Whether nothing is written.
     pub(super) only_reads: bool,
 }
@@ -49,14 +52,14 @@ pub(super) fn read(text: &Text, root: Node<'_, '_>, drive: &Drive, draft: &mut D
         return Err(text.fault(line_of(first.document(), first), "a scenario without flows"));
     }
     let mut ends = Ends::default();
-    let (mut cached, mut count) = (false, 0);
+    let (mut cache, mut count) = (None, 0);
     for flow in &flows {
         let kind = flow.tag_name().name();
         let line = line_of(flow.document(), *flow);
         let part = Part { at: count, of: flows.len() as u64, bytes: drive.bytes };
         count += 1;
         let mut elements = Elements::of(text, *flow)?;
-        cached |= caching(&mut elements, text, draft)?;
+        caching(&mut elements, text, &mut cache, draft)?;
         match kind {
             "IO_Flow_Parameter_Set_Synthetic" => synthetic(&mut elements, text, &part, draft, &mut ends)?,
             "IO_Flow_Parameter_Set_Trace_Based" => {
@@ -79,7 +82,7 @@ pub(super) fn read(text: &Text, root: Node<'_, '_>, drive: &Drive, draft: &mut D
         leave_rest(elements, text, drive, draft);
     }
     ends.write(draft);
-    Ok(Scenario { cached, only_reads: ends.reads && !ends.writes })
+    Ok(Scenario { classes: ends.classes, cache: cache.unwrap_or(Cache::Write), only_reads: ends.reads && !ends.writes })
 }
 
 /// When a run ends, and what its flows do.
@@ -90,6 +93,9 @@ struct Ends {
     seed: Option<u64>,
     reads: bool,
     writes: bool,
+    /// The class of the first flow, and whether another has a different one.
+    class: Option<&'static str>,
+    classes: bool,
 }
 
 impl Ends {
@@ -112,22 +118,22 @@ struct Part {
     bytes: u64,
 }
 
-fn caching(e: &mut Elements<'_>, text: &Text, draft: &mut Draft) -> Result<bool, ImportError> {
+/// One cache serves the drive: the first flow's counts.
+fn caching(e: &mut Elements<'_>, text: &Text, cache: &mut Option<Cache>, draft: &mut Draft) -> Result<(), ImportError> {
     let name = "Device_Level_Data_Caching_Mode";
-    let Some(given) = e.take(name) else { return Ok(true) };
-    match given.text.to_ascii_uppercase().as_str() {
-        "TURNED_OFF" => Ok(false),
-        "WRITE_CACHE" => Ok(true),
-        "READ_CACHE" => {
-            draft.leave(text, name, &given, "reads are not kept in the buffer");
-            Ok(false)
-        }
-        "WRITE_READ_CACHE" => {
-            draft.leave(text, name, &given, "reads are not kept in the buffer; writes are");
-            Ok(true)
-        }
-        _ => Err(e.wrong(name, &given, "one of TURNED_OFF, WRITE_CACHE, READ_CACHE, WRITE_READ_CACHE")),
+    let given = e.peek(name).cloned();
+    let modes = [
+        ("TURNED_OFF", Cache::None),
+        ("WRITE_CACHE", Cache::Write),
+        ("READ_CACHE", Cache::Read),
+        ("WRITE_READ_CACHE", Cache::Both),
+    ];
+    let own = e.word(name, &modes, Cache::Write)?;
+    if *cache.get_or_insert(own) != own {
+        let given = given.unwrap_or(Given { line: 0, text: "WRITE_CACHE".to_string() });
+        draft.leave(text, name, &given, "one cache serves the drive, as the first flow has it");
     }
+    Ok(())
 }
 
 fn synthetic(
@@ -139,7 +145,9 @@ fn synthetic(
 ) -> Result<(), ImportError> {
     let mut job = vec![("name", quoted(format_args!("flow{}", part.at)))];
     let classes = [("URGENT", "urgent"), ("HIGH", "high"), ("MEDIUM", "medium"), ("LOW", "low")];
-    job.push(("class", quoted(e.word("Priority_Class", &classes, "high")?)));
+    let class = e.word("Priority_Class", &classes, "high")?;
+    ends.classes |= *ends.class.get_or_insert(class) != class;
+    job.push(("class", quoted(class)));
     let read = pattern(e, text, draft, &mut job)?;
     ends.reads |= read > 0;
     ends.writes |= read < 100;
