@@ -13,6 +13,7 @@ use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::time::Duration;
 use weir_node::config::{Document, Mechanism};
+use weir_plan::Margin;
 use weir_plan::planner::{Got, Unmet};
 use weir_sim::plan::{Effort, Figures, PlanFile, Planned, SlotsAdvice, Source, Step};
 use weir_units::{Bytes, Nanos};
@@ -169,6 +170,23 @@ struct FiguresJson {
     iops: f64,
     bandwidth_bytes_per_s: f64,
     latency_ns: Option<LatencyJson>,
+    margin_pct: MarginJson,
+}
+
+/// By how much a figure may be off: the model's own error, or what simulations with other seeds vary by.
+#[derive(Serialize)]
+struct MarginJson {
+    rate: f64,
+    p50: f64,
+    p99: f64,
+    p999: f64,
+}
+
+impl From<Margin> for MarginJson {
+    fn from(of: Margin) -> Self {
+        let [rate, p50, p99, p999] = [of.rate, of.p50, of.p99, of.p999].map(|part| part * 100.0);
+        MarginJson { rate, p50, p99, p999 }
+    }
 }
 
 #[derive(Serialize)]
@@ -209,6 +227,7 @@ impl From<&Got> for FiguresJson {
             iops: got.iops,
             bandwidth_bytes_per_s: got.bandwidth,
             latency_ns: got.latency.map(LatencyJson::from),
+            margin_pct: got.margin.into(),
         }
     }
 }
@@ -236,7 +255,7 @@ impl From<&Planned> for PlanJson {
             by_pct: unmet.got.map(|_| unmet.by() * 100.0),
             even_alone: planned.alone.contains(&unmet.tenant),
         };
-        let margin = planned.verdict.margin;
+        let margin = planned.verdict.margin();
         PlanJson {
             feasible: planned.is_feasible(),
             source: match planned.source {
@@ -247,7 +266,7 @@ impl From<&Planned> for PlanJson {
             model: ModelJson {
                 verdict: verdict(planned),
                 rate_margin_pct: margin.rate * 100.0,
-                latency_margin_pct: margin.latency * 100.0,
+                latency_margin_pct: margin.time() * 100.0,
             },
             reason: planned.reason(),
             quanta: classes(Mechanism::Drr),
@@ -324,8 +343,8 @@ fn instead(planned: &Planned) -> String {
 
 /// What the answer rests on, and what the model says where it does not rest on it.
 fn source(planned: &Planned) -> String {
-    let margin = planned.verdict.margin;
-    let [rate, latency] = [margin.rate, margin.latency].map(|part| format!("{:.0} %", part * 100.0));
+    let margin = planned.verdict.margin();
+    let [rate, latency] = [margin.rate, margin.time()].map(|part| format!("{:.0} %", part * 100.0));
     let margin = format!("with a margin of {rate} of rates and {latency} of latencies");
     match planned.source {
         Source::Model => format!("this is the model's answer, as admission gives it, {margin}\n"),

@@ -200,7 +200,7 @@ impl From<Latency> for LatencyJson {
 
 impl From<&JobResult> for JobJson {
     fn from(job: &JobResult) -> Self {
-        let Summary { iops, bandwidth_bytes_per_s, latency, errors, longest_gap } = job.summary;
+        let Summary { iops, bandwidth_bytes_per_s, latency, errors, longest_gap, .. } = job.summary;
         let point = |p: &Point| PointJson {
             t_s: p.t_s,
             iops: p.iops,
@@ -329,8 +329,14 @@ mod tests {
 
     fn result(name: &str) -> JobResult {
         let latency = Latency { mean: 10_500.0, p50: 900, p99: 12_000, p999: 3_000_000, max: 2_000_000_000 };
-        let summary =
-            Summary { iops: 1_234_567.0, bandwidth_bytes_per_s: 5e9, latency, errors: 2, longest_gap: Some(Nanos(9)) };
+        let summary = Summary {
+            iops: 1_234_567.0,
+            bandwidth_bytes_per_s: 5e9,
+            latency,
+            errors: 2,
+            longest_gap: Some(Nanos(9)),
+            ..Summary::default()
+        };
         let point = Point { t_s: 1.0, iops: 9.0, bandwidth_bytes_per_s: 4096.0, p99_ns: 7 };
         JobResult { name: name.to_string(), class: Some(Class::High), summary, series: vec![point] }
     }

@@ -12,8 +12,8 @@
 
 use crate::config::{Arbitration, Config, Cost, DeviceConfig, DoorConfig, Mechanism, TenantConfig};
 use std::fmt;
-use weir_plan::planner::{self, Bound, FLOORS, Margin, Overfull, TenantPlan, propose, verdict};
-use weir_plan::{Demand, Drive, Setting, Tenant};
+use weir_plan::planner::{self, Bound, FLOORS, Overfull, TenantPlan, propose, verdict};
+use weir_plan::{Demand, Drive, Margin, Setting, Tenant};
 use weir_units::{Bytes, Rates, Sla};
 use weir_workload::{Arrival, Mix, Pattern, Rate};
 
@@ -206,7 +206,7 @@ impl Judge<'_> {
         };
         let plans: Vec<TenantPlan> = self.tenants.iter().enumerate().map(plan).collect();
         let said = verdict(&self.drive, &self.setting, &plans);
-        let one = |u: &planner::Unmet| self.breach(judged, &u.bound, (u.got, u.by()), said.margin);
+        let one = |u: &planner::Unmet| self.breach(judged, &u.bound, (u.got, u.by()), said.got[u.tenant].margin);
         said.unmet.iter().map(one).collect()
     }
 

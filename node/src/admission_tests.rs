@@ -2,18 +2,21 @@ use super::*;
 use crate::config::{Calibration, CalibrationFile};
 use std::path::Path;
 use weir_plan::calibrate::{Point, Test};
-use weir_workload::Latency;
+use weir_workload::{ByKind, Latency, PARTS, Quantiles};
 
 /// 200,000 IOPS of 4 KiB, 80 us each, 16 at once: `kind = "ram"` with that latency and so many slots, as it is measured.
 fn calibration() -> Calibration {
-    let test = |depth: u32| {
+    let test = |depth: u32, reads: u8| {
         let iops = f64::from(depth.min(16)) / 80e-6;
         let mean = f64::from(depth) / iops * 1e9;
         let whole = mean as u64;
-        Test { depth, iops, latency: Latency { mean, p50: whole, p99: whole, p999: whole, max: whole } }
+        let all = Quantiles { mean, at: [whole; PARTS.len()] };
+        let kinds = ByKind { reads: (reads > 0).then_some(all), writes: (reads < 100).then_some(all) };
+        Test { depth, iops, latency: Latency { mean, p50: whole, p99: whole, p999: whole, max: whole }, kinds }
     };
-    let point = |size, reads| Point::new(size, reads, [1, 2, 4, 8, 16, 32].map(test).to_vec()).unwrap();
-    let points = vec![point(4096, 100), point(4096, 0), point(16384, 100), point(16384, 0)];
+    let tests = |reads| [1, 2, 4, 8, 16, 32].map(|depth| test(depth, reads)).to_vec();
+    let point = |size, reads| Point::new(size, reads, tests(reads)).unwrap();
+    let points = [4096, 16384].map(|size| [100, 50, 0].map(|reads| point(size, reads))).concat();
     Calibration { weir: String::new(), target: String::new(), date: String::new(), slots: None, points }
 }
 

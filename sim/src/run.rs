@@ -7,7 +7,7 @@ use weir_controller::{DriveStats, Service, Work};
 use weir_flash::PowerLoss;
 use weir_node::flash::{FlashFigures, FlashService};
 use weir_units::Nanos;
-use weir_workload::JobResult;
+use weir_workload::{JobResult, Summary};
 
 /// Why a simulation has no result; the message is what the user reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -164,6 +164,17 @@ impl Scenario {
             });
         }
         Ok(outcomes)
+    }
+
+    /// All clients' figures together over the scenario's time, those of reads and of writes apart as well; without power cuts.
+    ///
+    /// # Errors
+    /// As [`Scenario::world`].
+    pub fn load_test(&self) -> Result<Summary, RunError> {
+        let mut world = self.world()?;
+        world.tell_kinds_apart();
+        world.run_until(self.ramp.saturating_add(self.time.unwrap_or_default()));
+        Ok(world.total().summary)
     }
 
     /// Runs the ramp; what the drive had counted at its end. Flash counts from zero then.

@@ -6,12 +6,12 @@ use crate::trace::{Replay, TraceError};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use weir_controller::{
-    Attach, Config, ControllerHandle, DriveStats, Effect, Effects, Event, Model, NamespaceConfig, Owner, Request,
+    Attach, Config, ControllerHandle, DriveStats, Effect, Effects, Event, Model, NamespaceConfig, Op, Owner, Request,
     Service, Subsystem, Tag, TenantConfig,
 };
 use weir_spec::nvme::Status;
 use weir_units::{Bytes, Class, Nanos};
-use weir_workload::{Device, Generator, Job, JobResult, Recorder, Region};
+use weir_workload::{Device, Generator, Job, JobResult, Kind, Recorder, Region};
 
 /// A world that cannot be; the message is what the user reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,6 +73,7 @@ struct Command {
     lane: u32,
     len: u32,
     since: Nanos,
+    kind: Kind,
 }
 
 /// One job and what it got.
@@ -86,6 +87,13 @@ struct Account {
     last: Nanos,
     /// Its controller.
     front: ControllerHandle,
+}
+
+const fn kind(op: Op) -> Kind {
+    match op {
+        Op::Write => Kind::Write,
+        _ => Kind::Read,
+    }
 }
 
 /// One drive and its clients in virtual time.
@@ -206,6 +214,12 @@ impl World {
         Ok(())
     }
 
+    /// Keeps the latencies of writes apart from the others, from here on: before the first request.
+    pub fn tell_kinds_apart(&mut self) {
+        let series = self.series;
+        self.accounts.iter_mut().for_each(|a| a.recorder = Recorder::new(self.ramp, series).by_kind());
+    }
+
     /// Lets everything happen up to and including `end`.
     pub fn run_until(&mut self, end: Nanos) {
         while self.advance(end, u64::MAX) {}
@@ -263,7 +277,7 @@ impl World {
 
     #[inline]
     fn answered(&mut self, tag: Tag, status: Status) {
-        let Command { lane, len, since } = self.commands[tag.0 as usize];
+        let Command { lane, len, since, kind } = self.commands[tag.0 as usize];
         self.free.push(tag.0);
         self.answered += 1;
         let lane = lane as usize;
@@ -276,7 +290,7 @@ impl World {
         account.recorder.tick(self.now);
         if self.now < self.ramp {
         } else if status.is_success() {
-            account.recorder.record(self.now.0 - since.0, len);
+            account.recorder.record(self.now.0 - since.0, len, kind);
         } else {
             account.recorder.error();
         }
@@ -338,7 +352,7 @@ impl World {
             lane.outstanding += 1;
             self.left -= 1;
             let since = if lane.source.counts_from_due() { draw.due } else { self.now };
-            let command = Command { lane: at as u32, len: draw.len, since };
+            let command = Command { lane: at as u32, len: draw.len, since, kind: kind(draw.op) };
             let queue = lane.queue;
             let tag = match self.free.pop() {
                 Some(tag) => {

@@ -85,8 +85,7 @@ fn calibrated(device: &str) -> Calibration {
         let job = format!("[[job]]\nrw = \"randrw:{reads}\"\nbs = {size}\nqd = {depth}\n");
         let document = text(&format!("time = \"20ms\"\nramp = \"5ms\"\n[[device]]\n{device}\n{job}"));
         let scenario = Scenario::read(&document).unwrap_or_else(|e| panic!("{e}"));
-        let summary = scenario.run(|_| {}).unwrap_or_else(|e| panic!("{e}")).total.summary;
-        Test { depth, iops: summary.iops, latency: summary.latency }
+        Test::new(depth, &scenario.load_test().unwrap_or_else(|e| panic!("{e}")))
     };
     let point = |kind: (u32, u8)| Point::new(kind.0, kind.1, [1, 8, 64].map(|d| test(kind, d)).to_vec()).unwrap();
     let points = [(4096, 100), (4096, 70), (4096, 0), (16384, 100), (16384, 0)].map(point).to_vec();

@@ -157,6 +157,8 @@ pub struct Run {
     pub verify: bool,
     /// Length of an interval.
     pub series: Option<Nanos>,
+    /// Whether latencies of reads and of writes are told apart.
+    pub by_kind: bool,
     /// For everything random.
     pub seed: u64,
     /// NVMe/TCP header and data digests.
@@ -289,6 +291,7 @@ impl Args {
             ramp: self.ramp,
             verify: self.verify.is_some(),
             series: self.series,
+            by_kind: false,
             seed: self.seed,
             digests: (self.digests.iter().any(|d| d == "hdr"), self.digests.iter().any(|d| d == "data")),
             hostnqn: self.hostnqn,
@@ -313,6 +316,7 @@ impl Run {
             ramp: Nanos(0),
             verify: false,
             series: None,
+            by_kind: false,
             seed: 1,
             digests: (false, false),
             hostnqn: None,
@@ -408,7 +412,8 @@ mod tests {
             max: us * 1000,
         };
         let tests = |iops: f64| {
-            let test = |depth, iops| weir_plan::calibrate::Test { depth, iops, latency: latency(100) };
+            let test =
+                |depth, iops| weir_plan::calibrate::Test { depth, iops, latency: latency(100), ..Default::default() };
             vec![test(1, 10_000.0), test(64, iops)]
         };
         let points = [(4096, 100, 153_000.0), (65_536, 100, 40_000.0), (4096, 0, 20_000.0)]

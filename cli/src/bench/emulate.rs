@@ -48,6 +48,7 @@ pub fn shared(drive: &SharedDrive, jobs: &[Job], span: Span) -> Result<Vec<JobRe
         ramp: span.ramp,
         verify: false,
         series: span.series,
+        by_kind: false,
         seed: 1,
         digests: (false, false),
         hostnqn: None,

@@ -227,7 +227,8 @@ fn worker<Q: QueuePair>(
         }
     };
     let times = schedule(run, &job, origin);
-    Ok(Worker::new((index, &job), pair, generator, verifier, times, run.series, progress))
+    let worker = Worker::new((index, &job), pair, generator, verifier, times, run.series, progress);
+    Ok(if run.by_kind { worker.by_kind() } else { worker })
 }
 
 /// A verifying copy's own part of the drive: nobody else writes there. Jobs without a region share the drive evenly.

@@ -114,6 +114,7 @@ mod tests {
             ramp: Nanos(10),
             verify: false,
             series: None,
+            by_kind: false,
             seed: 1,
             digests: (false, false),
             hostnqn: None,

@@ -86,6 +86,11 @@ pub struct Worker {
 }
 
 impl Worker {
+    /// The same, which keeps latencies of writes apart.
+    pub fn by_kind(self) -> Self {
+        Worker { recorder: self.recorder.by_kind(), ..self }
+    }
+
     /// A copy of a job on a queue pair.
     pub fn new<Q: QueuePair>(
         job: (usize, &Job),
@@ -266,7 +271,7 @@ impl Worker {
             let flight = &self.flights[slot as usize];
             if plain && status.is_success() {
                 let len = flight.request.len;
-                self.recorder.record(now.get() - flight.since.get(), len);
+                self.recorder.record(now.get() - flight.since.get(), len, flight.request.kind);
                 self.total.0 += 1;
                 self.total.1 += u64::from(len);
             } else {
@@ -305,7 +310,7 @@ impl Worker {
             }
             None => {
                 if let Some(now) = counted {
-                    self.recorder.record(now.saturating_sub(since).get(), request.len);
+                    self.recorder.record(now.saturating_sub(since).get(), request.len, request.kind);
                 }
                 self.total.0 += 1;
                 self.total.1 += u64::from(request.len);

@@ -23,7 +23,7 @@ use weir_node::target::Target;
 use weir_plan::calibrate::{Ladder, Point, Test};
 use weir_plan::steady::{Runs, Verdict};
 use weir_units::{Bytes, Nanos, parse};
-use weir_workload::{Job, Latency, Mix, Pattern, Summary};
+use weir_workload::{Job, Latency, Mix, PARTS, Pattern, Quantiles, Summary};
 
 /// What to calibrate.
 #[derive(Debug, Clone, clap::Args)]
@@ -54,7 +54,7 @@ pub struct Args {
     #[arg(long, default_value = "4KiB,16KiB,128KiB", value_delimiter = ',', value_parser = size)]
     sizes: Vec<u32>,
     /// Mixes: percent of the requests that read
-    #[arg(long, default_value = "100,70,0", value_delimiter = ',', value_parser = clap::value_parser!(u8).range(0..=100))]
+    #[arg(long, default_value = "100,70,30,0", value_delimiter = ',', value_parser = clap::value_parser!(u8).range(0..=100))]
     mixes: Vec<u8>,
     /// The most requests in flight
     #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=65_535))]
@@ -244,6 +244,7 @@ fn tests(args: &Args) -> Result<(Box<dyn Tests>, Option<u32>), Failure> {
         time: Nanos(args.time.0 / u64::from(REPETITIONS)),
         ramp: Nanos(ramp.0 / u64::from(REPETITIONS)),
         seed: args.seed,
+        by_kind: true,
         hostnqn: args.hostnqn.clone(),
         cores: args.cores.clone(),
         ..Run::of(target.clone(), Job::default())
@@ -306,7 +307,7 @@ fn point(
             other => other,
         };
         match tested {
-            Ok(s) if s.iops > 0.0 => ladder.record(Test { depth, iops: s.iops, latency: s.latency }),
+            Ok(s) if s.iops > 0.0 => ladder.record(Test::new(depth, &s)),
             Ok(_) => {
                 let of = Bytes(bytes.into());
                 return Err(format!("no request of {of} was answered at qd = {depth} in time; give it more --time"));
@@ -393,6 +394,17 @@ struct TestJson {
     qd: u32,
     iops: f64,
     latency_ns: LatencyJson,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    read_ns: Option<QuantilesJson>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    write_ns: Option<QuantilesJson>,
+}
+
+/// Latencies of one kind: the mean, and the quantiles that the file has.
+#[derive(Serialize)]
+struct QuantilesJson {
+    mean: f64,
+    at: [u64; PARTS.len()],
 }
 
 #[derive(Serialize)]
@@ -408,7 +420,14 @@ impl<'a> From<&'a Calibration> for CalibrationJson<'a> {
     fn from(from: &'a Calibration) -> Self {
         let test = |t: &Test| {
             let Latency { mean, p50, p99, p999, max } = t.latency;
-            TestJson { qd: t.depth, iops: t.iops, latency_ns: LatencyJson { mean, p50, p99, p999, max } }
+            let kind = |of: Option<Quantiles>| of.map(|Quantiles { mean, at }| QuantilesJson { mean, at });
+            TestJson {
+                qd: t.depth,
+                iops: t.iops,
+                latency_ns: LatencyJson { mean, p50, p99, p999, max },
+                read_ns: kind(t.kinds.reads),
+                write_ns: kind(t.kinds.writes),
+            }
         };
         let point = |p: &Point| PointJson {
             bs_bytes: p.size(),

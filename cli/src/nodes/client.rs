@@ -58,7 +58,7 @@ impl Figures {
         let latency = Latency { mean, p50, p99, p999, max };
         let Figures { iops, bandwidth_bytes_per_s, errors, longest_gap_ns, .. } = *self;
         let longest_gap = longest_gap_ns.map(Nanos);
-        Summary { iops, bandwidth_bytes_per_s, latency, longest_gap, errors }
+        Summary { iops, bandwidth_bytes_per_s, latency, longest_gap, errors, ..Summary::default() }
     }
 }
 

@@ -7,9 +7,10 @@
 //! Source: the paper on quality of service for NVMe, IV.B: γ and a/p "by running a simple multi-client benchmark". p follows from
 //! Little's law at the knee: commands in flight that are served, not waiting. Who carries the tests out is the caller's matter.
 
+use crate::between::Towards;
 use alloc::vec::Vec;
 use core::fmt;
-use weir_workload::Latency;
+use weir_workload::{ByKind, Latency, Summary};
 
 /// Less growth than this is none.
 const GROWTH: f64 = 1.02;
@@ -27,6 +28,15 @@ pub struct Test {
     pub iops: f64,
     /// Their latencies, in nanoseconds.
     pub latency: Latency,
+    /// Those of reads and those of writes, where they were told apart.
+    pub kinds: ByKind,
+}
+
+impl Test {
+    /// What came of a load test at that depth.
+    pub fn new(depth: u32, got: &Summary) -> Test {
+        Test { depth, iops: got.iops, latency: got.latency, kinds: got.kinds }
+    }
 }
 
 /// The tests of one size and mix, and the depth of the next.
@@ -142,6 +152,8 @@ pub struct Point {
     /// By depth; the first is at depth 1.
     tests: Vec<Test>,
     knee: usize,
+    /// It follows from others, and was not measured.
+    derived: bool,
 }
 
 impl Point {
@@ -167,7 +179,17 @@ impl Point {
         }
         let depth = knee(&tests).map_or(1, |t| t.depth);
         let knee = tests.iter().position(|t| t.depth == depth).unwrap_or(0);
-        Ok(Point { size, read_percent, tests, knee })
+        Ok(Point { size, read_percent, tests, knee, derived: false })
+    }
+
+    /// The same, which follows from other points and was not measured.
+    pub(crate) fn derived(self) -> Point {
+        Point { derived: true, ..self }
+    }
+
+    /// Whether it was not measured.
+    pub(crate) const fn is_derived(&self) -> bool {
+        self.derived
     }
 
     /// Bytes of a request.
@@ -261,6 +283,30 @@ impl Point {
         })
     }
 
+    /// The same of reads and of writes.
+    pub fn kinds(&self, depth: f64) -> ByKind {
+        let deepest = &self.tests[self.tests.len() - 1];
+        let later = deepest.latency.mean * (depth / f64::from(deepest.depth) - 1.0).max(0.0);
+        let ByKind { reads, writes } =
+            self.between(depth, |below, above, part| below.kinds.towards(&above.kinds, part));
+        ByKind { reads: reads.map(|q| q.later(later)), writes: writes.map(|q| q.later(later)) }
+    }
+
+    /// Mean latencies of reads and of writes, the same.
+    pub fn means(&self, depth: f64) -> [Option<f64>; 2] {
+        let deepest = &self.tests[self.tests.len() - 1];
+        let later = deepest.latency.mean * (depth / f64::from(deepest.depth) - 1.0).max(0.0);
+        self.between(depth, |below, above, part| {
+            let kinds = |t: &Test| [t.kinds.reads, t.kinds.writes].map(|q| q.map(|q| q.mean));
+            kinds(below).towards(&kinds(above), part).map(|mean| mean.map(|mean| mean + later))
+        })
+    }
+
+    /// Whether that depth was tested, to a thousandth.
+    pub fn has_tested(&self, depth: f64) -> bool {
+        self.tests.iter().any(|t| (depth / f64::from(t.depth) - 1.0).abs() < 1e-3)
+    }
+
     /// The tests on both sides of a depth, and how far it is from the first to the second.
     fn between<T>(&self, depth: f64, of: impl Fn(&Test, &Test, f64) -> T) -> T {
         let after = self.tests.partition_point(|t| f64::from(t.depth) < depth);
@@ -296,7 +342,8 @@ mod tests {
     fn test(depth: u32, iops: f64, idle: f64) -> Test {
         let mean = (f64::from(depth) / iops * 1e9).max(idle);
         let whole = mean as u64;
-        Test { depth, iops, latency: Latency { mean, p50: whole, p99: whole, p999: whole, max: whole } }
+        let latency = Latency { mean, p50: whole, p99: whole, p999: whole, max: whole };
+        Test { depth, iops, latency, ..Test::default() }
     }
 
     fn climb(mut ladder: Ladder, drive: impl Fn(u32) -> Test) -> Point {

@@ -1,11 +1,13 @@
 //! What a drive delivers.
 
+use crate::between::Towards;
 use crate::calibrate::Point;
+use crate::mixed;
 use crate::tenant::{Demand, LEAST_COST};
 use alloc::vec::Vec;
 use core::fmt;
 use weir_units::Nanos;
-use weir_workload::Latency;
+use weir_workload::{ByKind, Latency, quantile};
 
 /// Points that make no drive; the message is what the user reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,7 +42,8 @@ pub(crate) enum Timing {
 ///
 /// **Units**: seconds, bytes, commands a second. A measured drive is a server whose speed depends on how many commands are inside
 /// (a flow-equivalent server: Chandy, Herzog and Woo, "Parametric Analysis of Queuing Networks", 1975): the time that a command
-/// takes beside n others is what the load tests say. Between depths, sizes and mixes that time is interpolated linearly; below
+/// takes beside n others is what the load tests say. Between depths and sizes that time is interpolated linearly, between mixes by the
+/// writes a second (`mixed.rs`) where the tests told reads and writes apart; below
 /// the smallest size it is the smallest's, above the largest it grows with the size, and beyond the deepest test with the
 /// depth. At most `slots` commands and `slot_bytes` bytes are in flight.
 #[derive(Clone, Debug, PartialEq)]
@@ -62,15 +65,16 @@ impl Drive {
     ///
     /// # Errors
     /// No point, or one that stands twice.
-    pub fn measured(mut points: Vec<Point>, slots: u32, slot_bytes: u64) -> Result<Drive, DriveError> {
+    pub fn measured(points: Vec<Point>, slots: u32, slot_bytes: u64) -> Result<Drive, DriveError> {
         let key = |p: &Point| (p.read_percent(), p.size());
         if let Some(at) = (1..points.len()).find(|at| points[..*at].iter().any(|p| key(p) == key(&points[*at]))) {
             return Err(DriveError::Twice(at));
         }
-        points.sort_by_key(key);
         if points.is_empty() {
             return Err(DriveError::Empty);
         }
+        let mut points = mixed::filled(points);
+        points.sort_by_key(key);
         Ok(Drive { timing: Timing::Measured(points), slots: slots.max(1), slot_bytes: slot_bytes.max(1) })
     }
 
@@ -134,6 +138,63 @@ impl Drive {
         }
     }
 
+    /// Latency of a command with `depth` commands in flight of which `mix` of 100 read, if of such commands `reads` of 100 read
+    /// themselves: where load tests told reads and writes apart, of those kinds in that mix; else of a stream of its own mix.
+    pub fn latency_beside(&self, size: f64, (reads, mix): (f64, f64), depth: f64) -> Latency {
+        let Timing::Measured(points) = &self.timing else { return self.latency(size, reads, depth) };
+        if reads == mix && self.has_tested(size, mix, depth) {
+            return self.latency(size, reads, depth);
+        }
+        let Some(shares) = kinds(points, size, mix, depth).shares(reads) else {
+            return self.latency(size, reads, depth);
+        };
+        let at = |part: f64| quantile(&shares, part);
+        let mean = shares.iter().map(|(share, q)| share * q.mean).sum();
+        Latency { mean, p50: at(0.5) as u64, p99: at(0.99) as u64, p999: at(0.999) as u64, max: at(1.0) as u64 }
+    }
+
+    /// That many nanoseconds such a command takes at the most in that part of all cases; `None` where kinds were not told apart.
+    pub(crate) fn quantile_beside(&self, size: f64, (reads, mix): (f64, f64), depth: f64, part: f64) -> Option<f64> {
+        let Timing::Measured(points) = &self.timing else { return None };
+        Some(quantile(&kinds(points, size, mix, depth).shares(reads)?, part))
+    }
+
+    /// As [`cycle`](Self::cycle), of such a command in such a mix.
+    pub fn cycle_beside(&self, size: f64, (reads, mix): (f64, f64), depth: f64) -> f64 {
+        let Timing::Measured(points) = &self.timing else { return self.cycle(size, reads, depth) };
+        let [r, w] = between_mixes(points, mix, |points| between_sizes(points, size, |p| p.means(depth)));
+        let mean = |reads: f64| match reads {
+            100.0 => r,
+            0.0 => w,
+            reads => r.zip(w).map(|(r, w)| (r * reads + w * (100.0 - reads)) / 100.0),
+        };
+        match mean(reads).zip(mean(mix)) {
+            Some((own, all)) if reads != mix => self.cycle(size, mix, depth) * own / all,
+            _ => self.cycle(size, reads, depth),
+        }
+    }
+
+    /// Whether load tests told reads and writes apart, some of them with both.
+    pub(crate) fn tells_kinds_apart(&self) -> bool {
+        let Timing::Measured(points) = &self.timing else { return false };
+        let is_mixed = points.iter().any(|p| (1..100).contains(&p.read_percent()));
+        is_mixed && points.iter().flat_map(Point::tests).all(|t| t.kinds != ByKind::default())
+    }
+
+    /// Of the measured mixes the one with the fewest reads that has any.
+    pub(crate) fn least_mixed(&self) -> f64 {
+        let Timing::Measured(points) = &self.timing else { return 0.0 };
+        let mixes = points.iter().filter(|p| !p.is_derived() && p.read_percent() > 0);
+        mixes.map(|p| f64::from(p.read_percent())).fold(100.0, f64::min)
+    }
+
+    /// Whether a load test of just that is among the points.
+    pub(crate) fn has_tested(&self, size: f64, mix: f64, depth: f64) -> bool {
+        let Timing::Measured(points) = &self.timing else { return true };
+        let same = |p: &&Point| (f64::from(p.size()), f64::from(p.read_percent())) == (size, mix);
+        points.iter().find(same).is_some_and(|p| !p.is_derived() && p.has_tested(depth))
+    }
+
     /// Mean latency of a demand's commands alone on the drive, in seconds: a.
     pub fn service(&self, demand: &Demand) -> f64 {
         let reads = reads(demand);
@@ -160,7 +221,17 @@ impl Drive {
     pub fn has_measured(&self, size: u32, read_percent: u8) -> bool {
         match &self.timing {
             Timing::Fixed(_) => true,
-            Timing::Measured(points) => points.iter().any(|p| (p.size(), p.read_percent()) == (size, read_percent)),
+            Timing::Measured(points) => {
+                points.iter().any(|p| !p.is_derived() && (p.size(), p.read_percent()) == (size, read_percent))
+            }
+        }
+    }
+
+    /// Whether any load test had that size.
+    pub(crate) fn has_size(&self, size: u32) -> bool {
+        match &self.timing {
+            Timing::Fixed(_) => true,
+            Timing::Measured(points) => points.iter().any(|p| p.size() == size),
         }
     }
 
@@ -184,49 +255,42 @@ pub(crate) fn reads(demand: &Demand) -> f64 {
 }
 
 /// Looks at the mixes on both sides of `read_percent` and interpolates.
-fn between_mixes(points: &[Point], read_percent: f64, at: impl Fn(&[Point]) -> f64) -> f64 {
-    let mut below: Option<&[Point]> = None;
+fn between_mixes<T: Towards>(points: &[Point], read_percent: f64, at: impl Fn(&[Point]) -> T) -> T {
+    let mut below: &[Point] = &[];
     for mix in points.chunk_by(|a, b| a.read_percent() == b.read_percent()) {
         let here = f64::from(mix[0].read_percent());
         if here >= read_percent {
-            let Some(low) = below else { return at(mix) };
-            let from = f64::from(low[0].read_percent());
+            let Some(low) = below.first() else { return at(mix) };
+            let from = f64::from(low.read_percent());
             let part = (read_percent - from) / (here - from);
-            return if part >= 1.0 { at(mix) } else { at(low) * (1.0 - part) + at(mix) * part };
+            return if part >= 1.0 { at(mix) } else { at(below).towards(&at(mix), part) };
         }
-        below = Some(mix);
+        below = mix;
     }
-    below.map_or(0.0, at)
+    at(below)
 }
 
-/// Interpolates between the sizes of one mix; outside of them the nearest.
-fn between_sizes(points: &[Point], size: f64, of: impl Fn(&Point) -> f64) -> f64 {
-    let after = points.iter().position(|p| f64::from(p.size()) >= size);
-    match after {
-        None => points.last().map_or(0.0, of),
+/// Interpolates between the sizes of one mix; outside of them the nearest. A measured drive has a point at least.
+fn between_sizes<T: Towards>(points: &[Point], size: f64, of: impl Fn(&Point) -> T) -> T {
+    match points.iter().position(|p| f64::from(p.size()) >= size) {
+        None => of(&points[points.len() - 1]),
         Some(0) => of(&points[0]),
         Some(i) => {
             let (low, high) = (&points[i - 1], &points[i]);
             let part = (size - f64::from(low.size())) / f64::from(high.size() - low.size());
-            if part >= 1.0 { of(high) } else { of(low) * (1.0 - part) + of(high) * part }
+            if part >= 1.0 { of(high) } else { of(low).towards(&of(high), part) }
         }
     }
 }
 
+/// Latencies of reads and of writes between the mixes and sizes.
+fn kinds(points: &[Point], size: f64, mix: f64, depth: f64) -> ByKind {
+    between_mixes(points, mix, |points| between_sizes(points, size, |p| p.kinds(depth)))
+}
+
 /// Every figure of a latency between the mixes and sizes.
 fn latency_of(points: &[Point], size: f64, read_percent: f64, depth: f64) -> Latency {
-    let figure = |of: fn(&Latency) -> f64| {
-        let at = |p: &Point| of(&p.latency(depth));
-        between_mixes(points, read_percent, |points| between_sizes(points, size, at))
-    };
-    let whole = |of: fn(&Latency) -> f64| figure(of) as u64;
-    Latency {
-        mean: figure(|l| l.mean),
-        p50: whole(|l| l.p50 as f64),
-        p99: whole(|l| l.p99 as f64),
-        p999: whole(|l| l.p999 as f64),
-        max: whole(|l| l.max as f64),
-    }
+    between_mixes(points, read_percent, |points| between_sizes(points, size, |p| p.latency(depth)))
 }
 
 /// The same; above the largest size it grows with the size.

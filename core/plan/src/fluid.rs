@@ -15,7 +15,7 @@
 //! after its turn has ended waits for the next. On a drive of fixed latency a loop of fewer commands than there are slots is handed out
 //! command by command (`windows.rs`).
 
-use crate::drive::Drive;
+use crate::drive::{Drive, reads};
 use crate::tenant::{Demand, Setting, Tenant, ceiling, floor};
 use crate::windows::{self, Question, Windows};
 use alloc::vec::Vec;
@@ -124,7 +124,7 @@ impl Asker {
             depth: demand.outstanding(),
             offered,
             floor: floor(&tenant.floor, size),
-            curve: curve(drive, demand, demand.pattern.read_percent.into()),
+            curve: curve(drive, demand, reads(demand)),
             more: if demand.rate.is_some() && demand.arrival != Arrival::Fixed { 1.0 } else { 0.0 },
             most: f64::from(drive.slots()),
             longer: 1.0,
@@ -147,11 +147,11 @@ impl Asker {
     }
 }
 
-/// Mean seconds that commands of a demand take, by the number in flight, if of 100 `reads` read.
-fn curve(drive: &Drive, demand: &Demand, reads: f64) -> Vec<(f64, f64)> {
+/// Mean seconds that commands of a demand take, by the number in flight, if `mix` of 100 commands in the drive read.
+fn curve(drive: &Drive, demand: &Demand, mix: f64) -> Vec<(f64, f64)> {
     let at = |depth: u32| {
-        let n = f64::from(depth);
-        (n, demand.parts().map(|(size, part)| part * drive.cycle(size, reads, n)).sum())
+        let (n, mixed) = (f64::from(depth), (reads(demand), mix));
+        (n, demand.parts().map(|(size, part)| part * drive.cycle_beside(size, mixed, n)).sum())
     };
     drive.depths().into_iter().map(at).collect()
 }
@@ -305,10 +305,15 @@ impl<'a> Fluid<'a> {
             return flow;
         }
         for _ in 0..MIXINGS {
-            let (before, longer) = (self.askers[0].longer, self.together(&flow));
+            let mix = self.mix(&flow.rates);
+            if self.drive.tells_kinds_apart() {
+                let own = self.askers.iter_mut().zip(self.tenants);
+                own.for_each(|(asker, tenant)| asker.curve = curve(self.drive, &tenant.demand, mix));
+            }
+            let (before, longer) = (self.askers[0].longer, self.together(&flow, mix));
             self.askers.iter_mut().for_each(|a| a.longer = longer);
             flow = self.solve_once();
-            if (longer / before - 1.0).abs() < MIXED {
+            if (longer / before - 1.0).abs() < MIXED && (self.mix(&flow.rates) - mix).abs() < MIXED * 100.0 {
                 break;
             }
         }
@@ -316,10 +321,7 @@ impl<'a> Fluid<'a> {
     }
 
     /// How much longer commands of all tenants take than the means of each say, by load tests of the mix that they make.
-    fn together(&self, flow: &Flow) -> f64 {
-        let all: f64 = flow.rates.iter().sum();
-        let reads = |t: &Tenant| f64::from(t.demand.pattern.read_percent);
-        let mix = self.tenants.iter().zip(&flow.rates).map(|(t, rate)| reads(t) * rate).sum::<f64>() / all;
+    fn together(&self, flow: &Flow, mix: f64) -> f64 {
         let (mut own, mut mixed) = (0.0, 0.0);
         for ((tenant, asker), rate) in self.tenants.iter().zip(&self.askers).zip(&flow.rates) {
             own += rate * asker.time(flow.in_flight) / asker.longer;
@@ -328,6 +330,12 @@ impl<'a> Fluid<'a> {
             mixed += rate * tenant.demand.parts().map(at).sum::<f64>();
         }
         if own > 0.0 { mixed / own } else { 1.0 }
+    }
+
+    /// Of 100 commands at these rates so many read.
+    pub fn mix(&self, rates: &[f64]) -> f64 {
+        let all = rates.iter().sum::<f64>().max(f64::MIN_POSITIVE);
+        self.tenants.iter().zip(rates).map(|(t, rate)| reads(&t.demand) * rate).sum::<f64>() / all
     }
 
     fn solve_once(&self) -> Flow {

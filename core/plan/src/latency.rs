@@ -2,6 +2,7 @@
 
 use crate::drive::{Drive, reads};
 use crate::fluid::{Flow, Fluid, shares};
+use crate::margin::Margin;
 use crate::mixture::mixture;
 use crate::tenant::{Setting, Tenant};
 use crate::wait::Wait;
@@ -22,6 +23,8 @@ pub struct Expected {
     pub latency: Option<Latency>,
     /// Its share is what limits it, not what it asks for.
     pub limited: bool,
+    /// What these may be off by.
+    pub margin: Margin,
     /// Commands a second that it can have however much the others ask for.
     pub guaranteed: f64,
 }
@@ -61,11 +64,17 @@ fn expected(
 ) -> Vec<Expected> {
     let limited = limited(model, flow);
     let latency = latencies(model, drive, flow, tenants, &limited);
+    let mix = model.mix(&flow.rates);
+    let margin = |i: usize| {
+        let inside = inside(drive, &tenants[i], (flow, mix), flow.service[i] * 1e9);
+        Margin::of(drive, tenants, &tenants[i], (flow, mix), &inside)
+    };
     let each = |i: usize| Expected {
         iops: flow.rates[i],
         bandwidth: flow.rates[i] * tenants[i].demand.size(),
         latency: latency[i],
         limited: limited[i],
+        margin: margin(i),
         guaranteed: guaranteed(i),
     };
     (0..tenants.len()).map(each).collect()
@@ -96,11 +105,11 @@ fn latencies(
         let one = |i: usize| if held(i) { even(little(i)) } else { of(&windows.latency[i]) };
         return (0..tenants.len()).map(|i| bounded(i).then(|| one(i))).collect();
     }
-    let wait = model.waits(flow);
+    let (wait, mix) = (model.waits(flow), model.mix(&flow.rates));
     let one = |i: usize| {
         let tenant = &tenants[i];
         let closed = tenant.demand.rate.is_none();
-        let inside = inside(drive, tenant, flow, flow.service[i] * 1e9);
+        let inside = inside(drive, tenant, (flow, mix), flow.service[i] * 1e9);
         if held(i) {
             return even(little(i));
         }
@@ -115,10 +124,10 @@ fn latencies(
     (0..tenants.len()).map(|i| bounded(i).then(|| one(i))).collect()
 }
 
-/// Latency in the drive of a tenant's commands whose mean is so many nanoseconds.
-fn inside(drive: &Drive, tenant: &Tenant, flow: &Flow, mean: f64) -> Latency {
+/// Latency in the drive of a tenant's commands whose mean is so many nanoseconds, where `mix` of 100 commands read.
+fn inside(drive: &Drive, tenant: &Tenant, (flow, mix): (&Flow, f64), mean: f64) -> Latency {
     let reads = reads(&tenant.demand);
-    let one = |(size, part)| (part, drive.latency(size, reads, flow.in_flight));
+    let one = |(size, part)| (part, drive.latency_beside(size, (reads, mix), flow.in_flight));
     let parts: Vec<(f64, Latency)> = tenant.demand.parts().map(one).collect();
     let all = mixture(&parts);
     let longer = mean / all.mean;

@@ -19,11 +19,14 @@
 
 extern crate alloc;
 
+mod between;
 pub mod calibrate;
 mod drive;
 pub mod equations;
 mod fluid;
 mod latency;
+mod margin;
+mod mixed;
 mod mixture;
 pub mod planner;
 pub mod steady;
@@ -36,4 +39,5 @@ mod windows;
 pub use drive::{Drive, DriveError};
 pub use fluid::{Flow, shares};
 pub use latency::{Expected, Forecast, forecast};
+pub use margin::Margin;
 pub use tenant::{Demand, Setting, Tenant};

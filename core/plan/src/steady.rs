@@ -284,6 +284,7 @@ mod tests {
             depth: *depth,
             iops: *iops,
             latency: Latency { mean: us * 1e3, ..Latency::default() },
+            ..Test::default()
         };
         Point::new(size, reads, tests.iter().map(test).collect()).unwrap()
     }

@@ -111,7 +111,7 @@ fn measured(size: u32, read_percent: u8, iops: f64, idle_us: u64, depth: u32) ->
     let test = |depth: u32, iops: f64| {
         let mean = f64::from(depth) / iops * 1e9;
         let ns = mean as u64;
-        Test { depth, iops, latency: Latency { mean, p50: ns, p99: ns, p999: ns, max: ns } }
+        Test { depth, iops, latency: Latency { mean, p50: ns, p99: ns, p999: ns, max: ns }, ..Test::default() }
     };
     let tests = alloc::vec![test(1, 1e6 / idle_us as f64), test(depth, iops)];
     Point::new(size, read_percent, tests).expect("a point")
@@ -166,7 +166,7 @@ fn a_depth_that_was_measured_is_met() {
         let mean = 80e3 * (f64::from(depth) / 16.0).max(1.0);
         let ns = mean as u64;
         let latency = Latency { mean, p50: ns, p99: ns, p999: ns, max: ns };
-        Test { depth, iops: f64::from(depth) / mean * 1e9, latency }
+        Test { depth, iops: f64::from(depth) / mean * 1e9, latency, ..Test::default() }
     };
     let point = Point::new(4096, 100, [1, 2, 4, 8, 12, 16, 32, 64].map(test).to_vec()).expect("a point");
     let drive = Drive::measured(alloc::vec![point], 64, 4 << 20).expect("a drive");

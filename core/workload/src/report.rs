@@ -1,6 +1,8 @@
 //! What a job achieved: counted while it runs, merged over its copies, summed up at the end.
 
+use crate::generator::Kind;
 use crate::histogram::Histogram;
+use crate::quantiles::{ByKind, Quantiles};
 use alloc::string::String;
 use alloc::vec::Vec;
 use weir_units::{Class, Nanos};
@@ -20,7 +22,10 @@ pub struct Recorder {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Counts {
+    /// Of all; where kinds are told apart, of those that do not write.
     latency: Histogram,
+    /// Of those that write, where kinds are told apart.
+    writes: Option<Histogram>,
     bytes: u64,
     errors: u64,
 }
@@ -28,12 +33,29 @@ struct Counts {
 impl Counts {
     fn merge(&mut self, other: &Counts) {
         self.latency.merge(&other.latency);
+        match (&mut self.writes, &other.writes) {
+            (Some(ours), Some(theirs)) => ours.merge(theirs),
+            (None, Some(theirs)) => self.writes = Some(theirs.clone()),
+            (_, None) => {}
+        }
         self.bytes += other.bytes;
         self.errors += other.errors;
     }
     fn clear(&mut self) {
         self.latency.clear();
+        self.writes.iter_mut().for_each(Histogram::clear);
         (self.bytes, self.errors) = (0, 0);
+    }
+
+    fn count(&self) -> u64 {
+        self.latency.count() + self.writes.as_ref().map_or(0, Histogram::count)
+    }
+
+    /// Of every kind.
+    fn all(&self) -> Histogram {
+        let mut all = self.latency.clone();
+        self.writes.iter().for_each(|writes| all.merge(writes));
+        all
     }
 }
 
@@ -55,10 +77,19 @@ impl Recorder {
         }
     }
 
+    /// The same, and keeps the latencies of what writes apart from those of the others.
+    pub fn by_kind(mut self) -> Self {
+        (self.now.writes, self.closed.writes) = (Some(Histogram::new()), Some(Histogram::new()));
+        self
+    }
+
     /// A request of `len` bytes took so many nanoseconds.
     #[inline]
-    pub fn record(&mut self, latency: u64, len: u32) {
-        self.now.latency.record(latency);
+    pub fn record(&mut self, latency: u64, len: u32, kind: Kind) {
+        match &mut self.now.writes {
+            Some(writes) if kind == Kind::Write => writes.record(latency),
+            _ => self.now.latency.record(latency),
+        }
         self.now.bytes += u64::from(len);
     }
 
@@ -98,7 +129,7 @@ impl Recorder {
 
     /// Requests that succeeded and requests that failed, so far.
     pub fn so_far(&self) -> (u64, u64) {
-        (self.now.latency.count() + self.closed.latency.count(), self.now.errors + self.closed.errors)
+        (self.now.count() + self.closed.count(), self.now.errors + self.closed.errors)
     }
 
     /// Bytes moved so far.
@@ -128,8 +159,8 @@ impl Recorder {
 
     /// The part of the requests that took longer than so many nanoseconds; 0 without any.
     pub fn above(&self, latency: u64) -> f64 {
-        let mut all = self.closed.latency.clone();
-        all.merge(&self.now.latency);
+        let mut all = self.closed.all();
+        all.merge(&self.now.all());
         all.above(latency) as f64 / all.count().max(1) as f64
     }
 
@@ -178,6 +209,8 @@ pub struct Summary {
     pub bandwidth_bytes_per_s: f64,
     /// Their latencies.
     pub latency: Latency,
+    /// The same by kind, where kinds are told apart.
+    pub kinds: ByKind,
     /// Requests that failed.
     pub errors: u64,
     /// The longest time of one copy in which nothing was completed although something was asked, where that was looked at.
@@ -186,7 +219,8 @@ pub struct Summary {
 
 impl Summary {
     fn of(counts: &Counts, active: Nanos) -> Self {
-        let h = &counts.latency;
+        let h = &counts.all();
+        let apart = |writes| ByKind { reads: Quantiles::of(&counts.latency), writes: Quantiles::of(writes) };
         let per_second = |n: u64| if active.get() == 0 { 0.0 } else { n as f64 / active.as_secs_f64() };
         Summary {
             iops: per_second(h.count()),
@@ -198,6 +232,7 @@ impl Summary {
                 p999: h.percentile(99.9),
                 max: h.max(),
             },
+            kinds: counts.writes.as_ref().map(apart).unwrap_or_default(),
             errors: counts.errors,
             longest_gap: None,
         }
@@ -241,7 +276,7 @@ mod tests {
         let mut r = Recorder::new(Nanos(5), Some(SECOND));
         for i in 0..30u64 {
             r.tick(Nanos(5 + i * 100_000_000));
-            r.record(1000, 4096);
+            r.record(1000, 4096, Kind::Read);
         }
         r.error();
         let s = r.summary(Nanos::from_secs(3));
@@ -259,11 +294,11 @@ mod tests {
     fn copies_add_up() {
         let mut a = Recorder::new(Nanos(0), Some(SECOND));
         let mut b = a.clone();
-        a.record(10, 512);
+        a.record(10, 512, Kind::Read);
         a.tick(SECOND);
-        b.record(20, 512);
+        b.record(20, 512, Kind::Read);
         b.tick(SECOND);
-        b.record(30, 512);
+        b.record(30, 512, Kind::Read);
         b.tick(Nanos::from_secs(2));
         b.gap(Nanos(70));
         b.gap(Nanos(30));
@@ -275,9 +310,29 @@ mod tests {
     }
 
     #[test]
+    fn kinds_are_told_apart_where_that_is_asked_for() {
+        let mut r = Recorder::new(Nanos(0), Some(SECOND)).by_kind();
+        let mut plain = Recorder::new(Nanos(0), None);
+        for i in 0..100u64 {
+            let (latency, kind) = if i % 4 == 0 { (10, Kind::Write) } else { (1000 + i, Kind::Read) };
+            r.tick(Nanos(i * 20_000_000));
+            r.record(latency, 512, kind);
+            plain.record(latency, 512, kind);
+        }
+        let mut all = Recorder::new(Nanos(0), None);
+        all.merge(&r);
+        let (s, whole) = (all.summary(SECOND), plain.summary(SECOND));
+        assert_eq!((s.latency, s.iops, all.so_far(), all.above(500)), (whole.latency, 100.0, (100, 0), 0.75));
+        assert_eq!(s.kinds.writes.unwrap().at, [10; crate::PARTS.len()]);
+        let reads = s.kinds.reads.unwrap();
+        assert!(reads.at[0] >= 1000 && reads.mean > 1000.0, "{reads:?}");
+        assert_eq!(whole.kinds, ByKind::default());
+    }
+
+    #[test]
     fn no_series_unless_asked_for() {
         let mut r = Recorder::new(Nanos(0), None);
-        r.record(1, 1);
+        r.record(1, 1, Kind::Read);
         r.tick(Nanos(u64::MAX - 1));
         assert!(r.series().is_empty());
         assert_eq!(r.summary(Nanos(0)).iops, 0.0);

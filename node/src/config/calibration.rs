@@ -4,17 +4,19 @@ use super::device::COMMANDS;
 use super::document::Document;
 use super::error::{ConfigError, Problem};
 use super::print::escaped;
-use super::read::{Read, Section, integer, number, size, text, time};
+use super::read::{Read, Section, integer, number, one_or_list, size, text, time};
 use super::value::Value;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use weir_plan::calibrate::{Point, Test};
 use weir_plan::{Drive, DriveError};
 use weir_units::{Bytes, Nanos};
-use weir_workload::Latency;
+use weir_workload::{ByKind, Latency, PARTS, Quantiles};
 
-/// The version that is written, and the only one that is read.
-pub const VERSION: u64 = 1;
+/// The version that is written. Version 1, which is read as well, does not tell reads and writes apart.
+pub const VERSION: u64 = 2;
+/// The first that is read.
+const FIRST: u64 = 1;
 
 /// A drive took no longer than this for a command.
 const MAX_LATENCY: Nanos = Nanos::from_secs(1000);
@@ -118,13 +120,22 @@ fn write_point(out: &mut String, point: &Point) -> std::fmt::Result {
         let [p50, p99, p999, max] = [l.p50, l.p99, l.p999, l.max].map(|ns| duration(ns as f64));
         writeln!(
             out,
-            "  {{ qd = {}, iops = {:.1}, mean = \"{}\", p50 = \"{p50}\", p99 = \"{p99}\", p999 = \"{p999}\", max = \"{max}\" }},",
+            "  {{ qd = {}, iops = {:.1}, mean = \"{}\", p50 = \"{p50}\", p99 = \"{p99}\", p999 = \"{p999}\", max = \"{max}\"{}{} }},",
             t.depth,
             t.iops,
-            duration(l.mean)
+            duration(l.mean),
+            kind("read", &t.kinds.reads),
+            kind("write", &t.kinds.writes)
         )?;
     }
     writeln!(out, "]")
+}
+
+/// `, read = { mean = "80us", at = ["78us", …] }`, or nothing.
+fn kind(name: &str, of: &Option<Quantiles>) -> String {
+    let Some(of) = of else { return String::new() };
+    let at: Vec<String> = of.at.iter().map(|ns| format!("\"{}\"", duration(*ns as f64))).collect();
+    format!(", {name} = {{ mean = \"{}\", at = [{}] }}", duration(of.mean), at.join(", "))
 }
 
 /// `80.123us`: nanoseconds to the last, and no zeroes behind.
@@ -151,9 +162,9 @@ fn version(root: &Section<'_>) {
     };
     let header = root.inner("calibration", line, entries);
     match header.get("version", integer(0..=u64::MAX)) {
-        Some(VERSION) => {}
+        Some(FIRST..=VERSION) => {}
         Some(other) => {
-            let what = format!("{other} is not a version that this weir reads, which is {VERSION}; calibrate again");
+            let what = format!("{other} is not a version that this weir reads, {FIRST} to {VERSION}; calibrate again");
             header.fault("version", what);
         }
         None if !header.has("version") => header.fault("version", format_args!("missing; write version = {VERSION}")),
@@ -255,9 +266,29 @@ fn test(section: &Section<'_>) -> Option<Test> {
     let p99 = of("p99").or(p50);
     let p999 = of("p999").or(p99);
     let max = of("max").or(p999);
+    let kinds = ByKind { reads: quantiles(section, "read"), writes: quantiles(section, "write") };
     section.finish();
     let latency = Latency { mean: mean?, p50: p50?, p99: p99?, p999: p999?, max: max? };
-    Some(Test { depth: depth? as u32, iops: iops?, latency })
+    Some(Test { depth: depth? as u32, iops: iops?, latency, kinds })
+}
+
+/// Latencies of one kind, where they are there.
+fn quantiles(section: &Section<'_>, key: &'static str) -> Option<Quantiles> {
+    let (line, entries) = section.table(key)?;
+    let own = section.inner(section.key(key), line, entries);
+    let mean = needed(&own, "mean", "\"80us\"", nanos);
+    let at = needed(&own, "at", "[\"78us\", ...]", one_or_list(nanos));
+    own.finish();
+    let (mean, at) = (mean?, at?);
+    let whole: Vec<u64> = at.iter().map(|ns| *ns as u64).collect();
+    match <[u64; PARTS.len()]>::try_from(whole) {
+        Ok(at) if at.is_sorted() && mean > 0.0 => Some(Quantiles { mean, at }),
+        _ => {
+            let what = format!("{} times that do not fall and a mean above 0 are wanted; calibrate again", PARTS.len());
+            own.fault("at", what);
+            None
+        }
+    }
 }
 
 fn nanos(value: &Value) -> Read<f64> {
@@ -302,7 +333,7 @@ mod tests {
     }
 
     fn sample() -> Calibration {
-        let test = |depth: u32, iops: f64, mean: f64| Test { depth, iops, latency: latency(mean) };
+        let test = |depth: u32, iops: f64, mean: f64| Test { depth, iops, latency: latency(mean), ..Test::default() };
         let point = |size: u32, reads: u8, scale: f64| {
             // As it is written, to a tenth.
             let rate = |iops: f64| (iops * scale * 10.0).round() / 10.0;
@@ -318,16 +349,37 @@ mod tests {
         }
     }
 
+    /// The same, with its slots, and with reads and writes told apart where both are there.
+    fn told_apart() -> Calibration {
+        let mut all = sample();
+        let quantiles = |mean: f64| {
+            let mut at = PARTS.map(|part| (mean * (0.5 + part)) as u64);
+            at[PARTS.len() - 1] = 5_000_000_000;
+            Quantiles { mean, at }
+        };
+        let tests = all.points[1].tests().iter().map(|t| Test {
+            kinds: ByKind { reads: Some(quantiles(90_001.0)), writes: Some(quantiles(20_400.0 * f64::from(t.depth))) },
+            ..*t
+        });
+        all.points[1] = Point::new(16384, 70, tests.collect()).unwrap();
+        all.slots = Some(16);
+        all
+    }
+
     /// The released format, byte for byte: what version 1 wrote is read for ever.
-    const GOLDEN: &str = include_str!("calibration_v1.toml");
+    const FIRST_GOLDEN: &str = include_str!("calibration_v1.toml");
+    const GOLDEN: &str = include_str!("calibration_v2.toml");
 
     #[test]
     fn written_and_read_back() {
-        let text = sample().to_toml();
-        assert_eq!(Calibration::parse(&text, "f").unwrap_or_else(|e| panic!("{e}\n{text}")), sample());
+        let text = told_apart().to_toml();
+        assert_eq!(Calibration::parse(&text, "f").unwrap_or_else(|e| panic!("{e}\n{text}")), told_apart());
         assert_eq!(text, GOLDEN);
-        let of_slots = Calibration { slots: Some(16), ..sample() };
-        assert_eq!(Calibration::parse(&of_slots.to_toml(), "f").unwrap(), of_slots);
+    }
+
+    #[test]
+    fn version_1_is_read() {
+        assert_eq!(Calibration::parse(FIRST_GOLDEN, "f").unwrap_or_else(|e| panic!("{e}")), sample());
     }
 
     #[test]
@@ -349,10 +401,10 @@ mod tests {
         for (text, says) in [
             (String::new(), "f: no [calibration]; this is no file of weir calibrate"),
             (
-                good.replace("version = 1", "version = 2"),
-                "f:4: calibration.version: 2 is not a version that this weir reads",
+                good.replace("version = 2", "version = 3"),
+                "f:4: calibration.version: 3 is not a version that this weir reads, 1 to 2",
             ),
-            (good.replace("version = 1\n", ""), "calibration.version: missing; write version = 1"),
+            (good.replace("version = 2\n", ""), "calibration.version: missing; write version = 2"),
             (cut("[[point]]"), "f:8: calibration.points: 3 are announced and 2 are here; the file is cut off"),
             (cut("a_per_p"), "point#3.tests: missing"),
             (cut("{ qd = 16"), "not TOML"),
@@ -375,6 +427,11 @@ mod tests {
             (good.replace("\nqd = 16", "\nqd = 17"), "there is no test at 17"),
             (good.replace("mean = \"80.001us\"", "mean = 80"), "80 where a time like \"80us\" is wanted"),
             (good.replace("[calibration]", "[calibration]\ncolour = 1"), "calibration.colour: unknown key"),
+            (told_apart().to_toml().replacen("read = { mean", "read = { meen", 1), "point#2.tests.read.mean: missing"),
+            (
+                told_apart().to_toml().replacen("at = [\"45us\"", "at = [\"450us\"", 1),
+                "point#2.tests.read.at: 20 times that do not fall and a mean above 0 are wanted",
+            ),
         ] {
             let error = Calibration::parse(&text, "f").expect_err(says).to_string();
             assert!(error.contains(says), "{says}: {error}");

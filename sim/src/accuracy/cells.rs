@@ -2,16 +2,14 @@
 //! The drive of each spare and policy is measured at a part of the depths, sizes and mixes; what is asked lies on those points, between
 //! their depths, between their sizes and between their mixes.
 
-use crate::client::Client;
 use crate::plan::measure::{self, Extent};
+use crate::plan::spread::together;
 use crate::run::RunError;
-use crate::scenario::Scenario;
 use weir_arbiter::Mechanism;
-use weir_controller::TenantConfig;
 use weir_node::config::DeviceConfig;
-use weir_plan::planner::{Margin, TenantPlan};
-use weir_plan::{Demand, Drive, Expected, Setting, Tenant, forecast};
-use weir_units::{Bytes, Class, Nanos, Sla};
+use weir_plan::planner::Got;
+use weir_plan::{Demand, Drive, Margin, Setting, Tenant, forecast};
+use weir_units::{Bytes, Class, Nanos};
 use weir_workload::{Job, Mix, Pattern, Summary};
 
 /// One question.
@@ -29,35 +27,59 @@ pub struct Cell {
     pub reads: u8,
 }
 
-/// A question and both answers.
+/// A question, two answers, and what comes out.
 #[derive(Clone, Debug)]
 pub struct CellPair {
     /// What was asked.
     pub cell: Cell,
-    /// The model's answer.
-    pub expected: Expected,
-    /// What it allows for its own error.
-    pub margin: Margin,
-    /// The simulation's.
+    /// The model's answer, from the calibration.
+    pub expected: Got,
+    /// The answer of simulations of just that cell, with other seeds: what `weir plan` has of a drive that can be simulated.
+    pub asked: Got,
+    /// What comes out.
     pub simulated: Summary,
 }
 
+/// Whose answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// The model's.
+    Model,
+    /// That of simulations.
+    Simulation,
+}
+
 impl CellPair {
-    /// Errors of the model in bandwidth, p50 and p99, as parts of what the simulation has.
-    pub fn off(&self) -> [f64; 3] {
-        let (got, latency) = (&self.simulated, self.expected.latency.unwrap_or_default());
+    fn got(&self, of: Answer) -> &Got {
+        match of {
+            Answer::Model => &self.expected,
+            Answer::Simulation => &self.asked,
+        }
+    }
+
+    /// Errors of an answer in bandwidth, p50 and p99, as parts of what comes out.
+    pub fn off(&self, of: Answer) -> [f64; 3] {
+        let (ours, got) = (self.got(of), &self.simulated);
+        let latency = ours.latency.unwrap_or_default();
         let off = |ours: f64, theirs: f64| ours / theirs.max(1.0) - 1.0;
         [
-            off(self.expected.bandwidth, got.bandwidth_bytes_per_s),
+            off(ours.bandwidth, got.bandwidth_bytes_per_s),
             off(latency.p50 as f64, got.latency.p50 as f64),
             off(latency.p99 as f64, got.latency.p99 as f64),
         ]
     }
 
-    /// Whether the simulation lies within the answer's margin.
-    pub fn is_covered(&self) -> bool {
-        let [rate, p50, p99] = self.off();
-        rate.abs() <= self.margin.rate && p50.abs().max(p99.abs()) <= self.margin.latency
+    /// Whether what comes out lies within the answer's own margins.
+    pub fn is_covered(&self, of: Answer) -> bool {
+        let Margin { rate, p50, p99, .. } = self.got(of).margin;
+        let within = |(off, margin): (f64, f64)| (1.0 + off).max(1.0 / (1.0 + off)) <= 1.0 + margin;
+        self.off(of).into_iter().zip([rate, p50, p99]).all(within)
+    }
+
+    /// Whether those margins are no wider than that.
+    pub fn is_surer_than(&self, of: Answer, most: f64) -> bool {
+        let Margin { rate, p50, p99, .. } = self.got(of).margin;
+        rate.max(p50).max(p99) <= most
     }
 }
 
@@ -93,11 +115,13 @@ impl Grid {
 /// What is measured of each drive.
 const DEPTHS: [u32; 7] = [1, 2, 4, 8, 16, 32, 64];
 const SIZES: [u32; 3] = [4096, 16384, 65536];
-const MIXES: [u8; 4] = [0, 50, 70, 100];
+const MIXES: [u8; 6] = [0, 25, 50, 75, 90, 100];
 /// How long each cell and each load test lasts after its ramp.
-const TIMES: (Nanos, Nanos) = (Nanos::from_millis(300), Nanos::from_millis(400));
-/// Of the simulations of the cells; the load tests have another.
+const TIMES: (Nanos, Nanos) = (Nanos::from_millis(500), Nanos::from_millis(1000));
+/// Of the simulations that the answers are held to; the load tests have another.
 const SEED: u64 = 77;
+/// Of those that are an answer.
+const ASKED: [u64; 4] = [11, 12, 13, 14];
 
 /// Asks the model and the simulation.
 ///
@@ -142,26 +166,23 @@ fn device(profile: &str, query: &str, capacity: f64, victim: &str) -> Result<Dev
 
 fn pair(device: &DeviceConfig, drive: &Drive, cell: Cell) -> Result<CellPair, RunError> {
     let job = Job {
-        name: "cell".into(),
         pattern: Pattern { read_percent: cell.reads, random: true, trim: false },
         sizes: Mix::one(cell.size),
         depth: cell.depth,
         ..Job::default()
     };
-    let plan = TenantPlan { tenant: Tenant::new("cell", Class::Medium, Demand::of(&job)), sla: Sla::default() };
-    let setting = Setting::new(Mechanism::Drr);
-    let expected = forecast(drive, &setting, std::slice::from_ref(&plan.tenant)).tenants[0];
-    let scenario = Scenario {
-        device: device.clone(),
-        tenants: vec![TenantConfig::new("cell", Class::Medium)],
-        clients: vec![Client::new(&job, 0)],
-        seed: SEED,
-        time: Some(TIMES.1),
-        requests: None,
-        ramp: TIMES.0,
-        series: None,
-        power_cuts: Vec::new(),
+    let demand = Demand::of(&job);
+    let expected =
+        forecast(drive, &Setting::new(Mechanism::Drr), &[Tenant::new("cell", Class::Medium, demand.clone())]);
+    let expected = Got::expected(&expected.tenants[0], &demand);
+    let run = |seed| measure::run((device, seed), (cell.size, cell.reads, cell.depth), TIMES);
+    let asked = ASKED.map(run).into_iter().collect::<Result<Vec<Summary>, RunError>>()?;
+    let got = |s: &Summary| Got {
+        iops: s.iops,
+        bandwidth: s.bandwidth_bytes_per_s,
+        latency: Some(s.latency),
+        ..Got::default()
     };
-    let simulated = scenario.run(|_| {})?.total.summary;
-    Ok(CellPair { cell, expected, margin: Margin::of(drive, &[plan]), simulated })
+    let asked = together(&asked.iter().map(got).collect::<Vec<_>>());
+    Ok(CellPair { cell, expected, asked, simulated: run(SEED)? })
 }

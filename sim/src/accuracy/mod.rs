@@ -6,7 +6,7 @@ mod grid;
 #[cfg(test)]
 mod tests;
 
-pub use cells::{Cell, CellPair, Grid, cells};
+pub use cells::{Answer, Cell, CellPair, Grid, cells};
 pub use flash::FlashDrive;
 pub use grid::{Beside, Case, Loads, cases, flash_cases};
 

@@ -1,7 +1,13 @@
 //! A part of the grid in every run; all of it, with what is worst, by `-- --ignored --nocapture`.
 
 use super::*;
+use crate::plan::measure;
+use crate::scenario::Scenario;
 use std::fmt::Write;
+use weir_arbiter::Mechanism;
+use weir_node::config::DeviceConfig;
+use weir_plan::{Demand, Setting};
+use weir_workload::Pattern;
 
 /// Commands of the tenant with the fewest, and of all, in a short run and in a long one.
 const SHORT: (f64, f64) = (100_000.0, 800_000.0);
@@ -85,6 +91,65 @@ fn a_seed_decides_the_cases() {
     let list = |seed| cases(seed, 5, Loads::Deep).collect::<Vec<_>>();
     assert_eq!(list(3), list(3));
     assert_ne!(list(3), list(4));
+}
+
+/// A p3700 that collects, measured at 4 KiB, at 0, 30, 70 and 100 % reads, alone and 12 at once.
+fn mixes_of_a_p3700() -> Drive {
+    let device = DeviceConfig::from_query("p3700", "capacity=1GiB&precondition=steady").unwrap();
+    let extent = measure::Extent {
+        points: [0, 30, 70, 100].map(|reads| (4096, reads)).to_vec(),
+        depths: vec![12],
+        times: (Nanos::from_millis(300), Nanos::from_millis(400)),
+    };
+    measure::drive(&device, 1, &extent, &mut |_| {}).unwrap()
+}
+
+/// What closed loops get of the same drive, of so many reads in a hundred and so many commands each.
+fn loops_on_a_p3700(loops: &[(u8, u32)]) -> (Vec<Tenant>, Vec<Summary>) {
+    let job = |(reads, depth): &(u8, u32)| Job {
+        pattern: Pattern { read_percent: *reads, random: true, trim: false },
+        depth: *depth,
+        ..Job::default()
+    };
+    let jobs: Vec<Job> = loops.iter().map(job).collect();
+    let scenario = Scenario {
+        device: DeviceConfig::from_query("p3700", "capacity=1GiB&precondition=steady").unwrap(),
+        tenants: vec![TenantConfig::new("all", Class::Medium)],
+        clients: jobs.iter().map(|job| Client::new(job, 0)).collect(),
+        seed: 2,
+        time: Some(Nanos::from_millis(400)),
+        requests: None,
+        ramp: Nanos::from_millis(300),
+        series: None,
+        power_cuts: Vec::new(),
+    };
+    let results = scenario.run(|_| {}).unwrap().jobs;
+    let tenants = jobs.iter().map(|job| Tenant::new("t", Class::Medium, Demand::of(job))).collect();
+    (tenants, results.into_iter().map(|result| result.summary).collect())
+}
+
+/// Between measured mixes, and for who reads beside who writes, the model is within the margins that it says itself.
+#[test]
+fn reads_and_writes_that_meet_are_told_within_their_margins() {
+    let drive = mixes_of_a_p3700();
+    for loops in [&[(50, 12)][..], &[(85, 12)], &[(100, 11), (0, 1)], &[(100, 4), (70, 8)]] {
+        let (tenants, simulated) = loops_on_a_p3700(loops);
+        let expected = forecast(&drive, &Setting::new(Mechanism::Rr), &tenants).tenants;
+        for (expected, got) in expected.iter().zip(simulated) {
+            let (latency, margin) = (expected.latency.unwrap(), expected.margin);
+            let pairs = [
+                (expected.iops, got.iops, margin.rate),
+                (latency.p50 as f64, got.latency.p50 as f64, margin.p50),
+                (latency.p99 as f64, got.latency.p99 as f64, margin.p99),
+            ];
+            let text = format!("{loops:?}: {pairs:.3?}");
+            assert!(margin.rate <= 0.15 && margin.p99 <= 0.25, "{text}");
+            assert!(
+                pairs.iter().all(|(ours, theirs, most)| (ours / theirs).max(theirs / ours) <= 1.0 + most),
+                "{text}"
+            );
+        }
+    }
 }
 
 /// `BESIDE=sizes N=24 SEED=2 cargo test -p weir-sim --lib the_flash_grid -- --ignored --nocapture`

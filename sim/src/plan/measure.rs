@@ -16,9 +16,9 @@ use weir_plan::calibrate::{Point, Test};
 use weir_units::{Class, Nanos};
 use weir_workload::{Job, Mix, Pattern, Summary};
 
-/// One load test's time, and what comes before it.
-const TIME: Nanos = Nanos::from_millis(200);
-const RAMP: Nanos = Nanos::from_millis(100);
+/// One load test's time, and what comes before it: a drive's buffer fills meanwhile.
+pub(super) const TIME: Nanos = Nanos::from_millis(200);
+pub(super) const RAMP: Nanos = Nanos::from_millis(100);
 /// Reads in a hundred, where tenants of different mixes make one of their own.
 const MADE: [u8; 6] = [0, 25, 50, 70, 85, 100];
 
@@ -87,7 +87,7 @@ pub(crate) fn drive(
     let results = results.into_iter().collect::<Result<Vec<Summary>, RunError>>()?;
     let of = depths().count();
     let point = |((size, mix), results): (&(u32, u8), &[Summary])| {
-        let test = |(depth, got): (u32, &Summary)| Test { depth, iops: got.iops, latency: got.latency };
+        let test = |(depth, got): (u32, &Summary)| Test::new(depth, got);
         Point::new(*size, *mix, depths().zip(results).map(test).collect())
     };
     let fault = |e: &dyn std::fmt::Display| RunError::new(format_args!("the drive's figures: {e}"));
@@ -96,7 +96,7 @@ pub(crate) fn drive(
     Drive::measured(points, device.slots.into(), device.slot_bytes.get()).map_err(|e| fault(&e))
 }
 
-fn run(
+pub(crate) fn run(
     (device, seed): (&DeviceConfig, u64),
     (size, read_percent, depth): (u32, u8, u32),
     (ramp, time): (Nanos, Nanos),
@@ -119,5 +119,5 @@ fn run(
         series: None,
         power_cuts: Vec::new(),
     };
-    Ok(scenario.run(|_| {})?.total.summary)
+    scenario.load_test()
 }

@@ -16,6 +16,7 @@ mod parallel;
 mod read;
 mod rig;
 mod slots;
+pub(crate) mod spread;
 mod stand_in;
 
 pub use read::PlanFile;
@@ -102,8 +103,8 @@ pub struct Planned {
     pub verdict: Verdict,
     /// The search ended before it had tried everything.
     pub is_cut_short: bool,
-    /// What everybody gets in the simulation of the file's seed; of a calibrated drive, in front of one that answers as the
-    /// calibration says.
+    /// What everybody gets in a few simulations, and what another may be off from that; of a calibrated drive, in one of the file's seed
+    /// in front of a drive that answers as the calibration says.
     pub simulated: Vec<Got>,
     /// By which rule the drive arbitrates.
     pub mechanism: Mechanism,
@@ -140,7 +141,7 @@ impl Planned {
         let name = &self.members[first.tenant].tenant.name;
         let alone = self.alone.contains(&first.tenant);
         let margin = match self.source {
-            Source::Model => self.verdict.margin.of_bound(&first.bound),
+            Source::Model => self.verdict.got[first.tenant].margin.of_bound(&first.bound),
             Source::Simulation => 0.0,
         };
         let mut text = format!("{name} misses its {}: {}", first.bound, shown(first));
@@ -254,8 +255,8 @@ impl Asked<'_> {
         let search = if effort == Effort::Full { planner::plan_fully } else { planner::plan };
         let mut rig = self.rig(self.plans.len(), effort, watch);
         let answer = search(self.drive, &self.setting, self.plans, &mut rig)?;
-        // What one simulation shows; whether a promise is kept was judged by several, and with more care.
-        let simulated = rig.run(&answer.shares, self.file.seed)?;
+        // What a few simulations show; whether a promise is kept was judged by more, and with more care.
+        let simulated = rig.figures(&answer.shares)?;
         let (time, runs, spending) = (rig.time(), rig.runs(), rig.spending());
         let (mut alone, mut fitting) = (Vec::new(), None);
         if !answer.is_feasible() {

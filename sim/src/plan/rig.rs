@@ -1,6 +1,8 @@
 //! The judge: the real arbiter and drive in virtual time.
 
+use super::measure;
 use super::parallel::in_parallel;
+use super::spread::together;
 use super::stand_in::StandIn;
 use super::{Effort, Member, PlanFile};
 use crate::client::Client;
@@ -8,8 +10,8 @@ use crate::run::RunError;
 use crate::scenario::Scenario;
 use weir_controller::Service;
 use weir_node::config::DeviceConfig;
-use weir_plan::Drive;
 use weir_plan::planner::{Got, Judge, Shares, room};
+use weir_plan::{Drive, Margin};
 use weir_units::{Nanos, Sla};
 use weir_workload::{JobResult, Latency};
 
@@ -103,8 +105,11 @@ impl<'a> Rig<'a> {
     ) -> Self {
         let (most, budget) = if effort == Effort::Brief { (BRIEF, BUDGET) } else { (MOST, f64::INFINITY) };
         let client = |(at, member): (usize, &Member)| Client::new(&member.job(), at as u16);
-        let whole = file.time.unwrap_or_else(|| long_enough(drive, members, most));
-        let ramp = Nanos((whole.0 as f64 * RAMP) as u64);
+        let (ramp, whole) = match file.time {
+            Some(whole) => (Nanos(0), whole),
+            None => settled(device, members, long_enough(drive, members, most)),
+        };
+        let ramp = ramp.max(Nanos((whole.0 as f64 * RAMP) as u64));
         let scenario = Scenario {
             device: device.clone(),
             tenants: members.iter().map(|m| m.tenant.clone()).collect(),
@@ -148,6 +153,19 @@ impl<'a> Rig<'a> {
         self.simulate(shares, &[seed]).map(|mut runs| runs.remove(0).got)
     }
 
+    /// What a few seeds' simulations show together.
+    pub fn figures(&mut self, shares: &Shares) -> Result<Vec<Got>, RunError> {
+        let seeds = self.seeds();
+        let runs = self.simulate(shares, &seeds[..LOOK])?;
+        let of = |place: usize| together(&runs.iter().map(|run| run.got[place]).collect::<Vec<_>>());
+        Ok((0..self.bench.slas.len()).map(of).collect())
+    }
+
+    /// The seeds of a confirmation.
+    fn seeds(&self) -> Vec<u64> {
+        (0..SEEDS as u64).map(|at| self.first.wrapping_add(at.wrapping_mul(0x9e37_79b9_7f4a_7c15))).collect()
+    }
+
     /// A simulation from each seed.
     fn simulate(&mut self, shares: &Shares, seeds: &[u64]) -> Result<Vec<Run>, RunError> {
         let Rig { bench, watch, runs, .. } = self;
@@ -164,8 +182,7 @@ impl<'a> Rig<'a> {
 
     /// What several seeds' runs can promise, some of which are there already, and whether each of them keeps every promise.
     fn several(&mut self, shares: &Shares, mut all: Vec<Run>) -> Result<(Vec<Got>, bool), RunError> {
-        let seed = |at: usize| self.first.wrapping_add((at as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        let seeds: Vec<u64> = (0..SEEDS).map(seed).collect();
+        let seeds = self.seeds();
         // Where nothing hangs on chance there is nothing more to see than from a second.
         for to in [2, LOOK, SEEDS] {
             all.extend(self.simulate(shares, &seeds[all.len()..to])?);
@@ -201,12 +218,11 @@ impl Bench {
         };
         world.run_until(self.end());
         let results = world.results();
-        let counted = scenario.time.unwrap_or_default().as_secs_f64();
         let above = |(job, sla)| times(sla).map(|(time, _)| time.map_or(0.0, |time| world.above(job, time)));
         Ok(Run {
             got: results.iter().enumerate().map(|(job, result)| got(result, world.keeps_up(job))).collect(),
             above: self.slas.iter().enumerate().map(above).collect(),
-            commands: results.iter().map(|r| r.summary.iops).sum::<f64>() * counted / (1.0 - RAMP),
+            commands: results.iter().map(|r| r.summary.iops).sum::<f64>() * self.end().as_secs_f64(),
         })
     }
 
@@ -242,6 +258,7 @@ fn got(result: &JobResult, keeps_up: Option<bool>) -> Got {
         bandwidth: summary.bandwidth_bytes_per_s,
         latency: Some(summary.latency).filter(|_| summary.iops > 0.0),
         sated: keeps_up == Some(true),
+        margin: Margin::default(),
     }
 }
 
@@ -308,6 +325,16 @@ fn careful(runs: &[Got], spread: f64) -> Got {
         bandwidth: rate(|got| got.bandwidth),
         latency,
         sated: runs.iter().all(|run| run.sated),
+        margin: Margin::default(),
+    }
+}
+
+/// The least ramp, and the time of a simulation with it: a flash drive's buffer takes the first writes at once, until it is full.
+fn settled(device: &DeviceConfig, members: &[Member], whole: Nanos) -> (Nanos, Nanos) {
+    let is_written = members.iter().any(|m| m.demand.pattern.read_percent < 100);
+    match is_written && device.flash.is_some() {
+        true => (measure::RAMP, whole.max(measure::RAMP.saturating_add(measure::TIME))),
+        false => (Nanos(0), whole),
     }
 }
 

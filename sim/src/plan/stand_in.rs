@@ -16,12 +16,17 @@ pub(super) struct StandIn {
     drive: Drive,
     /// When those in flight end, in nanoseconds.
     ends: BinaryHeap<Reverse<u64>>,
+    /// Of 100 commands so many read, of late.
+    mix: Option<f64>,
     rng: Rng,
 }
 
+/// Commands over which the mix is averaged.
+const OF_LATE: f64 = 256.0;
+
 impl StandIn {
     pub fn new(drive: Drive, seed: u64) -> Self {
-        StandIn { drive, ends: BinaryHeap::new(), rng: Rng::new(seed ^ 0x5741_4e44) }
+        StandIn { drive, ends: BinaryHeap::new(), mix: None, rng: Rng::new(seed ^ 0x5741_4e44) }
     }
 }
 
@@ -33,9 +38,11 @@ impl Service for StandIn {
         let (size, reads) = seen(operation);
         let part = (self.rng.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
         let depth = (self.ends.len() + 1) as f64;
-        let latency = self.drive.latency(size, reads, depth);
+        let mix = self.mix.map_or(reads, |mix| mix + (reads - mix) / OF_LATE);
+        self.mix = Some(mix);
+        let latency = self.drive.latency_beside(size, (reads, mix), depth);
         // The mean is the one that gives the throughput that was measured.
-        let longer = self.drive.cycle(size, reads, depth) * 1e9 / latency.mean;
+        let longer = self.drive.cycle_beside(size, (reads, mix), depth) * 1e9 / latency.mean;
         let end = Nanos(now.0 + (quantile(&latency, part) * longer).max(1.0) as u64);
         self.ends.push(Reverse(end.0));
         When::at(end)
@@ -92,9 +99,13 @@ mod tests {
     #[test]
     fn it_delivers_what_was_measured() {
         let point = |read_percent, iops: f64| {
-            let idle = Test { depth: 1, iops: 12.5e3, latency: latency(80_000, 120_000) };
+            let idle = Test { depth: 1, iops: 12.5e3, latency: latency(80_000, 120_000), ..Test::default() };
             let mean = 64.0 / iops * 1e9;
-            let busy = Test { depth: 64, iops, latency: Latency { mean, ..latency(mean as u64, mean as u64) } };
+            let busy = Test {
+                depth: 64,
+                latency: Latency { mean, ..latency(mean as u64, mean as u64) },
+                ..Test { iops, ..idle }
+            };
             Point::new(4096, read_percent, vec![idle, busy]).unwrap()
         };
         let drive = Drive::measured(vec![point(100, 200e3), point(0, 50e3)], 64, 4 << 20).unwrap();

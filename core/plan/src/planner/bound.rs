@@ -1,6 +1,6 @@
 //! What a tenant was promised, one bound at a time, and how far what it gets is from it.
 
-use crate::{Demand, Expected};
+use crate::{Demand, Expected, Margin};
 use alloc::vec::Vec;
 use core::fmt;
 use weir_units::{Bytes, Nanos, Sla};
@@ -17,13 +17,15 @@ pub struct Got {
     pub latency: Option<Latency>,
     /// It is an open loop that gets all that it asks for: no share could give it more.
     pub sated: bool,
+    /// What its figures may be off by, as parts of them: the model's own, or what simulations vary by.
+    pub margin: Margin,
 }
 
 impl Got {
     /// What the model expects of a tenant's demand.
     pub fn expected(from: &Expected, demand: &Demand) -> Got {
         let sated = demand.rate.is_some() && !from.limited;
-        Got { iops: from.iops, bandwidth: from.bandwidth, latency: from.latency, sated }
+        Got { iops: from.iops, bandwidth: from.bandwidth, latency: from.latency, sated, margin: from.margin }
     }
 }
 

@@ -22,10 +22,10 @@ mod verdict;
 
 pub use bound::{Bound, Got, Unmet, room, unmet};
 pub use shares::{QUANTUM, Shares};
-pub use verdict::{FLOORS, Margin, Overfull, Standing, Verdict, floors, verdict};
+pub use verdict::{FLOORS, Overfull, Standing, Verdict, floors, verdict};
 
 use crate::latency::sketch;
-use crate::{Drive, Expected, Setting, Tenant, forecast};
+use crate::{Drive, Expected, Margin, Setting, Tenant, forecast};
 use alloc::vec;
 use alloc::vec::Vec;
 use core::convert::Infallible;
@@ -355,38 +355,32 @@ fn correct(search: &Search<'_>, model: &mut Model<'_>, shares: &Shares, off: &[f
 /// The smallest shares under which the model alone is certain of every promise, and its verdict then; or its verdict under the
 /// best there are. Takes tens of milliseconds.
 pub fn propose(drive: &Drive, setting: &Setting, plans: &[TenantPlan]) -> (Shares, Verdict) {
-    let margin = Margin::of(drive, plans);
-    let mut judge = Careful { model: Model::new(drive, setting, plans), margin };
+    let mut judge = Careful(Model::new(drive, setting, plans));
     let Ok(Answer { shares, predicted, .. }) = plan(drive, setting, plans, &mut judge);
     let verdict = of_figures(drive, plans, predicted);
     (shares, verdict)
 }
 
-/// The model with a margin as a judge.
-struct Careful<'a> {
-    model: Model<'a>,
-    margin: Margin,
-}
+/// The model as a judge that counts on its own errors.
+struct Careful<'a>(Model<'a>);
 
 impl Judge for Careful<'_> {
     type Error = Infallible;
 
     fn judge(&mut self, shares: &Shares) -> Result<Vec<Got>, Infallible> {
-        let (rate, longer) = (1.0 + self.margin.rate, 1.0 + self.margin.latency);
-        let time = |ns: u64| (ns as f64 * longer) as u64;
-        let latency = |l: Latency| Latency {
-            mean: l.mean * longer,
-            p50: time(l.p50),
-            p99: time(l.p99),
-            p999: time(l.p999),
-            max: time(l.max),
-        };
-        let one = |got: Got| Got {
-            iops: got.iops / rate,
-            bandwidth: got.bandwidth / rate,
-            latency: got.latency.map(latency),
-            ..got
-        };
-        Ok(self.model.expect(shares).into_iter().map(one).collect())
+        Ok(self.0.expect(shares).into_iter().map(at_worst).collect())
+    }
+}
+
+/// As bad as its margins let it be.
+fn at_worst(got: Got) -> Got {
+    let Margin { rate, p50, p99, p999 } = got.margin;
+    let time = |ns: u64, margin: f64| (ns as f64 * (1.0 + margin)) as u64;
+    let latency = |l: Latency| Latency { p50: time(l.p50, p50), p99: time(l.p99, p99), p999: time(l.p999, p999), ..l };
+    Got {
+        iops: got.iops / (1.0 + rate),
+        bandwidth: got.bandwidth / (1.0 + rate),
+        latency: got.latency.map(latency),
+        ..got
     }
 }

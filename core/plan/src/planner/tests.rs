@@ -48,7 +48,7 @@ impl Ideal {
             let iops = CAPACITY * factor * weight(class) / all * tenant(i) / of_class(class);
             let ns = self.plans[i].tenant.demand.outstanding() / iops * 1e9;
             let latency = Latency { mean: ns, p50: ns as u64, p99: ns as u64, p999: ns as u64, max: ns as u64 };
-            Got { iops, bandwidth: iops * 4096.0, latency: Some(latency), sated: false }
+            Got { iops, bandwidth: iops * 4096.0, latency: Some(latency), ..Got::default() }
         };
         (0..classes.len()).map(one).collect()
     }
@@ -149,7 +149,7 @@ fn without_a_choice_the_judge_is_asked_once() {
 
 #[test]
 fn a_rate_is_kept_by_giving_all_that_is_asked_for() {
-    let got = Got { iops: 999.0, bandwidth: 999.0 * 4096.0, latency: None, sated: true };
+    let got = Got { iops: 999.0, bandwidth: 999.0 * 4096.0, latency: None, sated: true, ..Got::default() };
     assert!(room(&iops(1000.0), &got).unwrap() > 1.0);
     assert!(room(&iops(1000.0), &Got { sated: false, ..got }).unwrap() < 1.0);
     let sla = Sla { p99: Some(Nanos(1000)), ..iops(1000.0) };

@@ -3,43 +3,21 @@
 
 use super::bound::{Bound, Got, Unmet, unmet};
 use super::{Model, Shares, TenantPlan};
-use crate::{Drive, Setting};
+use crate::{Drive, Margin, Setting};
 use alloc::vec::Vec;
 
 /// Floors may hold this part of the drive: what is left is for rounds and for whoever has none.
 pub const FLOORS: f64 = 0.9;
 
-/// By how much more than a promise a prediction has to be, since it may be off, as parts: 0.03 is 3 %.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Margin {
-    /// Of rates.
-    pub rate: f64,
-    /// Of latencies.
-    pub latency: f64,
-}
-
-/// Where every tenant asks for one size and mix, and load tests of just that are among the drive's points.
-const ALIKE: Margin = Margin { rate: 0.03, latency: 0.15 };
-/// Where sizes or mixes meet, or lie between those that were measured.
-const BETWEEN: Margin = Margin { rate: 0.15, latency: 0.15 };
-
 impl Margin {
-    /// Of what the model says of these tenants on this drive. `docs/plan-model.md` has what was measured, and where it is more.
-    pub fn of(drive: &Drive, plans: &[TenantPlan]) -> Margin {
-        let kinds = || {
-            plans.iter().flat_map(|p| {
-                let demand = &p.tenant.demand;
-                demand.sizes.parts().iter().map(|(size, _)| (*size, demand.pattern.read_percent))
-            })
-        };
-        let alike = kinds().min() == kinds().max();
-        let known = kinds().all(|(size, reads)| drive.has_measured(size, reads));
-        if drive.is_fixed() || (alike && known) { ALIKE } else { BETWEEN }
-    }
-
     /// Of a bound's kind.
     pub fn of_bound(&self, bound: &Bound) -> f64 {
-        if bound.is_time() { self.latency } else { self.rate }
+        match bound {
+            Bound::Iops(_) | Bound::Bandwidth(_) => self.rate,
+            Bound::P50(_) => self.p50,
+            Bound::P99(_) => self.p99,
+            Bound::P999(_) => self.p999,
+        }
     }
 }
 
@@ -70,8 +48,6 @@ pub struct Overfull {
 pub struct Verdict {
     /// What every tenant gets.
     pub got: Vec<Got>,
-    /// What it allows for its own error.
-    pub margin: Margin,
     /// Every bound that is not certainly kept, in the tenants' order.
     pub unmet: Vec<Unmet>,
     /// Every floor that does not fit.
@@ -90,9 +66,14 @@ impl Verdict {
         !self.floors.is_empty() || self.unmet.iter().any(missed)
     }
 
+    /// The largest margins of all tenants' figures.
+    pub fn margin(&self) -> Margin {
+        self.got.iter().fold(Margin::default(), |most, got| most.most(&got.margin))
+    }
+
     /// How a tenant's bound stands.
     pub fn standing(&self, tenant: usize, bound: &Bound) -> Standing {
-        let (room, margin) = (bound.room(&self.got[tenant]), 1.0 + self.margin.of_bound(bound));
+        let (room, margin) = (bound.room(&self.got[tenant]), 1.0 + self.got[tenant].margin.of_bound(bound));
         match room {
             room if room >= margin => Standing::Kept,
             room if room * margin < 1.0 => Standing::Missed,
@@ -111,7 +92,7 @@ pub fn verdict(drive: &Drive, setting: &Setting, plans: &[TenantPlan]) -> Verdic
 /// The same of figures that the model gave before.
 pub(super) fn of_figures(drive: &Drive, plans: &[TenantPlan], got: Vec<Got>) -> Verdict {
     let unmet = unmet(plans.iter().map(|p| &p.sla), &got, f64::INFINITY);
-    let mut verdict = Verdict { got, margin: Margin::of(drive, plans), unmet, floors: floors(drive, plans) };
+    let mut verdict = Verdict { got, unmet, floors: floors(drive, plans) };
     let kept = |u: &Unmet| verdict.standing(u.tenant, &u.bound) == Standing::Kept;
     let unmet = verdict.unmet.iter().filter(|u| !kept(u)).copied().collect();
     verdict.unmet = unmet;
