@@ -7,6 +7,7 @@
 //!   vhost  weir up + weir bench          ⇄  qemu-storage-daemon + weir bench, bare rings   core 0 serves, core 1 asks
 //!   vfio   weir up + weir bench          ⇄  bare rings in shared memory (ring.rs); the same drive in one process
 //!   flash  core/flash, a closed loop in virtual time       ⇄  an event-queue simulator of the same drive (naive.rs)
+//!   simulator  what `weir sim` runs, whole  ⇄  a bare loop of the same requests and channel events (simulator.rs)
 //!   realtime  weir up with a modelled service time  ⇄  a bare spinning loop with such deadlines  completion-time error
 //!   journal  the vhost-user device's rings with an in-flight region  ⇄  without        in one thread
 //!   pool   a volume  ⇄  a raw drive of the same node; a volume on drives of one core  ⇄  of two
@@ -40,6 +41,7 @@ mod realtime;
 mod rig;
 mod ring;
 mod servers;
+mod simulator;
 mod tcp;
 mod vfio;
 mod vhost;
@@ -78,6 +80,8 @@ enum What {
     VfioIdle,
     /// The flash model in virtual time against an event queue
     Flash,
+    /// What `weir sim` runs, against a bare loop of the same mix and channel events
+    Simulator,
     /// What a page map costs that outlives its process
     FlashMap,
     /// How exactly modelled times are kept, against a bare spinning loop
@@ -124,7 +128,7 @@ pub struct Setup {
     /// A third core, of the second drive of a volume on two cores [default: 2, or the one that asks]
     #[arg(long, global = true)]
     far_core: Option<usize>,
-    /// Of crash, upgrade and restart only the cases whose names contain this
+    /// Of simulator, crash, upgrade and restart only the cases whose names contain this
     #[arg(long, global = true, default_value = "")]
     only: String,
     /// The binary weir [default: the one beside this program]
@@ -256,7 +260,7 @@ fn run(cli: &Cli) -> Result<Vec<Report>, BenchError> {
             || cli.what == What::All && !matches!(w, What::Decision | What::FlashMap | What::Floors | What::VfioIdle)
     };
     type Measure = fn(&Setup) -> Result<Report, BenchError>;
-    let all: [(What, Measure); 16] = [
+    let all: [(What, Measure); 17] = [
         (What::Core, core::measure),
         (What::Front, front::measure),
         (What::Tcp, tcp::measure),
@@ -264,6 +268,7 @@ fn run(cli: &Cli) -> Result<Vec<Report>, BenchError> {
         (What::Vfio, vfio::measure),
         (What::VfioIdle, vfio::idle_alone),
         (What::Flash, flash::measure),
+        (What::Simulator, simulator::measure),
         (What::FlashMap, flash_map::measure),
         (What::Realtime, realtime::measure),
         (What::Decision, decision::alone),
