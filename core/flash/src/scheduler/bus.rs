@@ -57,6 +57,12 @@ impl Bus {
         self.entries.front().copied()
     }
 
+    /// Whether data of a read has waited for at least as long as who else does.
+    pub(crate) fn is_out_longest(&self) -> bool {
+        let longest = self.longest();
+        self.outs.front().is_some_and(|(since, _)| longest.is_none_or(|entry| *since <= entry.since))
+    }
+
     /// The first for which this holds.
     pub(crate) fn first(&self, is: impl Fn(u32) -> bool) -> Option<Entry> {
         self.entries.iter().copied().find(|entry| is(entry.target))

@@ -1,6 +1,6 @@
 //! Who gets a channel when it is free, and what follows.
 
-use super::bus::{Bus, Hold};
+use super::bus::Hold;
 use super::target::{Cache, State};
 use super::{Event, Kind, NIL, Scheduler, Way};
 use crate::timing::{Arbitration, Registers};
@@ -12,19 +12,17 @@ impl Scheduler {
             let Some(hold) = self.choose(channel) else { return };
             let id = hold.operation();
             let more = self.enter(hold);
-            let Way { what, left, planes_left, .. } = self.ways[id as usize];
+            let Way { what, left, planes_left, .. } = &self.ways[id as usize];
             let time = more
                 + match hold {
                     Hold::Command(_) => what.command,
                     Hold::Out(_) => self.out_time(id),
-                    Hold::Load(_) => {
-                        let begins = left == what.bytes;
-                        self.load_time(&what, left, planes_left, begins)
-                    }
+                    Hold::Load(_) => self.load_time(what, *left, *planes_left, *left == what.bytes),
                 };
+            let last = *left <= self.burst && *planes_left == 0;
             self.buses[channel as usize].hold(self.now, hold, time);
             self.push(self.now + time, Event::Bus(channel));
-            if hold == Hold::Out(id) && left <= self.burst && planes_left == 0 {
+            if last && hold == Hold::Out(id) {
                 self.ended(id, self.now + time);
             }
         }
@@ -98,10 +96,14 @@ impl Scheduler {
     }
 
     pub(super) fn choose(&mut self, channel: u32) -> Option<Hold> {
-        let out = |bus: &mut Bus| bus.outs.pop_front().map(|(_, id)| Hold::Out(id));
         loop {
+            let bus = &mut self.buses[channel as usize];
+            if self.timing.arbitration != Arbitration::Fifo || bus.is_out_longest() {
+                if let Some((_, id)) = bus.outs.pop_front() {
+                    return Some(Hold::Out(id));
+                }
+            }
             let bus = &self.buses[channel as usize];
-            let waits = bus.outs.front().map(|(since, _)| *since);
             let entry = match self.timing.arbitration {
                 Arbitration::DataOutFirst | Arbitration::Booked => bus.in_turn(),
                 Arbitration::Fifo => bus.longest(),
@@ -113,14 +115,6 @@ impl Scheduler {
                     bus.first(reads).or(bus.longest())
                 }
             };
-            let out_first = match (waits, &entry) {
-                (None, _) => false,
-                (Some(out), Some(entry)) if self.timing.arbitration == Arbitration::Fifo => out <= entry.since,
-                _ => true,
-            };
-            if out_first {
-                return out(&mut self.buses[channel as usize]);
-            }
             let entry = entry?;
             self.buses[channel as usize].take(&entry);
             self.targets[entry.target as usize].listed = false;

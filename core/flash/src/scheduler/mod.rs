@@ -12,6 +12,7 @@
 //! ```
 //! Nothing happens but in [`Scheduler::step`], in the order of time; equal times in the order in which they became known.
 
+mod agenda;
 mod array;
 mod bus;
 mod grant;
@@ -22,10 +23,10 @@ mod when;
 mod work;
 
 use crate::timing::{Registers, Timing};
-use alloc::collections::{BinaryHeap, VecDeque};
+use agenda::Agenda;
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use bus::Bus;
-use core::cmp::Ordering;
 use target::Target;
 use weir_units::Nanos;
 pub use when::When;
@@ -81,8 +82,9 @@ impl Joint {
     }
 }
 
-/// An operation on its way.
+/// An operation on its way: whole cache lines, as thousands may wait.
 #[derive(Clone, Copy, Debug)]
+#[repr(align(64))]
 struct Way {
     what: Operation,
     arrived: u64,
@@ -100,6 +102,8 @@ struct Way {
     open: u32,
 }
 
+const _: () = assert!(size_of::<Way>() == 128);
+
 /// No operation.
 const NIL: u32 = u32::MAX;
 
@@ -114,34 +118,6 @@ enum Event {
     Then(Then),
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Due {
-    at: u64,
-    number: u64,
-    event: Event,
-}
-
-impl PartialEq for Due {
-    fn eq(&self, other: &Due) -> bool {
-        (self.at, self.number) == (other.at, other.number)
-    }
-}
-
-impl Eq for Due {}
-
-impl PartialOrd for Due {
-    fn partial_cmp(&self, other: &Due) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Due {
-    /// The earliest is the greatest: on top of the heap.
-    fn cmp(&self, other: &Due) -> Ordering {
-        (other.at, other.number).cmp(&(self.at, self.number))
-    }
-}
-
 /// See the [module](self).
 #[derive(Clone, Debug)]
 pub(crate) struct Scheduler {
@@ -154,8 +130,7 @@ pub(crate) struct Scheduler {
     ways: Vec<Way>,
     free: Vec<u32>,
     pub(crate) waits: Waits,
-    events: BinaryHeap<Due>,
-    number: u64,
+    events: Agenda<Event>,
     now: u64,
     /// Operations that begin at `now`.
     arrivals: VecDeque<u32>,
@@ -178,8 +153,7 @@ impl Scheduler {
             ways: Vec::new(),
             free: Vec::new(),
             waits: Waits::default(),
-            events: BinaryHeap::new(),
-            number: 0,
+            events: Agenda::default(),
             now: 0,
             arrivals: VecDeque::new(),
             locks: 0,
@@ -249,21 +223,37 @@ impl Scheduler {
 
     /// A wait is over, or is known to be at `at`.
     pub(crate) fn happened(&mut self, id: WaitId, at: Nanos) {
+        if let Some((at, then)) = self.waits.happened_alone(id, at.0) {
+            return self.follows(at, then);
+        }
         let mut over = core::mem::take(&mut self.over);
         self.waits.happened(id, at.0, &mut over);
-        for (at, then) in over.drain(..) {
-            match then {
-                // Known ahead of time: the earlier it is told, the better.
-                Then::Signal(told @ Signal::Told { .. }) => self.signals.push_back((Nanos(at), told)),
-                then if at <= self.now => self.then(then),
-                then => self.push(at, Event::Then(then)),
-            }
-        }
+        over.drain(..).for_each(|(at, then)| self.follows(at, then));
         self.over = over;
+    }
+
+    /// That follows at `at`.
+    #[inline]
+    fn follows(&mut self, at: u64, then: Then) {
+        match then {
+            // Known ahead of time: the earlier it is told, the better.
+            Then::Signal(told @ Signal::Told { .. }) => self.signals.push_back((Nanos(at), told)),
+            then if at <= self.now => self.then(then),
+            then => self.push(at, Event::Then(then)),
+        }
     }
 
     /// Goes on to the next that those outside hear of, or up to `until`.
     pub(crate) fn step(&mut self, until: Nanos) -> Option<(Nanos, Signal)> {
+        let signal = self.step_before(Nanos(until.0.saturating_add(1)));
+        if signal.is_none() {
+            self.now = self.now.max(until.0);
+        }
+        signal
+    }
+
+    /// Goes on to the next that those outside hear of before `until`. Without one, time stays at the last that has happened.
+    pub(crate) fn step_before(&mut self, until: Nanos) -> Option<(Nanos, Signal)> {
         loop {
             if let Some(signal) = self.signals.pop_front() {
                 return Some(signal);
@@ -272,18 +262,9 @@ impl Scheduler {
                 self.arrive(id);
                 continue;
             }
-            match self.events.peek() {
-                Some(due) if due.at <= until.0 => {
-                    let event = due.event;
-                    self.now = self.now.max(due.at);
-                    self.events.pop();
-                    self.happen(event);
-                }
-                _ => {
-                    self.now = self.now.max(until.0);
-                    return None;
-                }
-            }
+            let (at, event) = self.events.pop_before(until.0)?;
+            self.now = self.now.max(at);
+            self.happen(event);
         }
     }
 
@@ -292,7 +273,7 @@ impl Scheduler {
         if !self.signals.is_empty() || !self.arrivals.is_empty() {
             return Some(Nanos(self.now));
         }
-        self.events.peek().map(|due| Nanos(due.at))
+        self.events.first().map(Nanos)
     }
 
     /// Collection that blocks the controller begins: what comes from now on waits for [`Then::Unlock`].
@@ -378,8 +359,7 @@ impl Scheduler {
     }
 
     fn push(&mut self, at: u64, event: Event) {
-        self.events.push(Due { at, number: self.number, event });
-        self.number += 1;
+        self.events.push(at, event);
     }
 
     fn happen(&mut self, event: Event) {

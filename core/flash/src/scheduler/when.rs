@@ -92,7 +92,9 @@ pub(crate) enum Signal {
     Told { tag: u64 },
 }
 
+/// A cache line: of thousands of programs that a buffer has sent, the one that ends is far from what is at work.
 #[derive(Clone, Copy, Debug)]
+#[repr(align(64))]
 struct Wait {
     /// The latest of what has happened.
     at: u64,
@@ -100,10 +102,13 @@ struct Wait {
     left: u32,
     /// How much later it is over.
     delay: u64,
-    /// The first and the last of those that wait for it.
-    first: u32,
+    /// Who waits for it: the first, and the first and the last of the others.
+    first: Option<Then>,
+    others: u32,
     last: u32,
 }
+
+const _: () = assert!(size_of::<Wait>() == 64);
 
 #[derive(Clone, Copy, Debug)]
 struct Link {
@@ -123,7 +128,7 @@ pub(crate) struct Waits {
 impl Waits {
     /// A wait for `left` things, at least one.
     pub(crate) fn add(&mut self, left: u32) -> WaitId {
-        let wait = Wait { at: 0, left, delay: 0, first: NIL, last: NIL };
+        let wait = Wait { at: 0, left, delay: 0, first: None, others: NIL, last: NIL };
         match self.free.pop() {
             Some(id) => {
                 self.waits[id as usize] = wait;
@@ -138,6 +143,11 @@ impl Waits {
 
     /// That follows when a pending time is known.
     pub(crate) fn follow(&mut self, when: When, then: Then) {
+        let wait = &mut self.waits[when.wait() as usize];
+        if wait.first.is_none() {
+            wait.first = Some(then);
+            return;
+        }
         let link = Link { then, next: NIL };
         let id = match self.free_links.pop() {
             Some(id) => {
@@ -151,7 +161,7 @@ impl Waits {
         };
         let wait = &mut self.waits[when.wait() as usize];
         match wait.last {
-            NIL => wait.first = id,
+            NIL => wait.others = id,
             last => self.links[last as usize].next = id,
         }
         wait.last = id;
@@ -189,6 +199,16 @@ impl Waits {
         later.when()
     }
 
+    /// The same as [`Waits::happened`] for most: one thing was waited for, and one follows. `None`, and nothing has changed, for others.
+    #[inline]
+    pub(crate) fn happened_alone(&mut self, id: WaitId, at: u64) -> Option<(u64, Then)> {
+        let wait = &self.waits[id.0 as usize];
+        let alone = |then: &Then| !matches!(then, Then::Wait(_));
+        let then = wait.first.filter(|then| wait.left == 1 && wait.others == NIL && alone(then))?;
+        self.free.push(id.0);
+        Some((wait.at.max(at).saturating_add(wait.delay), then))
+    }
+
     /// One of the things has happened, or is known to happen at `at`. Where it was the last one, `over` gets what follows, with the
     /// time of all, in the order in which they began to wait.
     pub(crate) fn happened(&mut self, id: WaitId, at: u64, over: &mut Vec<(u64, Then)>) {
@@ -199,18 +219,26 @@ impl Waits {
         if wait.left > 0 {
             return;
         }
-        let Wait { at, delay, first, .. } = *wait;
+        let Wait { at, delay, first, others, .. } = *wait;
         let at = at.saturating_add(delay);
         self.free.push(id.0);
-        let mut next = first;
+        if let Some(then) = first {
+            self.follows(at, then, over);
+        }
+        let mut next = others;
         while next != NIL {
             let link = self.links[next as usize];
             self.free_links.push(next);
             next = link.next;
-            match link.then {
-                Then::Wait(id) => self.happened(id, at, over),
-                then => over.push((at, then)),
-            }
+            self.follows(at, link.then, over);
+        }
+    }
+
+    #[inline]
+    fn follows(&mut self, at: u64, then: Then, over: &mut Vec<(u64, Then)>) {
+        match then {
+            Then::Wait(id) => self.happened(id, at, over),
+            then => over.push((at, then)),
         }
     }
 

@@ -115,12 +115,10 @@ impl Scheduler {
     /// Begins what needs no bus, and says whether the target wants it for something else.
     pub(super) fn update(&mut self, target: u32) {
         while self.begin_without_bus(target) {}
-        if self.want(target).is_some() {
+        if !self.targets[target as usize].listed && self.want(target).is_some() {
             let (now, t) = (self.now, &mut self.targets[target as usize]);
-            if !t.listed {
-                t.listed = true;
-                self.buses[t.channel as usize].list(now, target);
-            }
+            t.listed = true;
+            self.buses[t.channel as usize].list(now, target);
         }
         self.grant(self.targets[target as usize].channel);
     }
@@ -261,7 +259,8 @@ impl Scheduler {
 
     /// The array begins to work on the operation, `extra` later.
     pub(super) fn work(&mut self, target: u32, id: u32, extra: u64) {
-        let what = self.ways[id as usize].what;
+        let what = &self.ways[id as usize].what;
+        let known = what.kind != Kind::Read && what.stop.is_none();
         let passes = what.kind == Kind::Read && self.timing.cache_read && self.timing.registers == Registers::Double;
         let away = if (what.away.0..what.away.1).contains(&self.now) { what.away.1 - self.now } else { 0 };
         let time = away + extra + what.array + if passes { self.timing.cache_busy.0 } else { 0 };
@@ -270,7 +269,7 @@ impl Scheduler {
         t.epoch += 1;
         t.set(self.now, State::Working(id, until));
         self.after(target, time);
-        if what.kind != Kind::Read && what.stop.is_none() {
+        if known {
             self.ended(id, until);
             self.end_joined(id, until);
         }

@@ -1,0 +1,126 @@
+//! What happens when: events in the order of time, equal times in the order in which they were pushed.
+
+use alloc::collections::BinaryHeap;
+use alloc::vec::Vec;
+use core::cmp::Reverse;
+
+/// Bits of a key that name the place of its event; those above are its number, which gives equal times their order.
+const PLACE: u32 = 24;
+
+/// The end of a list.
+const NIL: u32 = u32::MAX;
+
+#[derive(Clone, Copy, Debug)]
+struct Entry<E> {
+    event: E,
+    /// The one that was pushed right after it, for the same time.
+    then: u32,
+}
+
+/// Events to come. The heap moves keys of 16 bytes, whatever an event is: the time in the upper half, number and place below. Nothing comes
+/// between events that are pushed one after the other for the same time, so only the first of them is in the heap.
+#[derive(Clone, Debug)]
+pub(crate) struct Agenda<E> {
+    keys: BinaryHeap<Reverse<u128>>,
+    entries: Vec<Entry<E>>,
+    free: Vec<u32>,
+    number: u64,
+    /// The newest, and its time.
+    newest: (u64, u32),
+    /// What is next, before all that is in the heap, and its time.
+    follower: (u64, u32),
+}
+
+impl<E> Default for Agenda<E> {
+    fn default() -> Self {
+        let (keys, entries, free) = (BinaryHeap::new(), Vec::new(), Vec::new());
+        Agenda { keys, entries, free, number: 0, newest: (0, NIL), follower: (0, NIL) }
+    }
+}
+
+impl<E: Copy> Agenda<E> {
+    /// That happens at `at`, not before what was popped last. At most 2^24 events wait at a time.
+    #[inline]
+    pub(crate) fn push(&mut self, at: u64, event: E) {
+        debug_assert!(at >= self.follower.0, "{at} is over");
+        let place = self.put(event);
+        let (time, newest) = core::mem::replace(&mut self.newest, (at, place));
+        if newest != NIL && time == at {
+            self.entries[newest as usize].then = place;
+            return;
+        }
+        self.keys.push(Reverse(u128::from(at) << 64 | u128::from(self.number << PLACE | u64::from(place))));
+        self.number += 1;
+    }
+
+    #[inline]
+    fn put(&mut self, event: E) -> u32 {
+        let entry = Entry { event, then: NIL };
+        if let Some(place) = self.free.pop() {
+            self.entries[place as usize] = entry;
+            return place;
+        }
+        self.entries.push(entry);
+        debug_assert!(self.entries.len() < 1 << PLACE, "{} events wait", self.entries.len());
+        self.entries.len() as u32 - 1
+    }
+
+    /// When the next one happens.
+    #[inline]
+    pub(crate) fn first(&self) -> Option<u64> {
+        if self.follower.1 != NIL {
+            return Some(self.follower.0);
+        }
+        self.keys.peek().map(|Reverse(key)| (key >> 64) as u64)
+    }
+
+    /// The next one and its time, if that is before `until`.
+    #[inline]
+    pub(crate) fn pop_before(&mut self, until: u64) -> Option<(u64, E)> {
+        let at = self.first().filter(|at| *at < until)?;
+        let place = match self.follower.1 {
+            NIL => self.keys.pop()?.0 as u32 & ((1 << PLACE) - 1),
+            place => place,
+        };
+        let Entry { event, then } = self.entries[place as usize];
+        self.follower = (at, then);
+        if place == self.newest.1 {
+            self.newest.1 = NIL;
+        }
+        self.free.push(place);
+        Some((at, event))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rng::Rng;
+
+    /// A list that is searched for the earliest, and among equals for the first that came.
+    fn earliest(list: &mut Vec<(u64, u32)>) -> Option<(u64, u32)> {
+        let first = list.iter().enumerate().min_by_key(|(i, (at, _))| (*at, *i)).map(|(i, _)| i)?;
+        Some(list.remove(first))
+    }
+
+    #[test]
+    fn events_come_by_time_and_equal_ones_in_their_order() {
+        let (mut agenda, mut list, mut rng, mut now) = (Agenda::default(), Vec::new(), Rng::new(5), 0);
+        for event in 0..20_000u32 {
+            let at = now + u64::from(rng.below(4));
+            agenda.push(at, event);
+            list.push((at, event));
+            while rng.below(100) < 48 {
+                let Some(first) = agenda.first() else { break };
+                assert_eq!(agenda.pop_before(first), None, "not before its time");
+                let found = agenda.pop_before(first + 1);
+                assert_eq!(found, earliest(&mut list));
+                now = first;
+            }
+        }
+        while let Some(found) = agenda.pop_before(u64::MAX) {
+            assert_eq!(Some(found), earliest(&mut list));
+        }
+        assert!(list.is_empty());
+    }
+}
