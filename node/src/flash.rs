@@ -411,8 +411,17 @@ impl Service for FlashService {
         }
     }
 
+    fn told_before(&mut self, until: Nanos) -> Option<(u64, Nanos)> {
+        loop {
+            match self.flash.told_before(until)? {
+                (tag, at) if tag & FLUSH != 0 => self.flushes.end(tag & !FLUSH, at),
+                told => return Some(told),
+            }
+        }
+    }
+
     fn next_event(&self) -> Option<Nanos> {
-        self.flash.next_event()
+        self.flash.next_told()
     }
 
     #[inline]

@@ -229,8 +229,11 @@ impl World {
     /// Lets at most so many moments pass, none of them behind `end`; false when nothing more is to happen until then.
     pub fn advance(&mut self, end: Nanos, moments: u64) -> bool {
         for _ in 0..moments {
-            let due = self.drive.next_deadline().unwrap_or(Nanos::NEVER);
             let wake = self.wake.peek().map_or(Nanos::NEVER, |Reverse((at, _))| *at);
+            if !self.drive.has_work() {
+                self.drive.run_ahead(wake.min(Nanos(end.0.saturating_add(1))));
+            }
+            let due = self.drive.next_deadline().unwrap_or(Nanos::NEVER);
             // What was done to the drive from outside happens now.
             let next = if self.drive.has_work() { self.now } else { due.min(wake).max(self.now) };
             if next > end || next == Nanos::NEVER {

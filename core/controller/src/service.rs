@@ -26,7 +26,18 @@ pub trait Service: Debug + Send + Any {
         let _ = now;
         None
     }
-    /// When it may know more, while somebody waits to be told.
+    /// Goes on by itself to the next tag that was asked for, if that is known before `until`, and no further than that: as [`Service::told`]
+    /// at each time of [`Service::next_event`], for those who know that nothing else happens before.
+    fn told_before(&mut self, until: Nanos) -> Option<(u64, Nanos)> {
+        loop {
+            let at = self.next_event().filter(|at| *at < until)?;
+            let told = self.told(at);
+            if told.is_some() {
+                return told;
+            }
+        }
+    }
+    /// When it may know more, while somebody waits to be told; what it knows already counts as now.
     fn next_event(&self) -> Option<Nanos> {
         None
     }

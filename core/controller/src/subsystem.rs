@@ -334,6 +334,16 @@ impl Subsystem {
     /// ceiling holds may go on.
     #[inline]
     pub fn next_deadline(&self) -> Option<Nanos> {
+        let mut due = self.own_deadline();
+        if self.slots.pending > 0 {
+            due = due.min(self.next_of_service());
+        }
+        Some(due).filter(|due| *due != Nanos::NEVER)
+    }
+
+    /// The same without what the drive's inside may know.
+    #[inline]
+    pub(crate) fn own_deadline(&self) -> Nanos {
         let mut due = self.slots.next_due().map_or(self.keep_alive_next, |due| due.min(self.keep_alive_next));
         if !self.admin_held.is_empty() {
             let held = self.admin_held.iter().filter_map(|c| self.ctrl(*c)).map(|ctrl| self.admin_due(ctrl));
@@ -342,15 +352,11 @@ impl Subsystem {
         if let Some(release) = self.arbiter.next_release() {
             due = due.min(release);
         }
-        due = due.min(self.held_next);
-        if self.slots.pending > 0 {
-            due = due.min(self.next_of_service());
-        }
-        Some(due).filter(|due| *due != Nanos::NEVER)
+        due.min(self.held_next)
     }
 
     #[cold]
-    fn next_of_service(&self) -> Nanos {
+    pub(crate) fn next_of_service(&self) -> Nanos {
         self.service().and_then(|service| service.next_event()).unwrap_or(Nanos::NEVER)
     }
 

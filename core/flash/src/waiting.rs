@@ -60,6 +60,18 @@ impl Flash {
         self.waiting.told.pop_front()
     }
 
+    /// Goes on by itself until there is one, as long as that is before `until`, and no further.
+    pub fn told_before(&mut self, until: Nanos) -> Option<(u64, Nanos)> {
+        loop {
+            let told = self.told();
+            if told.is_some() {
+                return told;
+            }
+            let (at, signal) = self.silicon.step_before(until)?;
+            self.hear(at, signal);
+        }
+    }
+
     /// The later of two points in time.
     pub fn later_of(&mut self, a: When, b: When) -> When {
         self.silicon.later_of(a, b)
@@ -68,6 +80,11 @@ impl Flash {
     /// When something happens in the drive next, if no command comes before; `None`: nothing, or channels are booked.
     pub fn next_event(&self) -> Option<Nanos> {
         self.silicon.next_event()
+    }
+
+    /// When [`Flash::told`] may have the next: its present where it has one, else when something happens.
+    pub fn next_told(&self) -> Option<Nanos> {
+        if self.waiting.told.is_empty() { self.next_event() } else { Some(self.silicon.present()) }
     }
 
     /// Goes on to `until`.

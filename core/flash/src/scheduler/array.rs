@@ -124,6 +124,11 @@ impl Array {
         self.scheduler.as_mut()?.step(until)
     }
 
+    /// Goes on to the next signal before `until`, and no further.
+    pub(crate) fn step_before(&mut self, until: Nanos) -> Option<(Nanos, Signal)> {
+        self.scheduler.as_mut()?.step_before(until)
+    }
+
     /// When something happens next, if nothing else is asked for.
     pub(crate) fn next_event(&self) -> Option<Nanos> {
         self.scheduler.as_ref()?.next_event()
