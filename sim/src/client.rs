@@ -3,7 +3,7 @@
 use crate::trace::{Draw, Fit, Replay, Timing, Trace};
 use weir_controller::{Op, SqHandle};
 use weir_units::{Class, Nanos};
-use weir_workload::{Generator, Job, Kind, Pacer};
+use weir_workload::{Generator, Job, Kind, Pacer, Request};
 
 /// A job, and what it has beside its description.
 #[derive(Clone, Debug)]
@@ -28,8 +28,8 @@ impl Client {
 /// Where requests come from.
 #[derive(Debug)]
 pub(crate) enum Source {
-    /// As many as the depth permits.
-    Closed(Generator),
+    /// As many as the depth permits. The next one is drawn already, so that the drive can be told what to bring nearer.
+    Closed(Generator, Request),
     /// At a rate.
     Open(Generator, Pacer),
     /// A file.
@@ -37,11 +37,17 @@ pub(crate) enum Source {
 }
 
 impl Source {
+    /// One that asks as fast as it is answered.
+    pub fn closed(mut generator: Generator) -> Source {
+        let first = generator.next_request();
+        Source::Closed(generator, first)
+    }
+
     /// When the next request may leave; [`Nanos::NEVER`] when there is none.
     #[inline]
     pub fn due(&self) -> Nanos {
         match self {
-            Source::Closed(_) => Nanos(0),
+            Source::Closed(..) => Nanos(0),
             Source::Open(_, pacer) => pacer.due(),
             Source::Trace(replay) => replay.due(),
         }
@@ -51,20 +57,28 @@ impl Source {
     #[inline]
     pub fn counts_from_due(&self) -> bool {
         match self {
-            Source::Closed(_) => false,
+            Source::Closed(..) => false,
             Source::Open(..) => true,
             Source::Trace(replay) => replay.is_timed(),
         }
     }
 
+    /// Where the request after this one begins, in bytes, where that is known.
+    #[inline]
+    pub fn ahead(&self) -> Option<u64> {
+        match self {
+            Source::Closed(_, next) => Some(next.offset),
+            _ => None,
+        }
+    }
+
     #[inline]
     pub fn take(&mut self) -> Option<Draw> {
-        let (generator, due) = match self {
-            Source::Closed(generator) => (generator, Nanos(0)),
-            Source::Open(generator, pacer) => (generator, pacer.due()),
+        let (drawn, due) = match self {
+            Source::Closed(generator, next) => (std::mem::replace(next, generator.next_request()), Nanos(0)),
+            Source::Open(generator, pacer) => (generator.next_request(), pacer.due()),
             Source::Trace(replay) => return replay.take(),
         };
-        let drawn = generator.next_request();
         let op = match drawn.kind {
             Kind::Read => Op::Read,
             Kind::Write => Op::Write,

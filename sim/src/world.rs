@@ -349,6 +349,9 @@ impl World {
                 return;
             }
             let Some(draw) = lane.source.take() else { return };
+            if let Some(ahead) = lane.source.ahead() {
+                self.drive.expect(NSID, ahead);
+            }
             if lane.source.due() == Nanos::NEVER {
                 self.accounts[lane.job].open -= 1;
             }
@@ -506,7 +509,7 @@ fn source(client: &Client, device: Device, (copy, seed): (u32, u64), start: Nano
         let generator = Generator::new(job, device, copy, seed).map_err(refuse)?;
         return Ok(match generator.pacer(job, start) {
             Some(pacer) => Source::Open(generator, pacer),
-            None => Source::Closed(generator),
+            None => Source::closed(generator),
         });
     };
     let region = job.region.unwrap_or(Region { offset: 0, len: device.capacity });

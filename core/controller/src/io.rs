@@ -60,6 +60,15 @@ impl Subsystem {
         self.arrive(q, command, host);
     }
 
+    /// A command for the bytes from `offset` of a namespace on will arrive soon: what deciding about it needs can be brought nearer. A hint.
+    #[inline]
+    pub fn expect(&self, nsid: u32, offset: u64) {
+        if self.inside.0.is_some() {
+            let shift = namespace::active(&self.namespaces, nsid).map_or(9, |ns| ns.shift);
+            self.soon(nsid, offset >> shift);
+        }
+    }
+
     /// Tells the inside where a command that has arrived will go, if it is one with a place.
     fn soon(&self, nsid: u32, slba: u64) {
         let offset = namespace::active(&self.namespaces, nsid).ok().and_then(|ns| ns.locate(slba, 1));
