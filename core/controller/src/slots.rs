@@ -151,7 +151,8 @@ pub(crate) struct Slots {
     pub byte_limit: u64,
     /// What is to be emitted, by slot; valid while timed or ready.
     pub ios: Vec<Option<Io>>,
-    timers: BinaryHeap<Reverse<(u64, u64)>>,
+    /// When, then a sequence, then which slot: see [`timer`].
+    timers: BinaryHeap<Reverse<u128>>,
     /// Timed slots whose time is not known yet.
     pub pending: u32,
     sequence: u64,
@@ -175,8 +176,14 @@ pub(crate) struct Slots {
     gone: u64,
 }
 
-/// Bits of a timer's second word that name the slot; the rest is a sequence, so that equal times keep their order.
+/// Bits of a timer's lower half that name the slot; the rest of it is a sequence, so that equal times keep their order.
 const SLOT_BITS: u32 = 24;
+
+/// A timer in one number: the time in its upper half.
+#[inline]
+fn timer(due: u64, sequence: u64, id: u32) -> Reverse<u128> {
+    Reverse(u128::from(due) << 64 | u128::from(sequence << SLOT_BITS | u64::from(id)))
+}
 
 impl Slots {
     pub fn new(limit: u32, byte_limit: u64) -> Self {
@@ -290,14 +297,14 @@ impl Slots {
         self.ios[id as usize] = Some(io);
         let slot = &mut self.slots[id as usize];
         (slot.state, slot.due) = (SlotState::Timed, due);
-        self.timers.push(Reverse((at.0, self.sequence << SLOT_BITS | u64::from(id))));
+        self.timers.push(timer(at.0, self.sequence, id));
         self.sequence = self.sequence.wrapping_add(1) & (u64::MAX >> SLOT_BITS);
     }
 
     /// Completes a command that has no I/O at `due`.
     pub fn delay_done(&mut self, id: u32, due: Nanos) {
         self.slots[id as usize].state = SlotState::Timed;
-        self.timers.push(Reverse((due.0, self.sequence << SLOT_BITS | u64::from(id))));
+        self.timers.push(timer(due.0, self.sequence, id));
         self.sequence = self.sequence.wrapping_add(1) & (u64::MAX >> SLOT_BITS);
     }
 
@@ -330,8 +337,8 @@ impl Slots {
     pub fn emit(&mut self, now: Nanos) -> Option<Io> {
         loop {
             let id = match self.timers.peek() {
-                Some(Reverse((due, low))) if *due <= now.0 => {
-                    let id = (*low & ((1 << SLOT_BITS) - 1)) as u32;
+                Some(Reverse(timer)) if (timer >> 64) as u64 <= now.0 => {
+                    let id = *timer as u32 & ((1 << SLOT_BITS) - 1);
                     self.timers.pop();
                     id
                 }
@@ -383,7 +390,7 @@ impl Slots {
     }
 
     pub fn next_due(&self) -> Option<Nanos> {
-        self.timers.peek().map(|Reverse((due, _))| Nanos(*due))
+        self.timers.peek().map(|Reverse(timer)| Nanos((timer >> 64) as u64))
     }
 
     pub fn has_ready(&self) -> bool {
