@@ -118,7 +118,16 @@ impl Scheduler {
             let entry = entry?;
             self.buses[channel as usize].take(&entry);
             self.targets[entry.target as usize].listed = false;
-            // It may want nothing any more.
+            // It may want nothing any more, or something that needs no bus: while it waited, reads have passed the others for long enough.
+            if self.want(entry.target).is_none() {
+                while self.begin_without_bus(entry.target) {}
+            }
+            if self.buses[channel as usize].holder.is_some() {
+                return None;
+            }
+            if self.targets[entry.target as usize].listed {
+                continue;
+            }
             if let Some(hold) = self.want(entry.target) {
                 return Some(hold);
             }
