@@ -19,7 +19,7 @@
  * SPDK's functions call one another by their public names, and so come through here: while a session is open in a thread,
  * what comes is SPDK's own and passes.
  *
- * docs/spdk.md says which releases it knows and which variables of the environment it reads. With any other release it changes
+ * docs/guides/spdk.md says which releases it knows and which variables of the environment it reads. With any other release it changes
  * nothing and says so.
  */
 #define _GNU_SOURCE

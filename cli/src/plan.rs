@@ -35,7 +35,7 @@ Examples:
     demand = { rw = \"randread\", bs = \"4KiB\", qd = 64 }
     sla = { iops = 300000, p99 = \"500us\" }
 
-Exit status 1 when the promises cannot be kept. docs/plan.md has every key.")]
+Exit status 1 when the promises cannot be kept. docs/guides/plan.md has every key.")]
 pub struct Args {
     /// The plan: TOML with [[device]] or calibration, and [[tenant]] with demand and sla
     #[arg(value_name = "FILE")]

@@ -1,4 +1,4 @@
-//! Which nodes run on this machine: each has a file in `nodes/` of the runtime folder (docs/formats.md, "The registry of nodes").
+//! Which nodes run on this machine: each has a file in `nodes/` of the runtime folder (docs/reference/formats.md, "The registry of nodes").
 //!
 //! ```text
 //!   weir up ── register ──▶ RUNTIME/nodes/NAME-PID.json ◀── running ── weir status, …

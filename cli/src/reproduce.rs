@@ -35,7 +35,7 @@ Examples:
   weir reproduce spool-table2 --full      minutes instead of seconds, and narrower intervals
 
 Exit status 1 when a row is missed: it is not as the paper says. What runs by the real clock measures this machine: run it
-while nothing else runs; a row that cannot be judged because something did is \"not judged: disturbed\". docs/reproduce.md
+while nothing else runs; a row that cannot be judged because something did is \"not judged: disturbed\". docs/guides/reproduce.md
 says what is compared with what.")]
 pub struct Args {
     /// Which figure; without it, a list

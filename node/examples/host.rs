@@ -1,5 +1,5 @@
 //! Writes 4 KiB to a drive and waits for them: `cargo run -p weir-node --example host`, beside a `weir up`.
-//! docs/runtime.md has the middle of it.
+//! docs/guides/shares.md has the middle of it.
 
 use std::error::Error;
 use weir_driver::{Io, IoKind, QueuePair};

@@ -7,7 +7,7 @@
 //!  host inaccessible nqn.2014-08.org.nvmexpress:uuid:…
 //!  port inaccessible 127.0.0.1:4420
 //! ```
-//! `docs/formats.md` has it.
+//! `docs/reference/formats.md` has it.
 
 use crate::api::Ana;
 use serde_json::Value;

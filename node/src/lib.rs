@@ -9,7 +9,7 @@
 //!
 //! [`keeper`] is the process beside it that holds what must outlive it.
 //!
-//! Decides nothing that a machine of `core` could decide; touches nothing that `sys` does not hand out. docs/architecture.md
+//! Decides nothing that a machine of `core` could decide; touches nothing that `sys` does not hand out. docs/inside/architecture.md
 //! has the turn of a shard.
 
 mod access;

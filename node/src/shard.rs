@@ -1,4 +1,4 @@
-//! A shard: one thread, one reactor, the drives of that core and their doors. See docs/architecture.md, "One core, one drive".
+//! A shard: one thread, one reactor, the drives of that core and their doors. See docs/inside/architecture.md, "One core, one drive".
 
 use crate::device::{Drives, PowerReply};
 use crate::door::{Arrival, Cx, Directory, Doors, Kind, nvme_tcp};

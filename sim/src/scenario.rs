@@ -1,7 +1,7 @@
 //! What to simulate: the file of `weir sim`.
 //!
 //! `[[device]]` and `[[tenant]]` are those of `weir up` and read by the same code; `[[job]]` has the keys of `weir bench
-//! --job`, or a trace. `docs/simulation.md` lists all keys with their defaults.
+//! --job`, or a trace. `docs/guides/simulate.md` lists all keys with their defaults.
 
 use crate::client::Client;
 use crate::job::{self, JobRead};

@@ -71,7 +71,7 @@ fn every_profile_makes_small_and_large_drives() {
 
 #[test]
 fn the_guide_has_every_profile() {
-    let guide = include_str!("../../docs/profiles.md");
+    let guide = include_str!("../../docs/reference/profiles.md");
     for profile in Profile::all() {
         assert!(guide.contains(&format!("`{profile}`")), "{profile}");
         let about = profile.about().unwrap();

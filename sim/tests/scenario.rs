@@ -361,7 +361,7 @@ fn the_power_goes_and_comes_back() {
 
 #[test]
 fn the_guide_s_example_runs_and_shows_what_it_says() {
-    let guide = include_str!("../../docs/coming-from.md");
+    let guide = include_str!("../../docs/guides/coming-from.md");
     let example = guide.split_once("```toml\n").unwrap().1.split_once("```").unwrap().0;
     let worst = |gc: &str| {
         let mut document = Document::parse(example, "flows.toml", Path::new("/")).unwrap();

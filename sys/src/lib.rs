@@ -2,7 +2,7 @@
 //! The only crate with `unsafe`; each block says why it is sound.
 //!
 //! ```text
-//!   arena    Arena ─────────► Ram          named shared memory, checked when it is opened (docs/formats.md)
+//!   arena    Arena ─────────► Ram          named shared memory, checked when it is opened (docs/reference/formats.md)
 //!   reactor  Reactor ───────► FileMedia    io_uring: watched descriptors, file operations, sleeping and waking
 //!            Sender ─wakes──►              messages from other threads
 //!   media    Media {Store {Null, Ram}, File}

@@ -1,4 +1,4 @@
-//! Links between documents, and the layout tables of `docs/formats.md`.
+//! Links between documents, and the layout tables of `docs/reference/formats.md`.
 
 use crate::tree::{File, Finding, Tree};
 

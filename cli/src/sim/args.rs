@@ -25,7 +25,7 @@ Examples:
   and in ssd.toml kind = \"flash\" stands for the latency.
 
 A trace is a fio iolog (version 2 or 3), blkparse's text, an MSR Cambridge CSV or a CSV with a header; its keys are those
-of [[job]]: tenant, format, stream, timing, speed, fit, span, qd, start, region. docs/simulation.md has every key.
+of [[job]]: tenant, format, stream, timing, speed, fit, span, qd, start, region. docs/guides/simulate.md has every key.
 
 Keys of --set: seed, time, device.slots, tenant.gold.class, jobs[0].qd (the first job), job.gold.qd (the one of that name),
 job.qd (all of them). Several values, or several --set, make a run for each combination.

@@ -1,4 +1,4 @@
-//! A vendor's command of your own in thirty lines: `docs/vendor-commands.md` walks through it.
+//! A vendor's command of your own in thirty lines: `docs/guides/vendor-commands.md` walks through it.
 
 use weir_controller::model::{Fabric, World, admin, io};
 use weir_controller::*;

@@ -4,7 +4,7 @@
 //! ```text
 //!  magic "WEIRASSO" │ version u32 │ length u32 │ controllers u16, each … │ reservations │ CRC32C u32 of all before
 //! ```
-//! `docs/formats.md` has what a controller is written as. The drive has nothing in flight then. Commands that wait in a queue stay with
+//! `docs/reference/formats.md` has what a controller is written as. The drive has nothing in flight then. Commands that wait in a queue stay with
 //! the connection that brought them, which brings them again: [`Subsystem::with_drive`] says which those are.
 //! Whoever restores [claims](Subsystem::claim) each queue for its connection, and drops the rest by
 //! [`drop_unclaimed`](Subsystem::drop_unclaimed), as if those connections had been lost.

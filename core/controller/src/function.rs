@@ -4,7 +4,7 @@
 //! ```text
 //!  magic "WEIRFUNC" │ version u32 │ length u32 │ I/O queues u16 │ controllers u16, each its length u32 and … │ CRC32C u32 of all before
 //! ```
-//! `docs/formats.md` has what a controller is written as; its first part is that of an [association](crate::association). The drive has
+//! `docs/reference/formats.md` has what a controller is written as; its first part is that of an [association](crate::association). The drive has
 //! nothing of its queues in flight then. What its host has put on the rings and the drive has not fetched stays there: the place of the
 //! heads and how many entries wait is all that is needed. The number of I/O queues that a controller may have goes with them: a host that
 //! goes on was shown it. Whoever restores [claims](Subsystem::claim_function) each controller for its

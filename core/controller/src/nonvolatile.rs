@@ -4,7 +4,7 @@
 //!  magic "WEIRNVST" │ version u32 │ length u32 │ sections … │ crc32c u32 of all before
 //!  a section: id u16 │ version u16 │ length u32 │ bytes
 //! ```
-//! All little-endian; `docs/formats.md` has the sections. A section that is missing leaves the drive as it was made; one of an
+//! All little-endian; `docs/reference/formats.md` has the sections. A section that is missing leaves the drive as it was made; one of an
 //! identifier or a version that this release does not know is refused, and so the whole blob: a drive that forgot half of what it
 //! was told would be worse. Where the blob is kept is the executor's affair: it writes it whenever
 //! [`Subsystem::nonvolatile_generation`] has moved.

@@ -178,7 +178,7 @@ fn a_ring_that_nobody_has_said_of_is_waited_for() {
     assert_eq!((begun[0].qid, begun[0].due), (1, Some(world.now.saturating_add(LATENCY))));
 }
 
-/// Golden bytes of version 1 (`docs/formats.md`).
+/// Golden bytes of version 1 (`docs/reference/formats.md`).
 #[test]
 fn golden_bytes_of_version_1() {
     let list = [

@@ -755,7 +755,7 @@ fn identify_says_what_hosts_read() {
     assert_eq!((id.ioccsz.get(), id.iorcsz.get(), id.kas.get() > 0), (516, 1, true));
     assert_eq!((id.sgls.get() & 3, id.cmic & 2, id.lpa & 6), (1, 2, 6));
     assert_eq!((id.subnqn(), id.serial()), (Some("nqn.2026-01.io.weir:test"), "WEIR0001"));
-    // docs/formats.md, "The class of a controller": version 1, class high, wishes count for nothing.
+    // docs/reference/formats.md, "The class of a controller": version 1, class high, wishes count for nothing.
     assert_eq!(id.vs[..8], *b"WEIR\x01\x01\x00\x00");
     let page = |world: &mut World, host: &mut Fabric, sqe: Sqe| {
         let (cqe, data) = host.admin_data(world, sqe);

@@ -1080,7 +1080,7 @@ fn preempt_and_abort_ends_what_the_others_do() {
     assert_eq!(bench.read(a, 0, 4).unwrap(), [filled(6, 1), filled(0, 3)].concat());
 }
 
-/// What persists is in the drive's nonvolatile state, in exactly these bytes (docs/formats.md), and a drive that is made with it
+/// What persists is in the drive's nonvolatile state, in exactly these bytes (docs/reference/formats.md), and a drive that is made with it
 /// goes on as before; what is no state of such a drive is refused.
 #[test]
 fn what_persists_comes_back() {

@@ -1340,7 +1340,7 @@ fn a_drive_remembers_its_namespaces() {
     }
 }
 
-/// Golden bytes of section 16, version 1 (`docs/formats.md`).
+/// Golden bytes of section 16, version 1 (`docs/reference/formats.md`).
 #[test]
 fn the_section_of_namespaces_lies_as_it_always_has() {
     let mut rig = rig(1);

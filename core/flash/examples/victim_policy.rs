@@ -1,5 +1,5 @@
 //! A victim policy of your own, on a drive in virtual time: `cargo run --release -p weir-flash --example victim_policy`.
-//! docs/flash-policies.md walks through it.
+//! docs/guides/flash-policies.md walks through it.
 
 use weir_flash::{Config, Flash, FlashOp, PlaneView, Precondition, Preset, Rng, VictimPolicy};
 use weir_units::{Bytes, Nanos};

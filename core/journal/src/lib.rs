@@ -44,7 +44,7 @@
 //! ([`RingJournal::endangered`]). So a request costs a packed ring two stores more than a split one.
 //!
 //! **The region is the front end's, its order ours.** It is handed out by vhost-user's GET_INFLIGHT_FD, whose users only
-//! keep it; the layout is private (`docs/formats.md`).
+//! keep it; the layout is private (`docs/reference/formats.md`).
 //!
 //! **NVMe.** (`weir_controller::Journals` is who keeps them.) An entry has the command's 64 bytes, because the host may overwrite the submission queue's slot. DONE has the completion and its place,
 //! so it is posted again, at the same place, rather than executed again. Between the effect of a command and DONE

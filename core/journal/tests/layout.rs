@@ -1,4 +1,4 @@
-//! The layout, byte by byte (docs/formats.md), and regions full of anything.
+//! The layout, byte by byte (docs/reference/formats.md), and regions full of anything.
 
 use proptest::prelude::*;
 use std::cell::RefCell;

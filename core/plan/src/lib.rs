@@ -15,7 +15,7 @@
 //! the rates are those of the highest number of rounds a second that the drive can carry: a weighted max-min, found by bisection.
 //! The drive's load is counted in its own resource (slots, bytes in flight, or seconds of a measured drive), whatever unit is
 //! arbitrated. **Limits**: loads are stationary and random over the whole drive; queues of one tenant share evenly.
-//! `docs/plan-model.md` has the derivation and the measured error.
+//! `docs/reference/plan-model.md` has the derivation and the measured error.
 
 extern crate alloc;
 

@@ -4,7 +4,7 @@
 //!   what was measured, what is asked for ─▶ Kind of answer ─▶ Margin of rates and times
 //!   distribution of the latencies ─ how far is it to the next percentiles? ─▶ more for a percentile beside a gap
 //! ```
-//! `docs/plan-model.md` has the errors that were measured, and how many of the answers lie within these margins.
+//! `docs/reference/plan-model.md` has the errors that were measured, and how many of the answers lie within these margins.
 
 use crate::drive::{Drive, reads};
 use crate::fluid::Flow;

@@ -1,4 +1,4 @@
-//! What an entry says: records, one behind the other, little-endian. `docs/formats.md` has the table.
+//! What an entry says: records, one behind the other, little-endian. `docs/reference/formats.md` has the table.
 
 use crate::block::OLDEST;
 use crate::extent::{Extent, Run};

@@ -1,4 +1,4 @@
-//! What `weir calibrate` found out about a drive, as a file: `docs/formats.md` describes it.
+//! What `weir calibrate` found out about a drive, as a file: `docs/reference/formats.md` describes it.
 
 use super::device::COMMANDS;
 use super::document::Document;

@@ -3,7 +3,7 @@
 use super::Config;
 use std::path::Path;
 
-const GUIDE: &str = include_str!("../../../docs/configuration.md");
+const GUIDE: &str = include_str!("../../../docs/reference/configuration.md");
 
 fn example() -> &'static str {
     let after = GUIDE.split_once("```toml\n").expect("the guide has an example").1;
@@ -12,8 +12,8 @@ fn example() -> &'static str {
 
 #[test]
 fn the_example_is_valid_and_has_every_key() {
-    let config =
-        Config::parse(example(), "docs/configuration.md", Path::new("/etc/weir")).unwrap_or_else(|e| panic!("{e}"));
+    let config = Config::parse(example(), "docs/reference/configuration.md", Path::new("/etc/weir"))
+        .unwrap_or_else(|e| panic!("{e}"));
     let printed = config.to_toml();
     for key in printed.lines().filter_map(|l| l.split_once(" = ")).map(|(key, _)| key) {
         assert!(example().lines().any(|l| l.starts_with(&format!("{key} = "))), "{key} is not in the example");

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 /// Options that nothing here follows, and why; a name that ends in `*` stands for all that begin so.
 const LEFT: [(&str, &str); 24] = [
     ("ch_xfer_lat", "FEMU has no channel time; see channel_timing"),
-    ("gc_thres_pcent*", "FEMU's background collection; see gc_start in docs/coming-from.md"),
+    ("gc_thres_pcent*", "FEMU's background collection; see gc_start in docs/guides/coming-from.md"),
     ("gc_strategy", "lines are collected plane by plane"),
     ("read_cache_mb", "reads are not kept in memory"),
     ("cache_evict", "reads are not kept in memory"),
@@ -23,9 +23,9 @@ const LEFT: [(&str, &str); 24] = [
     ("addr", "no bus"),
     ("debug_ftl", "no debugging output"),
     ("nand_bad_blocks", "see factory_bad"),
-    ("err_*", "no injected errors; see errors in docs/configuration.md"),
+    ("err_*", "no injected errors; see errors in docs/reference/configuration.md"),
     ("fdp*", "see [device.fdp]"),
-    ("zns_*", "zoned drives are not simulated; see docs/zns.md"),
+    ("zns_*", "zoned drives are not simulated; see docs/guides/zones.md"),
     ("ecc_step_ns", "see errors and retry"),
     ("tpl*", "multi-plane busy times; see read_command_plane and program_command_plane"),
     ("trcbsy", "see cache_busy"),

@@ -9,10 +9,10 @@ const STEP_NANOS_MAX: u64 = 10_000_000_000;
 
 /// What has no counterpart, and why.
 const LEFT: [(&str, &str); 16] = [
-    ("ZONE_SIZE", "zoned drives are not simulated; see docs/zns.md"),
-    ("DIES_PER_ZONE", "zoned drives are not simulated; see docs/zns.md"),
+    ("ZONE_SIZE", "zoned drives are not simulated; see docs/guides/zones.md"),
+    ("DIES_PER_ZONE", "zoned drives are not simulated; see docs/guides/zones.md"),
     ("ZONE_WB_SIZE", "one buffer serves the whole drive"),
-    ("MAX_ZRWA_ZONES", "zoned drives are not simulated; see docs/zns.md"),
+    ("MAX_ZRWA_ZONES", "zoned drives are not simulated; see docs/guides/zones.md"),
     ("MDTS", "the drive's own limit counts"),
     ("NR_NAMESPACES", "one namespace"),
     ("NS_CAPACITY_0", "the layout says how large the drive is"),

@@ -68,7 +68,7 @@ pub(super) fn read(text: &Text, root: Node<'_, '_>, drive: &Drive, draft: &mut D
                     text,
                     "File_Path",
                     &file,
-                    "MQSim's traces are not read; see docs/simulation.md for those that are",
+                    "MQSim's traces are not read; see docs/guides/simulate.md for those that are",
                 );
                 continue;
             }

@@ -8,7 +8,7 @@
 //!           └▶ a calibration ─▶ weir_plan::planner::propose ─▶ verdict ─▶ Planned, by the model
 //! ```
 //! What is called feasible was simulated with several seeds; or, where nothing is known of a drive but its calibration, it is the
-//! model's verdict, which is admission's as well. `docs/plan.md` lists the keys of the file.
+//! model's verdict, which is admission's as well. `docs/guides/plan.md` lists the keys of the file.
 
 pub mod campaign;
 pub(crate) mod measure;

@@ -72,7 +72,7 @@ impl Format {
             Some(first) if columns.len() >= 6 && first.parse::<u64>().is_ok() => Ok(Some(Format::Msr)),
             Some(_) if columns.contains(&"op") => Ok(Some(Format::Csv)),
             _ => Err("is no trace of a known format (fio iolog, blkparse, MSR, CSV with a header line); \
-                      docs/simulation.md describes them"
+                      docs/guides/simulate.md describes them"
                 .to_string()),
         }
     }

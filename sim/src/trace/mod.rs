@@ -3,7 +3,7 @@
 //! ```text
 //!  file ─ Reader (lines, numbers them) ─ Parser (fio, blkparse, MSR, CSV) ─▶ Record ─ Replay (time, place, pieces) ─▶ Draw
 //! ```
-//! Formats, as `docs/simulation.md` documents them: fio iolog version 2 and 3, blkparse's default text, the CSV of the MSR
+//! Formats, as `docs/guides/simulate.md` documents them: fio iolog version 2 and 3, blkparse's default text, the CSV of the MSR
 //! Cambridge traces, and a CSV of our own with a header. A line that does not parse ends the run with its file and number.
 
 mod format;

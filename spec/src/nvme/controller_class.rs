@@ -1,5 +1,5 @@
 //! In which class a controller's queues are served: what Weir says of it in the vendor specific part of Identify Controller, since no
-//! standard field does (docs/formats.md).
+//! standard field does (docs/reference/formats.md).
 
 use super::identify::IdentifyController;
 use super::wire::wire;

@@ -2,7 +2,7 @@
 //! another process, which opens it with the same checks.
 //!
 //! ```text
-//!   0      Header    magic, schema, versions, length, owner epoch      one page, docs/formats.md
+//!   0      Header    magic, schema, versions, length, owner epoch      one page, docs/reference/formats.md
 //!   4096   payload   of the schema's own layout; offsets, never pointers
 //! ```
 //! Memory appears when it is [reserved](Arena::reserve): a page that has been reserved never fails, one that has not may
@@ -55,7 +55,7 @@ pub enum Pages {
     Huge,
 }
 
-/// The first page; see docs/formats.md.
+/// The first page; see docs/reference/formats.md.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Clone, Copy)]
 #[repr(C)]
 struct Header {

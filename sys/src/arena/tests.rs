@@ -257,9 +257,9 @@ fn unmapping_leaves_nothing() {
     assert_eq!(before, after);
 }
 
-/// The rows `| offset | bytes | name |` under a heading of docs/formats.md.
+/// The rows `| offset | bytes | name |` under a heading of docs/reference/formats.md.
 pub(crate) fn documented(heading: &str) -> Vec<(usize, usize, String)> {
-    let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/formats.md")).unwrap();
+    let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/reference/formats.md")).unwrap();
     let section = text.split(&format!("\n## {heading}\n")).nth(1).expect("a section of that name");
     let section = section.split("\n## ").next().unwrap();
     let cells = |line: &str| line.trim_matches('|').split('|').map(|c| c.trim().to_owned()).collect::<Vec<_>>();

@@ -28,7 +28,7 @@ pub const SCHEMA: Schema = Schema { name: "flash-state", version: 1 };
 /// Every array begins at a multiple of this.
 pub(super) const ALIGN: u64 = 4096;
 
-/// The start of the payload; see docs/formats.md. Offsets count from the start of the payload.
+/// The start of the payload; see docs/reference/formats.md. Offsets count from the start of the payload.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub(super) struct Layout {

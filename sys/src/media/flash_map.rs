@@ -17,7 +17,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// The arena's schema.
 pub const SCHEMA: Schema = Schema { name: "flash-map", version: 1 };
 
-/// The start of the payload; see docs/formats.md. Offsets count from the start of the payload.
+/// The start of the payload; see docs/reference/formats.md. Offsets count from the start of the payload.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub(super) struct Layout {

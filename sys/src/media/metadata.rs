@@ -1,4 +1,4 @@
-//! Metadata of a drive's blocks (`docs/formats.md`): a sparse file beside its media, a byte for 64 of data, written through the page
+//! Metadata of a drive's blocks (`docs/reference/formats.md`): a sparse file beside its media, a byte for 64 of data, written through the page
 //! cache.
 //!
 //! The drive writes a block's metadata before its data, and makes the one durable before it says that the other is. A process that is

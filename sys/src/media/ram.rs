@@ -25,7 +25,7 @@ const ALLOCATED_MAX: u64 = 16 << 20;
 /// and to random pages: reads gain the same from 2 to 16 and lose beyond, writes gain up to 32.
 const PREFETCH_LINES: usize = 16;
 
-/// The start of the payload; see docs/formats.md. Offsets count from the start of the payload.
+/// The start of the payload; see docs/reference/formats.md. Offsets count from the start of the payload.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub(super) struct Layout {

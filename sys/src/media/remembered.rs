@@ -1,4 +1,4 @@
-//! What a drive remembers without power (`docs/formats.md`): a file beside its media, with five copies of which the newest whole one
+//! What a drive remembers without power (`docs/reference/formats.md`): a file beside its media, with five copies of which the newest whole one
 //! counts. A write goes over a copy that is not needed ([`Places`]), so that neither a kill nor a loss of power in the middle of any number
 //! of writes leaves the drive with less than the last sync has made durable.
 //!

@@ -11,7 +11,7 @@ use weir_journal::{HEADER_BYTES, Kind, MAGIC, Region, Shape, Words};
 use crate::harness::Context;
 use crate::tracee::Place;
 
-/// Words of a queue's part: `docs/formats.md`.
+/// Words of a queue's part: `docs/reference/formats.md`.
 pub(super) const MERGE: u64 = 0;
 pub(super) const USED: u64 = 1;
 const START: u64 = 2;

@@ -1,5 +1,7 @@
 //! Every code block of README.md and of the pages in docs/, run in order, as written ([`crate::page`]).
 
+use std::path::Path;
+
 use super::test;
 use crate::harness::{Context, Env, Outcome, Test, ensure};
 use crate::markdown;
@@ -11,26 +13,26 @@ type Page = (&'static str, fn(&Env) -> Outcome);
 /// Pages with blocks that run, in the order in which they are tried.
 const PAGES: [Page; 21] = [
     ("README.md", |env| page(env, "README.md")),
-    ("docs/calibrate.md", |env| page(env, "docs/calibrate.md")),
-    ("docs/cli.md", |env| page(env, "docs/cli.md")),
-    ("docs/coming-from.md", |env| page(env, "docs/coming-from.md")),
-    ("docs/configuration.md", |env| page(env, "docs/configuration.md")),
-    ("docs/fdp.md", |env| with_guest(env, "docs/fdp.md")),
-    ("docs/fio.md", |env| page(env, "docs/fio.md")),
-    ("docs/flash-policies.md", |env| page(env, "docs/flash-policies.md")),
-    ("docs/libweir.md", |env| page(env, "docs/libweir.md")),
-    ("docs/namespaces.md", |env| with_guest(env, "docs/namespaces.md")),
-    ("docs/open-channel.md", |env| with_guest(env, "docs/open-channel.md")),
-    ("docs/plan.md", |env| page(env, "docs/plan.md")),
-    ("docs/pool.md", |env| page(env, "docs/pool.md")),
-    ("docs/profiles.md", |env| page(env, "docs/profiles.md")),
-    ("docs/reproduce.md", |env| page(env, "docs/reproduce.md")),
-    ("docs/runtime.md", |env| page(env, "docs/runtime.md")),
-    ("docs/simulation.md", |env| page(env, "docs/simulation.md")),
-    ("docs/spdk.md", |env| page(env, "docs/spdk.md")),
-    ("docs/vendor-commands.md", |env| page(env, "docs/vendor-commands.md")),
-    ("docs/vfio-user.md", |env| page(env, "docs/vfio-user.md")),
-    ("docs/zns.md", |env| with_guest(env, "docs/zns.md")),
+    ("docs/guides/calibrate.md", |env| page(env, "docs/guides/calibrate.md")),
+    ("docs/reference/cli.md", |env| page(env, "docs/reference/cli.md")),
+    ("docs/guides/coming-from.md", |env| page(env, "docs/guides/coming-from.md")),
+    ("docs/reference/configuration.md", |env| page(env, "docs/reference/configuration.md")),
+    ("docs/guides/fdp.md", |env| with_guest(env, "docs/guides/fdp.md")),
+    ("docs/guides/fio.md", |env| page(env, "docs/guides/fio.md")),
+    ("docs/guides/flash-policies.md", |env| page(env, "docs/guides/flash-policies.md")),
+    ("docs/guides/libweir.md", |env| page(env, "docs/guides/libweir.md")),
+    ("docs/guides/namespaces.md", |env| with_guest(env, "docs/guides/namespaces.md")),
+    ("docs/guides/open-channel.md", |env| with_guest(env, "docs/guides/open-channel.md")),
+    ("docs/guides/plan.md", |env| page(env, "docs/guides/plan.md")),
+    ("docs/guides/pools.md", |env| page(env, "docs/guides/pools.md")),
+    ("docs/reference/profiles.md", |env| page(env, "docs/reference/profiles.md")),
+    ("docs/guides/reproduce.md", |env| page(env, "docs/guides/reproduce.md")),
+    ("docs/guides/shares.md", |env| page(env, "docs/guides/shares.md")),
+    ("docs/guides/simulate.md", |env| page(env, "docs/guides/simulate.md")),
+    ("docs/guides/spdk.md", |env| page(env, "docs/guides/spdk.md")),
+    ("docs/guides/vendor-commands.md", |env| page(env, "docs/guides/vendor-commands.md")),
+    ("docs/guides/virtual-machines.md", |env| page(env, "docs/guides/virtual-machines.md")),
+    ("docs/guides/zones.md", |env| with_guest(env, "docs/guides/zones.md")),
 ];
 
 /// The tests of this suite.
@@ -54,12 +56,7 @@ fn no_page_is_left_out(env: &Env) -> Outcome {
     markdown::check()?;
     let root = root(env)?;
     let mut names = vec!["README.md".to_string()];
-    for entry in std::fs::read_dir(root.join("docs")).context(|| "docs".into())? {
-        let name = entry.context(|| "docs".into())?.file_name().to_string_lossy().into_owned();
-        if name.ends_with(".md") {
-            names.push(format!("docs/{name}"));
-        }
-    }
+    pages_below(&root, "docs", &mut names)?;
     for name in names {
         let text = std::fs::read_to_string(root.join(&name)).context(|| name.clone())?;
         let blocks = markdown::blocks(&text).map_err(|e| format!("{name}:{e}"))?;
@@ -68,6 +65,20 @@ fn no_page_is_left_out(env: &Env) -> Outcome {
         ensure(runs == listed, || {
             format!("{name}: PAGES in tests/src/suites/docs.rs {} it", if runs { "lacks" } else { "has" })
         })?;
+    }
+    Ok(())
+}
+
+/// The pages in a folder of the repository and in the folders below it.
+fn pages_below(root: &Path, folder: &str, names: &mut Vec<String>) -> Outcome {
+    for entry in std::fs::read_dir(root.join(folder)).context(|| folder.into())? {
+        let entry = entry.context(|| folder.into())?;
+        let path = format!("{folder}/{}", entry.file_name().to_string_lossy());
+        if entry.path().is_dir() {
+            pages_below(root, &path, names)?;
+        } else if path.ends_with(".md") {
+            names.push(path);
+        }
     }
     Ok(())
 }

@@ -32,7 +32,7 @@ pub fn tests() -> Vec<Test> {
     ]
 }
 
-/// Claims of the papers, as they word them, that docs/reproduce.md says this program misses, or that some machines miss and others do not: by
+/// Claims of the papers, as they word them, that docs/guides/reproduce.md says this program misses, or that some machines miss and others do not: by
 /// a part of their labels.
 const OVERHEAD: [&str; 2] = ["io_uring over driver", "complete, over that of 4 KiB"];
 const PROCESSOR_TIME: [&str; 1] = ["processor time of a request over"];

@@ -1,5 +1,5 @@
 //! Commands of a vendor's own, behind one trait. The Open-Channel set and `move-page` ([`OpenChannelSet`]) are its first users;
-//! `docs/vendor-commands.md` shows how to add one.
+//! `docs/guides/vendor-commands.md` shows how to add one.
 //!
 //! ```text
 //!  capsule, ring entry ─▶ plan: is it in `commands()`? ─▶ start ─▶ VendorCommand::serve(now, request, port) ─┬─▶ refused: complete

@@ -1,4 +1,4 @@
-//! Which block is collected next. One trait, five policies; `docs/flash-policies.md` shows how to write a sixth.
+//! Which block is collected next. One trait, five policies; `docs/guides/flash-policies.md` shows how to write a sixth.
 
 use super::map::HELD;
 use crate::name::names;

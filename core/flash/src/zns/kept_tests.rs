@@ -213,7 +213,7 @@ proptest! {
     }
 }
 
-/// The words are a format: docs/formats.md, "State of zones and chunks".
+/// The words are a format: docs/reference/formats.md, "State of zones and chunks".
 #[test]
 fn a_word_is_what_the_table_says() {
     let kept = Kept { end: 0x1234_5678, state: 0xe, zrwa: false, extended: true, finished: true };

@@ -1,4 +1,4 @@
-//! The layout on the drives: golden bytes of versions 1 and 2 (`docs/formats.md`).
+//! The layout on the drives: golden bytes of versions 1 and 2 (`docs/reference/formats.md`).
 
 use crate::block::{Address, LAYOUT, OLDEST, decode, encode, payload, place};
 use crate::extent::{Extent, Run};

@@ -1,4 +1,4 @@
-//! All that a keeper knows, as bytes: for the program that it runs next (`docs/formats.md` has the tables).
+//! All that a keeper knows, as bytes: for the program that it runs next (`docs/reference/formats.md` has the tables).
 //!
 //! ```text
 //!   WEIRKEEP │ version u32 │ length u32 of all │ fields in the order of their structures … │ CRC32C u32 of all before

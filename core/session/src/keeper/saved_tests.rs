@@ -1,4 +1,4 @@
-//! The layout of a keeper's state, byte by byte: `docs/formats.md`.
+//! The layout of a keeper's state, byte by byte: `docs/reference/formats.md`.
 
 use super::saved::*;
 use super::*;

@@ -4,7 +4,7 @@
 //!  Head │ a generation of each place │ RequestRecord, its data so far, … │ where unsent responses end: u64 …
 //!       │ ready: u16 … │ waits for a buffer: u16 … │ waits for room: u16 … │ held input │ unsent output │ CRC32C u32 of all before
 //! ```
-//! `docs/formats.md` has the tables. The settings go with it: the host was told some of them, and they stay as they are for as long as the
+//! `docs/reference/formats.md` has the tables. The settings go with it: the host was told some of them, and they stay as they are for as long as the
 //! connection lives. Commands that are with the drive stay with it: whoever restores the connection restores those as well, or
 //! [hands them back](Connection::hand_back) before. Nothing in the bytes is trusted.
 
@@ -57,7 +57,7 @@ pub struct Head {
     pub version: U32,
     /// Of all, the checksum included.
     pub length: U32,
-    /// What it may do and what was negotiated: see `docs/formats.md`.
+    /// What it may do and what was negotiated: see `docs/reference/formats.md`.
     pub bits: U32,
     /// MAXH2CDATA as the host was told.
     pub maxh2cdata: U32,

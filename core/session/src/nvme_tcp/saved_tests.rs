@@ -1,4 +1,4 @@
-//! The layout of a saved connection, byte by byte: `docs/formats.md`.
+//! The layout of a saved connection, byte by byte: `docs/reference/formats.md`.
 
 use super::saved::{Head, RequestRecord, SavedError, VERSION};
 use super::*;
@@ -151,7 +151,7 @@ fn no_transfer_is_longer_than_any_host_was_told() {
 
 #[test]
 fn the_tables_of_the_documentation_are_the_structures() {
-    let text = include_str!("../../../../docs/formats.md");
+    let text = include_str!("../../../../docs/reference/formats.md");
     let section = text.split("## Connections of NVMe/TCP that go to another process").nth(1).unwrap();
     let rows: Vec<Vec<&str>> =
         section.lines().filter(|l| l.starts_with("| ")).map(|l| l.split('|').map(str::trim).collect()).collect();

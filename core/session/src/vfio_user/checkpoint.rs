@@ -4,7 +4,7 @@
 //!  slot 0:  SlotHead │ CheckpointHead │ name of each descriptor u64 … │ Post … │ the device and its client │ the controller │ generation u64
 //!  slot 1:  the same, of the time before or after
 //! ```
-//! `docs/formats.md` has the tables. It is written once in a turn, before anything of that turn can be seen: answers, completions of admin
+//! `docs/reference/formats.md` has the tables. It is written once in a turn, before anything of that turn can be seen: answers, completions of admin
 //! commands, their interrupts. The slot of the last but one is overwritten, so that one is whole whenever the process dies; the whole one
 //! of the higher generation counts. Whole is a slot whose checksum is right and that ends in its own generation: where a section ends in a
 //! checksum of its own, as the device does, it adds the same to the slot's whatever it holds, so that one which was left behind by an earlier checkpoint of the same

@@ -4,7 +4,7 @@
 //!  Head │ configuration space │ a byte of each vector │ MSI-X table │ RegionRecord … │ RequestRecord … │ BellRecord … │ LateRecord …
 //!       │ UnsentRecord, its bytes, … │ the message that is being received │ the one that waits │ CRC32C u32 of all before
 //! ```
-//! `docs/formats.md` has the tables. Descriptors go beside it, in the order that [`Client`] says; the controller itself is the drive's to
+//! `docs/reference/formats.md` has the tables. Descriptors go beside it, in the order that [`Client`] says; the controller itself is the drive's to
 //! carry. Requests whose commands the drive has not seen are abandoned, and made again. Nothing in the bytes is trusted.
 
 use super::device::Device;
@@ -52,7 +52,7 @@ pub struct Head {
     pub version: U32,
     /// Of all, the checksum included.
     pub length: U32,
-    /// See `docs/formats.md`.
+    /// See `docs/reference/formats.md`.
     pub bits: U32,
     /// MSI-X vectors.
     pub vectors: U16,

@@ -1,4 +1,4 @@
-//! A client that goes to another process: what it can find out stays as it was, and the layout, byte by byte, is that of `docs/formats.md`.
+//! A client that goes to another process: what it can find out stays as it was, and the layout, byte by byte, is that of `docs/reference/formats.md`.
 
 use super::saved::{BellRecord, Head, LateRecord, RegionRecord, RequestRecord, UnsentRecord, VERSION};
 use super::tests::{Fd, Rig};
@@ -235,7 +235,7 @@ fn what_contradicts_itself_is_refused() {
 
 #[test]
 fn the_tables_of_the_documentation_are_the_structures() {
-    let text = include_str!("../../../../docs/formats.md");
+    let text = include_str!("../../../../docs/reference/formats.md");
     let section = text.split("## Clients of vfio-user that go to another process").nth(1).unwrap();
     let rows: Vec<Vec<&str>> =
         section.lines().filter(|l| l.starts_with("| ")).map(|l| l.split('|').map(str::trim).collect()).collect();
