@@ -11,28 +11,37 @@ use crate::page::{Needs, namespaces, root, try_page};
 type Page = (&'static str, fn(&Env) -> Outcome);
 
 /// Pages with blocks that run, in the order in which they are tried.
-const PAGES: [Page; 21] = [
+const PAGES: [Page; 30] = [
     ("README.md", |env| page(env, "README.md")),
     ("docs/guides/calibrate.md", |env| page(env, "docs/guides/calibrate.md")),
-    ("docs/reference/cli.md", |env| page(env, "docs/reference/cli.md")),
     ("docs/guides/coming-from.md", |env| page(env, "docs/guides/coming-from.md")),
-    ("docs/reference/configuration.md", |env| page(env, "docs/reference/configuration.md")),
     ("docs/guides/fdp.md", |env| with_guest(env, "docs/guides/fdp.md")),
     ("docs/guides/fio.md", |env| page(env, "docs/guides/fio.md")),
+    ("docs/guides/flash-drive.md", |env| page(env, "docs/guides/flash-drive.md")),
     ("docs/guides/flash-policies.md", |env| page(env, "docs/guides/flash-policies.md")),
     ("docs/guides/libweir.md", |env| page(env, "docs/guides/libweir.md")),
     ("docs/guides/namespaces.md", |env| with_guest(env, "docs/guides/namespaces.md")),
     ("docs/guides/open-channel.md", |env| with_guest(env, "docs/guides/open-channel.md")),
     ("docs/guides/plan.md", |env| page(env, "docs/guides/plan.md")),
     ("docs/guides/pools.md", |env| page(env, "docs/guides/pools.md")),
-    ("docs/reference/profiles.md", |env| page(env, "docs/reference/profiles.md")),
     ("docs/guides/reproduce.md", |env| page(env, "docs/guides/reproduce.md")),
     ("docs/guides/shares.md", |env| page(env, "docs/guides/shares.md")),
     ("docs/guides/simulate.md", |env| page(env, "docs/guides/simulate.md")),
     ("docs/guides/spdk.md", |env| page(env, "docs/guides/spdk.md")),
+    ("docs/guides/upgrade-and-crash.md", |env| page(env, "docs/guides/upgrade-and-crash.md")),
     ("docs/guides/vendor-commands.md", |env| page(env, "docs/guides/vendor-commands.md")),
     ("docs/guides/virtual-machines.md", |env| page(env, "docs/guides/virtual-machines.md")),
     ("docs/guides/zones.md", |env| with_guest(env, "docs/guides/zones.md")),
+    ("docs/inside/testing.md", |env| page(env, "docs/inside/testing.md")),
+    ("docs/measurements/results.md", |env| page(env, "docs/measurements/results.md")),
+    ("docs/reference/api.md", |env| page(env, "docs/reference/api.md")),
+    ("docs/reference/cli.md", |env| page(env, "docs/reference/cli.md")),
+    ("docs/reference/configuration.md", |env| page(env, "docs/reference/configuration.md")),
+    ("docs/reference/modelled-times.md", |env| page(env, "docs/reference/modelled-times.md")),
+    ("docs/reference/profiles.md", |env| page(env, "docs/reference/profiles.md")),
+    ("docs/start/connect.md", |env| with_guest(env, "docs/start/connect.md")),
+    ("docs/start/first-drive.md", |env| page(env, "docs/start/first-drive.md")),
+    ("docs/start/install.md", |env| page(env, "docs/start/install.md")),
 ];
 
 /// The tests of this suite.
