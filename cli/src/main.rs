@@ -41,6 +41,7 @@ use args::{Cli, Command};
 use clap::{CommandFactory, Parser};
 use failure::Failure;
 use std::process::ExitCode;
+use tracing_subscriber::filter::{LevelFilter, Targets};
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
@@ -88,16 +89,34 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
     done.map(|()| ExitCode::SUCCESS)
 }
 
-/// Warnings and errors; `WEIR_LOG=debug` or `WEIR_LOG=weir_node::door=trace` for more.
+/// Warnings and errors; `WEIR_LOG=debug` or `WEIR_LOG=warn,weir_node::door=trace` for more.
 fn log_to_stderr() {
     use std::io::IsTerminal;
-    use tracing_subscriber::EnvFilter;
-    let filter = EnvFilter::try_from_env("WEIR_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
+    use tracing_subscriber::prelude::*;
+    let (filter, refused) = log_filter(std::env::var_os("WEIR_LOG"));
+    let lines = tracing_subscriber::fmt::layer()
         .with_writer(std::io::stderr)
         // On a terminal that was closed: that is no reason to panic.
         .log_internal_errors(false)
-        .with_ansi(std::io::stderr().is_terminal())
-        .init();
+        .with_ansi(std::io::stderr().is_terminal());
+    tracing_subscriber::registry().with(lines.with_filter(filter)).init();
+    if let Some(why) = refused {
+        tracing::warn!("{why}");
+    }
+}
+
+/// What `WEIR_LOG` asks for; where it cannot be read, warnings and errors, and why.
+fn log_filter(asked: Option<std::ffi::OsString>) -> (Targets, Option<String>) {
+    let usual = || Targets::new().with_default(LevelFilter::WARN);
+    let Some(asked) = asked.filter(|text| !text.is_empty()) else { return (usual(), None) };
+    let asked = asked.to_string_lossy();
+    // A target alone would be a target of that name at every level: who writes that means a level.
+    let unknown = asked.split(',').find(|part| !part.contains('=') && part.trim().parse::<LevelFilter>().is_err());
+    let why = match (unknown, asked.parse::<Targets>()) {
+        (None, Ok(filter)) => return (filter, None),
+        (Some(part), _) => format!("{part:?} is no level"),
+        (None, Err(e)) => e.to_string(),
+    };
+    let levels = "write a level (off, error, warn, info, debug, trace) or `warn,weir_node::door=debug`";
+    (usual(), Some(format!("WEIR_LOG={asked:?}: {why}; {levels}")))
 }

@@ -316,3 +316,28 @@ fn shells_take_what_is_quoted() {
         assert_eq!(connect::quoted(text), wanted);
     }
 }
+
+#[test]
+fn a_log_filter_is_levels_by_target() {
+    use tracing_subscriber::filter::LevelFilter;
+    let filter = |text: &str| crate::log_filter((!text.is_empty()).then(|| text.into()));
+    let levels = [
+        ("", LevelFilter::WARN),
+        ("debug", LevelFilter::DEBUG),
+        ("off", LevelFilter::OFF),
+        ("warn,weir_node::flash=info", LevelFilter::WARN),
+    ];
+    for (text, level) in levels {
+        let (targets, refused) = filter(text);
+        assert_eq!((targets.default_level(), refused), (Some(level), None), "{text:?}");
+    }
+    let (targets, _) = filter("warn,weir_node::flash=info");
+    assert!(targets.would_enable("weir_node::flash", &tracing::Level::INFO));
+    assert!(!targets.would_enable("weir_node::door", &tracing::Level::INFO));
+    for (text, what) in [("weir_node", "\"weir_node\" is no level"), ("warn,weir_node=loud", "expected one of")] {
+        let (targets, refused) = filter(text);
+        assert_eq!(targets.default_level(), Some(LevelFilter::WARN), "{text:?}: warnings are still shown");
+        let refused = refused.unwrap_or_default();
+        assert!(refused.starts_with("WEIR_LOG=") && refused.contains(what), "{refused}");
+    }
+}
