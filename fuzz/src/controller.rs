@@ -2,7 +2,7 @@
 
 /// Bytes become events over one drive; its invariants are checked after each, and its answers against what was sent.
 pub fn controller(data: &[u8]) {
-    weir_controller::model::drive(data);
+    weir_controller::testing::drive(data);
 }
 
 /// Long mixed sequences to start from: the machine only shows its depths after a few connections and queues.

@@ -131,11 +131,11 @@ pub fn begun_seeds() -> Vec<Vec<u8>> {
 
 /// None, and those of one host with a queue.
 pub fn association_seeds() -> Vec<Vec<u8>> {
-    let mut world = weir_controller::model::World::new(weir_controller::Config::new("nqn.2026-01.io.weir:test"), 4);
+    let mut world = weir_controller::testing::World::new(weir_controller::Config::new("nqn.2026-01.io.weir:test"), 4);
     let without = world.drive.associations(world.now);
     let mut seeds = vec![without];
     world.drive = drive();
-    if let Ok(mut host) = weir_controller::model::Fabric::connect(&mut world, "nqn.gold", 100, 5000) {
+    if let Ok(mut host) = weir_controller::testing::Fabric::connect(&mut world, "nqn.gold", 100, 5000) {
         host.set_cc(&mut world, 0x0046_0001);
         let _ = host.add_queue(&mut world, 8, 0);
         seeds.push(world.drive.associations(world.now));

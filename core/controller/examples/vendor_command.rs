@@ -1,6 +1,6 @@
 //! A vendor's command of your own in thirty lines: `docs/guides/vendor-commands.md` walks through it.
 
-use weir_controller::model::{Fabric, World, admin, io};
+use weir_controller::testing::{Fabric, World, admin, io};
 use weir_controller::*;
 use weir_spec::nvme::{AdminOpcode, Sqe, Status, register::ams};
 use weir_units::Nanos;

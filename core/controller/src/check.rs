@@ -1,11 +1,11 @@
 //! The machine's invariants, for tests, simulation and fuzzing.
 
-use crate::association::UNCLAIMED;
 use crate::controller::Transport;
-use crate::queue::{NONE, Sq, SqState};
-use crate::slots::SlotState;
+use crate::io::slots::SlotState;
+use crate::queues::queue::{NONE, Sq, SqState};
+use crate::saved::fabrics::UNCLAIMED;
 use crate::subsystem::Subsystem;
-use crate::zoned::ZonedOp;
+use crate::zns::ZonedOp;
 use weir_units::Nanos;
 
 impl Subsystem {

@@ -55,7 +55,7 @@
 //! Only `Run` and `Tick` push effects, and only as many as there is room for. At [`Subsystem::next_deadline`] feed `Tick`.
 //!
 //! **Classes.** A queue's class at the drive is its tenant's, unless the tenant's `class_from` lets somebody wish for a lower
-//! one, or for urgent where the operator allows it (`tenant.rs`).
+//! one, or for urgent where the operator allows it (`tenant/mod.rs`).
 //! **Slots.** A command leaves its submission queue only when the arbiter picked it and a slot is free and, on rings, a
 //! completion queue entry is reserved. One that does not fit into `slot_bytes` waits and nobody overtakes it.
 //!
@@ -64,98 +64,57 @@
 
 extern crate alloc;
 
-mod abort;
 mod admin;
-mod aer;
-mod apart;
-mod association;
-mod attachment;
-mod attainment;
-mod background;
-mod begun;
-mod chaos;
-mod charge;
 mod check;
-mod checkpoint;
-mod chore;
 mod config;
 mod controller;
-mod copying;
-mod counters;
-mod crc;
 mod error;
 mod event;
-mod executed;
-mod fabrics;
-mod firmware;
-mod function;
-mod fused;
-mod guard;
 mod host;
-mod interrupt;
 mod io;
-mod journals;
-mod judging;
-mod layout;
-mod ledger;
-mod locks;
-mod manage;
-mod memory_buffer;
-mod metadata;
-pub mod model;
+mod maintenance;
 mod namespace;
-mod nonvolatile;
-mod placement;
+mod operator;
 mod pointer;
 mod power;
-mod queue;
-mod registers;
+mod queues;
 mod reservation;
-mod reserve;
-mod rings;
-mod room;
-mod sanitize;
-mod self_test;
-mod service;
-mod shadow;
-mod slots;
+mod saved;
 mod stats;
-mod steps;
 mod subsystem;
-mod tables;
 mod tenant;
-mod unreadable;
+pub mod testing;
 mod vendor;
-mod zoned;
+mod zns;
 
 pub use admin::ana::{AnaScope, AnaState};
-pub use association::{VERSION as ASSOCIATION_VERSION, WithDrive};
-pub use attainment::{Attainment, Judge, PERIOD, PeriodFigures, TOLERANCE};
-pub use begun::{Begun, VERSION as BEGUN_VERSION};
-pub use checkpoint::{Again, Ring, RingPlace, VERSION as CHECKPOINT_VERSION};
 pub use config::{
     ClassFrom, Config, Cost, DiscoveryRecord, Kind, Management, NamespaceConfig, TenantConfig, ZonedNamespace,
 };
+pub use controller::fabrics::{ConnectError, ConnectRequest, Connected};
+pub use controller::memory_buffer::{CMB_BAR, MemoryBuffer};
 pub use error::Error;
 pub use event::{ControllerHandle, Effect, Effects, Event, Io, Op, Request, SlotId, SqHandle};
-pub use fabrics::{ConnectError, ConnectRequest, Connected};
-pub use firmware::firmware_image;
-pub use function::VERSION as FUNCTION_VERSION;
 pub use host::{Data, DataPointer, Host, Owner, Tag, Taken};
-pub use journals::{Journals, Recovered, Trouble};
-pub use memory_buffer::{CMB_BAR, MemoryBuffer};
-pub use metadata::{Format, METADATA_SHIFT, Metadata};
-pub use nonvolatile::{RestoreError, VERSION as NONVOLATILE_VERSION};
+pub use io::timing::{Operation, Service};
+pub use maintenance::firmware::firmware_image;
+pub use namespace::metadata::{Format, METADATA_SHIFT, Metadata};
+pub use namespace::ns_allocator::granule;
 pub use pointer::{DESCRIPTORS_MAX, Direction, Piece, Walk};
-pub use reserve::{Share, default_reserve, may_have_one_more};
-pub use room::granule;
-pub use service::{Operation, Service};
-pub use shadow::{Shadow, ShadowPages};
+pub use queues::shadow::{Shadow, ShadowPages};
+pub use saved::checkpoint::{Again, Ring, RingPlace, VERSION as CHECKPOINT_VERSION};
+pub use saved::fabrics::{VERSION as ASSOCIATION_VERSION, WithDrive};
+pub use saved::in_flight::{Begun, VERSION as BEGUN_VERSION};
+pub use saved::journals::{Journals, Recovered, Trouble};
+pub use saved::nonvolatile::{RestoreError, VERSION as NONVOLATILE_VERSION};
+pub use saved::pcie::VERSION as FUNCTION_VERSION;
 pub use stats::{ControllerInfo, DriveStats, QueueInfo, TenantStats, Work};
 pub use subsystem::{Attach, Model, Subsystem};
+pub use tenant::reserve::{Share, default_reserve, may_have_one_more};
+pub use tenant::sla::{Attainment, Judge, PERIOD, PeriodFigures, TOLERANCE};
 pub use vendor::{
     OpenChannelSet, VendorAnswer, VendorCommand, VendorData, VendorOpcode, VendorPort, VendorQueue, VendorRefusal,
     VendorRequest,
 };
 pub use weir_flash::{Zone, ZoneConfig, ZoneState, ZonedConfig, Zones, Zrwa};
-pub use zoned::ZoneLoss;
+pub use zns::ZoneLoss;

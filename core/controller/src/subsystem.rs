@@ -1,36 +1,36 @@
 //! One drive: its controllers, queues and slots, and the front door of the machine.
 
 use crate::admin::ana::Access;
+use crate::admin::exactly_once::Executed;
 use crate::admin::lockdown::Prohibited;
 use crate::admin::persistent::PersistentEvents;
 use crate::admin::telemetry::Telemetry;
-use crate::attachment::{Record, Records};
-use crate::background::Background;
-use crate::chore::Chore;
 use crate::config::{Config, DiscoveryRecord, Kind};
+use crate::controller::memory_buffer::check_memory_buffer;
 use crate::controller::{Controller, Features, Transport};
-use crate::counters::Counters;
 use crate::error::Error;
 use crate::event::{ControllerHandle, Effects, Event, SlotId, SqHandle};
-use crate::executed::Executed;
-use crate::firmware::Firmware;
-use crate::guard::Words;
 use crate::host::{Host, Owner};
-use crate::interrupt::Held;
-use crate::ledger::Ledger;
-use crate::memory_buffer::check_memory_buffer;
+use crate::io::placement::Placement;
+use crate::io::slots::Slots;
+use crate::io::slow_path::restricted_namespace::Words;
+use crate::io::slow_path::state::Ledger;
+use crate::io::timing::Inside;
+use crate::maintenance::background::Background;
+use crate::maintenance::firmware::Firmware;
+use crate::maintenance::sanitize::Sanitize;
+use crate::maintenance::self_test::SelfTest;
+use crate::namespace::attachment::{Record, Records};
+use crate::namespace::namespace_job::Chore;
+use crate::namespace::ns_allocator::Room;
 use crate::namespace::{self, Namespace, Namespaces, why};
-use crate::placement::Placement;
 use crate::power::Thermal;
-use crate::queue::{Command, Cq, Fetched, NONE, Sq};
-use crate::room::Room;
-use crate::sanitize::Sanitize;
-use crate::self_test::SelfTest;
-use crate::service::Inside;
-use crate::slots::Slots;
+use crate::power::lifetime::Counters;
+use crate::queues::interrupt::Held;
+use crate::queues::queue::{Command, Cq, Fetched, NONE, Sq};
 use crate::tenant::Tenant;
 use crate::vendor::Vendor;
-use crate::zoned::Space;
+use crate::zns::Space;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::String;
@@ -539,7 +539,7 @@ fn build_room(config: &Config, namespaces: &mut Namespaces) -> Result<(Option<Bo
     }
     namespaces.resize(namespaces.len().max(namespace::MANAGED), None);
     for ns in namespaces.iter_mut().flatten() {
-        ns.format = crate::metadata::Format::plain(ns.shift, &management);
+        ns.format = crate::namespace::metadata::Format::plain(ns.shift, &management);
     }
     Ok((Some(Box::new(room)), records))
 }

@@ -4,7 +4,7 @@ mod common;
 
 use common::{drive, fabric_with_queues, get_feature, identify_controller, set_feature};
 use std::net::SocketAddr;
-use weir_controller::model::{Fabric, World, admin, io};
+use weir_controller::testing::{Fabric, World, admin, io};
 use weir_controller::{AnaScope, AnaState, Data, Op, RestoreError, firmware_image};
 use weir_spec::nvme::fdp::EnduranceGroup;
 use weir_spec::nvme::feature::{async_config, fid, select};

@@ -4,7 +4,7 @@ mod common;
 
 use common::{CC_EN, config, drive, get_feature, set_feature};
 use proptest::prelude::*;
-use weir_controller::model::{Fabric, World, admin, io};
+use weir_controller::testing::{Fabric, World, admin, io};
 use weir_controller::{Owner, RestoreError, Subsystem, Tag};
 use weir_spec::nvme::feature::{Arbitration, fid, select};
 use weir_spec::nvme::{AdminOpcode, Sqe, Status};

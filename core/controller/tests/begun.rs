@@ -3,7 +3,7 @@
 mod common;
 
 use common::{CC_EN, config};
-use weir_controller::model::{Fabric, Ring, World, io};
+use weir_controller::testing::{Fabric, Ring, World, io};
 use weir_controller::{Begun, Config, Op, Owner, RestoreError, Subsystem, Tag, WithDrive};
 use weir_spec::nvme::Sqe;
 use weir_units::Nanos;

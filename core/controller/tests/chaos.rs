@@ -1,5 +1,5 @@
 //! Random events of honest and hostile hosts over one drive: invariants after every step, no completion without a command,
-//! none lost, none twice (the oracle is in `weir_controller::model`).
+//! none lost, none twice (the oracle is in `weir_controller::testing`).
 
 use proptest::prelude::*;
 
@@ -11,6 +11,6 @@ proptest! {
 
     #[test]
     fn any_sequence_of_events(bytes in proptest::collection::vec(any::<u8>(), 0..1500)) {
-        weir_controller::model::drive(&bytes);
+        weir_controller::testing::drive(&bytes);
     }
 }

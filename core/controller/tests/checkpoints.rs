@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use std::num::NonZeroU64;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
-use weir_controller::model::{Ring, World, admin, io};
+use weir_controller::testing::{Ring, World, admin, io};
 use weir_controller::{
     Attach, CHECKPOINT_VERSION, ControllerHandle, Event, Journals, Management, Model, Owner, RestoreError, Subsystem,
 };

@@ -3,7 +3,7 @@
 //! every event the invariants hold; after every sequence everything that is still served completes.
 
 use weir_arbiter::{Mechanism, Settings};
-use weir_controller::model::{Fabric, Ring, World, admin, io};
+use weir_controller::testing::{Fabric, Ring, World, admin, io};
 use weir_controller::{Config, Event, NamespaceConfig, Op, Owner, TenantConfig};
 use weir_spec::nvme::{AdminOpcode, Status, register};
 use weir_units::{Class, Nanos};

@@ -5,7 +5,7 @@ mod common;
 use std::net::SocketAddr;
 
 use common::{CC_EN, config, drive, fabric_with_queues, get_feature, identify, identify_controller, set_feature};
-use weir_controller::model::{Fabric, Ring, World, admin, io};
+use weir_controller::testing::{Fabric, Ring, World, admin, io};
 use weir_controller::{
     Attach, ClassFrom, Config, ConnectError, ConnectRequest, DiscoveryRecord, Error, Event, Model, Op, Owner, Request,
     Tag, TenantConfig,

@@ -6,7 +6,7 @@ mod common;
 use common::sparse::Machine;
 use common::{config, csts, drive, get_feature, set_feature};
 use proptest::prelude::*;
-use weir_controller::model::{Ring, World, admin, io};
+use weir_controller::testing::{Ring, World, admin, io};
 use weir_controller::{Attach, Error, Event, FUNCTION_VERSION, Model, Owner, RestoreError, Subsystem};
 use weir_spec::nvme::feature::{Arbitration, fid, select};
 use weir_spec::nvme::register::{self, ams};

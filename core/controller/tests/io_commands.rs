@@ -5,7 +5,7 @@ mod common;
 
 use common::{fabric_with_queues, get_feature, set_feature};
 use proptest::prelude::*;
-use weir_controller::model::{Fabric, Ring, World, admin, io};
+use weir_controller::testing::{Fabric, Ring, World, admin, io};
 use weir_controller::{Config, Cost, Data, Host, Io, NamespaceConfig, Op, Owner, TenantConfig};
 use weir_spec::nvme::feature::fid;
 use weir_spec::nvme::identify::{IdentifyController, IdentifyNamespace, IdentifyNvmController, cns};

@@ -4,7 +4,7 @@
 mod common;
 
 use common::{config, drive, fabric_with_queues};
-use weir_controller::model::{Fabric, Ring, World, io};
+use weir_controller::testing::{Fabric, Ring, World, io};
 use weir_controller::{Attainment, Config, Owner};
 use weir_spec::nvme::register::ams;
 use weir_units::{Bytes, Ceiling, Floor, Nanos, Rates, Sla};

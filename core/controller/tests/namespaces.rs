@@ -4,7 +4,7 @@
 mod common;
 
 use common::{identify, set_feature};
-use weir_controller::model::{Fabric, World, admin, io};
+use weir_controller::testing::{Fabric, World, admin, io};
 use weir_controller::{Config, Data, METADATA_SHIFT, Management, NamespaceConfig, Op, Owner};
 use weir_spec::nvme::feature::fid;
 use weir_spec::nvme::identify::{

@@ -4,7 +4,7 @@ mod common;
 
 use common::sparse::{Machine, cq_base, sq_base};
 use common::{config, csts, drive, fabric_with_queues, set_feature};
-use weir_controller::model::{Ring, admin, io};
+use weir_controller::testing::{Ring, admin, io};
 use weir_controller::{Config, Event, MemoryBuffer, Owner};
 use weir_spec::nvme::feature::{Coalescing, fid};
 use weir_spec::nvme::identify::{IdentifyController, oacs};

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{config, fabric_with_queues, get_feature, identify, identify_controller, set_feature};
-use weir_controller::model::{Fabric, World, admin, io};
+use weir_controller::testing::{Fabric, World, admin, io};
 use weir_controller::{Op, Operation, Service};
 use weir_flash::{BufferConfig, Config, FdpConfig, Flash, FlashOp, Preset, UNIT, When};
 use weir_spec::nvme::fdp::{

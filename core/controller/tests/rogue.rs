@@ -10,7 +10,7 @@ mod common;
 use common::config;
 use std::collections::BTreeMap;
 use weir_arbiter::Mechanism;
-use weir_controller::model::{Fabric, Ring, World, admin, io};
+use weir_controller::testing::{Fabric, Ring, World, admin, io};
 use weir_controller::{Attach, Config, Effect, Effects, Event, Model, Op, Owner, Request, SqHandle, Tag, TenantConfig};
 use weir_plan::{Demand, Drive, Setting, Tenant, forecast};
 use weir_spec::nvme::register::ams;

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{config, fabric_with_queues};
-use weir_controller::model::{Fabric, World, io};
+use weir_controller::testing::{Fabric, World, io};
 use weir_controller::{Op, Operation, Service};
 use weir_flash::{Arbitration, BufferConfig, CellType, Config, Flash, FlashOp, Order, Preset, Timing, UNIT, When};
 use weir_spec::nvme::{AdminOpcode, Cqe, Sqe, Status};
@@ -133,7 +133,7 @@ fn what_waits_to_be_told_can_be_aborted() {
     let first = fabric.send(&mut world, 1, command(READ, 1, 0));
     let second = fabric.send(&mut world, 1, command(READ, 2, 2));
     world.run();
-    let abort = weir_controller::model::admin(AdminOpcode::ABORT, 9, 2 << 16 | 1, 0);
+    let abort = weir_controller::testing::admin(AdminOpcode::ABORT, 9, 2 << 16 | 1, 0);
     assert_eq!(fabric.admin(&mut world, abort).status(), Status::SUCCESS);
     assert_eq!(fabric.answer(&mut world, 1, second).map(|cqe| cqe.status()), Some(Status::ABORT_REQUESTED));
     // Its slot is free when the flash is done with it: the next commands find both.

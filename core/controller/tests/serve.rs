@@ -4,7 +4,7 @@
 mod common;
 
 use common::{CC_EN, config, csts, drive, fabric_with_queues, identify_controller, set_feature};
-use weir_controller::model::{Fabric, Ring, World, admin, io};
+use weir_controller::testing::{Fabric, Ring, World, admin, io};
 use weir_controller::{Effects, Event, Op, Operation, Owner, Service, Subsystem};
 use weir_flash::When;
 use weir_spec::nvme::entry::SglDescriptor;

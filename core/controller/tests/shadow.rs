@@ -4,7 +4,7 @@ mod common;
 
 use common::sparse::{Machine, cq_base};
 use common::{config, set_feature};
-use weir_controller::model::io;
+use weir_controller::testing::io;
 use weir_controller::{Event, ShadowPages};
 use weir_spec::nvme::register::{self, Doorbell, doorbell_offset};
 use weir_spec::nvme::{AdminOpcode, IoOpcode, Status};

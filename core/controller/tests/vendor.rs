@@ -4,7 +4,7 @@
 mod common;
 
 use common::config;
-use weir_controller::model::{Fabric, Ring, World, admin, io};
+use weir_controller::testing::{Fabric, Ring, World, admin, io};
 use weir_controller::{
     Data, Error, Host as _, NamespaceConfig, Op, OpenChannelSet, Owner, VendorAnswer, VendorCommand, VendorData,
     VendorOpcode, VendorPort, VendorQueue, VendorRefusal, VendorRequest,

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{CC_EN, config, get_feature, identify, set_feature};
-use weir_controller::model::{Fabric, World, admin, io};
+use weir_controller::testing::{Fabric, World, admin, io};
 use weir_controller::{
     Config, Data, Error, Event, NamespaceConfig, Op, ZoneConfig, ZoneState, ZonedConfig, ZonedNamespace, Zrwa,
 };

@@ -4,7 +4,7 @@ use super::*;
 use proptest::prelude::*;
 use std::collections::HashMap;
 use std::path::PathBuf;
-use weir_controller::model::{Memory, admin, io};
+use weir_controller::testing::{Memory, admin, io};
 use weir_controller::{ConnectRequest, SqHandle, Tag};
 use weir_spec::nvme::fabrics::{CNTLID_DYNAMIC, Connect, ConnectData, Property};
 use weir_spec::nvme::identify::{IdentifyNamespace, cns, namespace_list};

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::mpsc;
-use weir_controller::model::io;
+use weir_controller::testing::io;
 use weir_controller::{Attach, ControllerHandle, DataPointer, Model, OpenChannelSet, SqHandle, Tag, ZoneState};
 use weir_flash::ChunkState;
 use weir_spec::nvme::zns::{SendAction, ZonedOpcode};

@@ -1,8 +1,8 @@
 //! Format NVM (base 2.0, 5.14; NVM 1.0, 4.1.4) and Namespace Write Protection Config (feature 84h; base 2.0, 8.12).
 
 use super::{Admin, Outcome};
-use crate::chore::Task;
 use crate::controller::Transport;
+use crate::namespace::namespace_job::Task;
 use crate::subsystem::Subsystem;
 use alloc::vec::Vec;
 use weir_spec::nvme::Status;

@@ -6,7 +6,7 @@
 use super::{Admin, Outcome};
 use crate::controller::Controller;
 use crate::host::Host;
-use crate::nonvolatile::{Damaged, Reader, Section, Writer};
+use crate::saved::nonvolatile::{Damaged, Reader, Section, Writer};
 use crate::subsystem::Subsystem;
 use alloc::vec::Vec;
 use weir_spec::nvme::Status;

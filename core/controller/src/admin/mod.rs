@@ -1,8 +1,10 @@
 //! Admin commands (base 2.0, 5): paced per tenant, served before I/O, answered at once.
 
 pub(crate) mod ana;
+pub(crate) mod async_events;
 mod commands;
 pub(crate) mod discovery;
+pub(crate) mod exactly_once;
 pub(crate) mod feature;
 mod format;
 mod identify;
@@ -16,13 +18,12 @@ mod queue;
 pub(crate) mod telemetry;
 mod zoned;
 
-use crate::aer;
-use crate::association::UNCLAIMED;
+use crate::admin::exactly_once::Kept;
 use crate::controller::{Shutdown, Transport};
-use crate::executed::Kept;
 use crate::host::{DataPointer, Host, Owner, Tag};
 use crate::pointer::check_pointer;
-use crate::queue::{NONE, SqState, data_pointer};
+use crate::queues::queue::{NONE, SqState, data_pointer};
+use crate::saved::fabrics::UNCLAIMED;
 use crate::subsystem::Subsystem;
 use weir_spec::nvme::log::AsyncEvent;
 use weir_spec::nvme::{AdminOpcode, Sqe, Status};
@@ -52,7 +53,7 @@ pub(crate) struct Admin {
     pub q: u32,
     pub owner: Owner,
     pub sqe: Sqe,
-    /// Which one of its controller's life, see [`crate::executed`]; 0: it is not counted.
+    /// Which one of its controller's life, see [`crate::admin::exactly_once`]; 0: it is not counted.
     pub number: u64,
     pub tag: u32,
     pub data: DataPointer,
@@ -275,10 +276,10 @@ impl Subsystem {
     /// Asynchronous Event Request (base 2.0, 5.2): kept until something happens.
     fn async_event_request<H: Host>(&mut self, admin: &Admin, host: &mut H) -> Outcome {
         let Some(ctrl) = self.ctrl_mut(admin.c) else { return Outcome::status(Status::INTERNAL_ERROR) };
-        if ctrl.aer.waiting.len() >= aer::LIMIT {
+        if ctrl.aer.waiting.len() >= async_events::LIMIT {
             return Outcome::status(Status::ASYNC_EVENT_LIMIT_EXCEEDED.dnr());
         }
-        ctrl.aer.waiting.push(aer::Waiting { cid: admin.sqe.cid.get(), tag: admin.tag });
+        ctrl.aer.waiting.push(async_events::Waiting { cid: admin.sqe.cid.get(), tag: admin.tag });
         // A request may wait for ever: it does not keep an entry of the completion queue from others.
         self.return_credit(admin.q);
         self.report_events(admin.c, host);

@@ -1,11 +1,11 @@
 //! Namespace management and attachment (base 2.0, 5.22, 5.23 and 8.11), and what Identify says of them.
 
 use super::{Admin, Outcome};
-use crate::attachment::Record;
-use crate::chore::Task;
 use crate::controller::Transport;
 use crate::host::Host;
-use crate::metadata::{Format, extended_formats, formats, lba_format};
+use crate::namespace::attachment::Record;
+use crate::namespace::metadata::{Format, extended_formats, formats, lba_format};
+use crate::namespace::namespace_job::Task;
 use crate::namespace::{NSID_MAX, Namespace};
 use crate::pointer::check_pointer;
 use crate::subsystem::Subsystem;

@@ -1,7 +1,7 @@
 //! The persistent event log (base 2.0, 5.16.1.14): what happened in the drive's life, the newest 64 KiB of it.
 
-use crate::chore::{Chore, Task};
-use crate::nonvolatile::{Damaged, Reader, Section, Writer};
+use crate::namespace::namespace_job::{Chore, Task};
+use crate::saved::nonvolatile::{Damaged, Reader, Section, Writer};
 use crate::subsystem::Subsystem;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -87,7 +87,7 @@ impl Subsystem {
 
     /// A snapshot of SMART.
     pub(crate) fn record_smart(&mut self, now: Nanos) {
-        let smart = self.smart(now, crate::queue::NONE);
+        let smart = self.smart(now, crate::queues::queue::NONE);
         self.record(now, None, persistent::SMART, smart.as_bytes());
     }
 

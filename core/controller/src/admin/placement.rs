@@ -3,9 +3,9 @@
 use super::{Admin, Outcome};
 use crate::config::Kind;
 use crate::host::Host;
-use crate::manage::SPARE_THRESHOLD;
+use crate::io::placement::{EVENTS, GROUP, Placement};
 use crate::namespace::active;
-use crate::placement::{EVENTS, GROUP, Placement};
+use crate::operator::SPARE_THRESHOLD;
 use crate::pointer::check_pointer;
 use crate::subsystem::Subsystem;
 use alloc::vec::Vec;

@@ -4,7 +4,7 @@ use super::{Admin, Outcome};
 use crate::config::ClassFrom;
 use crate::controller::Shutdown;
 use crate::host::Host;
-use crate::queue::{Cq, NONE, SqState};
+use crate::queues::queue::{Cq, NONE, SqState};
 use crate::subsystem::Subsystem;
 use weir_spec::nvme::Status;
 use weir_spec::nvme::register::{Doorbell, ams};

@@ -3,7 +3,7 @@
 
 pub mod sparse;
 
-use weir_controller::model::{Fabric, Ring, World, admin};
+use weir_controller::testing::{Fabric, Ring, World, admin};
 use weir_controller::{Config, NamespaceConfig, TenantConfig};
 use weir_spec::nvme::identify::IdentifyController;
 use weir_spec::nvme::register::{self, Csts, ams};

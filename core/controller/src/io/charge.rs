@@ -1,0 +1,66 @@
+//! What a command costs in arbitration, and what is known of one before it is charged.
+
+use crate::config::Cost;
+use crate::event::Op;
+use crate::host::{DataPointer, Host};
+use crate::io::timing::Operation;
+use crate::namespace::{self, Plan};
+use crate::queues::queue::{Command, flag};
+use crate::subsystem::Subsystem;
+use weir_arbiter::LEAST_COST;
+use weir_spec::nvme::{IoOpcode, Status};
+
+impl Subsystem {
+    #[inline]
+    pub(crate) fn cost(&self, plan: &Result<Plan, Status>, command: &Command) -> u32 {
+        match (plan, self.config.cost) {
+            (Ok(plan), Cost::DeviceTime) if self.inside.0.is_some() => self.device_time(plan, command),
+            (Ok(plan), Cost::Bytes | Cost::DeviceTime) if matches!(plan.op, Op::Read | Op::Write | Op::Compare) => {
+                plan.len.max(LEAST_COST)
+            }
+            (Ok(plan), Cost::Bytes | Cost::DeviceTime) if plan.op == Op::Copy => {
+                plan.len.saturating_mul(2).max(LEAST_COST)
+            }
+            (Ok(plan), Cost::Bytes | Cost::DeviceTime) if plan.op == Op::Verify => plan.len.max(LEAST_COST),
+            _ => LEAST_COST,
+        }
+    }
+
+    /// The ranges of a deallocation are not known yet; it is charged like a command without data.
+    #[cold]
+    fn device_time(&self, plan: &Plan, command: &Command) -> u32 {
+        let Plan { op, offset, len, .. } = *plan;
+        let cost = |op| {
+            let operation = Operation { op, offset, len, fua: command.is(flag::FUA), placement: 0 };
+            self.inside.0.as_ref().map_or(0, |inside| inside.cost(operation))
+        };
+        let reads = if op == Op::Copy { cost(Op::Read) } else { 0 };
+        cost(op).saturating_add(reads).max(LEAST_COST)
+    }
+
+    /// What an aborted command does (nothing), a copy, and a write with a placement identifier.
+    #[cold]
+    pub(crate) fn plan_flagged<H: Host>(
+        &mut self,
+        q: u32,
+        command: &Command,
+        data: &DataPointer,
+        host: &mut H,
+    ) -> Result<Plan, Status> {
+        let mdts = self.sq(q).mdts;
+        if command.is(flag::HOLE) {
+            return Err(Status::ABORT_REQUESTED);
+        }
+        if command.opcode == IoOpcode::COPY.0 {
+            let plan = namespace::plan(&self.namespaces, command, mdts)?;
+            if command.is(flag::BAD_POINTER) {
+                return Err(Status::INVALID_FIELD.dnr());
+            }
+            let len = self.measure_copy(q, command, &data.of(plan.transfer), host);
+            return Ok(Plan { len, ..plan });
+        }
+        // A directive that is not enabled (base 2.1, 8.1.8).
+        self.placement.as_ref().ok_or(Status::INVALID_FIELD.dnr())?;
+        namespace::plan(&self.namespaces, &command.unplaced(), mdts)
+    }
+}

@@ -1,0 +1,127 @@
+//! Commands that are several I/Os, one after the other: a fused pair compares, then writes; a copy copies piece by piece.
+
+use crate::event::{Io, Op, SlotId};
+use crate::host::{DataPointer, Owner};
+use crate::io::slow_path::fused::Partner;
+use crate::io::timing::Operation;
+use crate::namespace::metadata::Metadata;
+use crate::queues::queue::NONE;
+use crate::subsystem::Subsystem;
+use alloc::vec::Vec;
+use weir_flash::When;
+use weir_units::Nanos;
+
+/// One of them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Step {
+    /// Until then, for what has been begun already.
+    Until(When),
+    /// Bytes.
+    Move(Piece),
+}
+
+/// Bytes to be moved.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Piece {
+    pub op: Op,
+    pub offset: u64,
+    pub len: u32,
+    pub data: DataPointer,
+    /// Where its bytes begin in `data`.
+    pub skip: u32,
+    pub fua: bool,
+    /// The drive's inside takes time for it when it begins; not for what has been booked before.
+    pub timed: bool,
+    /// Metadata of its blocks, and of those that a copy reads.
+    pub metadata: Option<Metadata>,
+    pub source: Option<Metadata>,
+}
+
+/// What is left of a command.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Steps {
+    /// The next one last.
+    pub todo: Vec<Step>,
+    /// The second command of a pair, which ends when the first does.
+    pub second: Option<Partner>,
+    /// Blocks, by start and end, that are readable again when it has succeeded.
+    pub heals: Vec<(u64, u64)>,
+    /// Nobody else reads or writes its blocks.
+    pub alone: bool,
+    /// Namespaces that a copy reads, beside the one that it writes.
+    pub reads: Vec<u32>,
+}
+
+impl Subsystem {
+    /// Begins a command of several steps in its slot.
+    pub(crate) fn begin_steps(&mut self, now: Nanos, id: u32, mut steps: Steps) {
+        steps.todo.reverse();
+        let index = match self.slots.slots[id as usize].ranges {
+            NONE => self.slots.take_work().0,
+            index => index,
+        };
+        self.slots.slots[id as usize].ranges = index;
+        self.slots.work(index).steps = Some(steps);
+        let least = now.saturating_add(self.config.latency);
+        if self.inside.0.is_none() && least > now {
+            // The fixed latency is the whole command's.
+            return self.slots.delay_done(id, least);
+        }
+        if !self.step_on(now, id) {
+            self.slots.delay_done(id, least);
+        }
+    }
+
+    /// Goes on with the next step; whether there was one, and somebody who waits for it.
+    pub(crate) fn step_on(&mut self, now: Nanos, id: u32) -> bool {
+        let slot = self.slots.slots[id as usize];
+        if slot.ranges == NONE || slot.queue == NONE {
+            return false;
+        }
+        let owner = self.sq(slot.queue).owner;
+        loop {
+            let Some(steps) = &mut self.slots.work(slot.ranges).steps else { return false };
+            match steps.todo.pop() {
+                None => return false,
+                Some(Step::Until(due)) if due.known().is_some_and(|due| due <= now) => {}
+                Some(Step::Until(due)) => {
+                    self.delay_done(id, due);
+                    return true;
+                }
+                Some(Step::Move(piece)) => {
+                    self.begin_piece(now, id, &piece, (owner, slot.nsid));
+                    return true;
+                }
+            }
+        }
+    }
+
+    fn begin_piece(&mut self, now: Nanos, id: u32, piece: &Piece, (owner, nsid): (Owner, u32)) {
+        let Piece { op, offset, len, data, skip, fua, timed, metadata, source } = *piece;
+        let ranges = self.slots.slots[id as usize].ranges;
+        let work = self.slots.work(ranges);
+        (work.metadata, work.source) = (metadata, source);
+        let io = Io { slot: SlotId(id), owner, data, op, nsid, offset, len, fua, skip };
+        if !timed || self.inside.0.is_none() {
+            return self.slots.make_ready(id, io);
+        }
+        let due = self.complete_at(now, Operation { op, offset, len, fua, placement: 0 });
+        self.delay(id, io, due);
+    }
+
+    /// A command has succeeded that made blocks readable again.
+    pub(crate) fn heal(&mut self, nsid: u32, heals: &[(u64, u64)]) {
+        let Some(unreadable) = self.ledger.unreadable.get_mut(&nsid) else { return };
+        let mut any = false;
+        for (start, end) in heals {
+            if unreadable.overlaps(*start, *end) {
+                unreadable.remove(*start, *end);
+                any = true;
+            }
+        }
+        if any {
+            self.review(nsid);
+            self.touch();
+        }
+    }
+}

@@ -1,0 +1,388 @@
+//! Compare and write, fused (base 2.0, 3.4.2; NVM 1.0, 2.1.4): two adjacent commands of one queue that are carried out as one.
+//!
+//! ```text
+//!  ring:     first, second in one doorbell  ─┐
+//!  messages: first waits at the head ────────┴▶ fetched together, charged once ─▶ one slot: Compare, then Write ─▶ two completions
+//! ```
+//! Nobody else writes the blocks in between ([`locks`](crate::io::slow_path::waits)). Whatever keeps one of the two from being carried out aborts
+//! the other with Command Aborted due to Failed Fused Command; one that is alone, with Missing Fused Command.
+
+use crate::event::Op;
+use crate::host::{DataPointer, Host, Tag};
+use crate::io::slots::Slot;
+use crate::io::slow_path::compound::{Piece, Step, Steps};
+use crate::io::slow_path::restricted_namespace::{Words, words_of};
+use crate::io::slow_path::waits::{Extent, For, Lock};
+use crate::namespace::active;
+use crate::namespace::metadata::Metadata;
+use crate::namespace::{self, Namespace, Plan, why};
+use crate::pointer::check_pointer;
+use crate::queues::queue::{Command, Fetched, NONE, flag, of_ring};
+use crate::subsystem::Subsystem;
+use crate::zns::Begun;
+use weir_spec::nvme::{IoOpcode, Status};
+use weir_units::Nanos;
+
+/// The second command of a pair.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Partner {
+    pub queue: u32,
+    pub command: Command,
+    pub data: DataPointer,
+    /// What is kept of its entry where a namespace has metadata.
+    pub words: Words,
+}
+
+/// What comes behind a first command.
+pub(crate) enum Next {
+    Second(Partner),
+    /// Nothing yet, or there is no room for its completion.
+    Later,
+    /// The pair cannot be had.
+    Other(Status),
+    /// The ring could not be read.
+    Broken,
+}
+
+/// Where a command's data is, and its metadata.
+type Half = (DataPointer, Option<Metadata>);
+
+/// Why the one goes with the other.
+const FAILED: Status = Status::ABORTED_FAILED_FUSED;
+
+impl Subsystem {
+    /// A command with FUSE was taken from place `at` of its queue.
+    #[cold]
+    pub(crate) fn fetch_fused<H: Host>(
+        &mut self,
+        now: Nanos,
+        (q, at): (u32, u32),
+        (first, data): (&Command, DataPointer),
+        host: &mut H,
+    ) {
+        let next = match IoOpcode(first.opcode) {
+            _ if first.is(flag::RAGGED) => Next::Other(Status::INVALID_FIELD.dnr()),
+            IoOpcode::COMPARE => self.second(q, host),
+            _ => Next::Other(Status::ABORTED_MISSING_FUSED),
+        };
+        let partner = match next {
+            Next::Second(partner) => partner,
+            Next::Later => return self.put_back(q, at),
+            Next::Broken => {
+                let c = self.sq(q).controller;
+                return self.fatal(c);
+            }
+            Next::Other(status) => {
+                let more = self.has_more(q);
+                let key = self.sq(q).key;
+                self.account(now, (key, at), (&Err(status), first), more);
+                let first = &self.take_first(q, first, host);
+                return self.refuse(q, first, status, host);
+            }
+        };
+        let first = &self.take_first(q, first, host);
+        let partner = self.take_second(q, partner, host);
+        let planned = self.plan_pair((first, &data), &partner);
+        let half = planned.map_or(0, |plan| plan.transfer / 2);
+        let (data, partner) = (data.of(half), Partner { data: partner.data.of(half), ..partner });
+        let more = self.has_more(q);
+        let key = self.sq(q).key;
+        // The pair is one command that moves the bytes of both.
+        let charged = match planned {
+            Ok(plan) => Ok(Plan { len: plan.transfer, ..plan }),
+            Err((status, _)) => Err(status),
+        };
+        self.account(now, (key, at), (&charged, first), more);
+        match planned {
+            Err((one, two)) => self.refuse_pair(first, &partner, (one, two), host),
+            Ok(plan) if self.fetched.is_empty() && self.slots.fits(plan.transfer) => {
+                self.ledger.partners.push_front(partner);
+                self.start_apart(now, (q, first, &plan, data), host);
+            }
+            Ok(plan) => {
+                self.ledger.partners.push_back(partner);
+                let (words, arrived) = (self.words, self.stamp);
+                self.fetched.push_back(Fetched::new(q, (*first, plan, data), words, arrived));
+            }
+        }
+    }
+
+    /// Whether another command of the queue can be fetched.
+    fn has_more(&mut self, q: u32) -> bool {
+        let (waiting, cq) = (self.sq(q).waiting, self.sq(q).cq);
+        waiting > 0 && (cq == NONE || self.has_credit(q, cq))
+    }
+
+    /// What is behind the first command, which was taken.
+    pub(crate) fn second<H: Host>(&mut self, q: u32, host: &mut H) -> Next {
+        let sq = self.sq(q);
+        let (head, missing) = (sq.head, Status::ABORTED_MISSING_FUSED);
+        let (command, data, words) = match (sq.ring, sq.waiting) {
+            // The capsules of a pair follow one another, at whatever distance.
+            (false, 0) => return Next::Later,
+            // One doorbell tells of both.
+            (true, 0) => return Next::Other(missing),
+            (false, _) => {
+                let command = sq.pending[head as usize];
+                let words = sq.words.get(head as usize).copied().unwrap_or_default();
+                (command, DataPointer::tag(Tag(command.tag)), words)
+            }
+            (true, _) => {
+                let cq = self.cqs[sq.cq as usize].as_ref().expect("a ring has its completion queue");
+                match cq.credit {
+                    // It will never have room for two.
+                    0 if cq.size <= 2 => return Next::Other(missing),
+                    0 => return Next::Later,
+                    _ => {}
+                }
+                let Ok(entry) = host.fetch(sq.owner, sq.base.wrapping_add(u64::from(head) * 64)) else {
+                    return Next::Broken;
+                };
+                let page_shift = sq.page_shift;
+                self.pair[1] = entry;
+                let (command, data) = of_ring(&entry, page_shift);
+                (command, data, words_of(&entry))
+            }
+        };
+        if command.is(flag::HOLE) || self.sq(q).holes.contains(&head) {
+            return Next::Other(FAILED);
+        }
+        if command.opcode != IoOpcode::WRITE.0 || !command.is(flag::FUSED) || command.is(flag::RAGGED) {
+            return Next::Other(missing);
+        }
+        let command = Command { flags: command.flags & !flag::FUSED, ..command };
+        Next::Second(Partner { queue: q, command, data, words })
+    }
+
+    /// The first command, whose entry was consumed, leaves its ring.
+    fn take_first<H: Host>(&self, q: u32, first: &Command, host: &mut H) -> Command {
+        let sq = self.sq(q);
+        let tag = if sq.ring { host.take(sq.owner, sq.qid, &self.pair[0], sq.head).0 } else { first.tag };
+        Command { tag, ..*first }
+    }
+
+    /// Consumes the second command's entry.
+    pub(crate) fn take_second<H: Host>(&mut self, q: u32, mut partner: Partner, host: &mut H) -> Partner {
+        let entry = self.pair[1];
+        let sq = self.sq_mut(q);
+        sq.advance();
+        sq.in_flight += 1;
+        if sq.ring {
+            partner.command.tag = host.take(sq.owner, sq.qid, &entry, sq.head).0;
+        }
+        let cq = sq.cq;
+        if let Some(Some(cq)) = self.cqs.get_mut(cq as usize) {
+            cq.credit -= 1;
+        }
+        partner
+    }
+
+    /// What a pair's second command says in the end is known: it is not to be found out again when the first one's completion is all that
+    /// a crash has left.
+    fn decide_second<H: Host>(&self, partner: &Partner, status: Status, host: &mut H) {
+        let sq = self.sq(partner.queue);
+        if sq.ring {
+            let cqe = self.outcome(partner.queue, partner.command.cid, status, 0);
+            host.decide(sq.owner, Tag(partner.command.tag), &cqe);
+        }
+    }
+
+    /// The comparison of a pair has been passed, and the write is about to begin: from now on it would not be passed again.
+    pub(crate) fn decide_passed<H: Host>(&mut self, id: u32, host: &mut H) {
+        let slot = self.slots.slots[id as usize];
+        if slot.ranges == NONE || slot.queue == NONE || !self.sq(slot.queue).ring {
+            return;
+        }
+        let Some(steps) = self.slots.work(slot.ranges).steps.as_ref().filter(|s| s.second.is_some()) else { return };
+        if matches!(steps.todo.last(), Some(Step::Move(Piece { op: Op::Write, .. }))) {
+            let owner = self.sq(slot.queue).owner;
+            let cqe = self.outcome(slot.queue, slot.cid, Status::SUCCESS, 0);
+            host.decide(owner, Tag(slot.tag), &cqe);
+        }
+    }
+
+    /// The first command stays at the head of its queue, until its second is there or both can be answered.
+    fn put_back(&mut self, q: u32, at: u32) {
+        let sq = self.sq_mut(q);
+        sq.head = at;
+        sq.waiting += 1;
+        sq.in_flight -= 1;
+        sq.awaits = !sq.ring;
+        let (key, cq, starved) = (sq.key, sq.cq, sq.starved);
+        if let Some(Some(cq)) = self.cqs.get_mut(cq as usize) {
+            cq.credit += 1;
+            cq.starved += u32::from(!starved);
+            self.sq_mut(q).starved = true;
+        }
+        self.arbiter.withdraw(key);
+    }
+
+    /// What a pair does, or why each of its commands is refused.
+    pub(crate) fn plan_pair(
+        &self,
+        (first, data): (&Command, &DataPointer),
+        partner: &Partner,
+    ) -> Result<Plan, (Status, Status)> {
+        let second = &partner.command;
+        let invalid = Status::INVALID_FIELD.dnr();
+        let mdts = self.sq(partner.queue).mdts;
+        let one = self.plan_half(&Command { flags: first.flags & !flag::FUSED, ..*first }, data, mdts);
+        let plan = one.map_err(|status| (status, FAILED))?;
+        self.plan_half(second, &partner.data, mdts).map_err(|status| (FAILED, status))?;
+        if (first.nsid, first.slba, first.blocks) != (second.nsid, second.slba, second.blocks) {
+            return Err((invalid, invalid));
+        }
+        let ns = namespace::active(&self.namespaces, first.nsid).map_err(|status| (status, FAILED))?;
+        if ns.why & (why::ZONES | why::VENDOR) != 0 {
+            return Err((invalid, invalid));
+        }
+        if u64::from(plan.len) > self.pair_bytes() {
+            let exceeded = Status::ATOMIC_WRITE_UNIT_EXCEEDED.dnr();
+            return Err((exceeded, exceeded));
+        }
+        let both = plan.transfer.checked_mul(2).ok_or((invalid, invalid))?;
+        Ok(Plan { transfer: both, apart: true, ..plan })
+    }
+
+    fn plan_half(&self, command: &Command, data: &DataPointer, mdts: u64) -> Result<Plan, Status> {
+        if command.is(flag::BAD_POINTER) {
+            return Err(Status::INVALID_FIELD.dnr());
+        }
+        let plan = namespace::plan(&self.namespaces, command, mdts)?;
+        check_pointer(data, plan.transfer.into())?;
+        Ok(plan)
+    }
+
+    /// Carries out a pair: its second command is among the partners.
+    pub(crate) fn start_pair<H: Host>(&mut self, now: Nanos, begun: Begun<'_>, host: &mut H) {
+        let (queue, first, plan, data) = begun;
+        let Some(partner) = self.take_partner(queue) else {
+            return self.refuse(queue, first, Status::ABORTED_MISSING_FUSED, host);
+        };
+        let plain = Command { flags: first.flags & !flag::FUSED, ..*first };
+        let admitted = self.admit(queue, &plain).map_err(|status| (status, FAILED));
+        let admitted = admitted.and_then(|()| self.admit(queue, &partner.command).map_err(|status| (FAILED, status)));
+        if let Err(statuses) = admitted {
+            return self.refuse_pair(first, &partner, statuses, host);
+        }
+        let ns = match active(&self.namespaces, first.nsid) {
+            Ok(ns) => *ns,
+            Err(status) => return self.refuse_pair(first, &partner, (status, FAILED), host),
+        };
+        let (extent, shift) = (Extent::of(&plain), ns.shift);
+        if self.is_locked(&extent, usize::MAX) || self.is_being_written(&extent, shift) {
+            return self.wait(begun, Some(partner), For::Writes(extent));
+        }
+        if self.is_unreadable(&extent) {
+            return self.refuse_pair(first, &partner, (Status::UNRECOVERED_READ_ERROR, FAILED), host);
+        }
+        let (one, two) = match self.pair_metadata(&ns, (&plain, &data), plan, &partner) {
+            Ok(both) => both,
+            Err(statuses) => return self.refuse_pair(first, &partner, statuses, host),
+        };
+        let slot = self.occupy_for(queue, first, plan.transfer);
+        self.ledger.locks.push(Lock { slot, nsid: first.nsid, extent, alone: false });
+        self.review(first.nsid);
+        let (pieces, fua) =
+            (self.pieces(first.nsid, &ns, first.slba, first.blocks.into()), partner.command.is(flag::FUA));
+        let all = |op, (data, metadata), fua| {
+            let mut skip = 0;
+            pieces.iter().map(move |(offset, len)| {
+                let (offset, len) = (*offset, *len as u32);
+                let piece = Piece { op, offset, len, data, skip, fua, timed: true, metadata, source: None };
+                skip += piece.len;
+                Step::Move(piece)
+            })
+        };
+        let todo = all(Op::Compare, one, false).chain(all(Op::Write, two, fua)).collect();
+        self.begin_steps(now, slot, Steps { todo, second: Some(partner), ..Steps::default() });
+    }
+
+    /// Data and metadata of both commands of a pair, whose blocks are extended ones perhaps.
+    fn pair_metadata(
+        &mut self,
+        ns: &Namespace,
+        (first, data): (&Command, &DataPointer),
+        plan: &Plan,
+        partner: &Partner,
+    ) -> Result<(Half, Half), (Status, Status)> {
+        let one = self.half_metadata(ns, partner.queue, (first, data), &Plan { op: Op::Compare, ..*plan });
+        let one = one.map_err(|status| (status, FAILED))?;
+        let words = core::mem::replace(&mut self.words, partner.words);
+        let second = (&partner.command, &partner.data);
+        let two = self.half_metadata(ns, partner.queue, second, &Plan { op: Op::Write, ..*plan });
+        self.words = words;
+        Ok((one, two.map_err(|status| (FAILED, status))?))
+    }
+
+    fn half_metadata(
+        &self,
+        ns: &Namespace,
+        queue: u32,
+        (command, data): (&Command, &DataPointer),
+        plan: &Plan,
+    ) -> Result<Half, Status> {
+        let Some(metadata) = self.metadata_for(queue, ns, command, plan)? else { return Ok((*data, None)) };
+        let len = metadata.transfer(command.blocks);
+        check_pointer(data, len)?;
+        Ok((data.of(u32::try_from(len).map_err(|_| Status::INVALID_FIELD.dnr())?), Some(metadata)))
+    }
+
+    /// The second command of the oldest pair of a queue that has not started.
+    pub(crate) fn take_partner(&mut self, queue: u32) -> Option<Partner> {
+        let at = self.ledger.partners.iter().position(|p| p.queue == queue)?;
+        self.ledger.partners.remove(at)
+    }
+
+    /// Completes both commands of a pair that were not carried out.
+    pub(crate) fn refuse_pair<H: Host>(
+        &mut self,
+        first: &Command,
+        partner: &Partner,
+        (one, two): (Status, Status),
+        host: &mut H,
+    ) {
+        self.decide_second(partner, two, host);
+        self.refuse(partner.queue, first, one, host);
+        // Its queue may have gone with the first completion.
+        if self.queues.get(partner.queue as usize).is_some_and(|sq| sq.as_ref().is_some_and(|sq| sq.in_flight > 0)) {
+            self.refuse(partner.queue, &partner.command, two, host);
+        }
+    }
+
+    /// A pair has ended, as far as it came: what its commands say. `compared`: the comparison was not what failed.
+    pub(crate) fn end_pair<H: Host>(
+        &mut self,
+        slot: &Slot,
+        partner: &Partner,
+        (status, compared): (Status, bool),
+        host: &mut H,
+    ) {
+        let (one, two) = match (status.is_success(), compared) {
+            (true, _) => (status, status),
+            (false, true) => (Status::SUCCESS, status),
+            (false, false) => (status, FAILED),
+        };
+        let command = &partner.command;
+        let tenant = usize::from(self.sq(slot.queue).tenant);
+        let work = &mut self.tenants[tenant].work;
+        if one.is_success() {
+            work.others += 1;
+        }
+        if two.is_success() {
+            work.writes += 1;
+            work.write_bytes += u64::from(slot.bytes / 2);
+        }
+        work.errors += u64::from(!one.is_success()) + u64::from(!two.is_success());
+        for (status, cid) in [(one, slot.cid), (two, command.cid)] {
+            if !status.is_success() {
+                self.log_error(slot.queue, cid, status, (slot.slba, slot.nsid));
+            }
+        }
+        self.decide_second(partner, two, host);
+        self.finish(slot.queue, slot.cid, slot.tag, one, 0, host);
+        if self.queues.get(slot.queue as usize).is_some_and(|sq| sq.as_ref().is_some_and(|sq| sq.in_flight > 0)) {
+            self.finish(slot.queue, command.cid, command.tag, two, 0, host);
+        }
+    }
+}

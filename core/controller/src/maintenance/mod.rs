@@ -1,0 +1,6 @@
+//! What a drive does for itself: long work in the background, sanitizing, self-tests, firmware.
+
+pub(crate) mod background;
+pub(crate) mod firmware;
+pub(crate) mod sanitize;
+pub(crate) mod self_test;

@@ -1,0 +1,211 @@
+//! Which controller sees which namespace (base 2.0, 8.11).
+//!
+//! Attachments belong to controllers, and controllers of fabrics hosts come and go. What a host has attached or detached is
+//! therefore remembered by its name as well: its next controller begins with it (base 2.0, 3.1.2: what a host's controllers
+//! see is the same).
+
+use crate::namespace::namespace_job::Task;
+use crate::namespace::{Namespace, why};
+use crate::saved::nonvolatile::{Damaged, Reader};
+use crate::subsystem::Subsystem;
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+/// A set of namespaces, by NSID from 1 to 1024.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NamespaceSet([u64; 16]);
+
+impl NamespaceSet {
+    /// Every namespace.
+    pub const ALL: Self = Self([u64::MAX; 16]);
+
+    /// As words, for a saved state.
+    pub fn words(&self) -> [u32; 32] {
+        core::array::from_fn(|i| (self.0[i / 2] >> (i % 2 * 32)) as u32)
+    }
+
+    /// Takes what [`words`](Self::words) gave.
+    pub fn set_words(&mut self, from: &mut Reader<'_>) -> Result<(), Damaged> {
+        for word in &mut self.0 {
+            *word = from.u64()?;
+        }
+        Ok(())
+    }
+
+    pub fn has(&self, nsid: u32) -> bool {
+        let at = nsid.wrapping_sub(1) as usize;
+        self.0.get(at / 64).is_some_and(|word| word >> (at % 64) & 1 == 1)
+    }
+
+    pub fn set(&mut self, nsid: u32, yes: bool) {
+        let at = nsid.wrapping_sub(1) as usize;
+        if let Some(word) = self.0.get_mut(at / 64) {
+            *word = *word & !(1 << (at % 64)) | u64::from(yes) << (at % 64);
+        }
+    }
+}
+
+/// What is known of a namespace beside how it is addressed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Record {
+    /// Bytes of data it was made for; its blocks are as many as fit.
+    pub bytes: u64,
+    /// One controller only (NMIC bit 0 is 0).
+    pub private: bool,
+    /// Hosts see it unless they are in `hosts`; else only those in `hosts` do.
+    pub everyone: bool,
+    pub hosts: Vec<String>,
+}
+
+impl Record {
+    /// Of a namespace of the configuration: everybody sees it.
+    pub fn initial(bytes: u64) -> Self {
+        Self { bytes, private: false, everyone: true, hosts: Vec::new() }
+    }
+
+    /// Whether a host's next controller has it attached.
+    fn seen_by(&self, host: &str) -> bool {
+        self.everyone != self.hosts.iter().any(|h| h == host)
+    }
+
+    fn remember(&mut self, host: &str, attached: bool) {
+        self.hosts.retain(|h| h != host);
+        if attached != self.everyone {
+            self.hosts.push(host.into());
+        }
+    }
+}
+
+/// By NSID.
+pub(crate) type Records = BTreeMap<u32, Record>;
+
+/// A host's name without what is different every time it comes.
+fn known_as(host: &str) -> &str {
+    let is_number = |pid: &str| !pid.is_empty() && pid.bytes().all(|b| b.is_ascii_digit());
+    match host.rsplit_once(" (process ") {
+        Some((name, rest)) if rest.strip_suffix(')').is_some_and(is_number) => name,
+        _ => host,
+    }
+}
+
+impl Subsystem {
+    /// What a host's new controller has attached.
+    pub(crate) fn first_attachments(&self, host: &str) -> NamespaceSet {
+        let mut set = NamespaceSet::ALL;
+        if self.room.is_some() {
+            // None that is yet to be made: who goes on from what was written of it before would have it.
+            set = NamespaceSet([0; 16]);
+            for (nsid, record) in &self.records {
+                let taken = record.private && self.attached_to(*nsid).next().is_some();
+                set.set(*nsid, record.seen_by(known_as(host)) && !taken);
+            }
+        }
+        set
+    }
+
+    /// A controller that another process had has attached what the drive remembers of its host: that is newer than what was written of the
+    /// controller.
+    pub(crate) fn recall_attachments(&mut self, c: u32) {
+        let Some(ctrl) = self.ctrl(c).filter(|_| self.relaid) else { return };
+        let (mut set, host) = (ctrl.namespaces, known_as(&ctrl.host));
+        for (nsid, record) in &self.records {
+            let taken = record.private && self.attached_to(*nsid).any(|other| other != c);
+            let goes = self.chores.iter().any(|chore| chore.task == Task::Delete && chore.nsids.contains(nsid));
+            set.set(*nsid, record.seen_by(host) && !taken && !goes);
+        }
+        if let Some(ctrl) = self.ctrl_mut(c) {
+            ctrl.namespaces = set;
+        }
+    }
+
+    /// The controllers that have a namespace attached, by their places.
+    pub(crate) fn attached_to(&self, nsid: u32) -> impl Iterator<Item = u32> + '_ {
+        let numbered = self.controllers.iter().enumerate();
+        numbered.filter_map(move |(c, ctrl)| ctrl.as_ref().filter(|ctrl| ctrl.namespaces.has(nsid)).map(|_| c as u32))
+    }
+
+    /// Attaches a namespace to a controller, or detaches it; its host's next controllers will be the same.
+    pub(crate) fn attach_namespace(&mut self, c: u32, nsid: u32, yes: bool) {
+        let Some(ctrl) = self.ctrl_mut(c) else { return };
+        ctrl.namespaces.set(nsid, yes);
+        let host = String::from(known_as(&ctrl.host));
+        if let Some(record) = self.records.get_mut(&nsid) {
+            if yes && record.private {
+                // Whoever had it before has it no more, and does not get it back.
+                (record.everyone, record.hosts) = (false, Vec::new());
+            }
+            record.remember(&host, yes);
+        }
+        self.refresh_guard(nsid);
+    }
+
+    /// Whether a controller has a namespace attached.
+    pub(crate) fn is_attached(&self, c: u32, nsid: u32) -> bool {
+        self.ctrl(c).is_some_and(|ctrl| ctrl.namespaces.has(nsid))
+    }
+
+    /// A controller has come or gone: namespaces that not all have attached are decided apart.
+    pub(crate) fn refresh_guards(&mut self) {
+        if self.room.is_some() {
+            let nsids: Vec<u32> = self.records.keys().copied().collect();
+            nsids.into_iter().for_each(|nsid| self.refresh_guard(nsid));
+        }
+    }
+
+    /// Something about a namespace has changed: whether its commands have to be looked at.
+    pub(crate) fn refresh_guard(&mut self, nsid: u32) {
+        let partial = self.controllers.iter().flatten().any(|ctrl| !ctrl.namespaces.has(nsid));
+        if let Some(ns) = self.namespace_mut(nsid) {
+            ns.guard(partial);
+        }
+        // From the first namespace with metadata on, commands are kept whole.
+        self.keep_words |= self.namespaces.iter().flatten().any(|ns| ns.format.metadata > 0);
+    }
+
+    pub(crate) fn namespace_mut(&mut self, nsid: u32) -> Option<&mut Namespace> {
+        self.namespaces.get_mut(nsid.wrapping_sub(1) as usize)?.as_mut()
+    }
+}
+
+impl Namespace {
+    fn guard(&mut self, partial: bool) {
+        let guarded = partial || self.fragmented || self.protect != 0 || self.format.metadata > 0;
+        self.why = self.why & !why::GUARDED | if guarded { why::GUARDED } else { 0 };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sets_hold_what_they_are_told() {
+        let mut set = NamespaceSet::ALL;
+        assert!(set.has(1) && set.has(1024) && !set.has(0) && !set.has(1025) && !set.has(u32::MAX));
+        set.set(64, false);
+        set.set(0, false);
+        set.set(2000, false);
+        assert!(set.has(63) && !set.has(64) && set.has(65));
+        set.set(64, true);
+        assert_eq!(set, NamespaceSet::ALL);
+    }
+
+    #[test]
+    fn hosts_are_remembered_as_exceptions() {
+        let mut open = Record::initial(0);
+        assert!(open.seen_by("a"));
+        open.remember("a", false);
+        open.remember("a", false);
+        assert!(!open.seen_by("a") && open.seen_by("b") && open.hosts.len() == 1);
+        open.remember("a", true);
+        assert!(open.seen_by("a") && open.hosts.is_empty());
+        let mut closed = Record { everyone: false, ..Record::initial(0) };
+        closed.remember(known_as("/run/vm.sock (process 77)"), true);
+        assert!(closed.seen_by("/run/vm.sock") && !closed.seen_by("b"));
+        for name in ["/run/vm (1).sock", "/run/vm (process x)", "/run/vm (process 1).sock", "/run/vm (process )", ""] {
+            assert_eq!(known_as(name), name);
+            assert_eq!(known_as(&alloc::format!("{name} (process 1)")), name);
+        }
+    }
+}

@@ -1,0 +1,414 @@
+//! The associations of fabrics hosts as bytes, so that another process goes on with them: controllers, their features and timers, their
+//! queues, and the event requests that wait.
+//!
+//! ```text
+//!  magic "WEIRASSO" │ version u32 │ length u32 │ controllers u16, each … │ reservations │ CRC32C u32 of all before
+//! ```
+//! `docs/reference/formats.md` has what a controller is written as. The drive has nothing in flight then. Commands that wait in a queue stay with
+//! the connection that brought them, which brings them again: [`Subsystem::with_drive`] says which those are.
+//! Whoever restores [claims](Subsystem::claim) each queue for its connection, and drops the rest by
+//! [`drop_unclaimed`](Subsystem::drop_unclaimed), as if those connections had been lost.
+//!
+//! Not carried: the error log of a controller and notifications of reservations that its host has not read; the drive's
+//! [nonvolatile state](crate::saved::nonvolatile) is carried by other ways.
+
+use crate::admin::async_events::{LIMIT, Waiting};
+use crate::admin::feature;
+use crate::config::{ClassFrom, Kind};
+use crate::controller::{Controller, Shutdown, Transport};
+use crate::event::SqHandle;
+use crate::host::{Owner, Tag};
+use crate::namespace::Namespace;
+use crate::queues::queue::{Command, NONE, SqState, flag};
+use crate::reservation;
+use crate::saved::crc::crc32c;
+use crate::saved::in_flight::Begun;
+use crate::saved::nonvolatile::{Damaged, Reader, RestoreError, Writer};
+use crate::subsystem::Subsystem;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use weir_spec::nvme::log::AsyncEvent;
+use weir_spec::nvme::namespace::write_protect;
+use weir_spec::nvme::register::{Cc, Csts};
+use weir_units::{Class, Nanos};
+
+const MAGIC: [u8; 8] = *b"WEIRASSO";
+/// The version that is written, and the only one that is read.
+pub const VERSION: u32 = 1;
+const HEAD: usize = 16;
+const TAIL: usize = 4;
+/// Nobody's connection yet.
+pub(crate) const UNCLAIMED: Owner = Owner(u32::MAX);
+
+/// What the drive has of a connection's commands.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WithDrive {
+    /// Not begun, in the order in which they came.
+    pub waiting: Vec<Tag>,
+    /// Begun, and nothing of them moved: they came before those that wait.
+    pub begun: Vec<Begun>,
+    /// Event requests.
+    pub events: Vec<Tag>,
+}
+
+pub(crate) fn number<T: Copy + PartialEq, const N: usize>(all: [T; N], one: T) -> u8 {
+    all.iter().position(|x| *x == one).map_or(0, |at| at as u8)
+}
+
+pub(crate) const CLASSES: [Option<Class>; 5] =
+    [None, Some(Class::Urgent), Some(Class::High), Some(Class::Medium), Some(Class::Low)];
+const SOURCES: [Option<ClassFrom>; 5] =
+    [None, Some(ClassFrom::Tenant), Some(ClassFrom::Qprio), Some(ClassFrom::Cattr), Some(ClassFrom::Peer)];
+
+pub(crate) fn pick<T: Copy>(all: &[T], number: u8) -> Result<T, Damaged> {
+    all.get(usize::from(number)).copied().ok_or(Damaged)
+}
+
+/// Time left until then; all ones for never.
+fn left(until: Nanos, now: Nanos) -> u64 {
+    if until == Nanos::NEVER { u64::MAX } else { until.saturating_sub(now).get() }
+}
+
+fn until(left: u64, now: Nanos) -> Nanos {
+    if left == u64::MAX { Nanos::NEVER } else { now.saturating_add(Nanos(left)) }
+}
+
+/// What every controller that outlives its drive is written as, but for its queues.
+pub(crate) fn write_state(now: Nanos, ctrl: &Controller, to: &mut Writer) {
+    to.u16(ctrl.id);
+    to.u16(ctrl.tenant);
+    to.bytes(ctrl.host.as_bytes());
+    to.array(&ctrl.hostid);
+    to.u8(ctrl.wide_id.into());
+    to.u8(number(SOURCES, ctrl.class_from));
+    to.u8(number(CLASSES, ctrl.wish));
+    to.bytes(ctrl.local.map(|a| a.to_string()).unwrap_or_default().as_bytes());
+    to.words([ctrl.cc.0, ctrl.csts.0, ctrl.kato]);
+    to.u64(left(ctrl.expires, now));
+    to.u8((ctrl.shutdown == Shutdown::Complete).into());
+    feature::write_saved(&ctrl.features, to);
+    to.array(&ctrl.features.behavior);
+    to.u8(ctrl.features.endurance_events);
+    let (sqs, cqs) = ctrl.features.queues.unwrap_or((0, 0));
+    to.u16(sqs);
+    to.u16(cqs);
+    let (set, since) = ctrl.timestamp.map_or((0, 0), |(ms, at)| (ms, now.saturating_sub(at).get()));
+    to.u8(ctrl.timestamp.is_some().into());
+    to.u64(set);
+    to.u64(since);
+    to.u64(now.saturating_sub(ctrl.power_since).get());
+    to.u8(ctrl.power_before);
+    to.u8(ctrl.too_hot.into());
+    to.u8(ctrl.ana as u8);
+    to.u64(ctrl.ana_changes);
+    to.u8(ctrl.endurance_event.into());
+    to.bytes(ctrl.event_context.as_deref().unwrap_or_default());
+    to.u8(ctrl.event_context.is_some().into());
+    let (pending, masked) = ctrl.aer.reported();
+    to.u32(pending);
+    to.u8(masked);
+    to.u8(ctrl.aer.waiting.len() as u8);
+    for w in &ctrl.aer.waiting {
+        to.u16(w.cid);
+        to.u32(w.tag);
+    }
+    to.words(ctrl.namespaces.words());
+    to.u16(ctrl.changed.len() as u16);
+    ctrl.changed.iter().for_each(|nsid| to.u32(*nsid));
+    to.u16(ctrl.changed_zones.len() as u16);
+    for (nsid, zone) in &ctrl.changed_zones {
+        to.u32(*nsid);
+        to.u64(*zone);
+    }
+}
+
+impl Subsystem {
+    /// Controller identifier and queue identifier of a message queue.
+    pub fn queue_id(&self, queue: SqHandle) -> Option<(u16, u16)> {
+        let sq = self.sq(self.resolve_queue(queue)?);
+        let ctrl = self.ctrl(sq.controller)?;
+        (ctrl.transport == Transport::Fabrics).then_some((ctrl.id, sq.qid))
+    }
+
+    /// The commands of a fabrics queue that the drive has, where nothing of them has moved; `None` where something has, or where the queue ends.
+    pub fn with_drive(&self, queue: SqHandle) -> Option<WithDrive> {
+        let sq = self.sq(self.resolve_queue(queue)?);
+        let ctrl = self.ctrl(sq.controller).filter(|ctrl| ctrl.transport == Transport::Fabrics)?;
+        if sq.state != SqState::Open || !sq.holes.is_empty() {
+            return None;
+        }
+        let mut with = WithDrive::default();
+        if sq.qid == 0 {
+            with.events = ctrl.aer.waiting.iter().map(|w| Tag(w.tag)).collect();
+            with.waiting = ctrl.admin.iter().map(|(_, tag)| Tag(*tag)).collect();
+        } else {
+            let waiting: Vec<&Command> = (0..sq.waiting).filter_map(|n| sq.pending.get(sq.nth(n) as usize)).collect();
+            // The place of one that was aborted counts, and nobody brings it again.
+            if waiting.iter().any(|c| c.is(flag::HOLE)) {
+                return None;
+            }
+            with.waiting = waiting.iter().map(|c| Tag(c.tag)).collect();
+            with.begun = self.begun_of(|q| q == queue.index() as u32);
+        }
+        (sq.in_flight as usize == with.events.len() + with.begun.len()).then_some(with)
+    }
+
+    /// Moves whenever something of an association may have changed but by I/O, keep alives and what is only read: what
+    /// [`associations`](Self::associations) has said until then counts no more.
+    #[inline]
+    pub fn association_generation(&self) -> u64 {
+        self.nonvolatile.wrapping_add(self.associated)
+    }
+
+    /// Something of an association may have changed.
+    #[cold]
+    pub(crate) fn associate(&mut self) {
+        self.associated = self.associated.wrapping_add(1);
+    }
+
+    /// Whether hosts rely on something that ends with the drive's power and is not carried by their associations: reservations,
+    /// notices of them that were not read or are not wanted, what Lockdown prohibits, write protection until a power cycle.
+    pub fn has_what_fleets(&self) -> bool {
+        let until_power_cycle = |ns: &Namespace| u32::from(ns.protect) == write_protect::UNTIL_POWER_CYCLE;
+        self.ledger.reservations.values().any(|r| !r.ptpl && !r.registrants.is_empty())
+            || self.controllers.iter().flatten().any(|ctrl| !ctrl.notices.is_plain())
+            || !self.prohibited.is_nothing()
+            || self.namespaces.iter().flatten().any(until_power_cycle)
+    }
+
+    /// The associations of fabrics hosts, for [`resume_associations`](Self::resume_associations).
+    pub fn associations(&self, now: Nanos) -> Vec<u8> {
+        let rests = |c: &&Controller| matches!(c.shutdown, Shutdown::None | Shutdown::Complete);
+        let fabrics = |c: &&Controller| c.transport == Transport::Fabrics && c.sq(0) != NONE;
+        let list: Vec<&Controller> =
+            self.controllers.iter().flatten().map(|c| &**c).filter(fabrics).filter(rests).collect();
+        let mut to = Writer::default();
+        to.array(&MAGIC);
+        to.words([VERSION, 0]);
+        to.u16(list.len() as u16);
+        list.into_iter().for_each(|ctrl| self.write_controller(now, ctrl, &mut to));
+        let mut reserved = Writer::default();
+        reservation::write(self, false, &mut reserved);
+        to.bytes(&reserved.done());
+        let mut bytes = to.done();
+        let length = (bytes.len() + TAIL) as u32;
+        bytes[HEAD - 4..HEAD].copy_from_slice(&length.to_le_bytes());
+        let crc = crc32c(&bytes);
+        bytes.extend_from_slice(&crc.to_le_bytes());
+        bytes
+    }
+
+    fn write_controller(&self, now: Nanos, ctrl: &Controller, to: &mut Writer) {
+        write_state(now, ctrl, to);
+        let queues: Vec<u32> = ctrl.sqs.iter().copied().filter(|q| *q != NONE).collect();
+        to.u16(queues.len() as u16);
+        for q in queues {
+            let sq = self.sq(q);
+            to.u16(sq.qid);
+            // Of admin commands that wait and come again the head has moved past none.
+            to.words([sq.size, sq.head]);
+            to.u8(sq.flow_off.into());
+            to.u8(number(CLASSES, sq.wish));
+            to.u8(number(CLASSES, Some(sq.local)));
+        }
+    }
+
+    /// Gives a drive that was just made, and has its nonvolatile state, the associations that another process had.
+    ///
+    /// # Errors
+    /// The bytes cannot be read, or do not fit this drive. It has none of the associations then.
+    pub fn resume_associations(&mut self, now: Nanos, bytes: &[u8]) -> Result<(), RestoreError> {
+        if bytes.len() < HEAD + TAIL || bytes[..8] != MAGIC {
+            return Err(RestoreError::Foreign);
+        }
+        let (body, tail) = bytes.split_at(bytes.len() - TAIL);
+        let mut from = Reader::of(&body[8..]);
+        let (version, length) = (from.u32().unwrap_or(0), from.u32().unwrap_or(0));
+        if version != VERSION {
+            return Err(RestoreError::Version(version));
+        }
+        if length as usize != bytes.len() || crc32c(body).to_le_bytes() != tail {
+            return Err(RestoreError::Damaged);
+        }
+        let resumed = self.read_controllers(now, &mut from);
+        if resumed.is_err() || !from.is_empty() {
+            self.drop_unclaimed(now);
+            return Err(RestoreError::Damaged);
+        }
+        Ok(())
+    }
+
+    fn read_controllers(&mut self, now: Nanos, from: &mut Reader<'_>) -> Result<(), Damaged> {
+        for _ in 0..from.u16()? {
+            self.read_controller(now, from)?;
+        }
+        reservation::read(self, false, &mut Reader::of(from.bytes()?))
+    }
+
+    fn read_controller(&mut self, now: Nanos, from: &mut Reader<'_>) -> Result<(), Damaged> {
+        let c = self.read_state(now, Transport::Fabrics, from)?;
+        for _ in 0..from.u16()? {
+            self.read_queue(c, from)?;
+        }
+        self.ctrl(c).filter(|ctrl| ctrl.sq(0) != NONE).ok_or(Damaged)?;
+        self.goes_on(c);
+        Ok(())
+    }
+
+    /// A controller has all that it had: its timer runs, its queues are weighed.
+    pub(crate) fn goes_on(&mut self, c: u32) {
+        let Some(ctrl) = self.ctrl(c) else { return };
+        let (group, settings) = (ctrl.group, ctrl.arbitration());
+        self.arbiter.set_group(group, settings);
+        self.arm_expiry(c);
+        self.refresh_guards();
+    }
+
+    /// The controller that [`write_state`] has written, without queues, of nobody yet. What fails leaves it half made.
+    // tidy: long because every field of a controller that is carried is named once.
+    pub(crate) fn read_state(
+        &mut self,
+        now: Nanos,
+        transport: Transport,
+        from: &mut Reader<'_>,
+    ) -> Result<u32, Damaged> {
+        let (id, tenant) = (from.u16()?, from.u16()?);
+        let host = core::str::from_utf8(from.bytes()?).map_err(|_| Damaged)?;
+        let c = self.make_controller_at(id, transport, tenant, host.into())?;
+        let write_cache = self.config.volatile_write_cache;
+        let access = self.access.clone();
+        let ctrl = self.ctrl_mut(c).ok_or(Damaged)?;
+        ctrl.hostid = from.array()?;
+        ctrl.wide_id = from.u8()? == 1;
+        ctrl.class_from = pick(&SOURCES, from.u8()?)?;
+        ctrl.wish = pick(&CLASSES, from.u8()?)?;
+        let local = core::str::from_utf8(from.bytes()?).map_err(|_| Damaged)?;
+        ctrl.local = if local.is_empty() { None } else { Some(local.parse().map_err(|_| Damaged)?) };
+        ctrl.ana = access.of(host, ctrl.local);
+        (ctrl.cc, ctrl.csts, ctrl.kato) = (Cc(from.u32()?), Csts(from.u32()?), from.u32()?);
+        ctrl.expires = until(from.u64()?, now);
+        ctrl.shutdown = if from.u8()? == 1 { Shutdown::Complete } else { Shutdown::None };
+        ctrl.features = feature::read_saved(write_cache, from)?;
+        ctrl.features.behavior = from.array()?;
+        ctrl.features.endurance_events = from.u8()?;
+        let granted = (from.u16()?, from.u16()?);
+        ctrl.features.queues = Some(granted).filter(|granted| *granted != (0, 0));
+        let (is_set, ms, ago) = (from.u8()? == 1, from.u64()?, from.u64()?);
+        ctrl.timestamp = is_set.then(|| (ms, now.saturating_sub(Nanos(ago))));
+        ctrl.power_since = now.saturating_sub(Nanos(from.u64()?));
+        (ctrl.power_before, ctrl.too_hot) = (from.u8()?, from.u8()? == 1);
+        // The operator may have said something else since.
+        let changed = from.u8()? != ctrl.ana as u8;
+        ctrl.ana_changes = from.u64()?.saturating_add(u64::from(changed));
+        ctrl.endurance_event = from.u8()? == 1;
+        let context = from.bytes()?.to_vec();
+        ctrl.event_context = (from.u8()? == 1).then_some(context);
+        let (pending, masked) = (from.u32()?, from.u8()?);
+        ctrl.aer.set_reported(pending, masked).ok_or(Damaged)?;
+        if changed {
+            ctrl.aer.raise(AsyncEvent::ANA_CHANGE, ctrl.features.async_config);
+        }
+        let waiting = from.u8()?;
+        if usize::from(waiting) > LIMIT {
+            return Err(Damaged);
+        }
+        for _ in 0..waiting {
+            ctrl.aer.waiting.push(Waiting { cid: from.u16()?, tag: from.u32()? });
+        }
+        ctrl.namespaces.set_words(from)?;
+        for _ in 0..from.u16()? {
+            ctrl.changed.push(from.u32()?);
+        }
+        for _ in 0..from.u16()? {
+            ctrl.changed_zones.push((from.u32()?, from.u64()?));
+        }
+        if transport == Transport::Rings {
+            self.recall_attachments(c);
+        }
+        Ok(c)
+    }
+
+    /// A controller of that identifier.
+    fn make_controller_at(&mut self, id: u16, transport: Transport, tenant: u16, host: String) -> Result<u32, Damaged> {
+        let at = usize::from(id.checked_sub(1).ok_or(Damaged)?);
+        let fits = id <= self.config.max_controllers.min(0xffef) && usize::from(tenant) < self.tenants.len();
+        if !fits || self.controllers.get(at).is_some_and(Option::is_some) {
+            return Err(Damaged);
+        }
+        if self.controllers.len() <= at {
+            self.controllers.resize_with(at + 1, || None);
+        }
+        self.next_controller = at;
+        let made = self.make_controller(transport, tenant, UNCLAIMED, host).ok_or(Damaged)?;
+        // It begins its search there.
+        if made as usize == at { Ok(made) } else { Err(Damaged) }
+    }
+
+    fn read_queue(&mut self, c: u32, from: &mut Reader<'_>) -> Result<(), Damaged> {
+        let (qid, size, head) = (from.u16()?, from.u32()?, from.u32()?);
+        let flow_off = from.u8()? == 1;
+        let wish = pick(&CLASSES, from.u8()?)?;
+        let local = pick(&CLASSES, from.u8()?)?.ok_or(Damaged)?;
+        let ctrl = self.ctrl(c).ok_or(Damaged)?;
+        let granted = ctrl.features.queues.map_or(self.config.max_io_queues, |(sqs, _)| sqs);
+        let sane = (2..=self.config.max_queue_entries).contains(&size)
+            && head < size
+            && qid <= granted
+            && ctrl.sq(qid) == NONE
+            && (qid == 0 || ctrl.sq(0) != NONE);
+        if !sane {
+            return Err(Damaged);
+        }
+        let events = if qid == 0 { ctrl.aer.waiting.len() as u32 } else { 0 };
+        let q = self.make_sq(c, qid, size, UNCLAIMED, wish, local);
+        let sq = self.sq_mut(q);
+        (sq.head, sq.flow_off, sq.in_flight) = (head, flow_off, events);
+        if qid != 0 {
+            sq.pending = alloc::vec![Command::default(); size as usize].into();
+        }
+        Ok(())
+    }
+
+    /// The queue of a resumed association, for the connection that the door calls `owner` from now on.
+    pub fn claim(&mut self, cntlid: u16, qid: u16, owner: Owner) -> Option<SqHandle> {
+        let c = u32::from(cntlid.checked_sub(1)?);
+        let q = self.ctrl(c).filter(|ctrl| ctrl.transport == Transport::Fabrics)?.sq(qid);
+        if q == NONE || self.sq(q).owner != UNCLAIMED {
+            return None;
+        }
+        self.sq_mut(q).owner = owner;
+        if qid == 0 {
+            self.ctrl_mut(c)?.owner = owner;
+            // There may be an event to tell.
+            self.list_admin(c);
+            self.more = true;
+        }
+        Some(self.sq(q).handle())
+    }
+
+    /// The host of a queue must keep its keep alive timer: of a resumed association, which does not say so. One that has none is left
+    /// without.
+    pub fn require_keep_alive(&mut self, queue: SqHandle) {
+        let is_io = self.config.kind == Kind::Io;
+        let Some(c) = self.resolve_queue(queue).map(|q| self.sq(q).controller) else { return };
+        if let Some(ctrl) = self.ctrl_mut(c) {
+            ctrl.needs_keep_alive = is_io && ctrl.kato != 0;
+        }
+    }
+
+    /// Nobody comes any more for the resumed queues that were not claimed: their connections are lost.
+    pub fn drop_unclaimed(&mut self, now: Nanos) {
+        let lost = |sq: &&crate::queues::queue::Sq| sq.owner == UNCLAIMED && !sq.ring && !sq.front;
+        // Admin queues last: with one of them the I/O queues go that are left.
+        let mut list: Vec<(u16, SqHandle)> =
+            self.queues.iter().flatten().filter(lost).map(|sq| (sq.qid, sq.handle())).collect();
+        list.sort_by_key(|(qid, _)| core::cmp::Reverse(*qid));
+        list.into_iter().for_each(|(_, queue)| self.disconnect(now, queue));
+        let bare = |c: &Controller| c.transport == Transport::Fabrics && c.owner == UNCLAIMED && c.attached == 0;
+        for c in 0..self.controllers.len() as u32 {
+            if self.ctrl(c).is_some_and(bare) {
+                self.drop_controller(c);
+            }
+        }
+    }
+}

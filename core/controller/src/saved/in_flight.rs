@@ -1,0 +1,253 @@
+//! Commands whose time is not over when another process takes the drive over.
+//!
+//! ```text
+//!   before: set_goes_on ─► may_leave? ─► begun ─► to_bytes ─┐ the door's
+//!   after:  resume_begun ◄──────────────────── from_bytes ◄─┘ ─► the command comes again ─► fetched ─► slot until it is due ─► Effect::Io
+//! ```
+//! Such a command has a slot and has moved nothing: its I/O is emitted when it is due. So the drive that takes over gets the command again, from its connection, its
+//! ring's journal or its in-flight region, and the time at which it was due. It does not ask the arbiter, nor the drive's inside, both of which have
+//! charged it. Times are those of the clock that both processes read, in nanoseconds.
+//!
+//! Not carried, and to be waited for: what has been emitted; commands of several steps (copies, fused pairs, blocks with metadata, those of zoned namespaces and
+//! vendors' own); commands whose time is not known yet ([`When`]).
+
+use crate::controller::Transport;
+use crate::event::{ControllerHandle, SqHandle};
+use crate::host::{DataPointer, Host, Tag};
+use crate::io::slots::SlotState;
+use crate::io::timing::Operation;
+use crate::namespace::{self, active, why};
+use crate::pointer::check_pointer;
+use crate::queues::queue::{Command, Fetched, NONE, SqState, flag};
+use crate::saved::crc::crc32c;
+use crate::saved::nonvolatile::{Damaged, Reader, RestoreError, Writer};
+use crate::subsystem::{NO_STAMP, Subsystem};
+use crate::vendor::FIRST_OPCODE;
+use alloc::vec::Vec;
+use weir_flash::When;
+use weir_spec::nvme::{IoOpcode, Status};
+use weir_units::Nanos;
+
+const MAGIC: [u8; 8] = *b"WEIRBGUN";
+/// The version that is written, and the only one that is read.
+pub const VERSION: u32 = 1;
+const HEAD: usize = 16;
+/// Bytes of a command.
+const ONE: usize = 14;
+const TAIL: usize = 4;
+
+/// A command that has left its queue and has moved nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Begun {
+    /// Its submission queue.
+    pub qid: u16,
+    /// What its completion comes with.
+    pub tag: Tag,
+    /// When it is due; `None`: it has no slot yet.
+    pub due: Option<Nanos>,
+}
+
+impl Begun {
+    /// These commands as bytes, for [`from_bytes`](Self::from_bytes).
+    pub fn to_bytes(list: &[Begun]) -> Vec<u8> {
+        let mut to = Writer::default();
+        to.array(&MAGIC);
+        to.words([VERSION, (HEAD + list.len() * ONE + TAIL) as u32]);
+        for begun in list {
+            to.u16(begun.qid);
+            to.u32(begun.tag.0);
+            to.u64(begun.due.unwrap_or_default().get());
+        }
+        let mut bytes = to.done();
+        let crc = crc32c(&bytes);
+        bytes.extend_from_slice(&crc.to_le_bytes());
+        bytes
+    }
+
+    /// The commands that [`to_bytes`](Self::to_bytes) has written.
+    ///
+    /// # Errors
+    /// The bytes are no such list, or of another release.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Vec<Begun>, RestoreError> {
+        let Some((body, tail)) = bytes.split_last_chunk::<TAIL>().filter(|(body, _)| body.starts_with(&MAGIC)) else {
+            return Err(RestoreError::Foreign);
+        };
+        let mut from = Reader::of(&body[MAGIC.len()..]);
+        match from.u32() {
+            Ok(VERSION) => {}
+            version => return Err(version.map_or(RestoreError::Damaged, RestoreError::Version)),
+        }
+        if from.u32() != Ok(bytes.len() as u32) || crc32c(body).to_le_bytes() != *tail {
+            return Err(RestoreError::Damaged);
+        }
+        Self::read(&mut from).map_err(|_| RestoreError::Damaged)
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Vec<Begun>, Damaged> {
+        let mut list = Vec::new();
+        while !from.is_empty() {
+            let (qid, tag, due) = (from.u16()?, Tag(from.u32()?), Nanos(from.u64()?));
+            list.push(Begun { qid, tag, due: Some(due).filter(|due| due.0 != 0) });
+        }
+        Ok(list)
+    }
+}
+
+impl Subsystem {
+    /// Whether commands of a controller that are [begun](Self::begun) come again in the process that takes the drive over.
+    pub fn set_goes_on(&mut self, controller: ControllerHandle, goes_on: bool) {
+        let ctrl = self.resolve(controller).and_then(|c| self.ctrl_mut(c));
+        ctrl.into_iter().for_each(|ctrl| ctrl.begun_goes_on = goes_on);
+    }
+
+    /// The same, true, of all controllers that hosts have connected to.
+    pub fn set_fabrics_go_on(&mut self) {
+        let fabrics = self.controllers.iter_mut().flatten().filter(|ctrl| ctrl.transport == Transport::Fabrics);
+        fabrics.for_each(|ctrl| ctrl.begun_goes_on = true);
+    }
+
+    /// Whether nothing is being executed but what is [begun](Self::begun) and goes on in the process that takes the drive over.
+    pub fn may_leave(&self) -> bool {
+        self.is_at_rest() || self.chores.iter().all(|chore| chore.waiter.is_none()) && self.all_go_on()
+    }
+
+    fn all_go_on(&self) -> bool {
+        let mut counted = alloc::vec![0u32; self.queues.len()];
+        for (slot, id) in self.slots.slots.iter().zip(0..).filter(|(slot, _)| slot.state != SlotState::Free) {
+            if !self.slot_goes_on(id) {
+                return false;
+            }
+            counted[slot.queue as usize] += 1;
+        }
+        for fetched in &self.fetched {
+            if !self.fetched_goes_on(fetched) {
+                return false;
+            }
+            counted[fetched.queue as usize] += 1;
+        }
+        let mut queues = self.queues.iter().zip(counted);
+        queues.all(|(sq, counted)| sq.as_ref().is_none_or(|sq| sq.qid == 0 || sq.in_flight == counted))
+    }
+
+    fn queue_goes_on(&self, q: u32) -> bool {
+        let Some(Some(sq)) = self.queues.get(q as usize) else { return false };
+        let goes_on = self.ctrl(sq.controller).is_some_and(|ctrl| ctrl.begun_goes_on);
+        goes_on && sq.qid != 0 && sq.state == SqState::Open
+    }
+
+    fn is_plain(&self, opcode: u8, nsid: u32) -> bool {
+        let plain = || active(&self.namespaces, nsid).is_ok_and(|ns| ns.why & (why::ZONES | why::VENDOR) == 0);
+        opcode < FIRST_OPCODE && (opcode == IoOpcode::FLUSH.0 || plain())
+    }
+
+    fn slot_goes_on(&self, id: u32) -> bool {
+        let slot = &self.slots.slots[id as usize];
+        // The first piece of a list is the only one that is timed where the drive has no inside.
+        let is_whole = slot.ranges == NONE || self.inside.0.is_none() && self.slots.is_plain_list(slot.ranges);
+        slot.state == SlotState::Timed
+            && slot.due.0 != 0
+            && !slot.internal
+            && is_whole
+            && self.queue_goes_on(slot.queue)
+            && self.is_plain(slot.opcode, slot.nsid)
+    }
+
+    fn fetched_goes_on(&self, fetched: &Fetched) -> bool {
+        let Fetched { queue, command, decided, .. } = fetched;
+        let is_whole = decided.is_none() && !command.is(flag::FUSED | flag::HOLE);
+        is_whole && self.queue_goes_on(*queue) && self.is_plain(command.opcode, command.nsid)
+    }
+
+    /// The commands of a controller that have left their queues and move nothing before they are due: the first one due first, then
+    /// those that have no slot, in their order.
+    pub fn begun(&self, controller: ControllerHandle) -> Vec<Begun> {
+        let queues = self.resolve(controller).and_then(|c| self.ctrl(c)).map(|ctrl| ctrl.sqs.clone());
+        let queues = queues.unwrap_or_default();
+        self.begun_of(|q| q != NONE && queues.contains(&q))
+    }
+
+    /// The same of a message queue.
+    pub(crate) fn begun_of(&self, is_one: impl Fn(u32) -> bool) -> Vec<Begun> {
+        let slots = self.slots.slots.iter().zip(0..);
+        let slots = slots.filter(|(slot, id)| is_one(slot.queue) && self.slot_goes_on(*id));
+        let begun = |q: u32, tag, due| Begun { qid: self.sq(q).qid, tag: Tag(tag), due };
+        let mut list: Vec<Begun> = slots.map(|(slot, _)| begun(slot.queue, slot.tag, Some(slot.due))).collect();
+        list.sort_by_key(|begun| begun.due);
+        let fetched = self.fetched.iter().filter(|f| is_one(f.queue) && self.fetched_goes_on(f));
+        list.extend(fetched.map(|f| begun(f.queue, f.command.tag, f.due)));
+        list
+    }
+
+    /// These commands of a ring controller come again, by [`resubmit`](Self::resubmit), and are complete when they were due.
+    pub fn resume_begun(&mut self, controller: ControllerHandle, list: &[Begun]) {
+        let Some(queues) = self.resolve(controller).and_then(|c| self.ctrl(c)).map(|ctrl| ctrl.sqs.clone()) else {
+            return;
+        };
+        for begun in list {
+            let q = queues.get(usize::from(begun.qid)).copied().unwrap_or(NONE);
+            if q != NONE {
+                self.begun.insert((q, begun.tag.0), begun.due);
+            }
+        }
+    }
+
+    /// The same of a message queue, whose door brings them again.
+    pub fn resume_begun_of(&mut self, queue: SqHandle, list: impl IntoIterator<Item = Begun>) {
+        let Some(q) = self.resolve_queue(queue) else { return };
+        self.begun.extend(list.into_iter().map(|begun| ((q, begun.tag.0), begun.due)));
+    }
+
+    /// A command has arrived on a message queue: it waits for the arbiter, unless it had left its queue in the process before.
+    #[inline]
+    pub(crate) fn arrive<H: Host>(&mut self, q: u32, command: Command, host: &mut H) {
+        if self.begun.is_empty() || !self.comes_again(q, &command, host) {
+            self.enqueue(q, command);
+        }
+    }
+
+    #[cold]
+    fn comes_again<H: Host>(&mut self, q: u32, command: &Command, host: &mut H) -> bool {
+        let Some(due) = self.begun.remove(&(q, command.tag)) else { return false };
+        let data = DataPointer::tag(Tag(command.tag));
+        let arrived = if self.stamps.is_empty() { NO_STAMP } else { self.clock };
+        let sq = self.sq_mut(q);
+        // The place in front of which it would wait has them.
+        let (words, mdts) = (sq.words.get(sq.tail() as usize).copied().unwrap_or_default(), sq.mdts);
+        sq.in_flight += 1;
+        self.words = words;
+        let plan = match command.is(flag::PLACED) {
+            true => self.plan_flagged(q, command, &data, host),
+            false => namespace::plan(&self.namespaces, command, mdts),
+        };
+        let plan = plan.and_then(|plan| match plan.transfer {
+            0 => Ok(plan),
+            _ if command.is(flag::BAD_POINTER) => Err(Status::INVALID_FIELD.dnr()),
+            len => check_pointer(&data, len.into()).map(|()| plan),
+        });
+        match plan {
+            Ok(plan) if plan.empty => self.dismiss(q, command, Status::SUCCESS, host),
+            Ok(plan) => {
+                let (command, data) = (*command, data.of(plan.transfer));
+                self.fetched.push_back(Fetched { queue: q, command, plan, data, words, arrived, decided: None, due });
+            }
+            Err(status) => self.dismiss(q, command, status, host),
+        }
+        true
+    }
+
+    /// When a command that starts now is complete. One that comes again is so when it was due in the process before, which has told the
+    /// drive's inside.
+    #[inline]
+    pub(crate) fn complete_command_at(
+        &mut self,
+        now: Nanos,
+        (queue, command): (u32, &Command),
+        operation: Operation,
+    ) -> When {
+        if let Some(due) = self.due_before.take() {
+            return When::at(due.max(now));
+        }
+        let placement = self.placement_of(now, queue, command, operation.op);
+        self.complete_at(now, Operation { placement, ..operation })
+    }
+}

@@ -1,0 +1,133 @@
+//! What tenants are promised and held to, and when their commands came: what the [`Judge`]s are told.
+
+use crate::config::TenantConfig;
+use crate::error::Error;
+use crate::queues::queue::Sq;
+use crate::subsystem::{NO_STAMP, Subsystem};
+use crate::tenant::Tenant;
+use crate::tenant::sla::{Attainment, Judge};
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::vec::Vec;
+use weir_arbiter::QueueKey;
+use weir_units::{Ceiling, Floor, Nanos, Sla};
+
+impl Subsystem {
+    /// Changes what a tenant gets at least and at the most, and what it was promised. A promise that is another than before
+    /// is judged from now on.
+    pub fn set_limits(
+        &mut self,
+        now: Nanos,
+        tenant: u16,
+        floor: Floor,
+        ceiling: Ceiling,
+        sla: Sla,
+    ) -> Result<(), Error> {
+        let t = self.tenants.get_mut(usize::from(tenant)).ok_or(Error::NoTenant)?;
+        let before = (t.config.floor.rates, t.config.sla);
+        (t.config.floor, t.config.ceiling, t.config.sla) = (floor, ceiling, sla);
+        self.arbiter.set_limits(t.key, &floor, &ceiling);
+        if before != (floor.rates, sla) {
+            t.judge = Judge::new(floor.rates, &sla, now).map(Box::new);
+        }
+        self.config.tenants[usize::from(tenant)] = t.config.clone();
+        self.clock = now;
+        self.prepare_judging(tenant);
+        self.more = true;
+        Ok(())
+    }
+
+    /// One more tenant, while the drive runs; its place.
+    ///
+    /// # Errors
+    /// A weight of 0, or more tenants than can be counted.
+    pub fn add_tenant(&mut self, now: Nanos, config: TenantConfig) -> Result<u16, Error> {
+        let place = u16::try_from(self.tenants.len()).map_err(|_| Error::Range)?;
+        if config.weight == 0 {
+            return Err(Error::Range);
+        }
+        let key = self.arbiter.add_tenant(config.weight);
+        self.arbiter.set_limits(key, &config.floor, &config.ceiling);
+        self.config.tenants.push(config.clone());
+        self.tenants.push(Tenant::new(key, config, now));
+        self.clock = now;
+        self.prepare_judging(place);
+        Ok(place)
+    }
+
+    /// Which hosts belong to a tenant from now on: NQNs, or `*`. Controllers that hosts have keep their tenant.
+    ///
+    /// # Errors
+    /// There is no such tenant.
+    pub fn set_hosts(&mut self, tenant: u16, hosts: Vec<String>) -> Result<(), Error> {
+        let t = self.tenants.get_mut(usize::from(tenant)).ok_or(Error::NoTenant)?;
+        t.config.hosts = hosts;
+        self.config.tenants[usize::from(tenant)] = t.config.clone();
+        Ok(())
+    }
+
+    /// A tenant that nobody belongs to any more. Its place stays, and its promises end.
+    ///
+    /// # Errors
+    /// There is no such tenant, or it has controllers.
+    pub fn retire_tenant(&mut self, now: Nanos, tenant: u16) -> Result<(), Error> {
+        if usize::from(tenant) >= self.tenants.len() {
+            return Err(Error::NoTenant);
+        }
+        if self.controllers.iter().flatten().any(|c| c.tenant == tenant) {
+            return Err(Error::InUse);
+        }
+        self.set_limits(now, tenant, Floor::default(), Ceiling::default(), Sla::default())?;
+        let t = &mut self.tenants[usize::from(tenant)];
+        t.config.hosts.clear();
+        t.config.name.clear();
+        self.config.tenants[usize::from(tenant)] = t.config.clone();
+        Ok(())
+    }
+
+    /// Makes or drops the room for arrivals that judging needs.
+    fn prepare_judging(&mut self, tenant: u16) {
+        let (any, judged) =
+            (self.tenants.iter().any(|t| t.judge.is_some()), self.tenants[usize::from(tenant)].judge.is_some());
+        let stamps = if any { self.slots.limit as usize } else { 0 };
+        self.stamps.resize(stamps, NO_STAMP);
+        for sq in self.queues.iter_mut().flatten().filter(|sq| sq.tenant == tenant) {
+            if judged != sq.arrived.is_empty() {
+                continue;
+            }
+            let room = if judged { sq.size as usize } else { 0 };
+            sq.arrived = alloc::vec![NO_STAMP; room].into();
+            if judged {
+                sq.arrive_again(self.clock);
+            }
+        }
+    }
+
+    /// How a tenant's promise was kept, up to the last period that has ended by `now`; `None` where nothing was promised.
+    pub fn attainment(&mut self, now: Nanos, tenant: u16) -> Option<Attainment> {
+        let waits = |sq: &&Sq| sq.tenant == tenant && !sq.arrived.is_empty() && self.arbiter.is_backlogged(sq.key);
+        let waiting = self.queues.iter().flatten().filter(waits).map(|sq| sq.arrived[sq.head as usize]).min();
+        let judge = self.tenants.get_mut(usize::from(tenant))?.judge.as_mut()?;
+        Some(judge.so_far(now, waiting))
+    }
+
+    /// A command leaves this place of its queue: on time?
+    #[inline(never)]
+    pub(crate) fn judge_start(&mut self, now: Nanos, (key, at): (QueueKey, u32), bytes: u32) {
+        let sq = self.queues[key.index()].as_ref().expect("the queue exists");
+        self.stamp = sq.arrived.get(at as usize).copied().unwrap_or(NO_STAMP);
+        let judge = self.tenants[usize::from(sq.tenant)].judge.as_mut();
+        if let Some(judge) = judge.filter(|_| self.stamp != NO_STAMP) {
+            judge.started(self.stamp, now, bytes);
+        }
+    }
+
+    /// A command of a tenant is complete: how long did it take?
+    #[inline(never)]
+    pub(crate) fn judge_done(&mut self, now: Nanos, id: u32, tenant: usize) {
+        let stamp = self.stamps.get_mut(id as usize).map_or(NO_STAMP, |s| core::mem::replace(s, NO_STAMP));
+        if let Some(judge) = self.tenants[tenant].judge.as_mut().filter(|_| stamp != NO_STAMP) {
+            judge.completed(stamp, now);
+        }
+    }
+}
