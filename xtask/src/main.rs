@@ -6,12 +6,14 @@
 //! | check | holds |
 //! |---|---|
 //! | [`arrows`] | `cli -> sim -> node -> sys -> core -> spec`; spec and core depend on nothing that brings in `std` |
+//! | [`circles`] | at most three files import one another in a circle, in the crates that it lists |
 //! | [`purity`] | `#![no_std]` and `#![forbid(unsafe_code)]` in spec and core, `unsafe` in sys and bindings only |
 //! | [`size`] | files up to 600 lines and functions up to 70 (tests apart), or a `// tidy: long because …` |
 //! | [`text`] | crate docs, no tabs, no trailing spaces, no notes to self, no names of machines, registries or homes |
 //! | [`links`] | links between documents resolve, headings included; layout tables have no holes |
 
 mod arrows;
+mod circles;
 mod lexer;
 mod links;
 mod purity;
@@ -30,8 +32,9 @@ use tree::{Finding, Tree};
 type Check = fn(&Tree) -> Vec<Finding>;
 
 /// Every check and its name.
-const CHECKS: [(&str, Check); 5] = [
+const CHECKS: [(&str, Check); 6] = [
     ("arrows", arrows::check),
+    ("circles", circles::check),
     ("purity", purity::check),
     ("size", size::check),
     ("text", text::check),

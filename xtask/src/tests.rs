@@ -2,7 +2,7 @@
 
 use crate::lexer::blank;
 use crate::tree::Tree;
-use crate::{arrows, links, purity, size, text, tidy};
+use crate::{arrows, circles, links, purity, size, text, tidy};
 
 /// `file:line` and message of every finding of one check.
 fn found(check: fn(&Tree) -> Vec<crate::tree::Finding>, files: &[(&str, &str)]) -> Vec<String> {
@@ -57,6 +57,35 @@ fn arrows_point_down() {
         &[node, ("bindings/c/Cargo.toml", capi), ("cli/Cargo.toml", cli)],
         "cli/Cargo.toml:4: weir-capi lies above",
     );
+}
+
+#[test]
+fn circles_are_short() {
+    let root = ("spec/src/lib.rs", "mod a;\nmod b;\nmod c;\nmod d;\npub use d::D;\n");
+    let [a, b, c] = [
+        ("spec/src/a.rs", "use crate::b::{B, more::{C}};\npub struct A(B);\n"),
+        ("spec/src/b.rs", "pub struct B(super::c::C);\n"),
+        ("spec/src/c/mod.rs", "mod deep;\npub use deep::C;\n"),
+    ];
+    let deep = |code| ("spec/src/c/deep.rs", code);
+    let closing = "use crate::D;\npub struct C;\n";
+    let d = ("spec/src/d.rs", "pub struct D;\nfn f() -> usize { size_of::<crate::a::A>() }\n");
+    one(
+        circles::check,
+        &[root, a, b, c, deep(closing), d],
+        "spec/src/a.rs:1: 4 files import one another: a, b, c::deep, d",
+    );
+    // One import less, one that is a comment's or a test's, and one way round.
+    none(circles::check, &[root, a, b, c, deep("pub struct C;\n"), d]);
+    none(
+        circles::check,
+        &[root, a, b, c, deep("// crate::D\npub struct C;\n#[cfg(test)]\nmod tests { use crate::D; }\n"), d],
+    );
+    none(circles::check, &[root, a, b, c, deep(closing), ("spec/src/d.rs", "pub struct D;\n")]);
+    // A crate that is not on the list.
+    let elsewhere =
+        [("x/src/a.rs", "use crate::b::B;"), ("x/src/b.rs", "use crate::c::C;"), ("x/src/c.rs", "use crate::d::D;")];
+    none(circles::check, &[elsewhere[0], elsewhere[1], elsewhere[2], ("x/src/d.rs", "use crate::a::A;")]);
 }
 
 #[test]
