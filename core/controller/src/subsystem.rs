@@ -13,8 +13,9 @@ use crate::event::{ControllerHandle, Effects, Event, SlotId, SqHandle};
 use crate::host::{Host, Owner};
 use crate::io::placement::Placement;
 use crate::io::slots::Slots;
-use crate::io::slow_path::restricted_namespace::Words;
 use crate::io::slow_path::state::Ledger;
+use crate::io::starting::NOT_JUDGED;
+use crate::io::starting::Starting;
 use crate::io::timing::Inside;
 use crate::maintenance::background::Background;
 use crate::maintenance::firmware::Firmware;
@@ -26,8 +27,9 @@ use crate::namespace::ns_allocator::Room;
 use crate::namespace::{self, Namespace, Namespaces, why};
 use crate::power::Thermal;
 use crate::power::lifetime::Counters;
+use crate::queues::command::Command;
 use crate::queues::interrupt::Held;
-use crate::queues::queue::{Command, Cq, Fetched, NONE, Sq};
+use crate::queues::queue::{Cq, NONE, Sq};
 use crate::tenant::Tenant;
 use crate::vendor::Vendor;
 use crate::zns::Space;
@@ -84,15 +86,11 @@ pub struct Subsystem {
     pub(crate) relaid: bool,
     /// Namespaces that hosts have created so far.
     pub(crate) creations: u64,
-    /// Command specific information of the error that is to be logged next.
-    pub(crate) command_specific: u64,
     /// The zones of those that have some.
     pub(crate) zoned: Vec<Space>,
     pub(crate) tenants: Vec<Tenant>,
     /// When the commands in flight arrived, by slot, where their tenants' promises are judged; empty while nobody's are.
     pub(crate) stamps: Vec<Nanos>,
-    /// That of the command that is being started.
-    pub(crate) stamp: Nanos,
     /// The time of the newest event.
     pub(crate) clock: Nanos,
     pub(crate) controllers: Vec<Option<Box<Controller>>>,
@@ -135,20 +133,12 @@ pub struct Subsystem {
     pub(crate) stopped: bool,
     /// The values that features have when a controller is enabled.
     pub(crate) saved: Features,
-    /// CDW12 to CDW15 and MPTR of the command that is being started, where they are kept.
-    pub(crate) words: Words,
-    /// They are kept of every command, not of a vendor's own only.
+    /// CDW12 to CDW15 and MPTR are kept of every command, not of a vendor's own only.
     pub(crate) keep_words: bool,
-    /// The entries of a fused pair that is being fetched from a ring: they leave it when it is clear what comes of them.
-    pub(crate) pair: [[u64; 8]; 2],
-    /// The outcome of the command that is being started, where it was decided before a crash.
-    pub(crate) decided: Option<u64>,
-    /// When the command that is being started was due in the process before.
-    pub(crate) due_before: Option<Nanos>,
     /// Commands that the process before had begun, by queue and tag, until they come again: when they are due.
     pub(crate) begun: BTreeMap<(u32, u32), Option<Nanos>>,
     /// Commands that left their queue and wait for bytes in flight (or, eagerly fetched, for a slot), in order.
-    pub(crate) fetched: VecDeque<Fetched>,
+    pub(crate) fetched: VecDeque<Starting>,
     /// Reservations, unreadable blocks, and who waits for whom.
     pub(crate) ledger: Ledger,
     /// Queues whose connection is to be closed and whose door does not know yet.
@@ -225,11 +215,9 @@ impl Subsystem {
             next_chore: 0,
             relaid: false,
             creations: 0,
-            command_specific: 0,
             zoned,
             tenants,
-            stamps: alloc::vec![NO_STAMP; stamps as usize],
-            stamp: NO_STAMP,
+            stamps: alloc::vec![NOT_JUDGED; stamps as usize],
             clock: now,
             controllers: Vec::new(),
             next_controller: 0,
@@ -256,11 +244,7 @@ impl Subsystem {
             inside: Inside::default(),
             placement: None,
             vendor: Vendor::default(),
-            words: [0; 4],
             keep_words: false,
-            pair: [[0; 8]; 2],
-            decided: None,
-            due_before: None,
             begun: BTreeMap::new(),
             fetched: VecDeque::with_capacity(64),
             ledger: Ledger::default(),
@@ -491,9 +475,6 @@ impl Subsystem {
 
 /// Queues of a front controller. How many of them its door offers is the door's affair: `max_io_queues` is for NVMe hosts.
 const FRONT_QUEUES: u16 = 1024;
-
-/// The arrival of a command whose tenant was promised nothing.
-pub(crate) const NO_STAMP: Nanos = Nanos::NEVER;
 
 /// Slots fit into the timers' words.
 const MAX_SLOTS: u32 = 1 << 20;

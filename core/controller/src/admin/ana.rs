@@ -178,7 +178,7 @@ impl Subsystem {
         }
         // What waits for a slot was looked at before.
         for f in self.fetched.iter_mut().filter(|_| refused) {
-            f.plan.apart = true;
+            f.plan.slow = true;
         }
     }
 

@@ -55,6 +55,12 @@ impl Subsystem {
     /// Notes an error in the log of the queue's controller. `at` is LBA and NSID.
     #[cold]
     pub(crate) fn log_error(&mut self, q: u32, cid: u16, status: Status, at: (u64, u32)) {
+        self.log_specific_error(q, cid, status, at, 0);
+    }
+
+    /// The same with the error's command specific information.
+    #[cold]
+    pub(crate) fn log_specific_error(&mut self, q: u32, cid: u16, status: Status, at: (u64, u32), specific: u64) {
         self.errors += 1;
         let sq = self.sq(q);
         let (c, sqid) = (sq.controller, sq.qid);
@@ -65,7 +71,7 @@ impl Subsystem {
             location: U16::new(0xffff),
             lba: U64::new(at.0),
             nsid: U32::new(at.1),
-            command_specific: U64::new(core::mem::take(&mut self.command_specific)),
+            command_specific: U64::new(specific),
             ..ErrorEntry::default()
         };
         if let Some(ctrl) = self.ctrl_mut(c) {

@@ -22,7 +22,8 @@ use crate::admin::exactly_once::Kept;
 use crate::controller::{Shutdown, Transport};
 use crate::host::{DataPointer, Host, Owner, Tag};
 use crate::pointer::check_pointer;
-use crate::queues::queue::{NONE, SqState, data_pointer};
+use crate::queues::command::data_pointer;
+use crate::queues::queue::{NONE, SqState};
 use crate::saved::fabrics::UNCLAIMED;
 use crate::subsystem::Subsystem;
 use weir_spec::nvme::log::AsyncEvent;
@@ -34,6 +35,8 @@ use weir_units::Nanos;
 pub(crate) enum Outcome {
     /// Complete, with DW0 and DW1.
     Done(Status, u64),
+    /// Complete with that error, and the command specific information of its entry in the error log.
+    Refused(Status, u64),
     /// It is kept and completed later.
     Parked,
 }
@@ -205,15 +208,20 @@ impl Subsystem {
             }
             outcome
         };
-        if outcome == Outcome::Parked && sqe.opcode != AdminOpcode::ASYNC_EVENT_REQUEST.0 {
-            self.keep_admin(c, Kept { number, sqe });
-        }
-        if let Outcome::Done(status, result) = outcome {
-            if !status.is_success() {
-                self.log_error(q, sqe.cid.get(), status, (0, sqe.nsid.get()));
+        let (status, result, specific) = match outcome {
+            Outcome::Done(status, result) => (status, result, 0),
+            Outcome::Refused(status, specific) => (status, 0, specific),
+            Outcome::Parked => {
+                if sqe.opcode != AdminOpcode::ASYNC_EVENT_REQUEST.0 {
+                    self.keep_admin(c, Kept { number, sqe });
+                }
+                return;
             }
-            self.finish(q, sqe.cid.get(), tag, status, result, host);
+        };
+        if !status.is_success() {
+            self.log_specific_error(q, sqe.cid.get(), status, (0, sqe.nsid.get()), specific);
         }
+        self.finish(q, sqe.cid.get(), tag, status, result, host);
     }
 
     /// One admin command.

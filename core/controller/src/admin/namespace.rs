@@ -73,8 +73,7 @@ impl Subsystem {
         };
         let Some(extents) = room.allocate(nsid, bytes) else {
             // How much it would need (base 2.0, Figure 97).
-            self.command_specific = bytes;
-            return Err(Status::NAMESPACE_INSUFFICIENT_CAPACITY.dnr());
+            return Ok(Outcome::Refused(Status::NAMESPACE_INSUFFICIENT_CAPACITY.dnr(), bytes));
         };
         let record = Record { bytes, private: fields.nmic & 1 == 0, everyone: false, hosts: Vec::new() };
         self.records.insert(nsid, record);

@@ -3,7 +3,8 @@
 
 use crate::host::{Host, Tag};
 use crate::io::slots::SlotState;
-use crate::queues::queue::{Command, NONE, flag};
+use crate::queues::command::{Command, flag};
+use crate::queues::queue::NONE;
 use crate::subsystem::Subsystem;
 use alloc::vec::Vec;
 use weir_spec::nvme::{IoOpcode, Status};
@@ -55,7 +56,7 @@ impl Subsystem {
     }
 
     fn abort_fetched<H: Host>(&mut self, at: usize, status: Status, host: &mut H) {
-        let pairs = |f: &&crate::queues::queue::Fetched| f.command.is(flag::FUSED);
+        let pairs = |f: &&crate::io::starting::Starting| f.command.is(flag::FUSED);
         let Some(fetched) = self.fetched.get(at) else { return };
         let q = fetched.queue;
         let before = self.fetched.iter().take(at).filter(|f| f.queue == q).filter(pairs).count();

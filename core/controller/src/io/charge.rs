@@ -5,7 +5,7 @@ use crate::event::Op;
 use crate::host::{DataPointer, Host};
 use crate::io::timing::Operation;
 use crate::namespace::{self, Plan};
-use crate::queues::queue::{Command, flag};
+use crate::queues::command::{Command, flag};
 use crate::subsystem::Subsystem;
 use weir_arbiter::LEAST_COST;
 use weir_spec::nvme::{IoOpcode, Status};

@@ -11,17 +11,20 @@ mod charge;
 pub(crate) mod placement;
 pub(crate) mod slots;
 pub(crate) mod slow_path;
+pub(crate) mod starting;
 pub(crate) mod timing;
 
 use crate::event::{Effect, Effects, Io, Op, Request, SlotId, SqHandle};
 use crate::host::{DataPointer, Host, Owner, Tag, Taken};
 use crate::io::slots::SlotState;
 use crate::io::slow_path::compound::Steps;
-use crate::io::slow_path::restricted_namespace::words_of;
+use crate::io::slow_path::fused::Half;
+use crate::io::starting::{NOT_JUDGED, Starting};
 use crate::io::timing::Operation;
 use crate::namespace::{self, Plan};
 use crate::pointer::check_pointer;
-use crate::queues::queue::{Command, Fetched, NONE, SqState, flag, of_ring};
+use crate::queues::command::{Command, flag, of_ring, words_of};
+use crate::queues::queue::{NONE, SqState};
 use crate::stats::Work;
 use crate::subsystem::Subsystem;
 use crate::vendor::FIRST_OPCODE;
@@ -192,14 +195,11 @@ impl Subsystem {
                 if !self.slots.fits(first.plan.transfer) || instant && effects.room() == 0 {
                     break;
                 }
-                if let Some(Fetched { queue, command, mut plan, data, words, arrived, decided, due }) =
-                    self.fetched.pop_front()
-                {
-                    (self.words, self.stamp, self.decided, self.due_before) = (words, arrived, decided, due);
+                if let Some(mut starting) = self.fetched.pop_front() {
                     // Its namespace may have got a reason since it was planned.
-                    plan.apart |= namespace::active(&self.namespaces, command.nsid).is_ok_and(|ns| ns.apart());
-                    self.start(now, (queue, &command, &plan, data), host, effects);
-                    (self.decided, self.due_before) = (None, None);
+                    let ns = namespace::active(&self.namespaces, starting.command.nsid);
+                    starting.plan.slow |= ns.is_ok_and(|ns| ns.is_slow());
+                    self.start(now, starting, host, effects);
                 }
             }
             if !self.eager {
@@ -220,7 +220,7 @@ impl Subsystem {
     #[inline]
     fn fetch<H: Host>(&mut self, now: Nanos, q: u32, host: &mut H, effects: &mut Effects) {
         let sq = self.queues[q as usize].as_mut().expect("the arbiter picks live queues");
-        let (command, data) = if sq.ring {
+        let (command, data, words) = if sq.ring {
             let cq = self.cqs[sq.cq as usize].as_mut().expect("a ring has its completion queue");
             if cq.credit == 0 {
                 // Another submission queue took the last entry.
@@ -242,27 +242,33 @@ impl Subsystem {
                     cq.credit += 1;
                 }
             }
+            let mut words = [0; 4];
             if self.keep_words || command.opcode >= FIRST_OPCODE {
-                self.words = words_of(&entry);
+                words = words_of(&entry);
             }
-            if command.is(flag::FUSED) {
-                self.pair[0] = entry;
-            } else {
+            if command.is_fused() {
+                return self.fetch_fused(now, q, Half { command, data, words, entry }, host);
+            }
+            if !command.is(flag::FUSED) {
                 command.tag = host.take(sq.owner, sq.qid, &entry, sq.nth(1)).0;
             }
-            (command, data)
+            (command, data, words)
         } else {
             let command = sq.pending[sq.head as usize];
+            let data = DataPointer::tag(Tag(command.tag));
+            let mut words = [0; 4];
             if self.keep_words || command.opcode >= FIRST_OPCODE {
-                self.words = sq.words.get(sq.head as usize).copied().unwrap_or_default();
+                words = sq.words.get(sq.head as usize).copied().unwrap_or_default();
             }
-            (command, DataPointer::tag(Tag(command.tag)))
+            if command.is_fused() {
+                return self.fetch_fused(now, q, Half { command, data, words, entry: [0; 8] }, host);
+            }
+            (command, data, words)
         };
         let at = sq.advance();
         sq.in_flight += 1;
         let (key, more, cq, mdts) = (sq.key, sq.waiting > 0, sq.cq, sq.mdts);
         let plan = match command.is(flag::HOLE | flag::PLACED | flag::FUSED) {
-            true if command.is_fused() => return self.fetch_fused(now, (q, at), (&command, data), host),
             true => self.plan_flagged(q, &command, &data, host),
             false => namespace::plan(&self.namespaces, &command, mdts),
         };
@@ -272,16 +278,17 @@ impl Subsystem {
             len => check_pointer(&data, len.into()).map(|()| plan),
         });
         let more = more && (cq == NONE || self.has_credit(q, cq));
-        self.account(now, (key, at), (&plan, &command), more);
+        let arrived = self.account(now, (key, at), (&plan, &command), more);
         match plan {
             Ok(plan) if plan.empty => self.dismiss(q, &command, Status::SUCCESS, host),
             Ok(plan) => {
+                let data = data.of(plan.transfer);
+                let starting = Starting { queue: q, command, plan, data, words, arrived, decided: None, due: None };
                 let room = effects.room() > 0 || !self.is_instant();
                 if self.fetched.is_empty() && room && self.slots.fits(plan.transfer) {
-                    self.start(now, (q, &command, &plan, data.of(plan.transfer)), host, effects);
+                    self.start(now, starting, host, effects);
                 } else {
-                    let (words, arrived, data) = (self.words, self.stamp, data.of(plan.transfer));
-                    self.fetched.push_back(Fetched::new(q, (command, plan, data), words, arrived));
+                    self.fetched.push_back(starting);
                 }
             }
             Err(_) if command.is(flag::HOLE) => self.sq_mut(q).in_flight -= 1,
@@ -304,7 +311,7 @@ impl Subsystem {
         false
     }
 
-    /// Charges a command that was fetched from that place of its queue.
+    /// Charges a command that was fetched from that place of its queue; answers when it arrived there, where that is judged.
     #[inline(always)]
     pub(crate) fn account(
         &mut self,
@@ -312,13 +319,11 @@ impl Subsystem {
         (key, at): (QueueKey, u32),
         (plan, command): (&Result<Plan, Status>, &Command),
         more: bool,
-    ) {
+    ) -> Nanos {
         let cost = self.cost(plan, command);
         let bytes = plan.as_ref().map_or(0, |plan| plan.transfer);
         self.arbiter.charge_at(now, key, cost, bytes, more);
-        if !self.stamps.is_empty() {
-            self.judge_start(now, (key, at), bytes);
-        }
+        if self.stamps.is_empty() { NOT_JUDGED } else { self.judge_start(now, (key, at), bytes) }
     }
 
     /// Gives a fetched command a slot. The caller has seen that it fits.
@@ -326,16 +331,11 @@ impl Subsystem {
     /// Always inlined: what was just parsed stays in registers. Passed through memory it is written in narrow pieces and
     /// read in wide ones, which waits for the stores.
     #[inline(always)]
-    fn start<H: Host>(
-        &mut self,
-        now: Nanos,
-        (queue, command, plan, data): (u32, &Command, &Plan, DataPointer),
-        host: &mut H,
-        effects: &mut Effects,
-    ) {
-        if plan.apart {
-            return self.start_apart(now, (queue, command, plan, data), host);
+    fn start<H: Host>(&mut self, now: Nanos, starting: Starting, host: &mut H, effects: &mut Effects) {
+        if starting.plan.slow {
+            return self.start_slow(now, &{ starting }, host);
         }
+        let Starting { queue, ref command, ref plan, data, arrived, .. } = starting;
         let (mut offset, mut len, mut ranges) = (plan.offset, plan.len, NONE);
         if plan.op == Op::Deallocate && !command.is(flag::RANGE) {
             match self.gather(queue, command, &data, host) {
@@ -348,7 +348,7 @@ impl Subsystem {
         let (id, slot) = self.slots.occupy(plan.transfer);
         slot.assign(queue, command, ranges, SlotState::Issued);
         if let Some(stamp) = self.stamps.get_mut(id as usize) {
-            *stamp = self.stamp;
+            *stamp = arrived;
         }
         let (op, nsid, fua) = (plan.op, command.nsid, command.is(flag::FUA));
         // Built where it goes: one that is also passed on by reference would be built on the stack and copied.
@@ -356,7 +356,7 @@ impl Subsystem {
         if self.is_instant() {
             effects.push(Effect::Io(io()));
         } else {
-            let due = self.complete_command_at(now, (queue, command), Operation { op, offset, len, fua, placement: 0 });
+            let due = self.complete_command_at(now, &starting, Operation { op, offset, len, fua, placement: 0 });
             self.delay(id, io(), due);
         }
     }

@@ -6,10 +6,10 @@
 
 use crate::event::Op;
 use crate::host::Host;
+use crate::io::starting::Starting;
 use crate::namespace::{Namespace, active};
-use crate::queues::queue::{Command, flag};
+use crate::queues::command::{Command, flag};
 use crate::subsystem::Subsystem;
-use crate::zns::Begun;
 use alloc::collections::VecDeque;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -201,16 +201,16 @@ impl Subsystem {
 
     /// I/O Management Receive and Send (base 2.1, 7.3 and 7.4). What they say was checked when the command was planned.
     #[cold]
-    pub(crate) fn start_management<H: Host>(&mut self, now: Nanos, begun: Begun<'_>, host: &mut H) {
-        let (queue, command, plan, _) = begun;
+    pub(crate) fn start_management<H: Host>(&mut self, now: Nanos, starting: &Starting, host: &mut H) {
+        let Starting { queue, ref command, ref plan, .. } = *starting;
         let done = if self.placement.is_none() {
             Err(Status::INVALID_OPCODE.dnr())
         } else if plan.transfer == 0 {
             Ok(())
         } else if IoOpcode(command.opcode) == IoOpcode::IO_MANAGEMENT_RECEIVE {
-            self.report_handles(begun, host)
+            self.report_handles(starting, host)
         } else {
-            self.update_handles(now, begun, host)
+            self.update_handles(now, starting, host)
         };
         match done {
             Ok(()) => self.finish(queue, command.cid, command.tag, Status::SUCCESS, 0, host),
@@ -219,7 +219,8 @@ impl Subsystem {
     }
 
     /// Reclaim unit handle status.
-    fn report_handles<H: Host>(&mut self, (queue, command, plan, data): Begun<'_>, host: &mut H) -> Result<(), Status> {
+    fn report_handles<H: Host>(&mut self, starting: &Starting, host: &mut H) -> Result<(), Status> {
+        let Starting { queue, ref command, ref plan, data, .. } = *starting;
         let ns = *active(&self.namespaces, command.nsid)?;
         let (Some(placement), Some(flash)) = (&self.placement, self.flash()) else {
             return Err(Status::INTERNAL_ERROR);
@@ -252,12 +253,8 @@ impl Subsystem {
     }
 
     /// Reclaim unit handle update: all of the identifiers, or none.
-    fn update_handles<H: Host>(
-        &mut self,
-        now: Nanos,
-        (queue, command, plan, data): Begun<'_>,
-        host: &mut H,
-    ) -> Result<(), Status> {
+    fn update_handles<H: Host>(&mut self, now: Nanos, starting: &Starting, host: &mut H) -> Result<(), Status> {
+        let Starting { queue, ref command, ref plan, data, .. } = *starting;
         let invalid = Status::INVALID_FIELD.dnr();
         let Some(placement) = &self.placement else { return Err(Status::INTERNAL_ERROR) };
         if plan.transfer > placement.identifiers() * 2 {

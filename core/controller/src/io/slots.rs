@@ -3,7 +3,8 @@
 use crate::event::{Io, Op, SlotId};
 use crate::io::slow_path::compound::Steps;
 use crate::namespace::metadata::Metadata;
-use crate::queues::queue::{Command, NONE};
+use crate::queues::command::Command;
+use crate::queues::queue::NONE;
 use crate::vendor::VendorWork;
 use crate::zns::ZonedOp;
 use alloc::collections::{BinaryHeap, VecDeque};

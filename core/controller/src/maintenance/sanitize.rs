@@ -207,7 +207,7 @@ impl Subsystem {
             ns.barred = status;
             ns.why = if status.is_some() { ns.why | why::BARRED } else { ns.why & !why::BARRED };
             for f in self.fetched.iter_mut().filter(|f| f.command.nsid == nsid) {
-                f.plan.apart |= ns.apart();
+                f.plan.slow |= ns.is_slow();
             }
         }
     }

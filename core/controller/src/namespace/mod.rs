@@ -12,7 +12,7 @@ use crate::io::placement::management_bytes;
 use crate::io::slow_path::copy;
 use crate::io::slow_path::flush_asks;
 use crate::namespace::metadata::Format;
-use crate::queues::queue::{Command, flag, receive};
+use crate::queues::command::{Command, flag, receive};
 use crate::reservation;
 use crate::vendor::{FIRST_OPCODE, VendorData, VendorOpcode, VendorQueue};
 use alloc::vec::Vec;
@@ -115,7 +115,7 @@ impl Namespace {
 
     /// Whether its reads and writes are decided apart from the common path.
     #[inline]
-    pub const fn apart(&self) -> bool {
+    pub const fn is_slow(&self) -> bool {
         self.why != 0
     }
 
@@ -157,8 +157,8 @@ pub(crate) struct Plan {
     pub transfer: u32,
     /// It has nothing to do.
     pub empty: bool,
-    /// It is decided apart from the common path: by zones, by a vendor's commands, or as I/O management.
-    pub apart: bool,
+    /// It goes the slow path: by zones, by a vendor's commands, as I/O management, or as its namespace asks for.
+    pub slow: bool,
 }
 
 /// Checks a command and says what it does. `mdts` is in bytes.
@@ -187,24 +187,24 @@ pub(crate) fn plan(namespaces: &Namespaces, command: &Command, mdts: u64) -> Res
     }
     let offset = ns.locate(command.slba, command.blocks.into()).ok_or(Status::LBA_OUT_OF_RANGE.dnr())?;
     let len = u32::try_from(len).map_err(|_| Status::INVALID_FIELD.dnr())?;
-    Ok(Plan { op, offset, len, transfer: if moves { len } else { 0 }, empty: false, apart: ns.apart() })
+    Ok(Plan { op, offset, len, transfer: if moves { len } else { 0 }, empty: false, slow: ns.is_slow() })
 }
 
 fn plan_flush(namespaces: &Namespaces, command: &Command) -> Result<Plan, Status> {
-    let flush = Plan { op: Op::Flush, offset: 0, len: 0, transfer: 0, empty: false, apart: false };
+    let flush = Plan { op: Op::Flush, offset: 0, len: 0, transfer: 0, empty: false, slow: false };
     if command.nsid == NSID_ALL {
-        let apart = flush_asks(namespaces.iter().flatten().map(|ns| ns.why), NSID_ALL)
+        let slow = flush_asks(namespaces.iter().flatten().map(|ns| ns.why), NSID_ALL)
             || namespaces.iter().flatten().any(|ns| ns.volatile);
-        return Ok(Plan { apart, ..flush });
+        return Ok(Plan { slow, ..flush });
     }
     let ns = active(namespaces, command.nsid)?;
-    let apart = ns.volatile || ns.apart() && flush_asks(core::iter::once(ns.why), command.nsid);
-    Ok(Plan { offset: ns.start, apart, ..flush })
+    let slow = ns.volatile || ns.is_slow() && flush_asks(core::iter::once(ns.why), command.nsid);
+    Ok(Plan { offset: ns.start, slow, ..flush })
 }
 
 fn plan_dataset(namespaces: &Namespaces, command: &Command) -> Result<Plan, Status> {
     let ns = active(namespaces, command.nsid)?;
-    let mut plan = Plan { op: Op::Deallocate, offset: ns.start, len: 0, transfer: 0, empty: false, apart: ns.apart() };
+    let mut plan = Plan { op: Op::Deallocate, offset: ns.start, len: 0, transfer: 0, empty: false, slow: ns.is_slow() };
     ns.barred.map_or(Ok(()), Err)?;
     if ns.zoned {
         // A hint that is not followed: only a reset makes room in a zone.
@@ -230,7 +230,7 @@ fn plan_management(namespaces: &Namespaces, command: &Command, mdts: u64) -> Res
     let bytes = management_bytes(command)?;
     let transfer = u32::try_from(bytes).ok().filter(|b| u64::from(*b) <= mdts);
     let transfer = transfer.ok_or(Status::INVALID_FIELD.dnr())?;
-    Ok(Plan { op: Op::Flush, offset: ns.start, len: 0, transfer, empty: false, apart: true })
+    Ok(Plan { op: Op::Flush, offset: ns.start, len: 0, transfer, empty: false, slow: true })
 }
 
 /// Verify, Write Uncorrectable, Copy and the commands of reservations; `None`: it is none of them.
@@ -252,7 +252,7 @@ fn plan_rare(namespaces: &Namespaces, command: &Command, mdts: u64) -> Option<Re
             false => (Op::Verify, u32::try_from(len).map_err(|_| invalid)?),
             true => (Op::Flush, 0),
         };
-        Ok(Plan { op, offset, len, transfer: 0, empty: false, apart: true })
+        Ok(Plan { op, offset, len, transfer: 0, empty: false, slow: true })
     };
     Some(match opcode {
         IoOpcode::VERIFY | IoOpcode::WRITE_UNCORRECTABLE => blocks(),
@@ -261,7 +261,7 @@ fn plan_rare(namespaces: &Namespaces, command: &Command, mdts: u64) -> Option<Re
             let bytes = reservation::transfer(opcode, command.slba as u32)?;
             active(namespaces, command.nsid).and_then(|ns| {
                 let transfer = u32::try_from(bytes).ok().filter(|b| u64::from(*b) <= mdts).ok_or(invalid)?;
-                Ok(Plan { op: Op::Flush, offset: ns.start, len: 0, transfer, empty: false, apart: true })
+                Ok(Plan { op: Op::Flush, offset: ns.start, len: 0, transfer, empty: false, slow: true })
             })
         }
     })
@@ -284,7 +284,7 @@ fn plan_zones(namespaces: &Namespaces, command: &Command, mdts: u64) -> Result<P
     };
     ns.barred.map_or(Ok(()), Err)?;
     let invalid = Status::INVALID_FIELD.dnr();
-    let mut plan = Plan { op: Op::Write, offset: ns.start, len: 0, transfer: 0, empty: false, apart: true };
+    let mut plan = Plan { op: Op::Write, offset: ns.start, len: 0, transfer: 0, empty: false, slow: true };
     match ZonedOpcode(command.opcode) {
         ZonedOpcode::ZONE_APPEND => {
             plan.len = u32::try_from(u64::from(command.blocks) << ns.shift).map_err(|_| invalid)?;
@@ -329,5 +329,5 @@ fn plan_vendor(namespaces: &Namespaces, command: &Command, mdts: u64) -> Result<
     let transfer = u32::try_from(transfer).map_err(|_| Status::INVALID_FIELD.dnr())?;
     let op = if known.changes { Op::Write } else { Op::Read };
     let len = transfer.max(known.charge.saturating_mul(command.blocks));
-    Ok(Plan { op, offset: ns.start, len, transfer, empty: false, apart: true })
+    Ok(Plan { op, offset: ns.start, len, transfer, empty: false, slow: true })
 }

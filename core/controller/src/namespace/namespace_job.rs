@@ -12,7 +12,7 @@ use crate::host::Host;
 use crate::maintenance::background::{Drain, Job, JobKind, NO_DATA};
 use crate::namespace::Namespace;
 use crate::namespace::metadata::Format;
-use crate::queues::queue::flag;
+use crate::queues::command::flag;
 use crate::subsystem::Subsystem;
 use alloc::vec::Vec;
 use weir_spec::nvme::Status;

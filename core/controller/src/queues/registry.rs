@@ -4,8 +4,9 @@ use crate::config::Kind;
 use crate::controller::{Controller, DISCOVERY_ACTIVITY, Shutdown, Transport};
 use crate::event::{ControllerHandle, Effect, Effects, SqHandle};
 use crate::host::Owner;
+use crate::io::starting::NOT_JUDGED;
 use crate::queues::queue::{Cq, NONE, Sq, SqState};
-use crate::subsystem::{NO_STAMP, Subsystem};
+use crate::subsystem::Subsystem;
 use crate::tenant::reserve::{Share, default_reserve, may_have_one_more};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -167,7 +168,7 @@ impl Subsystem {
         // Its class from the start: a class that was used once is one the arbiter keeps accounts for.
         let class = self.tenants[usize::from(tenant)].class(ctrl.counts(tenant_from), wish);
         let arrived =
-            self.tenants[usize::from(tenant)].judge.as_ref().map(|_| alloc::vec![NO_STAMP; size as usize].into());
+            self.tenants[usize::from(tenant)].judge.as_ref().map(|_| alloc::vec![NOT_JUDGED; size as usize].into());
         let arrived = arrived.unwrap_or_default();
         let key = self.arbiter.add_queue(group, class, local);
         let q = key.index() as u32;

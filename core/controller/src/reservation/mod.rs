@@ -12,10 +12,10 @@ use crate::admin::Admin;
 use crate::controller::{Controller, Transport};
 use crate::host::Host;
 use crate::io::slow_path::waits::For;
+use crate::io::starting::Starting;
 use crate::queues::queue::NONE;
 use crate::saved::nonvolatile::{Damaged, Reader, Section, Writer};
 use crate::subsystem::Subsystem;
-use crate::zns::Begun;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use state::{Outcome, Refusal, Registrant, Standing};
@@ -207,15 +207,15 @@ impl Subsystem {
     }
 
     /// Reservation Register, Acquire, Release and Report.
-    pub(crate) fn start_reservation<H: Host>(&mut self, begun: Begun<'_>, host: &mut H) {
-        let (queue, command, ..) = begun;
+    pub(crate) fn start_reservation<H: Host>(&mut self, starting: &Starting, host: &mut H) {
+        let Starting { queue, ref command, .. } = *starting;
         if command.opcode == IoOpcode::RESERVATION_REPORT.0 {
-            return match self.report_reservations(begun, host) {
+            return match self.report_reservations(starting, host) {
                 Ok(()) => self.finish(queue, command.cid, command.tag, Status::SUCCESS, 0, host),
                 Err(status) => self.refuse(queue, command, status, host),
             };
         }
-        let outcome = match self.reserve(begun, host) {
+        let outcome = match self.reserve(starting, host) {
             Ok(outcome) => outcome,
             Err(status) => return self.refuse(queue, command, status, host),
         };
@@ -227,7 +227,7 @@ impl Subsystem {
             slots.extend(self.abort_commands_of(*who, command.nsid, host));
         }
         if !slots.is_empty() {
-            return self.wait(begun, None, For::Slots(slots));
+            return self.wait(starting, None, For::Slots(slots));
         }
         // It may have been on a queue that an abort has taken down.
         if self.queues.get(queue as usize).is_some_and(|sq| sq.as_ref().is_some_and(|sq| sq.in_flight > 0)) {
@@ -235,7 +235,8 @@ impl Subsystem {
         }
     }
 
-    fn reserve<H: Host>(&mut self, (queue, command, plan, data): Begun<'_>, host: &mut H) -> Result<Outcome, Status> {
+    fn reserve<H: Host>(&mut self, starting: &Starting, host: &mut H) -> Result<Outcome, Status> {
+        let Starting { queue, ref command, ref plan, data, .. } = *starting;
         let sq = self.sq(queue);
         let (owner, c) = (sq.owner, sq.controller);
         let mut bytes = [0; 16];
@@ -264,11 +265,8 @@ impl Subsystem {
     }
 
     /// Reservation Report (base 2.0, 7.5).
-    fn report_reservations<H: Host>(
-        &mut self,
-        (queue, command, plan, data): Begun<'_>,
-        host: &mut H,
-    ) -> Result<(), Status> {
+    fn report_reservations<H: Host>(&mut self, starting: &Starting, host: &mut H) -> Result<(), Status> {
+        let Starting { queue, ref command, ref plan, data, .. } = *starting;
         let sq = self.sq(queue);
         let (owner, c) = (sq.owner, sq.controller);
         let ctrl = self.ctrl(c).ok_or(Status::INTERNAL_ERROR)?;

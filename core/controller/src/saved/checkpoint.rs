@@ -18,14 +18,17 @@ use crate::admin::{Admin, transfer_len};
 use crate::controller::{Controller, Shutdown, Transport};
 use crate::event::ControllerHandle;
 use crate::host::{Data, DataPointer, Host, Owner, Tag};
-use crate::io::slow_path::fused::{Next, Partner};
-use crate::io::slow_path::restricted_namespace::words_of;
-use crate::namespace::{self, Plan};
+use crate::io::slow_path::fused::{Half, Next, Partner};
+use crate::io::starting::NOT_JUDGED;
+use crate::io::starting::Starting;
+use crate::namespace;
 use crate::pointer::check_pointer;
-use crate::queues::queue::{Cq, Fetched, NONE, Sq, data_pointer, flag, of_ring};
+use crate::queues::command::words_of;
+use crate::queues::command::{data_pointer, flag, of_ring};
+use crate::queues::queue::{Cq, NONE, Sq};
 use crate::saved::fabrics::UNCLAIMED;
 use crate::saved::nonvolatile::{Damaged, Reader, RestoreError, Writer};
-use crate::subsystem::{NO_STAMP, Subsystem};
+use crate::subsystem::Subsystem;
 use alloc::vec::Vec;
 use core::num::NonZeroU64;
 use weir_spec::nvme::register::shst;
@@ -340,7 +343,7 @@ impl Subsystem {
         let page_shift = self.sq(q).page_shift;
         let (mut command, data) = of_ring(&again.entry, page_shift);
         command.tag = again.tag.0;
-        self.words = words_of(&again.entry);
+        let words = words_of(&again.entry);
         let mut decided = again.decided.map(|cqe| u64::from(cqe.dw0.get()) | u64::from(cqe.dw1.get()) << 32);
         if command.is(flag::FUSED) {
             if let Some(cqe) = again.decided {
@@ -349,7 +352,9 @@ impl Subsystem {
                 return false;
             }
             if command.opcode == IoOpcode::COMPARE.0 && !command.is(flag::RAGGED) {
-                return self.pair_again(now, q, (&command, data), next.filter(|next| next.qid == again.qid), host);
+                let (first, next) =
+                    (Half { command, data, words, entry: again.entry }, next.filter(|next| next.qid == again.qid));
+                return self.pair_again(now, q, &first, next, host);
             }
             if command.opcode != IoOpcode::WRITE.0 || command.is(flag::RAGGED) {
                 self.refuse(q, &command, Status::INVALID_FIELD.dnr(), host);
@@ -371,36 +376,25 @@ impl Subsystem {
         });
         match plan {
             Ok(plan) if plan.empty => self.dismiss(q, &command, Status::SUCCESS, host),
-            Ok(plan) => self.put_again(now, q, (&command, data.of(plan.transfer)), plan, decided),
+            Ok(plan) => {
+                let (data, arrived) = (data.of(plan.transfer), NOT_JUDGED);
+                self.put_again(now, Starting { queue: q, command, plan, data, words, arrived, decided, due: None });
+            }
             Err(status) => self.dismiss(q, &command, status, host),
         }
         false
     }
 
     /// It has left its queue and waits for a slot.
-    fn put_again(
-        &mut self,
-        now: Nanos,
-        queue: u32,
-        (command, data): (&crate::queues::queue::Command, DataPointer),
-        plan: Plan,
-        decided: Option<u64>,
-    ) {
-        let arrived = if self.stamps.is_empty() { NO_STAMP } else { now };
-        let words = self.words;
-        let due = self.begun.remove(&(queue, command.tag)).flatten();
-        self.fetched.push_back(Fetched { queue, command: *command, plan, data, words, arrived, decided, due });
+    fn put_again(&mut self, now: Nanos, starting: Starting) {
+        let arrived = if self.stamps.is_empty() { NOT_JUDGED } else { now };
+        let due = self.begun.remove(&(starting.queue, starting.command.tag)).flatten();
+        self.fetched.push_back(Starting { arrived, due, ..starting });
     }
 
     /// The first command of a pair, of which nothing is known to have been done. Its second was taken as well, or is the next on the ring.
-    fn pair_again<H: Host>(
-        &mut self,
-        now: Nanos,
-        q: u32,
-        (first, data): (&crate::queues::queue::Command, DataPointer),
-        next: Option<&Again>,
-        host: &mut H,
-    ) -> bool {
+    fn pair_again<H: Host>(&mut self, now: Nanos, q: u32, first: &Half, next: Option<&Again>, host: &mut H) -> bool {
+        let Half { command: ref first, data, words, .. } = *first;
         let page_shift = self.sq(q).page_shift;
         let second = next.map(|next| (next, of_ring(&next.entry, page_shift)));
         let second =
@@ -411,7 +405,7 @@ impl Subsystem {
                 (Partner { queue: q, command, data, words: words_of(&next.entry) }, true)
             }
             None => match self.second(q, host) {
-                Next::Second(partner) => (self.take_second(q, partner, host), false),
+                Next::Second(second) => (self.take_second(q, second, host), false),
                 Next::Other(status) => {
                     self.refuse(q, first, status, host);
                     return false;
@@ -433,7 +427,9 @@ impl Subsystem {
                 let half = plan.transfer / 2;
                 let partner = Partner { data: partner.data.of(half), ..partner };
                 self.ledger.partners.push_back(partner);
-                self.put_again(now, q, (first, data.of(half)), plan, None);
+                let (data, arrived) = (data.of(half), NOT_JUDGED);
+                let (command, decided, due) = (*first, None, None);
+                self.put_again(now, Starting { queue: q, command, plan, data, words, arrived, decided, due });
             }
         }
         taken

@@ -15,13 +15,16 @@ use crate::controller::Transport;
 use crate::event::{ControllerHandle, SqHandle};
 use crate::host::{DataPointer, Host, Tag};
 use crate::io::slots::SlotState;
+use crate::io::starting::NOT_JUDGED;
+use crate::io::starting::Starting;
 use crate::io::timing::Operation;
 use crate::namespace::{self, active, why};
 use crate::pointer::check_pointer;
-use crate::queues::queue::{Command, Fetched, NONE, SqState, flag};
+use crate::queues::command::{Command, flag};
+use crate::queues::queue::{NONE, SqState};
 use crate::saved::crc::crc32c;
 use crate::saved::nonvolatile::{Damaged, Reader, RestoreError, Writer};
-use crate::subsystem::{NO_STAMP, Subsystem};
+use crate::subsystem::Subsystem;
 use crate::vendor::FIRST_OPCODE;
 use alloc::vec::Vec;
 use weir_flash::When;
@@ -152,8 +155,8 @@ impl Subsystem {
             && self.is_plain(slot.opcode, slot.nsid)
     }
 
-    fn fetched_goes_on(&self, fetched: &Fetched) -> bool {
-        let Fetched { queue, command, decided, .. } = fetched;
+    fn fetched_goes_on(&self, fetched: &Starting) -> bool {
+        let Starting { queue, command, decided, .. } = fetched;
         let is_whole = decided.is_none() && !command.is(flag::FUSED | flag::HOLE);
         is_whole && self.queue_goes_on(*queue) && self.is_plain(command.opcode, command.nsid)
     }
@@ -209,12 +212,11 @@ impl Subsystem {
     fn comes_again<H: Host>(&mut self, q: u32, command: &Command, host: &mut H) -> bool {
         let Some(due) = self.begun.remove(&(q, command.tag)) else { return false };
         let data = DataPointer::tag(Tag(command.tag));
-        let arrived = if self.stamps.is_empty() { NO_STAMP } else { self.clock };
+        let arrived = if self.stamps.is_empty() { NOT_JUDGED } else { self.clock };
         let sq = self.sq_mut(q);
         // The place in front of which it would wait has them.
         let (words, mdts) = (sq.words.get(sq.tail() as usize).copied().unwrap_or_default(), sq.mdts);
         sq.in_flight += 1;
-        self.words = words;
         let plan = match command.is(flag::PLACED) {
             true => self.plan_flagged(q, command, &data, host),
             false => namespace::plan(&self.namespaces, command, mdts),
@@ -228,7 +230,7 @@ impl Subsystem {
             Ok(plan) if plan.empty => self.dismiss(q, command, Status::SUCCESS, host),
             Ok(plan) => {
                 let (command, data) = (*command, data.of(plan.transfer));
-                self.fetched.push_back(Fetched { queue: q, command, plan, data, words, arrived, decided: None, due });
+                self.fetched.push_back(Starting { queue: q, command, plan, data, words, arrived, decided: None, due });
             }
             Err(status) => self.dismiss(q, command, status, host),
         }
@@ -238,16 +240,11 @@ impl Subsystem {
     /// When a command that starts now is complete. One that comes again is so when it was due in the process before, which has told the
     /// drive's inside.
     #[inline]
-    pub(crate) fn complete_command_at(
-        &mut self,
-        now: Nanos,
-        (queue, command): (u32, &Command),
-        operation: Operation,
-    ) -> When {
-        if let Some(due) = self.due_before.take() {
+    pub(crate) fn complete_command_at(&mut self, now: Nanos, starting: &Starting, operation: Operation) -> When {
+        if let Some(due) = starting.due {
             return When::at(due.max(now));
         }
-        let placement = self.placement_of(now, queue, command, operation.op);
+        let placement = self.placement_of(now, starting.queue, &starting.command, operation.op);
         self.complete_at(now, Operation { placement, ..operation })
     }
 }

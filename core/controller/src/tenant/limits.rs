@@ -2,8 +2,9 @@
 
 use crate::config::TenantConfig;
 use crate::error::Error;
+use crate::io::starting::NOT_JUDGED;
 use crate::queues::queue::Sq;
-use crate::subsystem::{NO_STAMP, Subsystem};
+use crate::subsystem::Subsystem;
 use crate::tenant::Tenant;
 use crate::tenant::sla::{Attainment, Judge};
 use alloc::boxed::Box;
@@ -90,13 +91,13 @@ impl Subsystem {
         let (any, judged) =
             (self.tenants.iter().any(|t| t.judge.is_some()), self.tenants[usize::from(tenant)].judge.is_some());
         let stamps = if any { self.slots.limit as usize } else { 0 };
-        self.stamps.resize(stamps, NO_STAMP);
+        self.stamps.resize(stamps, NOT_JUDGED);
         for sq in self.queues.iter_mut().flatten().filter(|sq| sq.tenant == tenant) {
             if judged != sq.arrived.is_empty() {
                 continue;
             }
             let room = if judged { sq.size as usize } else { 0 };
-            sq.arrived = alloc::vec![NO_STAMP; room].into();
+            sq.arrived = alloc::vec![NOT_JUDGED; room].into();
             if judged {
                 sq.arrive_again(self.clock);
             }
@@ -111,22 +112,23 @@ impl Subsystem {
         Some(judge.so_far(now, waiting))
     }
 
-    /// A command leaves this place of its queue: on time?
+    /// A command leaves this place of its queue: on time? Answers when it arrived.
     #[inline(never)]
-    pub(crate) fn judge_start(&mut self, now: Nanos, (key, at): (QueueKey, u32), bytes: u32) {
+    pub(crate) fn judge_start(&mut self, now: Nanos, (key, at): (QueueKey, u32), bytes: u32) -> Nanos {
         let sq = self.queues[key.index()].as_ref().expect("the queue exists");
-        self.stamp = sq.arrived.get(at as usize).copied().unwrap_or(NO_STAMP);
+        let arrived = sq.arrived.get(at as usize).copied().unwrap_or(NOT_JUDGED);
         let judge = self.tenants[usize::from(sq.tenant)].judge.as_mut();
-        if let Some(judge) = judge.filter(|_| self.stamp != NO_STAMP) {
-            judge.started(self.stamp, now, bytes);
+        if let Some(judge) = judge.filter(|_| arrived != NOT_JUDGED) {
+            judge.started(arrived, now, bytes);
         }
+        arrived
     }
 
     /// A command of a tenant is complete: how long did it take?
     #[inline(never)]
     pub(crate) fn judge_done(&mut self, now: Nanos, id: u32, tenant: usize) {
-        let stamp = self.stamps.get_mut(id as usize).map_or(NO_STAMP, |s| core::mem::replace(s, NO_STAMP));
-        if let Some(judge) = self.tenants[tenant].judge.as_mut().filter(|_| stamp != NO_STAMP) {
+        let stamp = self.stamps.get_mut(id as usize).map_or(NOT_JUDGED, |s| core::mem::replace(s, NOT_JUDGED));
+        if let Some(judge) = self.tenants[tenant].judge.as_mut().filter(|_| stamp != NOT_JUDGED) {
             judge.completed(stamp, now);
         }
     }

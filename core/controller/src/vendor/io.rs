@@ -5,10 +5,11 @@ use crate::admin::{Admin, Outcome};
 use crate::error::Error;
 use crate::event::{Io, Op, SlotId};
 use crate::host::{DataPointer, Host, Owner};
+use crate::io::starting::Starting;
 use crate::namespace::{active, why};
-use crate::queues::queue::{Command, NONE, flag};
+use crate::queues::command::{Command, flag};
+use crate::queues::queue::NONE;
 use crate::subsystem::Subsystem;
-use crate::zns::Begun;
 use alloc::boxed::Box;
 use weir_spec::nvme::{IoOpcode, Status, nvm};
 use weir_units::Nanos;
@@ -45,8 +46,8 @@ impl Subsystem {
     }
 
     /// Serves an I/O command of the set, or one that it claims. The caller has seen that it fits.
-    pub(crate) fn start_vendor<H: Host>(&mut self, now: Nanos, begun: Begun<'_>, host: &mut H) {
-        let (queue, command, plan, data) = begun;
+    pub(crate) fn start_vendor<H: Host>(&mut self, now: Nanos, starting: &Starting, host: &mut H) {
+        let Starting { queue, ref command, ref plan, data, words, .. } = *starting;
         let command = &command.unplaced();
         let owner = self.sq(queue).owner;
         if command.is(flag::RANGE) {
@@ -57,7 +58,7 @@ impl Subsystem {
             return self.refuse(queue, command, Status::INVALID_OPCODE.dnr(), host);
         };
         let mut port = VendorPort::new(host, owner, data);
-        let request = request(command, [self.words[0], self.words[1]]);
+        let request = request(command, [words[0], words[1]]);
         match set.serve(now, &request, &mut port) {
             Err(refusal) => {
                 drop(port);
@@ -74,7 +75,7 @@ impl Subsystem {
                 if !answer.status.is_success() {
                     moves.clear();
                 }
-                let id = self.occupy_for(queue, command, plan.transfer);
+                let id = self.occupy_for(starting);
                 let slot = &mut self.slots.slots[id as usize];
                 // By what they do to the data, for the statistics.
                 slot.opcode = match command.opcode & 3 {

@@ -11,8 +11,10 @@ use super::{LOCKED, Space, ZonedOp, status};
 use crate::event::{Io, Op, SlotId};
 use crate::host::{DataPointer, Host, Owner, Tag};
 use crate::io::slots::SlotState;
+use crate::io::starting::Starting;
 use crate::namespace::{Namespace, Plan, active};
-use crate::queues::queue::{Command, NONE, flag};
+use crate::queues::command::{Command, flag};
+use crate::queues::queue::NONE;
 use crate::subsystem::Subsystem;
 use alloc::vec;
 use weir_flash::{Selection, ZoneAction};
@@ -20,9 +22,6 @@ use weir_spec::nvme::register::css;
 use weir_spec::nvme::zns::{SendAction, SendDw13, ZonedOpcode};
 use weir_spec::nvme::{IoOpcode, Status};
 use weir_units::Nanos;
-
-/// A command, what it does, where its data is, and its submission queue.
-pub(crate) type Begun<'a> = (u32, &'a Command, &'a Plan, DataPointer);
 
 /// What becomes of a command.
 enum Verdict {
@@ -37,8 +36,8 @@ enum Verdict {
 impl Subsystem {
     /// Gives a command on a zoned namespace a slot, completes or refuses it. The caller has seen that it fits.
     #[cold]
-    pub(crate) fn start_zoned<H: Host>(&mut self, now: Nanos, begun: Begun<'_>, host: &mut H) {
-        let (queue, command, plan, data) = begun;
+    pub(crate) fn start_zoned<H: Host>(&mut self, now: Nanos, starting: &Starting, host: &mut H) {
+        let Starting { queue, ref command, ref plan, data, decided, .. } = *starting;
         let command = &command.unplaced();
         let verdict = match ZonedOpcode(command.opcode) {
             ZonedOpcode::ZONE_MANAGEMENT_RECEIVE => match self.report_zones(queue, command, &data, host) {
@@ -48,7 +47,7 @@ impl Subsystem {
             ZonedOpcode::ZONE_MANAGEMENT_SEND if plan.transfer > 0 => {
                 self.extend_zone(now, queue, command, &data, host)
             }
-            _ => self.judge(now, queue, command, plan),
+            _ => self.judge(now, queue, (command, plan), decided),
         };
         let verdict = match verdict {
             Err(status) => return self.refuse(queue, command, status, host),
@@ -58,7 +57,7 @@ impl Subsystem {
             Ok(verdict) => verdict,
         };
         let owner = self.sq(queue).owner;
-        let id = self.occupy_for(queue, command, plan.transfer);
+        let id = self.occupy_for(starting);
         let least = now.saturating_add(self.config.latency);
         match verdict {
             Verdict::Complete(due) => self.slots.delay_done(id, due.max(least)),
@@ -84,11 +83,12 @@ impl Subsystem {
         }
     }
 
-    pub(crate) fn occupy_for(&mut self, queue: u32, command: &Command, transfer: u32) -> u32 {
-        let (id, slot) = self.slots.occupy(transfer);
+    pub(crate) fn occupy_for(&mut self, starting: &Starting) -> u32 {
+        let Starting { queue, ref command, ref plan, arrived, .. } = *starting;
+        let (id, slot) = self.slots.occupy(plan.transfer);
         slot.assign(queue, command, NONE, SlotState::Held);
         if let Some(stamp) = self.stamps.get_mut(id as usize) {
-            *stamp = self.stamp;
+            *stamp = arrived;
         }
         if ZonedOpcode(command.opcode) == ZonedOpcode::ZONE_APPEND {
             // An append is a write for the statistics.
@@ -121,7 +121,14 @@ impl Subsystem {
         if enabled { Ok(()) } else { Err(Status::COMMAND_SET_NOT_ENABLED.dnr()) }
     }
 
-    fn judge(&mut self, now: Nanos, queue: u32, command: &Command, plan: &Plan) -> Result<Verdict, Status> {
+    /// What becomes of a command; `decided` is where an append was put before a crash.
+    fn judge(
+        &mut self,
+        now: Nanos,
+        queue: u32,
+        (command, plan): (&Command, &Plan),
+        decided: Option<u64>,
+    ) -> Result<Verdict, Status> {
         self.zones_enabled(queue)?;
         let ns = *active(&self.namespaces, command.nsid)?;
         let space = self.space(command.nsid)?;
@@ -136,7 +143,7 @@ impl Subsystem {
         }
         zones.locked_at(start)?;
         let append = ZonedOpcode(command.opcode) == ZonedOpcode::ZONE_APPEND;
-        let decided = self.decided.map(|at| if append { at } else { start });
+        let decided = decided.map(|at| if append { at } else { start });
         let engine = &mut zones.engine;
         let placed = match decided {
             Some(at) => engine.write(now, at, blocks),

@@ -6,7 +6,6 @@
 //! or a reset that the media fails leaves the zone read only, and hosts that want to know are told.
 
 mod io;
-pub(crate) use io::Begun;
 mod power_loss;
 pub use power_loss::ZoneLoss;
 mod report;

@@ -2,7 +2,7 @@
 
 use super::status;
 use crate::host::{DataPointer, Host};
-use crate::queues::queue::{Command, receive};
+use crate::queues::command::{Command, receive};
 use crate::subsystem::Subsystem;
 use alloc::vec;
 use weir_flash::{Zone, ZoneState as State, Zones};

@@ -9,14 +9,14 @@ use crate::host::{DataPointer, Host};
 use crate::io::slow_path::compound::{Piece, Step, Steps};
 use crate::io::slow_path::restricted_namespace::wish_of;
 use crate::io::slow_path::waits::{Extent, For, Lock};
+use crate::io::starting::Starting;
 use crate::io::timing::Operation;
 use crate::namespace::metadata::{Format, Metadata, Wish};
 use crate::namespace::{Namespace, Plan, active, why};
 use crate::pointer::check_pointer;
-use crate::queues::queue::{Command, flag};
+use crate::queues::command::{Command, Words, flag};
 use crate::reservation::Group;
 use crate::subsystem::Subsystem;
-use crate::zns::Begun;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use weir_flash::When;
@@ -89,7 +89,7 @@ pub(crate) fn plan(ns: &Namespace, command: &Command) -> Result<Plan, Status> {
         return Err(Status::COMMAND_SIZE_LIMIT.dnr());
     }
     let transfer = (dw12.nr() + 1) * range_len(dw12);
-    Ok(Plan { op: Op::Copy, offset: ns.start, len: 0, transfer, empty: false, apart: true })
+    Ok(Plan { op: Op::Copy, offset: ns.start, len: 0, transfer, empty: false, slow: true })
 }
 
 /// Whether blocks can be copied from each of these formats, and block sizes as powers of two, to another (NVM 1.1, 3.3.2.4). The
@@ -195,8 +195,8 @@ impl Subsystem {
     }
 
     /// Starts a copy.
-    pub(crate) fn start_copy<H: Host>(&mut self, now: Nanos, begun: Begun<'_>, host: &mut H) {
-        let (queue, command, _, data) = begun;
+    pub(crate) fn start_copy<H: Host>(&mut self, now: Nanos, starting: &Starting, host: &mut H) {
+        let Starting { queue, ref command, data, .. } = *starting;
         let sources = match self.copy_list(queue, command, &data, host) {
             Ok(sources) => sources,
             Err(status) => return self.refuse(queue, command, status, host),
@@ -208,19 +208,19 @@ impl Subsystem {
         let to = Extent { nsid, first: command.slba, end: command.slba.saturating_add(total) };
         let alone = self.is_atomic(&to) && !self.is_one_piece(nsid, &sources);
         if alone && (self.is_locked(&to, usize::MAX) || self.is_in_use(&to)) {
-            return self.wait(begun, None, For::All(to));
+            return self.wait(starting, None, For::All(to));
         }
         if self.is_locked(&to, usize::MAX) {
-            return self.wait(begun, None, For::Pairs(to));
+            return self.wait(starting, None, For::Pairs(to));
         }
-        match self.copy_steps(now, queue, command, &sources) {
+        match self.copy_steps(now, starting, &sources) {
             Err(status) => self.refuse(queue, command, status, host),
             Ok((mut steps, owed)) => {
                 if self.is_unreadable(&to) {
                     steps.heals.push((to.first, to.end));
                 }
                 steps.reads = sources.iter().map(|source| source.nsid).filter(|from| *from != nsid).collect();
-                let id = self.occupy_for(queue, command, begun.2.transfer);
+                let id = self.occupy_for(starting);
                 if let Some(op) = owed {
                     self.owe(id, op);
                 }
@@ -256,13 +256,13 @@ impl Subsystem {
     fn copy_steps(
         &mut self,
         now: Nanos,
-        queue: u32,
-        command: &Command,
+        starting: &Starting,
         list: &[Source],
     ) -> Result<(Steps, Option<crate::zns::ZonedOp>), Status> {
+        let Starting { queue, ref command, ref words, .. } = *starting;
         let ns = *active(&self.namespaces, command.nsid)?;
         let total = blocks_of(list);
-        let write = self.written_metadata(&ns, command)?;
+        let write = written_metadata(&ns, command, words)?;
         let mut sources = Vec::new();
         for source in list {
             let from = *active(&self.namespaces, source.nsid)?;
@@ -320,19 +320,19 @@ impl Subsystem {
         }
         Ok((Steps { todo, ..Steps::default() }, owed))
     }
+}
 
-    /// How the metadata of all of it is written.
-    ///
-    /// # Errors
-    /// Invalid Protection Information.
-    fn written_metadata(&self, ns: &Namespace, command: &Command) -> Result<Option<Metadata>, Status> {
-        if ns.format.metadata == 0 {
-            return Ok(None);
-        }
-        let dw12 = CopyDw12(command.blocks);
-        let wish = wish_of(asked(dw12.prinfow(), dw12.storage_write()), &self.words);
-        Metadata::without_data(ns.format, ns.shift, command.slba, wish).map(Some)
+/// How the metadata of all of it is written.
+///
+/// # Errors
+/// Invalid Protection Information.
+fn written_metadata(ns: &Namespace, command: &Command, words: &Words) -> Result<Option<Metadata>, Status> {
+    if ns.format.metadata == 0 {
+        return Ok(None);
     }
+    let dw12 = CopyDw12(command.blocks);
+    let wish = wish_of(asked(dw12.prinfow(), dw12.storage_write()), words);
+    Metadata::without_data(ns.format, ns.shift, command.slba, wish).map(Some)
 }
 
 /// PRINFOR or PRINFOW, and its storage tag check, as other commands have them.

@@ -11,15 +11,16 @@ use crate::event::Op;
 use crate::host::{DataPointer, Host, Tag};
 use crate::io::slots::Slot;
 use crate::io::slow_path::compound::{Piece, Step, Steps};
-use crate::io::slow_path::restricted_namespace::{Words, words_of};
 use crate::io::slow_path::waits::{Extent, For, Lock};
+use crate::io::starting::Starting;
 use crate::namespace::active;
 use crate::namespace::metadata::Metadata;
 use crate::namespace::{self, Namespace, Plan, why};
 use crate::pointer::check_pointer;
-use crate::queues::queue::{Command, Fetched, NONE, flag, of_ring};
+use crate::queues::command::{Command, flag, of_ring};
+use crate::queues::command::{Words, words_of};
+use crate::queues::queue::NONE;
 use crate::subsystem::Subsystem;
-use crate::zns::Begun;
 use weir_spec::nvme::{IoOpcode, Status};
 use weir_units::Nanos;
 
@@ -33,9 +34,18 @@ pub(crate) struct Partner {
     pub words: Words,
 }
 
+/// One command of a pair as it stands in its queue.
+pub(crate) struct Half {
+    pub command: Command,
+    pub data: DataPointer,
+    pub words: Words,
+    /// Rings: its entry, which leaves the ring when it is clear what comes of it.
+    pub entry: [u64; 8],
+}
+
 /// What comes behind a first command.
 pub(crate) enum Next {
-    Second(Partner),
+    Second(Half),
     /// Nothing yet, or there is no room for its completion.
     Later,
     /// The pair cannot be had.
@@ -45,28 +55,26 @@ pub(crate) enum Next {
 }
 
 /// Where a command's data is, and its metadata.
-type Half = (DataPointer, Option<Metadata>);
+type Blocks = (DataPointer, Option<Metadata>);
 
 /// Why the one goes with the other.
 const FAILED: Status = Status::ABORTED_FAILED_FUSED;
 
 impl Subsystem {
-    /// A command with FUSE was taken from place `at` of its queue.
+    /// A command with FUSE is at the head of its queue.
     #[cold]
-    pub(crate) fn fetch_fused<H: Host>(
-        &mut self,
-        now: Nanos,
-        (q, at): (u32, u32),
-        (first, data): (&Command, DataPointer),
-        host: &mut H,
-    ) {
+    pub(crate) fn fetch_fused<H: Host>(&mut self, now: Nanos, q: u32, half: Half, host: &mut H) {
+        let sq = self.sq_mut(q);
+        let at = sq.advance();
+        sq.in_flight += 1;
+        let Half { command: ref first, data, words, ref entry } = half;
         let next = match IoOpcode(first.opcode) {
             _ if first.is(flag::RAGGED) => Next::Other(Status::INVALID_FIELD.dnr()),
             IoOpcode::COMPARE => self.second(q, host),
             _ => Next::Other(Status::ABORTED_MISSING_FUSED),
         };
-        let partner = match next {
-            Next::Second(partner) => partner,
+        let second = match next {
+            Next::Second(second) => second,
             Next::Later => return self.put_back(q, at),
             Next::Broken => {
                 let c = self.sq(q).controller;
@@ -76,12 +84,12 @@ impl Subsystem {
                 let more = self.has_more(q);
                 let key = self.sq(q).key;
                 self.account(now, (key, at), (&Err(status), first), more);
-                let first = &self.take_first(q, first, host);
+                let first = &self.take_first(q, first, entry, host);
                 return self.refuse(q, first, status, host);
             }
         };
-        let first = &self.take_first(q, first, host);
-        let partner = self.take_second(q, partner, host);
+        let first = &self.take_first(q, first, entry, host);
+        let partner = self.take_second(q, second, host);
         let planned = self.plan_pair((first, &data), &partner);
         let half = planned.map_or(0, |plan| plan.transfer / 2);
         let (data, partner) = (data.of(half), Partner { data: partner.data.of(half), ..partner });
@@ -92,17 +100,18 @@ impl Subsystem {
             Ok(plan) => Ok(Plan { len: plan.transfer, ..plan }),
             Err((status, _)) => Err(status),
         };
-        self.account(now, (key, at), (&charged, first), more);
+        let arrived = self.account(now, (key, at), (&charged, first), more);
+        let starting =
+            |plan| Starting { queue: q, command: *first, plan, data, words, arrived, decided: None, due: None };
         match planned {
             Err((one, two)) => self.refuse_pair(first, &partner, (one, two), host),
             Ok(plan) if self.fetched.is_empty() && self.slots.fits(plan.transfer) => {
                 self.ledger.partners.push_front(partner);
-                self.start_apart(now, (q, first, &plan, data), host);
+                self.start_slow(now, &starting(plan), host);
             }
             Ok(plan) => {
                 self.ledger.partners.push_back(partner);
-                let (words, arrived) = (self.words, self.stamp);
-                self.fetched.push_back(Fetched::new(q, (*first, plan, data), words, arrived));
+                self.fetched.push_back(starting(plan));
             }
         }
     }
@@ -117,7 +126,7 @@ impl Subsystem {
     pub(crate) fn second<H: Host>(&mut self, q: u32, host: &mut H) -> Next {
         let sq = self.sq(q);
         let (head, missing) = (sq.head, Status::ABORTED_MISSING_FUSED);
-        let (command, data, words) = match (sq.ring, sq.waiting) {
+        let (command, data, words, entry) = match (sq.ring, sq.waiting) {
             // The capsules of a pair follow one another, at whatever distance.
             (false, 0) => return Next::Later,
             // One doorbell tells of both.
@@ -125,7 +134,7 @@ impl Subsystem {
             (false, _) => {
                 let command = sq.pending[head as usize];
                 let words = sq.words.get(head as usize).copied().unwrap_or_default();
-                (command, DataPointer::tag(Tag(command.tag)), words)
+                (command, DataPointer::tag(Tag(command.tag)), words, [0; 8])
             }
             (true, _) => {
                 let cq = self.cqs[sq.cq as usize].as_ref().expect("a ring has its completion queue");
@@ -138,10 +147,8 @@ impl Subsystem {
                 let Ok(entry) = host.fetch(sq.owner, sq.base.wrapping_add(u64::from(head) * 64)) else {
                     return Next::Broken;
                 };
-                let page_shift = sq.page_shift;
-                self.pair[1] = entry;
-                let (command, data) = of_ring(&entry, page_shift);
-                (command, data, words_of(&entry))
+                let (command, data) = of_ring(&entry, sq.page_shift);
+                (command, data, words_of(&entry), entry)
             }
         };
         if command.is(flag::HOLE) || self.sq(q).holes.contains(&head) {
@@ -151,19 +158,20 @@ impl Subsystem {
             return Next::Other(missing);
         }
         let command = Command { flags: command.flags & !flag::FUSED, ..command };
-        Next::Second(Partner { queue: q, command, data, words })
+        Next::Second(Half { command, data, words, entry })
     }
 
     /// The first command, whose entry was consumed, leaves its ring.
-    fn take_first<H: Host>(&self, q: u32, first: &Command, host: &mut H) -> Command {
+    fn take_first<H: Host>(&self, q: u32, first: &Command, entry: &[u64; 8], host: &mut H) -> Command {
         let sq = self.sq(q);
-        let tag = if sq.ring { host.take(sq.owner, sq.qid, &self.pair[0], sq.head).0 } else { first.tag };
+        let tag = if sq.ring { host.take(sq.owner, sq.qid, entry, sq.head).0 } else { first.tag };
         Command { tag, ..*first }
     }
 
     /// Consumes the second command's entry.
-    pub(crate) fn take_second<H: Host>(&mut self, q: u32, mut partner: Partner, host: &mut H) -> Partner {
-        let entry = self.pair[1];
+    pub(crate) fn take_second<H: Host>(&mut self, q: u32, second: Half, host: &mut H) -> Partner {
+        let Half { command, data, words, entry } = second;
+        let mut partner = Partner { queue: q, command, data, words };
         let sq = self.sq_mut(q);
         sq.advance();
         sq.in_flight += 1;
@@ -241,7 +249,7 @@ impl Subsystem {
             return Err((exceeded, exceeded));
         }
         let both = plan.transfer.checked_mul(2).ok_or((invalid, invalid))?;
-        Ok(Plan { transfer: both, apart: true, ..plan })
+        Ok(Plan { transfer: both, slow: true, ..plan })
     }
 
     fn plan_half(&self, command: &Command, data: &DataPointer, mdts: u64) -> Result<Plan, Status> {
@@ -254,8 +262,8 @@ impl Subsystem {
     }
 
     /// Carries out a pair: its second command is among the partners.
-    pub(crate) fn start_pair<H: Host>(&mut self, now: Nanos, begun: Begun<'_>, host: &mut H) {
-        let (queue, first, plan, data) = begun;
+    pub(crate) fn start_pair<H: Host>(&mut self, now: Nanos, starting: &Starting, host: &mut H) {
+        let Starting { queue, command: ref first, .. } = *starting;
         let Some(partner) = self.take_partner(queue) else {
             return self.refuse(queue, first, Status::ABORTED_MISSING_FUSED, host);
         };
@@ -271,16 +279,16 @@ impl Subsystem {
         };
         let (extent, shift) = (Extent::of(&plain), ns.shift);
         if self.is_locked(&extent, usize::MAX) || self.is_being_written(&extent, shift) {
-            return self.wait(begun, Some(partner), For::Writes(extent));
+            return self.wait(starting, Some(partner), For::Writes(extent));
         }
         if self.is_unreadable(&extent) {
             return self.refuse_pair(first, &partner, (Status::UNRECOVERED_READ_ERROR, FAILED), host);
         }
-        let (one, two) = match self.pair_metadata(&ns, (&plain, &data), plan, &partner) {
+        let (one, two) = match self.pair_metadata(&ns, &Starting { command: plain, ..*starting }, &partner) {
             Ok(both) => both,
             Err(statuses) => return self.refuse_pair(first, &partner, statuses, host),
         };
-        let slot = self.occupy_for(queue, first, plan.transfer);
+        let slot = self.occupy_for(starting);
         self.ledger.locks.push(Lock { slot, nsid: first.nsid, extent, alone: false });
         self.review(first.nsid);
         let (pieces, fua) =
@@ -300,32 +308,23 @@ impl Subsystem {
 
     /// Data and metadata of both commands of a pair, whose blocks are extended ones perhaps.
     fn pair_metadata(
-        &mut self,
+        &self,
         ns: &Namespace,
-        (first, data): (&Command, &DataPointer),
-        plan: &Plan,
+        first: &Starting,
         partner: &Partner,
-    ) -> Result<(Half, Half), (Status, Status)> {
-        let one = self.half_metadata(ns, partner.queue, (first, data), &Plan { op: Op::Compare, ..*plan });
-        let one = one.map_err(|status| (status, FAILED))?;
-        let words = core::mem::replace(&mut self.words, partner.words);
-        let second = (&partner.command, &partner.data);
-        let two = self.half_metadata(ns, partner.queue, second, &Plan { op: Op::Write, ..*plan });
-        self.words = words;
+    ) -> Result<(Blocks, Blocks), (Status, Status)> {
+        let half = |op| Starting { plan: Plan { op, ..first.plan }, ..*first };
+        let one = self.half_metadata(ns, &half(Op::Compare)).map_err(|status| (status, FAILED))?;
+        let Partner { command, data, words, .. } = *partner;
+        let two = self.half_metadata(ns, &Starting { command, data, words, ..half(Op::Write) });
         Ok((one, two.map_err(|status| (FAILED, status))?))
     }
 
-    fn half_metadata(
-        &self,
-        ns: &Namespace,
-        queue: u32,
-        (command, data): (&Command, &DataPointer),
-        plan: &Plan,
-    ) -> Result<Half, Status> {
-        let Some(metadata) = self.metadata_for(queue, ns, command, plan)? else { return Ok((*data, None)) };
-        let len = metadata.transfer(command.blocks);
-        check_pointer(data, len)?;
-        Ok((data.of(u32::try_from(len).map_err(|_| Status::INVALID_FIELD.dnr())?), Some(metadata)))
+    fn half_metadata(&self, ns: &Namespace, half: &Starting) -> Result<Blocks, Status> {
+        let Some(metadata) = self.metadata_for(ns, half)? else { return Ok((half.data, None)) };
+        let len = metadata.transfer(half.command.blocks);
+        check_pointer(&half.data, len)?;
+        Ok((half.data.of(u32::try_from(len).map_err(|_| Status::INVALID_FIELD.dnr())?), Some(metadata)))
     }
 
     /// The second command of the oldest pair of a queue that has not started.

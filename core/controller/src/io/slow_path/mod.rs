@@ -2,9 +2,9 @@
 //! rare.
 //!
 //! ```text
-//!  start ─▶ start_apart ─▶ admitted? ─┬─▶ a pair, a reservation's command, I/O management
+//!  start ─▶ start_slow ─▶ admitted? ─┬─▶ a pair, a reservation's command, I/O management
 //!                                     ├─▶ a vendor's set, zones: their own paths
-//!                                     └─▶ start_guarded: readable? nobody before it? ─▶ slot ─▶ (its time) ─▶ Effect::Io ─▶ done
+//!                                     └─▶ start_restricted: readable? nobody before it? ─▶ slot ─▶ (its time) ─▶ Effect::Io ─▶ done
 //!                                           (with metadata or in several extents: start_pieces, an Effect::Io for each)
 //! ```
 
@@ -19,13 +19,14 @@ use crate::event::{Io, Op, SlotId};
 use crate::host::Host;
 use crate::io::slow_path::compound::Steps;
 use crate::io::slow_path::waits::{Extent, For};
+use crate::io::starting::Starting;
 use crate::io::timing::Operation;
-use crate::namespace::{Namespace, Plan, active, why};
-use crate::queues::queue::{Command, NONE, flag};
+use crate::namespace::{Namespace, active, why};
+use crate::queues::command::{Command, flag};
+use crate::queues::queue::NONE;
 use crate::reservation::{Group, RESCAP};
 use crate::subsystem::Subsystem;
 use crate::vendor::FIRST_OPCODE;
-use crate::zns::Begun;
 use weir_spec::nvme::identify::{IdentifyController, IdentifyNamespace, IdentifyNvmController, NSID_ALL};
 use weir_spec::nvme::zns::ZonedOpcode;
 use weir_spec::nvme::{IoOpcode, Status};
@@ -35,25 +36,25 @@ use zerocopy::little_endian::{U16, U32};
 impl Subsystem {
     /// Starts a command apart from the common path. The caller has seen that it fits.
     #[cold]
-    pub(crate) fn start_apart<H: Host>(&mut self, now: Nanos, begun: Begun<'_>, host: &mut H) {
-        let (queue, command, ..) = begun;
+    pub(crate) fn start_slow<H: Host>(&mut self, now: Nanos, starting: &Starting, host: &mut H) {
+        let Starting { queue, ref command, .. } = *starting;
         if command.is(flag::FUSED) {
-            return self.start_pair(now, begun, host);
+            return self.start_pair(now, starting, host);
         }
         if let Err(status) = self.admit(queue, command) {
             return self.refuse(queue, command, status, host);
         }
         match IoOpcode(command.opcode) {
             IoOpcode::IO_MANAGEMENT_RECEIVE | IoOpcode::IO_MANAGEMENT_SEND => {
-                return self.start_management(now, begun, host);
+                return self.start_management(now, starting, host);
             }
             IoOpcode::RESERVATION_REGISTER
             | IoOpcode::RESERVATION_REPORT
             | IoOpcode::RESERVATION_ACQUIRE
-            | IoOpcode::RESERVATION_RELEASE => return self.start_reservation(begun, host),
+            | IoOpcode::RESERVATION_RELEASE => return self.start_reservation(starting, host),
             IoOpcode::FLUSH => {
                 self.flush_zones(command.nsid);
-                return self.start_guarded(now, begun, host);
+                return self.start_restricted(now, starting, host);
             }
             _ => {}
         }
@@ -62,13 +63,13 @@ impl Subsystem {
             Err(status) => return self.refuse(queue, command, status, host),
         };
         if command.opcode >= FIRST_OPCODE || why & why::VENDOR != 0 {
-            self.start_vendor(now, begun, host);
+            self.start_vendor(now, starting, host);
         } else if command.opcode == IoOpcode::COPY.0 {
-            self.start_copy(now, begun, host);
+            self.start_copy(now, starting, host);
         } else if why & why::ZONES != 0 {
-            self.start_zoned(now, begun, host);
+            self.start_zoned(now, starting, host);
         } else {
-            self.start_guarded(now, begun, host);
+            self.start_restricted(now, starting, host);
         }
     }
 
@@ -98,8 +99,8 @@ impl Subsystem {
 
     /// A command of the NVM command set on a namespace with blocks that somebody holds or that cannot be read, and Verify and Write
     /// Uncorrectable anywhere.
-    fn start_guarded<H: Host>(&mut self, now: Nanos, begun: Begun<'_>, host: &mut H) {
-        let (queue, command, plan, data) = begun;
+    fn start_restricted<H: Host>(&mut self, now: Nanos, starting: &Starting, host: &mut H) {
+        let Starting { queue, ref command, ref plan, data, .. } = *starting;
         let command = &command.unplaced();
         let extent = Extent::of(command);
         let reads = matches!(plan.op, Op::Read | Op::Compare | Op::Verify);
@@ -108,19 +109,19 @@ impl Subsystem {
             return self.refuse(queue, command, Status::UNRECOVERED_READ_ERROR, host);
         }
         if changes && self.is_locked(&extent, usize::MAX) {
-            return self.wait(begun, None, For::Pairs(extent));
+            return self.wait(starting, None, For::Pairs(extent));
         }
         if reads && self.is_held_alone(&extent, usize::MAX) {
-            return self.wait(begun, None, For::Copies(extent));
+            return self.wait(starting, None, For::Copies(extent));
         }
         if command.opcode == IoOpcode::WRITE_UNCORRECTABLE.0 {
-            return self.mark_unreadable(now, (queue, command, plan), &extent, host);
+            return self.mark_unreadable(now, starting, &extent, host);
         }
         let ns = active(&self.namespaces, command.nsid).ok().copied();
         if let Some(ns) = ns.filter(|ns| ns.why & why::GUARDED != 0 && plan.op != Op::Flush) {
             // A list of ranges to deallocate makes nothing readable here: only what is written is (NVM 1.0, 3.2.6).
             let listed = plan.op == Op::Deallocate && !command.is(flag::RANGE);
-            return match self.start_pieces(now, &ns, begun, host) {
+            return match self.start_pieces(now, &ns, starting, host) {
                 Ok(Some(id)) if changes && !listed && self.ledger.unreadable.contains_key(&command.nsid) => {
                     self.heals_when_done(id, command, &extent, (plan.offset, plan.len));
                 }
@@ -137,7 +138,7 @@ impl Subsystem {
             }
         }
         let owner = self.sq(queue).owner;
-        let id = self.occupy_for(queue, command, plan.transfer);
+        let id = self.occupy_for(starting);
         self.slots.slots[id as usize].ranges = ranges;
         if changes && self.ledger.unreadable.contains_key(&command.nsid) {
             self.heals_when_done(id, command, &extent, (offset, len));
@@ -147,7 +148,8 @@ impl Subsystem {
         if self.is_instant() {
             return self.slots.make_ready(id, io);
         }
-        let due = self.complete_command_at(now, (queue, command), Operation { op, offset, len, fua, placement: 0 });
+        let unplaced = Starting { command: *command, ..*starting };
+        let due = self.complete_command_at(now, &unplaced, Operation { op, offset, len, fua, placement: 0 });
         self.delay(id, io, due);
     }
 
@@ -170,13 +172,8 @@ impl Subsystem {
     }
 
     /// Write Uncorrectable (NVM 1.0, 3.2.6).
-    fn mark_unreadable<H: Host>(
-        &mut self,
-        now: Nanos,
-        (queue, command, plan): (u32, &Command, &Plan),
-        extent: &Extent,
-        host: &mut H,
-    ) {
+    fn mark_unreadable<H: Host>(&mut self, now: Nanos, starting: &Starting, extent: &Extent, host: &mut H) {
+        let Starting { queue, ref command, .. } = *starting;
         let unreadable = self.ledger.unreadable.entry(extent.nsid).or_default();
         let before = unreadable.blocks();
         let marked = unreadable.insert(extent.first, extent.end).map(|()| unreadable.blocks() > before);
@@ -190,7 +187,7 @@ impl Subsystem {
         if due <= now {
             return self.finish(queue, command.cid, command.tag, Status::SUCCESS, 0, host);
         }
-        let id = self.occupy_for(queue, command, plan.transfer);
+        let id = self.occupy_for(starting);
         self.slots.delay_done(id, due);
     }
 }

@@ -4,14 +4,15 @@
 
 use crate::event::{Io, Op, SlotId};
 use crate::host::{DataPointer, Host};
+use crate::io::starting::Starting;
 use crate::io::timing::Operation;
 use crate::namespace::metadata::{Format, Metadata, Wish};
-use crate::namespace::{Namespace, Plan, why};
+use crate::namespace::{Namespace, why};
 use crate::pointer::check_pointer;
-use crate::queues::queue::{Command, NONE, flag};
+use crate::queues::command::{Command, MPTR_SGL, MPTR_WRONG, Words, flag};
+use crate::queues::queue::NONE;
 use crate::subsystem::Subsystem;
 use crate::vendor::{FIRST_OPCODE, VendorWork};
-use crate::zns::Begun;
 use alloc::vec::Vec;
 use weir_flash::When;
 use weir_spec::nvme::entry::SglDescriptor;
@@ -21,25 +22,6 @@ use weir_spec::nvme::zns::ZonedOpcode;
 use weir_spec::nvme::{IoOpcode, Status};
 use weir_units::Nanos;
 use zerocopy::little_endian::{U32, U64};
-
-/// CDW12 and 13, CDW14 and 15, MPTR, and CDW2 and 3 of a command.
-pub(crate) type Words = [u64; 4];
-
-/// [`Words`]' third: MPTR is the address of an SGL segment with one descriptor (PSDT 10b).
-const MPTR_SGL: u64 = 1;
-/// [`Words`]' third: an MPTR that is no address of a buffer.
-const MPTR_WRONG: u64 = u64::MAX;
-
-/// What [`Words`] keeps of a ring's entry (base 2.0, Figure 87).
-#[inline]
-pub(crate) fn words_of(entry: &[u64; 8]) -> Words {
-    let mptr = match (entry[0] >> 14 & 3, entry[2] & 3) {
-        (_, 1..) => MPTR_WRONG,
-        (2, _) => entry[2] | MPTR_SGL,
-        _ => entry[2],
-    };
-    [entry[6], entry[7], mptr, entry[1]]
-}
 
 /// What a command says of protection information: as PRINFO has it, and in CDW2, 3, 14 and 15 (NVM 1.0, Figure 118).
 pub(crate) fn wish_of(dw12: ProtectionDw12, [_, dw14, _, dw2]: &Words) -> Wish {
@@ -105,21 +87,16 @@ impl Subsystem {
     }
 
     /// Metadata of a command's blocks; `None` where its namespace has none.
-    pub(crate) fn metadata_for(
-        &self,
-        queue: u32,
-        ns: &Namespace,
-        command: &Command,
-        plan: &Plan,
-    ) -> Result<Option<Metadata>, Status> {
+    pub(crate) fn metadata_for(&self, ns: &Namespace, starting: &Starting) -> Result<Option<Metadata>, Status> {
+        let (queue, command, plan) = (starting.queue, starting.command.unplaced(), &starting.plan);
         if ns.format.metadata == 0 || plan.op == Op::Flush {
             return Ok(None);
         }
-        let (sq, [dw12, _, mptr, _]) = (self.sq(queue), self.words);
+        let (sq, [dw12, _, mptr, _]) = (self.sq(queue), starting.words);
         if sq.front {
             return Ok(Some(Metadata::hidden(ns.format, ns.shift, command.slba)));
         }
-        let wish = wish_of(ProtectionDw12(dw12 as u32), &self.words);
+        let wish = wish_of(ProtectionDw12(dw12 as u32), &starting.words);
         let made = match plan.op {
             Op::Read | Op::Write | Op::Compare => {
                 // A host on a network has no memory that we could reach beside the command's data (base 2.0, 4.2).
@@ -142,12 +119,12 @@ impl Subsystem {
         &mut self,
         now: Nanos,
         ns: &Namespace,
-        (queue, placed, plan, data): Begun<'_>,
+        starting: &Starting,
         host: &mut H,
     ) -> Result<Option<u32>, Status> {
+        let Starting { queue, command: ref placed, ref plan, mut data, .. } = *starting;
         let command = &placed.unplaced();
-        let metadata = self.metadata_for(queue, ns, command, plan)?;
-        let mut data = data;
+        let metadata = self.metadata_for(ns, starting)?;
         if let Some(metadata) = metadata.filter(|_| matches!(plan.op, Op::Read | Op::Write | Op::Compare)) {
             let len = metadata.transfer(command.blocks);
             check_pointer(&data, len)?;
@@ -157,7 +134,7 @@ impl Subsystem {
             return match self.gather(queue, command, &data, host)? {
                 Some((index, (offset, len))) => {
                     self.slots.work(index).metadata = metadata;
-                    let id = self.occupy_for(queue, command, plan.transfer);
+                    let id = self.occupy_for(starting);
                     self.slots.slots[id as usize].ranges = index;
                     let io = self.io(id, (queue, command), data, (Op::Deallocate, offset, len));
                     self.resume_at(now, id, io);
@@ -182,7 +159,7 @@ impl Subsystem {
             let done = self.complete_at(now, Operation { op, offset: *offset, len: *len as u32, fua, placement });
             due = self.later_of(due, done);
         }
-        let id = self.occupy_for(queue, command, plan.transfer);
+        let id = self.occupy_for(starting);
         if pieces.len() > 1 || metadata.is_some() {
             let (index, work) = self.slots.take_work();
             work.metadata = metadata;

@@ -6,12 +6,12 @@
 //! ```
 //! Who waits, waits only for commands that are under way or that wait before it, so there is always one that goes on.
 
-use crate::host::{DataPointer, Host};
+use crate::host::Host;
 use crate::io::slots::{Slot, SlotState};
 use crate::io::slow_path::fused::Partner;
-use crate::io::slow_path::restricted_namespace::Words;
-use crate::namespace::Plan;
-use crate::queues::queue::{Command, NONE, flag};
+use crate::io::starting::{NOT_JUDGED, Starting};
+use crate::queues::command::{Command, flag};
+use crate::queues::queue::NONE;
 use crate::subsystem::Subsystem;
 use alloc::vec::Vec;
 use weir_spec::nvme::{IoOpcode, Status};
@@ -72,10 +72,7 @@ pub(crate) enum For {
 #[derive(Clone, Debug)]
 pub(crate) struct Wait {
     pub slot: u32,
-    pub command: Command,
-    plan: Plan,
-    data: DataPointer,
-    words: Words,
+    pub starting: Starting,
     /// Of a pair.
     pub partner: Option<Partner>,
     what: For,
@@ -97,15 +94,11 @@ impl Wait {
 
 impl Subsystem {
     /// Gives a command its slot, in which it waits.
-    pub(crate) fn wait(
-        &mut self,
-        (queue, command, plan, data): (u32, &Command, &Plan, DataPointer),
-        partner: Option<Partner>,
-        what: For,
-    ) {
-        let slot = self.occupy_for(queue, command, plan.transfer);
-        let nsid = command.nsid;
-        self.ledger.waits.push(Wait { slot, command: *command, plan: *plan, data, words: self.words, partner, what });
+    pub(crate) fn wait(&mut self, starting: &Starting, partner: Option<Partner>, what: For) {
+        let slot = self.occupy_for(starting);
+        let nsid = starting.command.nsid;
+        let starting = Starting { decided: None, due: None, ..*starting };
+        self.ledger.waits.push(Wait { slot, starting, partner, what });
         self.review(nsid);
     }
 
@@ -140,7 +133,7 @@ impl Subsystem {
         let slots = &self.slots;
         let mut touched: Vec<u32> = self.ledger.locks.iter().map(|l| l.nsid).collect();
         self.ledger.locks.retain(|l| slots.holds_blocks(l.slot));
-        touched.extend(self.ledger.waits.iter().map(|w| w.command.nsid));
+        touched.extend(self.ledger.waits.iter().map(|w| w.starting.command.nsid));
         let mut at = 0;
         while let Some(wait) = self.ledger.waits.get(at) {
             let queue = self.slots.slots[wait.slot as usize].queue;
@@ -154,15 +147,15 @@ impl Subsystem {
             if queue == NONE {
                 continue;
             }
-            (self.stamp, self.words) = (stamp.unwrap_or(self.stamp), wait.words);
+            let starting = Starting { queue, arrived: stamp.unwrap_or(NOT_JUDGED), ..wait.starting };
             if matches!(wait.what, For::Slots(_)) {
-                self.finish(queue, wait.command.cid, wait.command.tag, Status::SUCCESS, 0, host);
+                self.finish(queue, starting.command.cid, starting.command.tag, Status::SUCCESS, 0, host);
                 continue;
             }
             // Those that wait behind it are no reason for it to wait.
             let behind = self.ledger.waits.split_off(at);
             wait.partner.into_iter().for_each(|p| self.ledger.partners.push_front(p));
-            self.start_apart(now, (queue, &wait.command, &wait.plan, wait.data), host);
+            self.start_slow(now, &starting, host);
             self.ledger.waits.extend(behind);
         }
         touched.sort_unstable();

@@ -1,0 +1,27 @@
+//! A command that has left its queue: all that goes with it until it has a slot.
+
+use crate::host::DataPointer;
+use crate::namespace::Plan;
+use crate::queues::command::{Command, Words};
+use weir_units::Nanos;
+
+/// A command that starts, or that waits to: for bytes in flight, for a slot, or for others that hold its blocks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Starting {
+    /// Its submission queue, as an arbiter key.
+    pub queue: u32,
+    pub command: Command,
+    pub plan: Plan,
+    pub data: DataPointer,
+    /// What else is kept of its entry.
+    pub words: Words,
+    /// When it arrived, where its tenant's promises are judged; else [`NOT_JUDGED`].
+    pub arrived: Nanos,
+    /// DW0 and DW1 of its completion, where they were decided before a crash.
+    pub decided: Option<u64>,
+    /// When it was due in the process before, which had begun it.
+    pub due: Option<Nanos>,
+}
+
+/// The arrival of a command whose tenant was promised nothing.
+pub(crate) const NOT_JUDGED: Nanos = Nanos::NEVER;
