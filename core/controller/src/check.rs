@@ -1,9 +1,8 @@
 //! The machine's invariants, for tests, simulation and fuzzing.
 
-use crate::controller::Transport;
+use crate::controller::{Transport, UNCLAIMED};
 use crate::io::slots::SlotState;
 use crate::queues::queue::{NONE, Sq, SqState};
-use crate::saved::fabrics::UNCLAIMED;
 use crate::subsystem::Subsystem;
 use crate::zns::ZonedOp;
 use weir_units::Nanos;

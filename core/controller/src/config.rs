@@ -1,6 +1,7 @@
 //! What a drive is made with.
 
-use crate::admin::ana::AnaState;
+use crate::error::Error;
+use crate::namespace::access::AnaState;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::net::SocketAddr;
@@ -241,4 +242,10 @@ impl DiscoveryRecord {
     pub fn new(entry: DiscoveryEntry) -> Self {
         Self { entry, hosts: Vec::new(), listen: None, label: String::new() }
     }
+}
+
+/// A size that a base address register can have, or none.
+pub(crate) fn check_memory_buffer(size: u64) -> Result<(), Error> {
+    let fits = size == 0 || size.is_power_of_two() && (1 << 12..=1 << 30).contains(&size);
+    if fits { Ok(()) } else { Err(Error::MemoryBuffer) }
 }

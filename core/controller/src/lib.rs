@@ -72,6 +72,7 @@ mod error;
 mod event;
 mod host;
 mod io;
+mod logs;
 mod maintenance;
 mod namespace;
 mod operator;
@@ -87,7 +88,6 @@ pub mod testing;
 mod vendor;
 mod zns;
 
-pub use admin::ana::{AnaScope, AnaState};
 pub use config::{
     ClassFrom, Config, Cost, DiscoveryRecord, Kind, Management, NamespaceConfig, TenantConfig, ZonedNamespace,
 };
@@ -98,15 +98,16 @@ pub use event::{ControllerHandle, Effect, Effects, Event, Io, Op, Request, SlotI
 pub use host::{Data, DataPointer, Host, Owner, Tag, Taken};
 pub use io::timing::{Operation, Service};
 pub use maintenance::firmware::firmware_image;
+pub use namespace::access::{AnaScope, AnaState};
 pub use namespace::metadata::{Format, METADATA_SHIFT, Metadata};
 pub use namespace::ns_allocator::granule;
 pub use pointer::{DESCRIPTORS_MAX, Direction, Piece, Walk};
 pub use queues::shadow::{Shadow, ShadowPages};
 pub use saved::checkpoint::{Again, Ring, RingPlace, VERSION as CHECKPOINT_VERSION};
+pub use saved::codec::{RestoreError, VERSION as NONVOLATILE_VERSION};
 pub use saved::fabrics::{VERSION as ASSOCIATION_VERSION, WithDrive};
 pub use saved::in_flight::{Begun, VERSION as BEGUN_VERSION};
 pub use saved::journals::{Journals, Recovered, Trouble};
-pub use saved::nonvolatile::{RestoreError, VERSION as NONVOLATILE_VERSION};
 pub use saved::pcie::VERSION as FUNCTION_VERSION;
 pub use stats::{ControllerInfo, DriveStats, QueueInfo, TenantStats, Work};
 pub use subsystem::{Attach, Model, Subsystem};

@@ -1,12 +1,7 @@
 //! One drive: its controllers, queues and slots, and the front door of the machine.
 
-use crate::admin::ana::Access;
 use crate::admin::exactly_once::Executed;
-use crate::admin::lockdown::Prohibited;
-use crate::admin::persistent::PersistentEvents;
-use crate::admin::telemetry::Telemetry;
-use crate::config::{Config, DiscoveryRecord, Kind};
-use crate::controller::memory_buffer::check_memory_buffer;
+use crate::config::{Config, DiscoveryRecord, Kind, check_memory_buffer};
 use crate::controller::{Controller, Features, Transport};
 use crate::error::Error;
 use crate::event::{ControllerHandle, Effects, Event, SlotId, SqHandle};
@@ -14,13 +9,16 @@ use crate::host::{Host, Owner};
 use crate::io::placement::Placement;
 use crate::io::slots::Slots;
 use crate::io::slow_path::state::Ledger;
-use crate::io::starting::NOT_JUDGED;
-use crate::io::starting::Starting;
+use crate::io::starting::{NOT_JUDGED, Starting};
 use crate::io::timing::Inside;
-use crate::maintenance::background::Background;
+use crate::logs::persistent_events::PersistentEvents;
+use crate::logs::telemetry::Telemetry;
 use crate::maintenance::firmware::Firmware;
+use crate::maintenance::job::Background;
+use crate::maintenance::lockdown::Prohibited;
 use crate::maintenance::sanitize::Sanitize;
 use crate::maintenance::self_test::SelfTest;
+use crate::namespace::access::Access;
 use crate::namespace::attachment::{Record, Records};
 use crate::namespace::namespace_job::Chore;
 use crate::namespace::ns_allocator::Room;

@@ -2,11 +2,12 @@
 
 use crate::config::DiscoveryRecord;
 use crate::controller::Controller;
+use crate::namespace::access::{covers, is_port};
 use crate::subsystem::Subsystem;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt::Write;
-use core::net::{IpAddr, SocketAddr};
+use core::net::SocketAddr;
 use weir_spec::nvme::log::{
     DiscoveryEntry, DiscoveryHeader, ExtendedAttribute, ExtendedDiscoveryEntry, adrfam, discovery_lsp,
     extended_attribute,
@@ -54,16 +55,6 @@ impl Subsystem {
 /// Whether the host has come by the record's port. Where nobody knows by which it came, all are.
 fn came_by(record: &DiscoveryRecord, local: Option<SocketAddr>) -> bool {
     record.listen.zip(local).is_none_or(|(listen, local)| is_port(listen, local))
-}
-
-/// Whether a connection to this address of ours came by the socket that listens there.
-pub(crate) fn is_port(listen: SocketAddr, local: SocketAddr) -> bool {
-    listen.port() == local.port() && (listen.ip() == local.ip() || covers(listen.ip(), local.ip()))
-}
-
-/// Whether a socket that listens on all addresses of a family has this one: those of IPv6 take IPv4 as well.
-fn covers(listen: IpAddr, address: IpAddr) -> bool {
-    listen.is_unspecified() && (listen.is_ipv6() || address.is_ipv4())
 }
 
 /// The entry with an address that the host can connect to: a wildcard is none, but the one that it has reached is. `None`

@@ -1,15 +1,14 @@
 //! Identify (base 2.0, 5.17; NVM 1.0, 4.1.5).
 
 use super::ana::{GROUP, GROUP_NAMED, TRANSITION};
-use super::log::ERROR_ENTRIES;
-use super::persistent;
 use super::{Admin, Outcome};
 use crate::admin::async_events;
 use crate::config::Kind;
 use crate::controller::{Controller, KAS, Transport};
 use crate::host::Host;
-use crate::maintenance::firmware;
-use crate::maintenance::sanitize;
+use crate::logs::error_log::ERROR_ENTRIES;
+use crate::logs::persistent_events::SIZE;
+use crate::maintenance::{firmware, sanitize};
 use crate::namespace::{Namespace, active};
 use crate::power::{self, thermal};
 use crate::subsystem::Subsystem;
@@ -213,7 +212,7 @@ impl Subsystem {
         id.mtfa = U16::new(1);
         id.edstt = U16::new(self.extended_test_minutes());
         id.dsto = self_test::ONE_AT_A_TIME;
-        id.pels = U32::new(persistent::SIZE);
+        id.pels = U32::new(SIZE);
         if self.shared() {
             id.cmic |= ana::CMIC;
             let named = if self.room.is_some() { GROUP_NAMED } else { 0 };

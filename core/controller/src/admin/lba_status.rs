@@ -6,7 +6,8 @@
 use super::{Admin, Outcome};
 use crate::controller::Controller;
 use crate::host::Host;
-use crate::saved::nonvolatile::{Damaged, Reader, Section, Writer};
+use crate::saved::codec::{Damaged, Reader, Writer};
+use crate::saved::section::Section;
 use crate::subsystem::Subsystem;
 use alloc::vec::Vec;
 use weir_spec::nvme::Status;

@@ -8,19 +8,6 @@ use alloc::collections::BTreeSet;
 use weir_spec::nvme::maintenance::{LockdownDw10, LockdownLog, lockdown};
 use weir_spec::nvme::{AdminOpcode, Status};
 
-/// What is prohibited.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Prohibited {
-    opcodes: BTreeSet<u8>,
-    features: BTreeSet<u8>,
-}
-
-impl Prohibited {
-    pub fn is_nothing(&self) -> bool {
-        self.opcodes.is_empty() && self.features.is_empty()
-    }
-}
-
 impl Subsystem {
     /// Lockdown.
     pub(super) fn lockdown(&mut self, admin: &Admin) -> Outcome {

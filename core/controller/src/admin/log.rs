@@ -1,9 +1,11 @@
 //! Get Log Page (base 2.0, 5.16) and the error log.
 
 use super::placement::PAGES;
-use super::{Admin, Outcome, discovery, persistent};
+use super::{Admin, Outcome, discovery};
 use crate::config::Kind;
 use crate::host::Host;
+use crate::logs::error_log::ERROR_ENTRIES;
+use crate::logs::persistent_events::SIZE;
 use crate::namespace::active;
 use crate::operator::SPARE_THRESHOLD;
 use crate::queues::queue::NONE;
@@ -19,37 +21,8 @@ use weir_units::Nanos;
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U16, U32, U64, U128};
 
-/// Entries of the error log (ELPE + 1).
-pub(crate) const ERROR_ENTRIES: usize = 64;
 /// The longest that one Get Log Page moves; the rest has to be asked for by offset.
 const LENGTH_MAX: u64 = 1 << 20;
-
-/// The newest errors of one controller.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct ErrorLog {
-    entries: Vec<ErrorEntry>,
-    next: usize,
-    pub count: u64,
-}
-
-impl ErrorLog {
-    fn push(&mut self, mut entry: ErrorEntry) {
-        self.count += 1;
-        entry.error_count = U64::new(self.count);
-        if self.entries.len() < ERROR_ENTRIES {
-            self.entries.push(entry);
-        } else {
-            self.entries[self.next] = entry;
-        }
-        self.next = (self.next + 1) % ERROR_ENTRIES;
-    }
-
-    /// Newest first.
-    pub fn iter(&self) -> impl Iterator<Item = &ErrorEntry> {
-        let (newer, older) = self.entries.split_at(self.next.min(self.entries.len()));
-        newer.iter().rev().chain(older.iter().rev())
-    }
-}
 
 impl Subsystem {
     /// Notes an error in the log of the queue's controller. `at` is LBA and NSID.
@@ -125,7 +98,7 @@ impl Subsystem {
             _ => self.build_log(now, admin, lid)?,
         };
         // The persistent event log is as large as PELS says, however little there is to tell: nvme-cli reads it in pieces.
-        let size = if lid == lid::PERSISTENT_EVENTS { u64::from(persistent::SIZE) << 16 } else { 0 };
+        let size = if lid == lid::PERSISTENT_EVENTS { u64::from(SIZE) << 16 } else { 0 };
         if offset > size.max(page.len() as u64) {
             return Err(Status::INVALID_FIELD.dnr());
         }

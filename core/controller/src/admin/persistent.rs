@@ -1,9 +1,10 @@
 //! The persistent event log (base 2.0, 5.16.1.14): what happened in the drive's life, the newest 64 KiB of it.
 
+use crate::logs::persistent_events::{DATA_MAX, KINDS};
 use crate::namespace::namespace_job::{Chore, Task};
-use crate::saved::nonvolatile::{Damaged, Reader, Section, Writer};
+use crate::saved::codec::{Damaged, Reader, Writer};
+use crate::saved::section::Section;
 use crate::subsystem::Subsystem;
-use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use weir_spec::nvme::Status;
 use weir_spec::nvme::identify::NSID_ALL;
@@ -17,47 +18,6 @@ use weir_spec::nvme::wire::set_text;
 use weir_units::Nanos;
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U16, U32, U64, U128};
-
-/// PELS: its size in 64 KiB.
-pub(super) const SIZE: u32 = 1;
-/// Bytes of events, the head apart.
-const BYTES_MAX: usize = ((SIZE as usize) << 16) - size_of::<PersistentHeader>();
-/// What an event's data may have at the most.
-const DATA_MAX: usize = 512 + 64;
-/// Event types that there can be.
-const KINDS: [u8; 11] = [
-    persistent::SMART,
-    persistent::FIRMWARE,
-    persistent::TIMESTAMP,
-    persistent::RESET,
-    persistent::NAMESPACE,
-    persistent::FORMAT_START,
-    persistent::FORMAT_END,
-    persistent::SANITIZE_START,
-    persistent::SANITIZE_END,
-    persistent::TELEMETRY,
-    persistent::THERMAL,
-];
-
-/// The events.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct PersistentEvents {
-    /// Head and data of each, oldest first.
-    events: VecDeque<Vec<u8>>,
-    bytes: usize,
-    /// Contexts that were established.
-    generation: u16,
-}
-
-impl PersistentEvents {
-    fn push(&mut self, event: Vec<u8>) {
-        self.bytes += event.len();
-        self.events.push_back(event);
-        while self.bytes > BYTES_MAX {
-            self.bytes -= self.events.pop_front().map_or(self.bytes, |event| event.len());
-        }
-    }
-}
 
 impl Subsystem {
     /// The time as the timestamp feature tells it: what a host has set it to last, else since the drive was powered on; ms, with

@@ -3,7 +3,8 @@
 //! Data area 1 has the drive and its tenants as text, a line a fact; area 2 adds the error logs of all controllers, as the error log
 //! page has them; area 3 adds controllers and queues as text. Each is padded with zeroes to whole blocks.
 
-use super::log::ERROR_ENTRIES;
+use crate::logs::error_log::ERROR_ENTRIES;
+use crate::logs::telemetry::Caught;
 use crate::subsystem::Subsystem;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -17,25 +18,6 @@ use zerocopy::little_endian::U16;
 
 /// Blocks of one data area at the most.
 const AREA_MAX: usize = 512;
-
-/// What was caught.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Telemetry {
-    /// Data of the host-initiated log, and of the controller-initiated one.
-    host: Caught,
-    own: Caught,
-    /// The controller-initiated data was not read yet.
-    available: bool,
-}
-
-#[derive(Clone, Debug, Default)]
-struct Caught {
-    /// The last block of each area.
-    areas: [u16; 3],
-    data: Vec<u8>,
-    generation: u8,
-    reason: String,
-}
 
 impl Subsystem {
     /// Catches the host-initiated data.

@@ -1,7 +1,6 @@
 //! The controller memory buffer (base 2.0, 3.1.3.11, 3.1.3.12, 3.1.3.18 and 3.1.3.19; 8.5): memory of the drive that hosts put
 //! queues, lists and data into. The bytes are the door's, a region of a BAR; here is where its host sees them.
 
-use crate::error::Error;
 use crate::event::ControllerHandle;
 use crate::subsystem::Subsystem;
 use weir_spec::nvme::Status;
@@ -36,12 +35,6 @@ impl MemoryBuffer {
             _ => Ok(None),
         }
     }
-}
-
-/// A size that a base address register can have, or none.
-pub(crate) fn check_memory_buffer(size: u64) -> Result<(), Error> {
-    let fits = size == 0 || size.is_power_of_two() && (1 << 12..=1 << 30).contains(&size);
-    if fits { Ok(()) } else { Err(Error::MemoryBuffer) }
 }
 
 impl Subsystem {

@@ -1,21 +1,19 @@
 //! What one controller remembers.
 
-pub(crate) mod fabrics;
-pub(crate) mod memory_buffer;
-mod registers;
-
-use crate::admin::ana::AnaState;
+mod interrupts;
+mod shadow_doorbells;
 use crate::admin::async_events::Aer;
 use crate::admin::exactly_once::Kept;
-use crate::admin::log::ErrorLog;
 use crate::config::ClassFrom;
 use crate::event::ControllerHandle;
 use crate::host::Owner;
+use crate::logs::error_log::ErrorLog;
+use crate::namespace::access::AnaState;
 use crate::namespace::attachment::NamespaceSet;
 use crate::power::{SENSORS, thermal};
 use crate::queues::queue::NONE;
 use crate::queues::shadow::Shadow;
-use crate::reservation::Notices;
+use crate::reservation::notices::Notices;
 use alloc::collections::VecDeque;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -26,6 +24,10 @@ use weir_spec::nvme::feature::{Arbitration, HostBehavior, Power};
 use weir_spec::nvme::log::AsyncEvent;
 use weir_spec::nvme::register::{Aqa, Cc, CmbMsc, Csts, ams};
 use weir_units::{Class, Nanos};
+
+pub(crate) mod fabrics;
+pub(crate) mod memory_buffer;
+mod registers;
 
 /// How its queues reach a controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -298,3 +300,6 @@ pub(crate) fn round_kato(ms: u32) -> u32 {
     let granularity = u32::from(KAS) * 100;
     ms.div_ceil(granularity).saturating_mul(granularity)
 }
+
+/// Nobody's connection yet.
+pub(crate) const UNCLAIMED: Owner = Owner(u32::MAX);

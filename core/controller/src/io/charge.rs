@@ -3,8 +3,10 @@
 use crate::config::Cost;
 use crate::event::Op;
 use crate::host::{DataPointer, Host};
+use crate::io::plan;
+use crate::io::plan::Plan;
 use crate::io::timing::Operation;
-use crate::namespace::{self, Plan};
+
 use crate::queues::command::{Command, flag};
 use crate::subsystem::Subsystem;
 use weir_arbiter::LEAST_COST;
@@ -52,7 +54,7 @@ impl Subsystem {
             return Err(Status::ABORT_REQUESTED);
         }
         if command.opcode == IoOpcode::COPY.0 {
-            let plan = namespace::plan(&self.namespaces, command, mdts)?;
+            let plan = plan::plan(&self.namespaces, command, mdts)?;
             if command.is(flag::BAD_POINTER) {
                 return Err(Status::INVALID_FIELD.dnr());
             }
@@ -61,6 +63,6 @@ impl Subsystem {
         }
         // A directive that is not enabled (base 2.1, 8.1.8).
         self.placement.as_ref().ok_or(Status::INVALID_FIELD.dnr())?;
-        namespace::plan(&self.namespaces, &command.unplaced(), mdts)
+        plan::plan(&self.namespaces, &command.unplaced(), mdts)
     }
 }

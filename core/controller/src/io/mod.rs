@@ -9,19 +9,23 @@
 mod abort;
 mod charge;
 pub(crate) mod placement;
+mod placing;
+pub(crate) mod plan;
 pub(crate) mod slots;
 pub(crate) mod slow_path;
 pub(crate) mod starting;
 pub(crate) mod timing;
+pub(crate) mod work;
 
 use crate::event::{Effect, Effects, Io, Op, Request, SlotId, SqHandle};
 use crate::host::{DataPointer, Host, Owner, Tag, Taken};
+use crate::io::plan::Plan;
 use crate::io::slots::SlotState;
-use crate::io::slow_path::compound::Steps;
 use crate::io::slow_path::fused::Half;
 use crate::io::starting::{NOT_JUDGED, Starting};
 use crate::io::timing::Operation;
-use crate::namespace::{self, Plan};
+use crate::io::work::Steps;
+use crate::namespace::{self};
 use crate::pointer::check_pointer;
 use crate::queues::command::{Command, flag, of_ring, words_of};
 use crate::queues::queue::{NONE, SqState};
@@ -270,7 +274,7 @@ impl Subsystem {
         let (key, more, cq, mdts) = (sq.key, sq.waiting > 0, sq.cq, sq.mdts);
         let plan = match command.is(flag::HOLE | flag::PLACED | flag::FUSED) {
             true => self.plan_flagged(q, &command, &data, host),
-            false => namespace::plan(&self.namespaces, &command, mdts),
+            false => plan::plan(&self.namespaces, &command, mdts),
         };
         let plan = plan.and_then(|plan| match plan.transfer {
             0 => Ok(plan),

@@ -1,11 +1,10 @@
 //! Commands in flight, and the timers of those whose service time has not passed.
 
 use crate::event::{Io, Op, SlotId};
-use crate::io::slow_path::compound::Steps;
+use crate::io::work::{Ranges, Steps};
 use crate::namespace::metadata::Metadata;
 use crate::queues::command::Command;
 use crate::queues::queue::NONE;
-use crate::vendor::VendorWork;
 use crate::zns::ZonedOp;
 use alloc::collections::{BinaryHeap, VecDeque};
 use alloc::vec::Vec;
@@ -78,62 +77,6 @@ pub(crate) const FREE: Slot = Slot {
     internal: false,
     due: Nanos(0),
 };
-
-/// The ranges of one dataset management command or zone reset, as bytes of the media.
-#[derive(Clone, Debug)]
-pub(crate) struct Ranges {
-    list: Vec<(u64, u64)>,
-    next: usize,
-    /// What a command on a zoned namespace owes.
-    pub zoned: Option<ZonedOp>,
-    /// What is left of a vendor's command.
-    pub vendor: Option<VendorWork>,
-    /// Metadata of its blocks.
-    pub metadata: Option<Metadata>,
-    /// Of a copy: that of the blocks which it reads now.
-    pub source: Option<Metadata>,
-    /// What is left of a command of several steps, and what follows from its end.
-    pub steps: Option<Steps>,
-}
-
-impl Ranges {
-    pub fn push(&mut self, offset: u64, len: u64) {
-        self.list.push((offset, len));
-    }
-
-    /// Whether its command has changed something already, so that it cannot be aborted.
-    pub fn is_begun(&self) -> bool {
-        self.zoned.is_some() || self.vendor.is_some() || self.steps.is_some()
-    }
-
-    /// All ranges, as bytes of the media; what was taken already is missing.
-    pub fn all(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
-        self.list.iter().copied()
-    }
-
-    /// Appends a range, to the last one if it follows it.
-    pub fn extend(&mut self, offset: u64, len: u64) {
-        match self.list.last_mut() {
-            Some((start, length)) if *start + *length == offset => *length += len,
-            _ => self.push(offset, len),
-        }
-    }
-
-    /// The next piece, no longer than an I/O can be.
-    pub fn next(&mut self) -> Option<(u64, u32)> {
-        let (offset, len) = self.list.get_mut(self.next)?;
-        let piece = (*len).min(PIECE);
-        let answer = (*offset, piece as u32);
-        (*offset, *len) = (*offset + piece, *len - piece);
-        if *len == 0 {
-            self.next += 1;
-        }
-        Some(answer)
-    }
-}
-
-/// The most that one deallocation touches.
-const PIECE: u64 = 1 << 30;
 
 /// How long before it is due a command is emitted at the least where the medium takes its own time: longer than media take for one, and
 /// no longer than another process may have to wait for those that have been emitted.

@@ -1,7 +1,7 @@
 //! A command that has left its queue: all that goes with it until it has a slot.
 
 use crate::host::DataPointer;
-use crate::namespace::Plan;
+use crate::io::plan::Plan;
 use crate::queues::command::{Command, Words};
 use weir_units::Nanos;
 

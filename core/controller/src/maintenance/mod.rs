@@ -1,6 +1,8 @@
 //! What a drive does for itself: long work in the background, sanitizing, self-tests, firmware.
 
-pub(crate) mod background;
+mod background;
 pub(crate) mod firmware;
+pub(crate) mod job;
+pub(crate) mod lockdown;
 pub(crate) mod sanitize;
 pub(crate) mod self_test;

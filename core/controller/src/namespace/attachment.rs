@@ -4,10 +4,8 @@
 //! therefore remembered by its name as well: its next controller begins with it (base 2.0, 3.1.2: what a host's controllers
 //! see is the same).
 
-use crate::namespace::namespace_job::Task;
 use crate::namespace::{Namespace, why};
-use crate::saved::nonvolatile::{Damaged, Reader};
-use crate::subsystem::Subsystem;
+use crate::saved::codec::{Damaged, Reader};
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -19,6 +17,9 @@ pub(crate) struct NamespaceSet([u64; 16]);
 impl NamespaceSet {
     /// Every namespace.
     pub const ALL: Self = Self([u64::MAX; 16]);
+
+    /// None of them.
+    pub const NONE: Self = Self([0; 16]);
 
     /// As words, for a saved state.
     pub fn words(&self) -> [u32; 32] {
@@ -65,11 +66,11 @@ impl Record {
     }
 
     /// Whether a host's next controller has it attached.
-    fn seen_by(&self, host: &str) -> bool {
+    pub fn seen_by(&self, host: &str) -> bool {
         self.everyone != self.hosts.iter().any(|h| h == host)
     }
 
-    fn remember(&mut self, host: &str, attached: bool) {
+    pub fn remember(&mut self, host: &str, attached: bool) {
         self.hosts.retain(|h| h != host);
         if attached != self.everyone {
             self.hosts.push(host.into());
@@ -81,7 +82,7 @@ impl Record {
 pub(crate) type Records = BTreeMap<u32, Record>;
 
 /// A host's name without what is different every time it comes.
-fn known_as(host: &str) -> &str {
+pub(crate) fn known_as(host: &str) -> &str {
     let is_number = |pid: &str| !pid.is_empty() && pid.bytes().all(|b| b.is_ascii_digit());
     match host.rsplit_once(" (process ") {
         Some((name, rest)) if rest.strip_suffix(')').is_some_and(is_number) => name,
@@ -89,87 +90,8 @@ fn known_as(host: &str) -> &str {
     }
 }
 
-impl Subsystem {
-    /// What a host's new controller has attached.
-    pub(crate) fn first_attachments(&self, host: &str) -> NamespaceSet {
-        let mut set = NamespaceSet::ALL;
-        if self.room.is_some() {
-            // None that is yet to be made: who goes on from what was written of it before would have it.
-            set = NamespaceSet([0; 16]);
-            for (nsid, record) in &self.records {
-                let taken = record.private && self.attached_to(*nsid).next().is_some();
-                set.set(*nsid, record.seen_by(known_as(host)) && !taken);
-            }
-        }
-        set
-    }
-
-    /// A controller that another process had has attached what the drive remembers of its host: that is newer than what was written of the
-    /// controller.
-    pub(crate) fn recall_attachments(&mut self, c: u32) {
-        let Some(ctrl) = self.ctrl(c).filter(|_| self.relaid) else { return };
-        let (mut set, host) = (ctrl.namespaces, known_as(&ctrl.host));
-        for (nsid, record) in &self.records {
-            let taken = record.private && self.attached_to(*nsid).any(|other| other != c);
-            let goes = self.chores.iter().any(|chore| chore.task == Task::Delete && chore.nsids.contains(nsid));
-            set.set(*nsid, record.seen_by(host) && !taken && !goes);
-        }
-        if let Some(ctrl) = self.ctrl_mut(c) {
-            ctrl.namespaces = set;
-        }
-    }
-
-    /// The controllers that have a namespace attached, by their places.
-    pub(crate) fn attached_to(&self, nsid: u32) -> impl Iterator<Item = u32> + '_ {
-        let numbered = self.controllers.iter().enumerate();
-        numbered.filter_map(move |(c, ctrl)| ctrl.as_ref().filter(|ctrl| ctrl.namespaces.has(nsid)).map(|_| c as u32))
-    }
-
-    /// Attaches a namespace to a controller, or detaches it; its host's next controllers will be the same.
-    pub(crate) fn attach_namespace(&mut self, c: u32, nsid: u32, yes: bool) {
-        let Some(ctrl) = self.ctrl_mut(c) else { return };
-        ctrl.namespaces.set(nsid, yes);
-        let host = String::from(known_as(&ctrl.host));
-        if let Some(record) = self.records.get_mut(&nsid) {
-            if yes && record.private {
-                // Whoever had it before has it no more, and does not get it back.
-                (record.everyone, record.hosts) = (false, Vec::new());
-            }
-            record.remember(&host, yes);
-        }
-        self.refresh_guard(nsid);
-    }
-
-    /// Whether a controller has a namespace attached.
-    pub(crate) fn is_attached(&self, c: u32, nsid: u32) -> bool {
-        self.ctrl(c).is_some_and(|ctrl| ctrl.namespaces.has(nsid))
-    }
-
-    /// A controller has come or gone: namespaces that not all have attached are decided apart.
-    pub(crate) fn refresh_guards(&mut self) {
-        if self.room.is_some() {
-            let nsids: Vec<u32> = self.records.keys().copied().collect();
-            nsids.into_iter().for_each(|nsid| self.refresh_guard(nsid));
-        }
-    }
-
-    /// Something about a namespace has changed: whether its commands have to be looked at.
-    pub(crate) fn refresh_guard(&mut self, nsid: u32) {
-        let partial = self.controllers.iter().flatten().any(|ctrl| !ctrl.namespaces.has(nsid));
-        if let Some(ns) = self.namespace_mut(nsid) {
-            ns.guard(partial);
-        }
-        // From the first namespace with metadata on, commands are kept whole.
-        self.keep_words |= self.namespaces.iter().flatten().any(|ns| ns.format.metadata > 0);
-    }
-
-    pub(crate) fn namespace_mut(&mut self, nsid: u32) -> Option<&mut Namespace> {
-        self.namespaces.get_mut(nsid.wrapping_sub(1) as usize)?.as_mut()
-    }
-}
-
 impl Namespace {
-    fn guard(&mut self, partial: bool) {
+    pub fn guard(&mut self, partial: bool) {
         let guarded = partial || self.fragmented || self.protect != 0 || self.format.metadata > 0;
         self.why = self.why & !why::GUARDED | if guarded { why::GUARDED } else { 0 };
     }

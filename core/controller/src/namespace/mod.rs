@@ -1,5 +1,7 @@
 //! Namespaces, and what a command does on one.
 
+pub(crate) mod access;
+mod attach;
 pub(crate) mod attachment;
 pub(crate) mod metadata;
 pub(crate) mod namespace_job;
@@ -7,19 +9,12 @@ pub(crate) mod ns_allocator;
 pub(crate) mod unreadable;
 
 use crate::config::NamespaceConfig;
-use crate::event::Op;
-use crate::io::placement::management_bytes;
-use crate::io::slow_path::copy;
-use crate::io::slow_path::flush_asks;
 use crate::namespace::metadata::Format;
-use crate::queues::command::{Command, flag, receive};
-use crate::reservation;
-use crate::vendor::{FIRST_OPCODE, VendorData, VendorOpcode, VendorQueue};
+use crate::vendor::VendorOpcode;
 use alloc::vec::Vec;
-use weir_spec::nvme::identify::{NSID_ALL, csi};
+use weir_spec::nvme::Status;
+use weir_spec::nvme::identify::csi;
 use weir_spec::nvme::protection::GuardSize;
-use weir_spec::nvme::zns::{SendAction, SendDw13, ZonedOpcode};
-use weir_spec::nvme::{IoOpcode, Status};
 
 /// Largest NSID.
 pub(crate) const NSID_MAX: u32 = 1024;
@@ -144,190 +139,4 @@ pub(crate) fn active(namespaces: &Namespaces, nsid: u32) -> Result<&Namespace, S
         Some(None) => Err(Status::INVALID_FIELD.dnr()),
         None => Err(Status::INVALID_NAMESPACE_OR_FORMAT.dnr()),
     }
-}
-
-/// What a valid command does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Plan {
-    pub op: Op,
-    pub offset: u64,
-    /// Bytes of media touched; for dataset management those of its ranges come later.
-    pub len: u32,
-    /// Bytes that move between host and drive.
-    pub transfer: u32,
-    /// It has nothing to do.
-    pub empty: bool,
-    /// It goes the slow path: by zones, by a vendor's commands, as I/O management, or as its namespace asks for.
-    pub slow: bool,
-}
-
-/// Checks a command and says what it does. `mdts` is in bytes.
-#[inline]
-pub(crate) fn plan(namespaces: &Namespaces, command: &Command, mdts: u64) -> Result<Plan, Status> {
-    let opcode = IoOpcode(command.opcode);
-    if command.flags & (flag::FUSED | flag::RAGGED) != 0 {
-        return Err(Status::INVALID_FIELD.dnr());
-    }
-    let (op, moves) = match opcode {
-        IoOpcode::READ => (Op::Read, true),
-        IoOpcode::WRITE => (Op::Write, true),
-        IoOpcode::COMPARE => (Op::Compare, true),
-        IoOpcode::WRITE_ZEROES => (Op::WriteZeroes { deallocate: command.is(flag::DEALLOCATE) }, false),
-        IoOpcode::DATASET_MANAGEMENT => return plan_dataset(namespaces, command),
-        IoOpcode::FLUSH => return plan_flush(namespaces, command),
-        IoOpcode::IO_MANAGEMENT_RECEIVE | IoOpcode::IO_MANAGEMENT_SEND => {
-            return plan_management(namespaces, command, mdts);
-        }
-        _ => return plan_zones(namespaces, command, mdts),
-    };
-    let ns = active(namespaces, command.nsid)?;
-    let len = u64::from(command.blocks) << ns.shift;
-    if moves && len > mdts {
-        return Err(Status::INVALID_FIELD.dnr());
-    }
-    let offset = ns.locate(command.slba, command.blocks.into()).ok_or(Status::LBA_OUT_OF_RANGE.dnr())?;
-    let len = u32::try_from(len).map_err(|_| Status::INVALID_FIELD.dnr())?;
-    Ok(Plan { op, offset, len, transfer: if moves { len } else { 0 }, empty: false, slow: ns.is_slow() })
-}
-
-fn plan_flush(namespaces: &Namespaces, command: &Command) -> Result<Plan, Status> {
-    let flush = Plan { op: Op::Flush, offset: 0, len: 0, transfer: 0, empty: false, slow: false };
-    if command.nsid == NSID_ALL {
-        let slow = flush_asks(namespaces.iter().flatten().map(|ns| ns.why), NSID_ALL)
-            || namespaces.iter().flatten().any(|ns| ns.volatile);
-        return Ok(Plan { slow, ..flush });
-    }
-    let ns = active(namespaces, command.nsid)?;
-    let slow = ns.volatile || ns.is_slow() && flush_asks(core::iter::once(ns.why), command.nsid);
-    Ok(Plan { offset: ns.start, slow, ..flush })
-}
-
-fn plan_dataset(namespaces: &Namespaces, command: &Command) -> Result<Plan, Status> {
-    let ns = active(namespaces, command.nsid)?;
-    let mut plan = Plan { op: Op::Deallocate, offset: ns.start, len: 0, transfer: 0, empty: false, slow: ns.is_slow() };
-    ns.barred.map_or(Ok(()), Err)?;
-    if ns.zoned {
-        // A hint that is not followed: only a reset makes room in a zone.
-        plan.empty = true;
-    } else if command.is(flag::RANGE) {
-        plan.offset = ns.locate(command.slba, command.blocks.into()).ok_or(Status::LBA_OUT_OF_RANGE.dnr())?;
-        plan.len = u32::try_from(u64::from(command.blocks) << ns.shift).map_err(|_| Status::INVALID_FIELD.dnr())?;
-    } else if command.is(flag::DEALLOCATE) {
-        // The ranges are read when the command starts.
-        plan.transfer = command.blocks * 16;
-    } else {
-        // Hints about access patterns: taken note of, and nothing follows from them.
-        plan.empty = true;
-    }
-    Ok(plan)
-}
-
-/// I/O management: whether the drive has it is seen when it starts.
-#[cold]
-fn plan_management(namespaces: &Namespaces, command: &Command, mdts: u64) -> Result<Plan, Status> {
-    let ns = active(namespaces, command.nsid)?;
-    ns.barred.map_or(Ok(()), Err)?;
-    let bytes = management_bytes(command)?;
-    let transfer = u32::try_from(bytes).ok().filter(|b| u64::from(*b) <= mdts);
-    let transfer = transfer.ok_or(Status::INVALID_FIELD.dnr())?;
-    Ok(Plan { op: Op::Flush, offset: ns.start, len: 0, transfer, empty: false, slow: true })
-}
-
-/// Verify, Write Uncorrectable, Copy and the commands of reservations; `None`: it is none of them.
-fn plan_rare(namespaces: &Namespaces, command: &Command, mdts: u64) -> Option<Result<Plan, Status>> {
-    let opcode = IoOpcode(command.opcode);
-    let invalid = Status::INVALID_FIELD.dnr();
-    let blocks = || {
-        let ns = active(namespaces, command.nsid)?;
-        let marks = opcode == IoOpcode::WRITE_UNCORRECTABLE;
-        // The set's own reads are its own affair, and a zone has no unreadable blocks.
-        if ns.why & why::VENDOR != 0 || marks && ns.zoned {
-            return Err(Status::INVALID_OPCODE.dnr());
-        }
-        let offset = ns.locate(command.slba, command.blocks.into()).ok_or(Status::LBA_OUT_OF_RANGE.dnr())?;
-        let len = u64::from(command.blocks) << ns.shift;
-        let (op, len) = match marks {
-            // VSL is what MDTS is.
-            false if len > mdts => return Err(invalid),
-            false => (Op::Verify, u32::try_from(len).map_err(|_| invalid)?),
-            true => (Op::Flush, 0),
-        };
-        Ok(Plan { op, offset, len, transfer: 0, empty: false, slow: true })
-    };
-    Some(match opcode {
-        IoOpcode::VERIFY | IoOpcode::WRITE_UNCORRECTABLE => blocks(),
-        IoOpcode::COPY => active(namespaces, command.nsid).and_then(|ns| copy::plan(ns, command)),
-        _ => {
-            let bytes = reservation::transfer(opcode, command.slba as u32)?;
-            active(namespaces, command.nsid).and_then(|ns| {
-                let transfer = u32::try_from(bytes).ok().filter(|b| u64::from(*b) <= mdts).ok_or(invalid)?;
-                Ok(Plan { op: Op::Flush, offset: ns.start, len: 0, transfer, empty: false, slow: true })
-            })
-        }
-    })
-}
-
-/// Zone management and append, a vendor's commands, and those that are rare; no other opcode is known here.
-#[cold]
-fn plan_zones(namespaces: &Namespaces, command: &Command, mdts: u64) -> Result<Plan, Status> {
-    if command.opcode >= FIRST_OPCODE {
-        return plan_vendor(namespaces, command, mdts);
-    }
-    if let Some(plan) = plan_rare(namespaces, command, mdts) {
-        return plan;
-    }
-    let known = ZonedOpcode(command.opcode).name().is_some();
-    let ns = active(namespaces, command.nsid).ok().filter(|ns| known && ns.zoned);
-    let Some(ns) = ns else {
-        let inactive = if known { active(namespaces, command.nsid).err() } else { None };
-        return Err(inactive.unwrap_or(Status::INVALID_OPCODE.dnr()));
-    };
-    ns.barred.map_or(Ok(()), Err)?;
-    let invalid = Status::INVALID_FIELD.dnr();
-    let mut plan = Plan { op: Op::Write, offset: ns.start, len: 0, transfer: 0, empty: false, slow: true };
-    match ZonedOpcode(command.opcode) {
-        ZonedOpcode::ZONE_APPEND => {
-            plan.len = u32::try_from(u64::from(command.blocks) << ns.shift).map_err(|_| invalid)?;
-            plan.transfer = plan.len;
-        }
-        ZonedOpcode::ZONE_MANAGEMENT_RECEIVE => {
-            plan.op = Op::Read;
-            plan.transfer = receive::bytes(command.blocks);
-            if !receive::is_plain(command.blocks) && ns.extension == 0 {
-                return Err(invalid);
-            }
-        }
-        _ => {
-            plan.op = Op::Deallocate;
-            if SendDw13(command.blocks).zsa() == SendAction::SET_DESCRIPTOR_EXTENSION.0.into() {
-                plan.transfer = ns.extension;
-            }
-        }
-    }
-    if u64::from(plan.transfer) > mdts { Err(invalid) } else { Ok(plan) }
-}
-
-/// A command of the namespace's own set.
-fn plan_vendor(namespaces: &Namespaces, command: &Command, mdts: u64) -> Result<Plan, Status> {
-    let of = |set: &&'static [VendorOpcode]| {
-        set.iter().find(|c| c.queue == VendorQueue::Io && c.opcode == command.opcode).copied()
-    };
-    let known = namespaces.iter().flatten().find_map(|ns| ns.vendor.as_ref().and_then(of));
-    let known = known.ok_or(Status::INVALID_OPCODE.dnr())?;
-    let ns = active(namespaces, command.nsid)?;
-    if ns.vendor.as_ref().and_then(of).is_none() {
-        return Err(Status::INVALID_FIELD.dnr());
-    }
-    let transfer = match known.data {
-        VendorData::None => 0,
-        VendorData::Bytes(bytes) => bytes.into(),
-        VendorData::Each(bytes) => u64::from(bytes) * u64::from(command.blocks),
-    };
-    if transfer > mdts {
-        return Err(Status::INVALID_FIELD.dnr());
-    }
-    let transfer = u32::try_from(transfer).map_err(|_| Status::INVALID_FIELD.dnr())?;
-    let op = if known.changes { Op::Write } else { Op::Read };
-    let len = transfer.max(known.charge.saturating_mul(command.blocks));
-    Ok(Plan { op, offset: ns.start, len, transfer, empty: false, slow: true })
 }

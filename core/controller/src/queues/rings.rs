@@ -5,7 +5,7 @@ use crate::admin::lba_status::list_len;
 use crate::config::ClassFrom;
 use crate::event::ControllerHandle;
 use crate::host::{Data, DataPointer};
-use crate::io::slow_path::copy::range_len;
+use crate::io::plan::range_len;
 use crate::namespace;
 use crate::pointer::Direction;
 use crate::queues::command::data_pointer;

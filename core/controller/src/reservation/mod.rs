@@ -4,9 +4,10 @@
 //! host has given none is a host of its own, which is forgotten when it is reset. A front controller's door knows no reservations:
 //! its commands are a stranger's.
 
-mod state;
+pub(crate) mod notices;
+pub(crate) mod state;
 
-pub(crate) use state::{Group, Reservations, Who};
+use state::{Group, Reservations, Who};
 
 use crate::admin::Admin;
 use crate::controller::{Controller, Transport};
@@ -14,9 +15,9 @@ use crate::host::Host;
 use crate::io::slow_path::waits::For;
 use crate::io::starting::Starting;
 use crate::queues::queue::NONE;
-use crate::saved::nonvolatile::{Damaged, Reader, Section, Writer};
+use crate::saved::codec::{Damaged, Reader, Writer};
+use crate::saved::section::Section;
 use crate::subsystem::Subsystem;
-use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use state::{Outcome, Refusal, Registrant, Standing};
 use weir_spec::nvme::feature::fid;
@@ -24,8 +25,7 @@ use weir_spec::nvme::identify::NSID_ALL;
 use weir_spec::nvme::log::AsyncEvent;
 use weir_spec::nvme::reservation::{
     AcquireData, EDS, NotificationType, RegisterData, RegisteredController, RegisteredControllerExtended, ReleaseData,
-    ReservationDw10, ReservationNotification, ReservationStatus, ReservationType, STATUS_EXTENDED, notification_mask,
-    rescap,
+    ReservationDw10, ReservationStatus, ReservationType, STATUS_EXTENDED, notification_mask, rescap,
 };
 use weir_spec::nvme::{IoOpcode, Status};
 use zerocopy::little_endian::{U16, U32, U64};
@@ -98,69 +98,6 @@ pub(crate) fn read(drive: &mut Subsystem, ptpl: bool, from: &mut Reader<'_>) -> 
     Ok(())
 }
 
-/// Notifications that a controller keeps; the counts of those that are read tell of others.
-const NOTICES_MAX: usize = 255;
-
-/// What a controller's host has not read yet.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Notices {
-    count: u64,
-    waiting: VecDeque<(u64, NotificationType, u32)>,
-    /// By namespace: notifications that its host does not want (feature 82h).
-    masks: Vec<(u32, u32)>,
-}
-
-impl Notices {
-    /// Nothing waits to be read, and nothing is unwanted.
-    pub fn is_plain(&self) -> bool {
-        self.waiting.is_empty() && self.masks.iter().all(|(_, mask)| *mask == 0)
-    }
-
-    /// The notifications of a namespace that are not wanted.
-    pub fn mask(&self, nsid: u32) -> u32 {
-        self.masks.iter().find(|(ns, _)| *ns == nsid).map_or(0, |(_, mask)| *mask)
-    }
-
-    fn set_mask(&mut self, nsid: u32, mask: u32) {
-        self.masks.retain(|(ns, _)| *ns != nsid);
-        if mask != 0 {
-            self.masks.push((nsid, mask));
-        }
-    }
-
-    /// Whether it was wanted.
-    fn note(&mut self, nsid: u32, what: NotificationType) -> bool {
-        if self.mask(nsid) & 1 << what.0 != 0 {
-            return false;
-        }
-        // 0 says that there is none.
-        self.count = self.count.checked_add(1).unwrap_or(1);
-        if self.waiting.len() == NOTICES_MAX {
-            self.waiting.pop_front();
-        }
-        self.waiting.push_back((self.count, what, nsid));
-        true
-    }
-
-    /// The log page as it is now.
-    pub fn page(&self) -> ReservationNotification {
-        let Some((count, what, nsid)) = self.waiting.front() else { return ReservationNotification::default() };
-        ReservationNotification {
-            count: U64::new(*count),
-            kind: what.0,
-            available: (self.waiting.len() - 1) as u8,
-            nsid: U32::new(*nsid),
-            ..Default::default()
-        }
-    }
-
-    /// The oldest was read; whether there are more.
-    pub fn was_read(&mut self) -> bool {
-        self.waiting.pop_front();
-        !self.waiting.is_empty()
-    }
-}
-
 impl Controller {
     /// Whose its commands are.
     pub(crate) fn who(&self) -> Who {
@@ -178,16 +115,6 @@ fn status(refusal: Refusal) -> Status {
         Refusal::Invalid => Status::INVALID_FIELD.dnr(),
         Refusal::Full => Status::INTERNAL_ERROR.dnr(),
     }
-}
-
-/// What a reservation command moves, by its opcode: NUMD of a report lies where others have their first block.
-pub(crate) fn transfer(opcode: IoOpcode, cdw10: u32) -> Option<u64> {
-    Some(match opcode {
-        IoOpcode::RESERVATION_REGISTER | IoOpcode::RESERVATION_ACQUIRE => 16,
-        IoOpcode::RESERVATION_RELEASE => 8,
-        IoOpcode::RESERVATION_REPORT => (u64::from(cdw10) + 1) * 4,
-        _ => return None,
-    })
 }
 
 impl Subsystem {

@@ -15,19 +15,17 @@
 
 use crate::admin::exactly_once::Kept;
 use crate::admin::{Admin, transfer_len};
-use crate::controller::{Controller, Shutdown, Transport};
+use crate::controller::{Controller, Shutdown, Transport, UNCLAIMED};
 use crate::event::ControllerHandle;
 use crate::host::{Data, DataPointer, Host, Owner, Tag};
-use crate::io::slow_path::fused::{Half, Next, Partner};
-use crate::io::starting::NOT_JUDGED;
-use crate::io::starting::Starting;
-use crate::namespace;
+use crate::io::plan;
+use crate::io::slow_path::fused::{Half, Next};
+use crate::io::starting::{NOT_JUDGED, Starting};
+use crate::io::work::Partner;
 use crate::pointer::check_pointer;
-use crate::queues::command::words_of;
-use crate::queues::command::{data_pointer, flag, of_ring};
+use crate::queues::command::{data_pointer, flag, of_ring, words_of};
 use crate::queues::queue::{Cq, NONE, Sq};
-use crate::saved::fabrics::UNCLAIMED;
-use crate::saved::nonvolatile::{Damaged, Reader, RestoreError, Writer};
+use crate::saved::codec::{Damaged, Reader, RestoreError, Writer};
 use crate::subsystem::Subsystem;
 use alloc::vec::Vec;
 use core::num::NonZeroU64;
@@ -367,7 +365,7 @@ impl Subsystem {
         let mdts = self.sq(q).mdts;
         let plan = match command.is(flag::PLACED) {
             true => self.plan_flagged(q, &command, &data, host),
-            false => namespace::plan(&self.namespaces, &command, mdts),
+            false => plan::plan(&self.namespaces, &command, mdts),
         };
         let plan = plan.and_then(|plan| match plan.transfer {
             0 => Ok(plan),

@@ -15,16 +15,16 @@
 use crate::admin::async_events::{LIMIT, Waiting};
 use crate::admin::feature;
 use crate::config::{ClassFrom, Kind};
-use crate::controller::{Controller, Shutdown, Transport};
+use crate::controller::{Controller, Shutdown, Transport, UNCLAIMED};
 use crate::event::SqHandle;
 use crate::host::{Owner, Tag};
 use crate::namespace::Namespace;
 use crate::queues::command::{Command, flag};
 use crate::queues::queue::{NONE, SqState};
 use crate::reservation;
+use crate::saved::codec::{Damaged, Reader, RestoreError, Writer};
 use crate::saved::crc::crc32c;
 use crate::saved::in_flight::Begun;
-use crate::saved::nonvolatile::{Damaged, Reader, RestoreError, Writer};
 use crate::subsystem::Subsystem;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -38,9 +38,6 @@ const MAGIC: [u8; 8] = *b"WEIRASSO";
 pub const VERSION: u32 = 1;
 const HEAD: usize = 16;
 const TAIL: usize = 4;
-/// Nobody's connection yet.
-pub(crate) const UNCLAIMED: Owner = Owner(u32::MAX);
-
 /// What the drive has of a connection's commands.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WithDrive {

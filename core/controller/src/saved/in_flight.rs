@@ -14,16 +14,16 @@
 use crate::controller::Transport;
 use crate::event::{ControllerHandle, SqHandle};
 use crate::host::{DataPointer, Host, Tag};
+use crate::io::plan;
 use crate::io::slots::SlotState;
-use crate::io::starting::NOT_JUDGED;
-use crate::io::starting::Starting;
+use crate::io::starting::{NOT_JUDGED, Starting};
 use crate::io::timing::Operation;
-use crate::namespace::{self, active, why};
+use crate::namespace::{active, why};
 use crate::pointer::check_pointer;
 use crate::queues::command::{Command, flag};
 use crate::queues::queue::{NONE, SqState};
+use crate::saved::codec::{Damaged, Reader, RestoreError, Writer};
 use crate::saved::crc::crc32c;
-use crate::saved::nonvolatile::{Damaged, Reader, RestoreError, Writer};
 use crate::subsystem::Subsystem;
 use crate::vendor::FIRST_OPCODE;
 use alloc::vec::Vec;
@@ -219,7 +219,7 @@ impl Subsystem {
         sq.in_flight += 1;
         let plan = match command.is(flag::PLACED) {
             true => self.plan_flagged(q, command, &data, host),
-            false => namespace::plan(&self.namespaces, command, mdts),
+            false => plan::plan(&self.namespaces, command, mdts),
         };
         let plan = plan.and_then(|plan| match plan.transfer {
             0 => Ok(plan),

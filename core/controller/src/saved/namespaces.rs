@@ -5,7 +5,8 @@
 use crate::namespace::NSID_MAX;
 use crate::namespace::attachment::Record;
 use crate::namespace::ns_allocator::Room;
-use crate::saved::nonvolatile::{Damaged, Reader, Section, Writer};
+use crate::saved::codec::{Damaged, Reader, Writer};
+use crate::saved::section::Section;
 use crate::subsystem::Subsystem;
 use alloc::string::String;
 use alloc::vec::Vec;

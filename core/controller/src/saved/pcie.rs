@@ -13,15 +13,15 @@
 //! Not carried: error logs and notifications of reservations, and interrupts that are held back to be coalesced, which whoever goes on
 //! signals once too often instead.
 
-use crate::controller::{Controller, Shutdown, Transport};
+use crate::controller::{Controller, Shutdown, Transport, UNCLAIMED};
 use crate::event::ControllerHandle;
 use crate::host::{Nobody, Owner};
 use crate::queues::interrupt::masks;
 use crate::queues::queue::{Cq, NONE, SqState};
 use crate::queues::shadow::Shadow;
+use crate::saved::codec::{Damaged, Reader, RestoreError, Writer};
 use crate::saved::crc::crc32c;
-use crate::saved::fabrics::{CLASSES, UNCLAIMED, number, pick, write_state};
-use crate::saved::nonvolatile::{Damaged, Reader, RestoreError, Writer};
+use crate::saved::fabrics::{CLASSES, number, pick, write_state};
 use crate::subsystem::Subsystem;
 use alloc::vec::Vec;
 use weir_spec::nvme::register::{Aqa, CmbMsc};

@@ -10,9 +10,10 @@
 use super::{LOCKED, Space, ZonedOp, status};
 use crate::event::{Io, Op, SlotId};
 use crate::host::{DataPointer, Host, Owner, Tag};
+use crate::io::plan::Plan;
 use crate::io::slots::SlotState;
 use crate::io::starting::Starting;
-use crate::namespace::{Namespace, Plan, active};
+use crate::namespace::{Namespace, active};
 use crate::queues::command::{Command, flag};
 use crate::queues::queue::NONE;
 use crate::subsystem::Subsystem;

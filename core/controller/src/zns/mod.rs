@@ -5,11 +5,6 @@
 //! while it runs, writes and management of these zones are refused with Command Interrupted, which a host tries again. A write
 //! or a reset that the media fails leaves the zone read only, and hosts that want to know are told.
 
-mod io;
-mod power_loss;
-pub use power_loss::ZoneLoss;
-mod report;
-
 use crate::config::ZonedNamespace;
 use crate::error::Error;
 use alloc::boxed::Box;
@@ -18,6 +13,10 @@ use alloc::vec::Vec;
 use weir_flash::{Placed, Selection, ZoneAction, ZoneError, ZonedFlash, Zones};
 use weir_spec::nvme::Status;
 use weir_units::Nanos;
+
+mod io;
+mod power_loss;
+mod report;
 
 /// What decides about zones, and when they are done.
 #[derive(Clone, Debug)]
@@ -205,4 +204,13 @@ fn status(error: ZoneError) -> Status {
         ZoneError::NoZrwa => Status::ZRWA_RESOURCES_UNAVAILABLE,
     };
     status.dnr()
+}
+
+/// What a power cut took from zones.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ZoneLoss {
+    /// Bytes of writes that had completed.
+    pub lost: u64,
+    /// Where the media has to read as zeroes from now on: offset and bytes.
+    pub gone: Vec<(u64, u64)>,
 }

@@ -4,18 +4,10 @@ use super::Engine;
 use super::io::extent;
 use crate::namespace::active;
 use crate::subsystem::Subsystem;
+use crate::zns::ZoneLoss;
 use alloc::vec::Vec;
 use weir_flash::{RegionError, RegionImage, RegionSize, Rng};
 use weir_units::Nanos;
-
-/// What a power cut took from zones.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ZoneLoss {
-    /// Bytes of writes that had completed.
-    pub lost: u64,
-    /// Where the media has to read as zeroes from now on: offset and bytes.
-    pub gone: Vec<(u64, u64)>,
-}
 
 impl Subsystem {
     /// What survives of a namespace's zones; `None` where it has none.

@@ -1,56 +1,12 @@
 //! Commands that are several I/Os, one after the other: a fused pair compares, then writes; a copy copies piece by piece.
 
-use crate::event::{Io, Op, SlotId};
-use crate::host::{DataPointer, Owner};
-use crate::io::slow_path::fused::Partner;
+use crate::event::{Io, SlotId};
+use crate::host::Owner;
 use crate::io::timing::Operation;
-use crate::namespace::metadata::Metadata;
+use crate::io::work::{Piece, Step, Steps};
 use crate::queues::queue::NONE;
 use crate::subsystem::Subsystem;
-use alloc::vec::Vec;
-use weir_flash::When;
 use weir_units::Nanos;
-
-/// One of them.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Step {
-    /// Until then, for what has been begun already.
-    Until(When),
-    /// Bytes.
-    Move(Piece),
-}
-
-/// Bytes to be moved.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Piece {
-    pub op: Op,
-    pub offset: u64,
-    pub len: u32,
-    pub data: DataPointer,
-    /// Where its bytes begin in `data`.
-    pub skip: u32,
-    pub fua: bool,
-    /// The drive's inside takes time for it when it begins; not for what has been booked before.
-    pub timed: bool,
-    /// Metadata of its blocks, and of those that a copy reads.
-    pub metadata: Option<Metadata>,
-    pub source: Option<Metadata>,
-}
-
-/// What is left of a command.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Steps {
-    /// The next one last.
-    pub todo: Vec<Step>,
-    /// The second command of a pair, which ends when the first does.
-    pub second: Option<Partner>,
-    /// Blocks, by start and end, that are readable again when it has succeeded.
-    pub heals: Vec<(u64, u64)>,
-    /// Nobody else reads or writes its blocks.
-    pub alone: bool,
-    /// Namespaces that a copy reads, beside the one that it writes.
-    pub reads: Vec<u32>,
-}
 
 impl Subsystem {
     /// Begins a command of several steps in its slot.

@@ -6,41 +6,34 @@
 
 use crate::event::Op;
 use crate::host::{DataPointer, Host};
-use crate::io::slow_path::compound::{Piece, Step, Steps};
+use crate::io::plan::{COPY_RANGES_MAX, copy_limits, plan_copy, range_len};
 use crate::io::slow_path::restricted_namespace::wish_of;
 use crate::io::slow_path::waits::{Extent, For, Lock};
 use crate::io::starting::Starting;
 use crate::io::timing::Operation;
+use crate::io::work::{Piece, Step, Steps};
 use crate::namespace::metadata::{Format, Metadata, Wish};
-use crate::namespace::{Namespace, Plan, active, why};
+use crate::namespace::{Namespace, active, why};
 use crate::pointer::check_pointer;
 use crate::queues::command::{Command, Words, flag};
-use crate::reservation::Group;
+use crate::reservation::state::Group;
 use crate::subsystem::Subsystem;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use weir_flash::When;
 use weir_spec::nvme::Status;
 use weir_spec::nvme::nvm::{CopyDw12, CopyRange, CopyRangeWide};
-use weir_spec::nvme::protection::{GuardSize, ProtectionDw12, ProtectionDw15};
+use weir_spec::nvme::protection::{ProtectionDw12, ProtectionDw15};
 use weir_units::Nanos;
 use zerocopy::FromBytes;
 
-/// Ranges of one command (MSRC + 1).
-pub(crate) const RANGES_MAX: u32 = 128;
-/// Bytes of one range (MSSRL, in blocks of the namespace).
-pub(crate) const RANGE_BYTES: u64 = 4 << 20;
-/// Bytes of one command (MCL, in blocks of the namespace).
-pub(crate) const COPY_BYTES: u64 = 16 << 20;
-/// CDFS: descriptor formats 0h to 3h.
-pub(crate) const FORMATS: u16 = 0b1111;
 /// PRACT in PRINFOR and PRINFOW.
 const PRACT: u32 = 1 << 3;
 /// Bytes that are copied at once.
 const PIECE: u64 = 256 << 10;
 
 /// The longest list of ranges, in bytes.
-const LIST_MAX: usize = RANGES_MAX as usize * size_of::<CopyRangeWide>();
+const LIST_MAX: usize = COPY_RANGES_MAX as usize * size_of::<CopyRangeWide>();
 
 /// A range that is read, and how it is checked.
 #[derive(Clone, Copy, Debug)]
@@ -59,37 +52,6 @@ impl Source {
 
 fn blocks_of(sources: &[Source]) -> u64 {
     sources.iter().map(|source| source.blocks).sum()
-}
-
-/// MSSRL and MCL of a namespace with blocks of `1 << shift` bytes.
-pub(crate) const fn limits(shift: u32) -> (u16, u32) {
-    ((RANGE_BYTES >> shift) as u16, (COPY_BYTES >> shift) as u32)
-}
-
-/// Bytes of one range in a list.
-pub(crate) const fn range_len(dw12: CopyDw12) -> u32 {
-    if dw12.desfmt() & 1 == 0 { size_of::<CopyRange>() as u32 } else { size_of::<CopyRangeWide>() as u32 }
-}
-
-/// What a Copy does, as far as its entry tells.
-pub(crate) fn plan(ns: &Namespace, command: &Command) -> Result<Plan, Status> {
-    let dw12 = CopyDw12(command.blocks);
-    if ns.why & why::VENDOR != 0 {
-        return Err(Status::INVALID_OPCODE.dnr());
-    }
-    // Data placement of copies is not offered.
-    if FORMATS >> dw12.desfmt() & 1 == 0 || dw12.dtype() != 0 {
-        return Err(Status::INVALID_FIELD.dnr());
-    }
-    let wide = dw12.desfmt() & 1 == 1;
-    if ns.format.kind != 0 && wide != (ns.format.guard != GuardSize::Bits16) {
-        return Err(Status::INVALID_NAMESPACE_OR_FORMAT.dnr());
-    }
-    if dw12.nr() >= RANGES_MAX {
-        return Err(Status::COMMAND_SIZE_LIMIT.dnr());
-    }
-    let transfer = (dw12.nr() + 1) * range_len(dw12);
-    Ok(Plan { op: Op::Copy, offset: ns.start, len: 0, transfer, empty: false, slow: true })
 }
 
 /// Whether blocks can be copied from each of these formats, and block sizes as powers of two, to another (NVM 1.1, 3.3.2.4). The
@@ -130,7 +92,7 @@ impl Subsystem {
         host: &mut H,
     ) -> Result<Vec<Source>, Status> {
         let ns = *active(&self.namespaces, command.nsid)?;
-        let bytes = plan(&ns, command)?.transfer as usize;
+        let bytes = plan_copy(&ns, command)?.transfer as usize;
         let dw12 = CopyDw12(command.blocks);
         // Hosts have to ask for the formats that name a namespace (feature 16h).
         let enabled = self.ctrl(self.sq(q).controller).map_or(0, |ctrl| u16::from_le_bytes(ctrl.behavior().cdfe));
@@ -147,7 +109,7 @@ impl Subsystem {
     }
 
     fn check_sources(&self, q: u32, command: &Command, ns: &Namespace, sources: &[Source]) -> Result<(), Status> {
-        let (longest, most) = limits(ns.shift);
+        let (longest, most) = copy_limits(ns.shift);
         let total = blocks_of(sources);
         if total > most.into() || sources.iter().any(|source| source.blocks > longest.into()) {
             return Err(Status::COMMAND_SIZE_LIMIT.dnr());

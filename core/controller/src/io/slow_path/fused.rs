@@ -9,30 +9,20 @@
 
 use crate::event::Op;
 use crate::host::{DataPointer, Host, Tag};
+use crate::io::plan;
+use crate::io::plan::Plan;
 use crate::io::slots::Slot;
-use crate::io::slow_path::compound::{Piece, Step, Steps};
 use crate::io::slow_path::waits::{Extent, For, Lock};
 use crate::io::starting::Starting;
-use crate::namespace::active;
+use crate::io::work::{Partner, Piece, Step, Steps};
 use crate::namespace::metadata::Metadata;
-use crate::namespace::{self, Namespace, Plan, why};
+use crate::namespace::{self, Namespace, active, why};
 use crate::pointer::check_pointer;
-use crate::queues::command::{Command, flag, of_ring};
-use crate::queues::command::{Words, words_of};
+use crate::queues::command::{Command, Words, flag, of_ring, words_of};
 use crate::queues::queue::NONE;
 use crate::subsystem::Subsystem;
 use weir_spec::nvme::{IoOpcode, Status};
 use weir_units::Nanos;
-
-/// The second command of a pair.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Partner {
-    pub queue: u32,
-    pub command: Command,
-    pub data: DataPointer,
-    /// What is kept of its entry where a namespace has metadata.
-    pub words: Words,
-}
 
 /// One command of a pair as it stands in its queue.
 pub(crate) struct Half {
@@ -256,7 +246,7 @@ impl Subsystem {
         if command.is(flag::BAD_POINTER) {
             return Err(Status::INVALID_FIELD.dnr());
         }
-        let plan = namespace::plan(&self.namespaces, command, mdts)?;
+        let plan = plan::plan(&self.namespaces, command, mdts)?;
         check_pointer(data, plan.transfer.into())?;
         Ok(plan)
     }

@@ -8,23 +8,20 @@
 //!                                           (with metadata or in several extents: start_pieces, an Effect::Io for each)
 //! ```
 
-pub(crate) mod compound;
-pub(crate) mod copy;
-pub(crate) mod fused;
-pub(crate) mod restricted_namespace;
-pub(crate) mod state;
-pub(crate) mod waits;
-
+pub(crate) mod review;
+mod waiting;
 use crate::event::{Io, Op, SlotId};
 use crate::host::Host;
-use crate::io::slow_path::compound::Steps;
+use crate::io::plan::{COPY_FORMATS, COPY_RANGES_MAX, copy_limits};
 use crate::io::slow_path::waits::{Extent, For};
 use crate::io::starting::Starting;
 use crate::io::timing::Operation;
+use crate::io::work::Steps;
 use crate::namespace::{Namespace, active, why};
 use crate::queues::command::{Command, flag};
 use crate::queues::queue::NONE;
-use crate::reservation::{Group, RESCAP};
+use crate::reservation::RESCAP;
+use crate::reservation::state::Group;
 use crate::subsystem::Subsystem;
 use crate::vendor::FIRST_OPCODE;
 use weir_spec::nvme::identify::{IdentifyController, IdentifyNamespace, IdentifyNvmController, NSID_ALL};
@@ -32,6 +29,13 @@ use weir_spec::nvme::zns::ZonedOpcode;
 use weir_spec::nvme::{IoOpcode, Status};
 use weir_units::Nanos;
 use zerocopy::little_endian::{U16, U32};
+
+pub(crate) mod compound;
+pub(crate) mod copy;
+pub(crate) mod fused;
+pub(crate) mod restricted_namespace;
+pub(crate) mod state;
+pub(crate) mod waits;
 
 impl Subsystem {
     /// Starts a command apart from the common path. The caller has seen that it fits.
@@ -205,7 +209,7 @@ impl Subsystem {
         // In blocks of the largest size that there is.
         let largest = |bytes| U16::new(blocks_0(bytes, 12));
         (id.awun, id.acwu) = (largest(self.atomic_bytes()), largest(self.pair_bytes()));
-        id.cdfs = U16::new(copy::FORMATS);
+        id.cdfs = U16::new(COPY_FORMATS);
     }
 
     /// What a namespace says of atomic writes, copies and reservations.
@@ -214,8 +218,8 @@ impl Subsystem {
         id.nsfeat |= 1 << 1;
         let blocks = |bytes| U16::new(blocks_0(bytes, ns.shift));
         (id.nawun, id.nacwu) = (blocks(self.atomic_bytes()), blocks(self.pair_bytes()));
-        let (longest, most) = copy::limits(ns.shift);
-        (id.mssrl, id.mcl, id.msrc) = (U16::new(longest), U32::new(most), copy::RANGES_MAX as u8 - 1);
+        let (longest, most) = copy_limits(ns.shift);
+        (id.mssrl, id.mcl, id.msrc) = (U16::new(longest), U32::new(most), COPY_RANGES_MAX as u8 - 1);
         id.rescap = RESCAP;
     }
 }
@@ -236,11 +240,4 @@ fn group(opcode: u8) -> Option<Group> {
         _ if ZonedOpcode(opcode) == ZonedOpcode::ZONE_MANAGEMENT_RECEIVE => Some(Group::Read),
         _ => Some(Group::Write),
     }
-}
-
-/// Whether a flush has to ask somebody first.
-pub(crate) fn flush_asks(why: impl Iterator<Item = u8>, nsid: u32) -> bool {
-    const ASKS: u8 = !(why::ZONES | why::VENDOR);
-    let mut asks = why.map(|why| why & ASKS != 0);
-    if nsid == NSID_ALL { asks.any(|asks| asks) } else { asks.next().unwrap_or(false) }
 }
