@@ -11,10 +11,10 @@ impl Subsystem {
     /// Panics unless the invariants hold.
     pub fn check(&self) {
         self.slots.check();
-        let judged = self.tenants.iter().any(|t| t.judge.is_some());
-        assert_eq!(self.stamps.len(), if judged { self.slots.limit as usize } else { 0 });
+        let judged = self.tenants.list.iter().any(|t| t.judge.is_some());
+        assert_eq!(self.tenants.arrivals.len(), if judged { self.slots.limit as usize } else { 0 });
         self.arbiter.check();
-        for (q, sq) in self.queues.iter().enumerate() {
+        for (q, sq) in self.queues.sqs.iter().enumerate() {
             if let Some(sq) = sq {
                 self.check_queue(q as u32, sq);
             }
@@ -24,8 +24,8 @@ impl Subsystem {
         self.check_zones();
         self.check_namespaces();
         self.check_controllers();
-        self.check_ledger();
-        if !self.eager {
+        self.check_slow_path();
+        if !self.config.is_eager() {
             assert!(
                 self.fetched.len() <= 1 || self.fetched.len() as u32 <= self.slots.limit * 4096,
                 "nobody overtakes"
@@ -53,7 +53,7 @@ impl Subsystem {
         if sq.qid == 0 && !sq.ring {
             assert_eq!(ctrl.admin.len(), sq.waiting as usize, "every waiting admin command is there");
         }
-        let tenant = &self.tenants[usize::from(sq.tenant)];
+        let tenant = &self.tenants.list[usize::from(sq.tenant)];
         let room = if tenant.judge.is_some() { sq.size as usize } else { 0 };
         assert_eq!(sq.arrived.len(), room, "queue {q}: arrivals are kept where they are judged");
         let tenant = &tenant.config;
@@ -61,13 +61,14 @@ impl Subsystem {
     }
 
     fn check_in_flight(&self) {
-        let mut counted = alloc::vec![0u32; self.queues.len()];
+        let mut counted = alloc::vec![0u32; self.queues.sqs.len()];
         for slot in &self.slots.slots {
             if slot.queue == NONE {
                 continue;
             }
             assert!(slot.state != SlotState::Free && !slot.internal, "a free slot belongs to nobody");
-            let sq = self.queues[slot.queue as usize].as_ref().expect("a command in flight belongs to a live queue");
+            let sq =
+                self.queues.sqs[slot.queue as usize].as_ref().expect("a command in flight belongs to a live queue");
             assert!(sq.state != SqState::Condemned);
             counted[slot.queue as usize] += 1;
         }
@@ -77,21 +78,21 @@ impl Subsystem {
                 counted[queue as usize] += 1;
             }
         }
-        let waiting = self.ledger.waits.iter().filter_map(|w| w.partner.as_ref().map(|_| w.slot));
+        let waiting = self.slow_path.waits.iter().filter_map(|w| w.partner.as_ref().map(|_| w.slot));
         for slot in waiting {
             let queue = self.slots.slots[slot as usize].queue;
             if queue != NONE {
                 counted[queue as usize] += 1;
             }
         }
-        for p in &self.ledger.partners {
+        for p in &self.slow_path.partners {
             counted[p.queue as usize] += 1;
         }
         for f in &self.fetched {
-            assert!(self.queues[f.queue as usize].is_some(), "a fetched command belongs to a live queue");
+            assert!(self.queues.sqs[f.queue as usize].is_some(), "a fetched command belongs to a live queue");
             counted[f.queue as usize] += 1;
         }
-        for (q, sq) in self.queues.iter().enumerate() {
+        for (q, sq) in self.queues.sqs.iter().enumerate() {
             let Some(sq) = sq else { continue };
             if sq.qid != 0 {
                 assert_eq!(counted[q], sq.in_flight, "queue {q}: what is in flight is in a slot or fetched");
@@ -99,7 +100,7 @@ impl Subsystem {
             }
             let ctrl = self.ctrl(sq.controller).expect("a queue's controller exists");
             let deleting =
-                self.queues.iter().flatten().filter(|s| s.controller == sq.controller && s.deleter.is_some());
+                self.queues.sqs.iter().flatten().filter(|s| s.controller == sq.controller && s.deleter.is_some());
             assert_eq!(
                 sq.in_flight as usize,
                 ctrl.aer.waiting.len() + deleting.count() + self.kept_for(q as u32),
@@ -110,17 +111,17 @@ impl Subsystem {
 
     /// Every namespace lies in granules of its own, and the common path serves only what is plain.
     fn check_namespaces(&self) {
-        let Some(room) = &self.room else { return };
-        room.check();
-        for (nsid, ns) in (1u32..).zip(&self.namespaces) {
+        let Some(allocator) = &self.namespaces.allocator else { return };
+        allocator.check();
+        for (nsid, ns) in (1u32..).zip(&self.namespaces.list) {
             let Some(ns) = ns else { continue };
-            let (extents, record) = (room.extents(nsid), &self.records[&nsid]);
+            let (extents, record) = (allocator.extents(nsid), &self.namespaces.records[&nsid]);
             assert!(
                 extents.iter().map(|e| e.1).sum::<u64>() >= ns.blocks << ns.shift
                     && ns.blocks == record.bytes >> ns.shift
             );
             assert!(extents.first().is_some_and(|e| e.0 == ns.start) && ns.fragmented == (extents.len() > 1));
-            let all = self.controllers.iter().flatten().all(|ctrl| ctrl.namespaces.has(nsid));
+            let all = self.controllers.list.iter().flatten().all(|ctrl| ctrl.namespaces.has(nsid));
             let plain = all && !ns.fragmented && ns.protect == 0 && ns.format.metadata == 0;
             assert_eq!(
                 ns.why & crate::namespace::why::GUARDED == 0,
@@ -156,9 +157,9 @@ impl Subsystem {
     }
 
     fn check_completion_queues(&self) {
-        for (i, cq) in self.cqs.iter().enumerate() {
+        for (i, cq) in self.queues.cqs.iter().enumerate() {
             let Some(cq) = cq else { continue };
-            let users = || self.queues.iter().flatten().filter(|sq| sq.cq == i as u32);
+            let users = || self.queues.sqs.iter().flatten().filter(|sq| sq.cq == i as u32);
             assert_eq!(users().count() as u32, cq.users, "completion queue {i}: users");
             assert_eq!(users().filter(|sq| sq.starved).count() as u32, cq.starved, "completion queue {i}: starved");
             let parked = match cq.qid {
@@ -175,15 +176,18 @@ impl Subsystem {
     }
 
     fn check_controllers(&self) {
-        for (c, ctrl) in self.controllers.iter().enumerate() {
+        for (c, ctrl) in self.controllers.list.iter().enumerate() {
             let Some(ctrl) = ctrl else { continue };
-            let own = self.queues.iter().flatten().filter(|sq| sq.controller == c as u32);
+            let own = self.queues.sqs.iter().flatten().filter(|sq| sq.controller == c as u32);
             if ctrl.transport != Transport::Rings {
                 assert_eq!(own.count() as u32, ctrl.attached, "controller {c}: queues");
             }
-            let listed = self.admin_ready.iter().chain(&self.admin_held).filter(|r| **r == c as u32).count();
+            let listed = self.admin.ready.iter().chain(&self.admin.held).filter(|r| **r == c as u32).count();
             assert_eq!(listed, usize::from(ctrl.admin_listed), "controller {c} is listed once");
-            assert!(ctrl.expires == Nanos::NEVER || ctrl.expires >= self.keep_alive_next, "its timer is seen in time");
+            assert!(
+                ctrl.expires == Nanos::NEVER || ctrl.expires >= self.admin.next_expiry,
+                "its timer is seen in time"
+            );
         }
     }
 }

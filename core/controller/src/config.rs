@@ -186,6 +186,17 @@ pub struct Config {
 }
 
 impl Config {
+    /// MDTS in bytes.
+    pub(crate) fn max_transfer(&self) -> u64 {
+        if self.mdts == 0 { u64::MAX } else { 4096u64.checked_shl(self.mdts.into()).unwrap_or(u64::MAX) }
+    }
+
+    /// Whether commands are fetched whether slots are free or not.
+    #[inline]
+    pub(crate) fn is_eager(&self) -> bool {
+        self.arbitration.mechanism == Mechanism::None
+    }
+
     /// An I/O subsystem without tenants and namespaces: DRR, 64 slots, 4 MiB in flight, no latency.
     pub fn new(subnqn: &str) -> Self {
         Self {

@@ -216,7 +216,7 @@ pub struct Effects {
 }
 
 impl Effects {
-    /// Room for so many (at least 1).
+    /// Allocator for so many (at least 1).
     pub fn new(limit: usize) -> Self {
         let limit = limit.max(1);
         Self { list: Vec::with_capacity(limit), limit }

@@ -4,7 +4,7 @@ use crate::config::{ClassFrom, Config, Cost, DiscoveryRecord};
 use crate::error::Error;
 use crate::event::{ControllerHandle, Io};
 use crate::io::placement::Placement;
-use crate::io::timing::{Inside, Operation, Service};
+use crate::io::timing::{Operation, Service, Timing};
 use crate::namespace::{Namespace, why};
 use crate::queues::queue::{NONE, Sq};
 use crate::stats::{ControllerInfo, DriveStats, QueueInfo, TenantStats, Work};
@@ -12,7 +12,7 @@ use crate::subsystem::Subsystem;
 use crate::zns::Space;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use weir_arbiter::{Mechanism, Settings};
+use weir_arbiter::Settings;
 use weir_flash::{Flash, When, Zones};
 use weir_spec::nvme::log::{AsyncEvent, critical_warning};
 use weir_spec::nvme::zns::CHANGED_ZONES_MAX;
@@ -32,12 +32,12 @@ impl Subsystem {
 
     /// The tenant's place by name.
     pub fn tenant_by_name(&self, name: &str) -> Option<u16> {
-        self.tenants.iter().position(|t| t.config.name == name).map(|i| i as u16)
+        self.tenants.list.iter().position(|t| t.config.name == name).map(|i| i as u16)
     }
 
     /// The tenant that a host belongs to: the one that names it, else the first with `*`.
     pub fn tenant_of_host(&self, hostnqn: &str) -> Option<u16> {
-        crate::tenant::tenant_of(&self.tenants, hostnqn)
+        crate::tenant::tenant_of(&self.tenants.list, hostnqn)
     }
 
     /// Changes the drive's arbitration while it runs; a round under way is adjusted.
@@ -48,9 +48,8 @@ impl Subsystem {
             return Err(Error::Range);
         }
         self.config.arbitration = settings;
-        self.eager = settings.mechanism == Mechanism::None;
         self.arbiter.configure(settings);
-        self.more = true;
+        self.turn.more = true;
         Ok(())
     }
 
@@ -67,29 +66,29 @@ impl Subsystem {
     /// Gives the drive an inside that decides when commands fetched from now on are complete, instead of the fixed latency.
     pub fn set_service(&mut self, service: Box<dyn Service>) {
         self.placement = service.placement().and_then(Flash::fdp).map(|fdp| Box::new(Placement::new(fdp)));
-        self.inside = Inside(Some(service));
+        self.timing = Timing(Some(service));
     }
 
     /// The drive's inside, if it was given one.
     pub fn service(&self) -> Option<&dyn Service> {
-        self.inside.0.as_deref()
+        self.timing.0.as_deref()
     }
 
     /// The same, to change it.
     pub fn service_mut(&mut self) -> Option<&mut dyn Service> {
-        self.inside.0.as_deref_mut()
+        self.timing.0.as_deref_mut()
     }
 
     /// Whether commands take no time: their effects are due as they are fetched.
     #[inline]
     pub(crate) fn is_instant(&self) -> bool {
-        self.config.latency.0 == 0 && self.inside.0.is_none()
+        self.config.latency.0 == 0 && self.timing.0.is_none()
     }
 
     /// When an operation that begins now is complete.
     #[inline]
     pub(crate) fn complete_at(&mut self, now: Nanos, operation: Operation) -> When {
-        match &mut self.inside.0 {
+        match &mut self.timing.0 {
             None => When::at(now.saturating_add(self.config.latency)),
             Some(service) => {
                 let when = service.begin(now, operation);
@@ -100,7 +99,7 @@ impl Subsystem {
 
     /// The later of two such times.
     pub(crate) fn later_of(&mut self, a: When, b: When) -> When {
-        match (a.known(), b.known(), &mut self.inside.0) {
+        match (a.known(), b.known(), &mut self.timing.0) {
             (None, _, Some(service)) | (_, None, Some(service)) => service.later_of(a, b),
             (a, b, _) => When::at(a.max(b).unwrap_or_default()),
         }
@@ -110,7 +109,7 @@ impl Subsystem {
     #[inline]
     pub(crate) fn delay(&mut self, id: u32, io: Io, due: When) {
         match due.known() {
-            Some(due) => self.slots.delay(self.clock, id, io, due),
+            Some(due) => self.slots.delay(self.turn.now, id, io, due),
             None => self.wait_to_be_told(id, Some(io), due),
         }
     }
@@ -126,7 +125,7 @@ impl Subsystem {
     #[cold]
     fn wait_to_be_told(&mut self, id: u32, io: Option<Io>, due: When) {
         self.slots.pend(id, io);
-        if let Some(service) = &mut self.inside.0 {
+        if let Some(service) = &mut self.timing.0 {
             service.tell(due, id.into());
         }
     }
@@ -141,7 +140,7 @@ impl Subsystem {
 
     #[cold]
     fn hear_from_service(&mut self, now: Nanos) {
-        let Some(service) = &mut self.inside.0 else { return };
+        let Some(service) = &mut self.timing.0 else { return };
         while let Some((slot, due)) = service.told(now) {
             self.slots.known(slot as u32, due);
         }
@@ -160,7 +159,7 @@ impl Subsystem {
     fn run_inside(&mut self, until: Nanos) {
         while self.slots.pending > 0 {
             let until = until.min(self.own_deadline());
-            let told = self.inside.0.as_mut().and_then(|service| service.told_before(until));
+            let told = self.timing.0.as_mut().and_then(|service| service.told_before(until));
             let Some((slot, due)) = told else { return };
             self.slots.known(slot as u32, due);
         }
@@ -171,7 +170,7 @@ impl Subsystem {
         if weight == 0 {
             return Err(Error::Range);
         }
-        let t = self.tenants.get_mut(usize::from(tenant)).ok_or(Error::NoTenant)?;
+        let t = self.tenants.list.get_mut(usize::from(tenant)).ok_or(Error::NoTenant)?;
         (t.config.class, t.config.urgent, t.config.weight) = (class, urgent, weight);
         let key = t.key;
         self.config.tenants[usize::from(tenant)] = t.config.clone();
@@ -182,7 +181,7 @@ impl Subsystem {
 
     /// Changes who may wish for a class among a tenant's queues.
     pub fn set_class_from(&mut self, tenant: u16, from: ClassFrom) -> Result<(), Error> {
-        let t = self.tenants.get_mut(usize::from(tenant)).ok_or(Error::NoTenant)?;
+        let t = self.tenants.list.get_mut(usize::from(tenant)).ok_or(Error::NoTenant)?;
         t.config.class_from = from;
         self.config.tenants[usize::from(tenant)].class_from = from;
         self.classify_tenant(tenant);
@@ -205,8 +204,8 @@ impl Subsystem {
     }
 
     fn classify_tenant(&mut self, tenant: u16) {
-        for q in 0..self.queues.len() {
-            if self.queues[q].as_ref().is_some_and(|sq| sq.tenant == tenant) {
+        for q in 0..self.queues.sqs.len() {
+            if self.queues.sqs[q].as_ref().is_some_and(|sq| sq.tenant == tenant) {
                 self.classify(q as u32);
             }
         }
@@ -214,14 +213,14 @@ impl Subsystem {
 
     /// Changes a namespace's size in bytes. Hosts are notified at the next `Run`.
     pub fn resize_namespace(&mut self, nsid: u32, size: u64) -> Result<(), Error> {
-        if self.room.is_some() {
+        if self.namespaces.allocator.is_some() {
             return self.resize_managed(nsid, size);
         }
         let config = self.config.namespaces.iter_mut().find(|ns| ns.nsid == nsid).ok_or(Error::NoNamespace)?;
         if self.zoned.iter().any(|s| s.nsid == nsid) {
             return Err(Error::Zones);
         }
-        let held = self.namespaces.get(nsid as usize - 1).copied().flatten().ok_or(Error::NoNamespace)?;
+        let held = self.namespaces.list.get(nsid as usize - 1).copied().flatten().ok_or(Error::NoNamespace)?;
         if held.why & (why::ZONES | why::VENDOR) != 0 {
             return Err(Error::Fixed);
         }
@@ -229,30 +228,30 @@ impl Subsystem {
         let resized =
             Namespace { vendor: held.vendor, why: held.why, barred: held.barred, ..resized.ok_or(Error::Namespace)? };
         config.size = size;
-        self.namespaces[nsid as usize - 1] = Some(resized);
+        self.namespaces.list[nsid as usize - 1] = Some(resized);
         self.note_event(AsyncEvent::NAMESPACE_ATTRIBUTE, Some(nsid));
         Ok(())
     }
 
     /// The same where namespaces share the drive. What a smaller one does not show stays its own.
     fn resize_managed(&mut self, nsid: u32, size: u64) -> Result<(), Error> {
-        let ns = self.namespace_mut(nsid).map(|ns| *ns).ok_or(Error::NoNamespace)?;
+        let ns = self.namespaces.get_mut(nsid).map(|ns| *ns).ok_or(Error::NoNamespace)?;
         if size == 0 || size % (1 << ns.shift) != 0 {
             return Err(Error::Namespace);
         }
-        if ns.vendor.is_some() || self.is_busy(nsid) {
+        if ns.vendor.is_some() || self.namespaces.is_busy(nsid) {
             return Err(Error::Fixed);
         }
-        let room = self.room.as_mut().ok_or(Error::NoNamespace)?;
-        let held = room.allocated(nsid);
+        let allocator = self.namespaces.allocator.as_mut().ok_or(Error::NoNamespace)?;
+        let held = allocator.allocated(nsid);
         if size > held {
-            room.allocate(nsid, size - held).ok_or(Error::NoRoom)?;
+            allocator.allocate(nsid, size - held).ok_or(Error::NoRoom)?;
         }
-        let fragmented = room.extents(nsid).len() > 1;
-        if let Some(record) = self.records.get_mut(&nsid) {
+        let fragmented = allocator.extents(nsid).len() > 1;
+        if let Some(record) = self.namespaces.records.get_mut(&nsid) {
             record.bytes = size;
         }
-        if let Some(ns) = self.namespace_mut(nsid) {
+        if let Some(ns) = self.namespaces.get_mut(nsid) {
             (ns.blocks, ns.fragmented) = (size >> ns.shift, fragmented);
         }
         self.refresh_guard(nsid);
@@ -262,19 +261,19 @@ impl Subsystem {
 
     /// Bytes and block size of a namespace.
     pub fn namespace(&self, nsid: u32) -> Option<(u64, u32)> {
-        let ns = self.namespaces.get(nsid.wrapping_sub(1) as usize)?.as_ref()?;
+        let ns = self.namespaces.list.get(nsid.wrapping_sub(1) as usize)?.as_ref()?;
         Some((ns.blocks << ns.shift, 1 << ns.shift))
     }
 
     /// Whether hosts create, format and delete namespaces.
     pub fn is_managed(&self) -> bool {
-        self.room.is_some()
+        self.namespaces.allocator.is_some()
     }
 
     /// Whether a namespace has metadata, or had some since the drive was started: the executor asks for it then.
     #[inline]
     pub fn has_metadata(&self) -> bool {
-        self.keep_words
+        self.namespaces.any_metadata
     }
 
     /// The zones of a namespace; `None` where it has none.
@@ -297,7 +296,7 @@ impl Subsystem {
     /// A zone's descriptor has changed without a host's doing.
     pub(crate) fn note_zone(&mut self, nsid: u32, zone: u32) {
         let Some(start) = self.zones(nsid).map(|zones| zones.start(zone)) else { return };
-        for ctrl in self.controllers.iter_mut().flatten() {
+        for ctrl in self.controllers.list.iter_mut().flatten() {
             let list = &mut ctrl.changed_zones;
             let known = list.iter().filter(|(ns, _)| *ns == nsid).count();
             // One more than a log page holds says that it does not hold them.
@@ -312,8 +311,8 @@ impl Subsystem {
 
     /// Replaces the discovery log; persistent discovery controllers are notified at the next `Run`.
     pub fn set_discovery(&mut self, records: Vec<DiscoveryRecord>) {
-        if self.discovery != records {
-            self.discovery = records;
+        if self.discovery.records != records {
+            self.discovery.records = records;
             self.discovery_changed();
         }
     }
@@ -321,101 +320,101 @@ impl Subsystem {
     /// More records for the discovery log; as [`set_discovery`](Self::set_discovery), without a look at those that are there.
     pub fn add_discovery(&mut self, records: Vec<DiscoveryRecord>) {
         if !records.is_empty() {
-            self.discovery.extend(records);
+            self.discovery.records.extend(records);
             self.discovery_changed();
         }
     }
 
     /// The discovery log without the records of a subsystem.
     pub fn remove_discovery(&mut self, subnqn: &str) {
-        let before = self.discovery.len();
-        self.discovery.retain(|r| r.entry.subnqn() != Some(subnqn));
-        if self.discovery.len() != before {
+        let before = self.discovery.records.len();
+        self.discovery.records.retain(|r| r.entry.subnqn() != Some(subnqn));
+        if self.discovery.records.len() != before {
             self.discovery_changed();
         }
     }
 
     fn discovery_changed(&mut self) {
-        self.discovery_generation += 1;
+        self.discovery.generation += 1;
         self.note_event(AsyncEvent::DISCOVERY_CHANGE, None);
     }
 
     /// How often the drive was powered on, this time included, and how often it lost power without being shut down: SMART
     /// tells.
     pub fn set_power_history(&mut self, cycles: u64, unsafe_shutdowns: u64) {
-        (self.power_cycles, self.unsafe_shutdowns) = (cycles, unsafe_shutdowns);
+        (self.power.cycles, self.power.unsafe_shutdowns) = (cycles, unsafe_shutdowns);
     }
 
     /// What [`set_power_history`](Self::set_power_history) has set, and what has happened since.
     pub fn power_history(&self) -> (u64, u64) {
-        (self.power_cycles, self.unsafe_shutdowns)
+        (self.power.cycles, self.power.unsafe_shutdowns)
     }
 
     /// The power has gone, and is back: controllers are gone with their queues, commands die silently, and doors
     /// are asked to close their connections. Ring controllers show CSTS.CFS until they are reset. What the media has lost
     /// is the executor's affair, which also waits for `Done` of what it was given before.
     pub fn power_cut(&mut self) {
-        self.power_cycles += 1;
-        self.unsafe_shutdowns += 1;
+        self.power.cycles += 1;
+        self.power.unsafe_shutdowns += 1;
         self.cut_zones();
-        for c in 0..self.controllers.len() as u32 {
+        for c in 0..self.controllers.list.len() as u32 {
             if self.ctrl(c).is_some() {
                 self.fatal(c);
             }
         }
         self.reservations_without_power();
-        self.more = true;
+        self.turn.more = true;
     }
 
     /// The media has failed for good: SMART warns from now on, and hosts that want to know are notified at the next `Run`.
     /// `read_only`: it takes no more writes.
     pub fn note_media_fault(&mut self, read_only: bool) {
         let warning = critical_warning::RELIABILITY | if read_only { critical_warning::READ_ONLY } else { 0 };
-        if self.media_warning | warning != self.media_warning {
-            self.media_warning |= warning;
+        if self.health.warning | warning != self.health.warning {
+            self.health.warning |= warning;
             self.note_event(AsyncEvent::RELIABILITY, None);
             self.note_endurance_warning();
-            self.save_telemetry(self.counted, "the media has failed");
+            self.save_telemetry(self.power.counted, "the media has failed");
         }
     }
 
     /// SMART's available spare is no more than this from now on, in percent: whatever the flash itself has.
     pub fn set_spare(&mut self, percent: u8) {
-        self.spare_limit = percent.min(100);
+        self.health.spare_limit = percent.min(100);
         self.watch_spare();
     }
 
     /// SMART's available spare, in percent.
     pub(crate) fn available_spare(&self) -> u8 {
-        self.inside.0.as_ref().map_or(100, |inside| inside.available_spare()).min(self.spare_limit)
+        self.timing.0.as_ref().map_or(100, |inside| inside.available_spare()).min(self.health.spare_limit)
     }
 
     /// Hosts that want to know are told when the spare falls below its threshold.
     pub(crate) fn watch_spare(&mut self) {
         let low = self.available_spare() < SPARE_THRESHOLD;
-        if low && self.media_warning & critical_warning::SPARE == 0 {
-            self.media_warning |= critical_warning::SPARE;
+        if low && self.health.warning & critical_warning::SPARE == 0 {
+            self.health.warning |= critical_warning::SPARE;
             self.note_event(AsyncEvent::SPARE, None);
             self.note_endurance_warning();
         } else if !low {
-            self.media_warning &= !critical_warning::SPARE;
+            self.health.warning &= !critical_warning::SPARE;
         }
     }
 
     /// Hosts that asked for events of the endurance group are told that it has one.
     fn note_endurance_warning(&mut self) {
-        let warning = self.media_warning;
-        for ctrl in self.controllers.iter_mut().flatten() {
+        let warning = self.health.warning;
+        for ctrl in self.controllers.list.iter_mut().flatten() {
             ctrl.endurance_event |= ctrl.features.endurance_events & warning != 0;
         }
-        if self.controllers.iter().flatten().any(|ctrl| ctrl.endurance_event) {
+        if self.controllers.list.iter().flatten().any(|ctrl| ctrl.endurance_event) {
             self.note_event(AsyncEvent::ENDURANCE_CHANGE, None);
         }
     }
 
     /// An event for every controller; reported when the drive next runs.
     pub(crate) fn note_event(&mut self, event: AsyncEvent, nsid: Option<u32>) {
-        for c in 0..self.controllers.len() as u32 {
+        for c in 0..self.controllers.list.len() as u32 {
             self.note_event_at(c, event, nsid);
         }
     }
@@ -435,25 +434,25 @@ impl Subsystem {
         if ctrl.aer.reportable().is_some() {
             self.list_admin(c);
         }
-        self.more = true;
+        self.turn.more = true;
     }
 
     /// What was done so far.
     pub fn stats(&self) -> DriveStats {
-        let tenants: Vec<TenantStats> = (0..self.tenants.len() as u16).map(|t| self.tenant_stats(t)).collect();
+        let tenants: Vec<TenantStats> = (0..self.tenants.list.len() as u16).map(|t| self.tenant_stats(t)).collect();
         DriveStats {
             work: self.total_work(),
             slots_used: self.slots.used,
             slots: self.slots.limit,
             bytes_in_flight: self.slots.bytes,
-            admin: self.admin_done,
+            admin: self.admin.served,
             tenants,
         }
     }
 
     /// Whether no command is being executed, and no admin command is kept until the drive has done its work.
     pub fn is_at_rest(&self) -> bool {
-        self.slots.used == 0 && self.chores.iter().all(|chore| chore.waiter.is_none())
+        self.slots.used == 0 && self.namespaces.jobs.iter().all(|job| job.waiter.is_none())
     }
 
     /// Bytes in flight, as [`DriveStats`] has them.
@@ -464,7 +463,7 @@ impl Subsystem {
 
     pub(crate) fn total_work(&self) -> Work {
         let mut sum = Work::default();
-        for w in self.tenants.iter().map(|t| &t.work) {
+        for w in self.tenants.list.iter().map(|t| &t.work) {
             sum.reads += w.reads;
             sum.writes += w.writes;
             sum.others += w.others;
@@ -476,11 +475,11 @@ impl Subsystem {
     }
 
     fn io_queues(&self) -> impl Iterator<Item = &Sq> {
-        self.queues.iter().flatten().filter(|sq| sq.qid != 0)
+        self.queues.sqs.iter().flatten().filter(|sq| sq.qid != 0)
     }
 
     fn tenant_stats(&self, tenant: u16) -> TenantStats {
-        let t = &self.tenants[usize::from(tenant)];
+        let t = &self.tenants.list[usize::from(tenant)];
         let queues = || self.io_queues().filter(|sq| sq.tenant == tenant);
         TenantStats {
             name: t.config.name.clone(),
@@ -491,7 +490,7 @@ impl Subsystem {
             sla: t.config.sla,
             held: self.arbiter.is_held(t.key),
             work: t.work,
-            controllers: self.controllers.iter().flatten().filter(|c| c.tenant == tenant).count() as u32,
+            controllers: self.controllers.list.iter().flatten().filter(|c| c.tenant == tenant).count() as u32,
             queues: queues().count() as u32,
             backlog: queues().map(|sq| u64::from(sq.waiting)).sum(),
             in_flight: queues().map(|sq| sq.in_flight).sum(),
@@ -519,7 +518,7 @@ impl Subsystem {
             ana: ctrl.ana,
             queues: queues(&ctrl.sqs),
         };
-        self.controllers.iter().flatten().map(|c| info(c)).collect()
+        self.controllers.list.iter().flatten().map(|c| info(c)).collect()
     }
 }
 

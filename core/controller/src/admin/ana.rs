@@ -27,11 +27,11 @@ impl Subsystem {
     /// How the controllers of a host, of a port, or all, reach the namespaces from now on: those that there are and those that will come,
     /// until the drive is stopped. Who says it of all forgets what was said of some. Hosts are told at the next `Run` if they want to know.
     pub fn set_ana(&mut self, scope: AnaScope<'_>, state: AnaState) {
-        self.access.set(scope, state);
-        for c in 0..self.controllers.len() as u32 {
-            let concerned = |ctrl: &&Controller| self.access.concerns(scope, &ctrl.host, ctrl.local);
+        self.namespaces.access.set(scope, state);
+        for c in 0..self.controllers.list.len() as u32 {
+            let concerned = |ctrl: &&Controller| self.namespaces.access.concerns(scope, &ctrl.host, ctrl.local);
             if let Some(ctrl) = self.ctrl(c).filter(concerned) {
-                let state = self.access.of(&ctrl.host, ctrl.local);
+                let state = self.namespaces.access.of(&ctrl.host, ctrl.local);
                 self.change_ana(c, state);
             }
         }
@@ -41,7 +41,7 @@ impl Subsystem {
     /// What [`set_ana`](Self::set_ana) has been told and what was configured, of all controllers first: who says it again in this order
     /// has the same.
     pub fn access(&self) -> impl Iterator<Item = (AnaScope<'_>, AnaState)> {
-        self.access.said()
+        self.namespaces.access.said()
     }
 
     /// How a controller reaches the namespaces from now on; its host is told at the next `Run` if it wants to know.
@@ -61,14 +61,14 @@ impl Subsystem {
         ctrl.ana_changes += 1;
         ctrl.aer.raise(AsyncEvent::ANA_CHANGE, ctrl.features.async_config);
         self.list_admin(c);
-        self.more = true;
+        self.turn.more = true;
         self.associate();
     }
 
     /// Whether anybody is refused: commands of all namespaces ask then.
     pub(crate) fn refresh_ana(&mut self) {
-        let refused = self.controllers.iter().flatten().any(|ctrl| ctrl.ana.refusal().is_some());
-        for ns in self.namespaces.iter_mut().flatten() {
+        let refused = self.controllers.list.iter().flatten().any(|ctrl| ctrl.ana.refusal().is_some());
+        for ns in self.namespaces.list.iter_mut().flatten() {
             ns.why = if refused { ns.why | why::ANA } else { ns.why & !why::ANA };
         }
         // What waits for a slot was looked at before.
@@ -86,7 +86,7 @@ impl Subsystem {
     pub(super) fn ana_log(&self, c: u32, lsp: u8) -> Vec<u8> {
         let Some(ctrl) = self.ctrl(c) else { return Vec::new() };
         let seen = |(_, ns): &(usize, &Option<_>)| ns.as_ref().is_some_and(|ns| self.sees(c, ns));
-        let nsids: Vec<u32> = self.namespaces.iter().enumerate().filter(seen).map(|(i, _)| i as u32 + 1).collect();
+        let nsids: Vec<u32> = self.namespaces.list.iter().enumerate().filter(seen).map(|(i, _)| i as u32 + 1).collect();
         let nsids = if lsp & ana::GROUPS_ONLY != 0 { Vec::new() } else { nsids };
         let change_count = U64::new(ctrl.ana_changes);
         let header = AnaHeader { change_count, groups: U16::new(1), ..Default::default() };

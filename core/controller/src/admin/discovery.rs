@@ -32,7 +32,9 @@ impl Subsystem {
         };
         let mut page = alloc::vec![0; size_of::<DiscoveryHeader>()];
         let mut records = 0;
-        for (record, entry) in self.discovery.iter().filter(sees).filter_map(|r| Some((r, entry_for(r, local)?))) {
+        for (record, entry) in
+            self.discovery.records.iter().filter(sees).filter_map(|r| Some((r, entry_for(r, local)?)))
+        {
             records += 1;
             if has(discovery_lsp::EXTENDED) {
                 extend(&mut page, entry, &record.label);
@@ -41,7 +43,7 @@ impl Subsystem {
             }
         }
         let header = DiscoveryHeader {
-            genctr: U64::new(self.discovery_generation),
+            genctr: U64::new(self.discovery.generation),
             numrec: U64::new(records),
             dlpf: flags,
             tdlpl: U32::new(if has(discovery_lsp::EXTENDED) { page.len() as u32 } else { 0 }),

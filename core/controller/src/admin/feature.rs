@@ -132,7 +132,7 @@ impl Subsystem {
         let features = match dw10.sel() {
             select::CURRENT => &ctrl.features,
             // What cannot be saved has its default as saved value (base 2.0, 5.15).
-            select::SAVED if entry.saves => &self.saved,
+            select::SAVED if entry.saves => &self.admin.saved_features,
             select::DEFAULT | select::SAVED => &defaults,
             select::SUPPORTED => return Outcome::Done(Status::SUCCESS, entry.capabilities(ctrl).into()),
             _ => return Outcome::status(INVALID),
@@ -195,7 +195,7 @@ impl Subsystem {
                 let set = ctrl.timestamp.filter(|_| current);
                 let (ms, since, origin) = match set {
                     Some((ms, at)) => (ms, at, 1),
-                    None if current => (0, self.started, 0),
+                    None if current => (0, self.power.on_since, 0),
                     None => (0, now, 0),
                 };
                 let ms = ms + now.saturating_sub(since).0 / 1_000_000;
@@ -279,7 +279,7 @@ impl Subsystem {
         }
         let nsid = admin.sqe.nsid.get();
         if entry.scope != scope::NAMESPACE && !matches!(nsid, 0 | NSID_ALL) {
-            let known = (1..=self.namespaces.len() as u32).contains(&nsid);
+            let known = (1..=self.namespaces.list.len() as u32).contains(&nsid);
             let status =
                 if known { Status::FEATURE_NOT_NAMESPACE_SPECIFIC } else { Status::INVALID_NAMESPACE_OR_FORMAT };
             return Err(status.dnr());
@@ -312,7 +312,7 @@ impl Subsystem {
     /// A value of the whole subsystem: every controller has it.
     fn share_feature(&mut self, c: u32, fid: u8) {
         let Some(features) = self.ctrl(c).map(|ctrl| ctrl.features.clone()) else { return };
-        for ctrl in self.controllers.iter_mut().flatten() {
+        for ctrl in self.controllers.list.iter_mut().flatten() {
             take(&mut ctrl.features, &features, fid);
         }
     }
@@ -320,7 +320,7 @@ impl Subsystem {
     /// The current value of a controller's feature is what controllers begin with from now on.
     fn save_feature(&mut self, c: u32, fid: u8) {
         let Some(features) = self.ctrl(c).map(|ctrl| ctrl.features.clone()) else { return };
-        take(&mut self.saved, &features, fid);
+        take(&mut self.admin.saved_features, &features, fid);
         self.touch();
     }
 
@@ -452,9 +452,9 @@ impl Subsystem {
         read(admin, host, &mut bytes)?;
         let timestamp = Timestamp::read_from_bytes(&bytes).map_err(|_| Status::INTERNAL_ERROR)?;
         let before = self.timestamp(now).to_le_bytes();
-        let since = (now.saturating_sub(self.started).0 / 1_000_000).to_le_bytes();
+        let since = (now.saturating_sub(self.power.on_since).0 / 1_000_000).to_le_bytes();
         self.ctrl_mut(admin.c).ok_or(Status::INTERNAL_ERROR)?.timestamp = Some((timestamp.milliseconds(), now));
-        self.wall = Some((timestamp.milliseconds(), now));
+        self.logs.timestamp = Some((timestamp.milliseconds(), now));
         self.record(now, Some(admin.c), persistent::TIMESTAMP, &[before, since].concat());
         Ok(0)
     }
@@ -535,7 +535,7 @@ fn take(to: &mut Features, from: &Features, fid: u8) {
 pub(crate) const SECTION: Section = Section { id: 1, version: 1, save, restore };
 
 fn save(drive: &Subsystem, to: &mut Writer) {
-    write_saved(&drive.saved, to);
+    write_saved(&drive.admin.saved_features, to);
 }
 
 /// What can be saved of a controller's features.
@@ -553,7 +553,7 @@ pub(crate) fn write_saved(f: &Features, to: &mut Writer) {
 }
 
 fn restore(drive: &mut Subsystem, from: &mut Reader<'_>, _: u16) -> Result<(), Damaged> {
-    drive.saved = read_saved(drive.config.volatile_write_cache, from)?;
+    drive.admin.saved_features = read_saved(drive.config.volatile_write_cache, from)?;
     Ok(())
 }
 

@@ -21,17 +21,20 @@ impl Subsystem {
             set_text(&mut factory, &self.config.firmware, b' ');
             return Some(factory);
         }
-        self.firmware.slots.get(usize::from(slot).wrapping_sub(2)).copied().flatten()
+        self.maintenance.firmware.slots.get(usize::from(slot).wrapping_sub(2)).copied().flatten()
     }
 
     /// The revision that runs.
     pub(crate) fn running_revision(&self) -> [u8; 8] {
-        self.revision(self.firmware.active).unwrap_or([b' '; 8])
+        self.revision(self.maintenance.firmware.active).unwrap_or([b' '; 8])
     }
 
     /// Firmware slot information.
     pub(crate) fn firmware_slots(&self) -> FirmwareSlots {
-        let mut page = FirmwareSlots { afi: self.firmware.active | self.firmware.next << 4, ..Default::default() };
+        let mut page = FirmwareSlots {
+            afi: self.maintenance.firmware.active | self.maintenance.firmware.next << 4,
+            ..Default::default()
+        };
         for (slot, to) in (1..=SLOTS as u8).zip(&mut page.revisions) {
             *to = self.revision(slot).unwrap_or_default();
         }
@@ -46,7 +49,7 @@ impl Subsystem {
         if length % unit != 0 || offset % unit != 0 || offset.saturating_add(length) > IMAGE_MAX {
             return Err(Status::INVALID_FIELD.dnr());
         }
-        let pieces = &mut self.firmware.download;
+        let pieces = &mut self.maintenance.firmware.download;
         let place = pieces.partition_point(|(at, _)| *at < offset);
         let before = place.checked_sub(1).map(|i| pieces[i].0 + pieces[i].1.len());
         let behind = pieces.get(place).map(|(at, _)| *at);
@@ -66,7 +69,7 @@ impl Subsystem {
     pub(crate) fn commit_firmware(&mut self, now: Nanos, admin: &Admin) -> Outcome {
         let dw10 = CommitDw10(admin.sqe.cdw10.get());
         let (before, status) = (self.running_revision(), self.commit(now, dw10).err().unwrap_or(Status::SUCCESS));
-        let after = self.revision(if dw10.fs() == 0 { self.firmware.active } else { dw10.fs() as u8 });
+        let after = self.revision(if dw10.fs() == 0 { self.maintenance.firmware.active } else { dw10.fs() as u8 });
         let (action, slot) = (dw10.ca() as u8, dw10.fs() as u8);
         let tail = [action, slot, status.sct(), status.sc(), 0, 0];
         let event = [&before[..], &after.unwrap_or_default(), &tail].concat();
@@ -85,30 +88,30 @@ impl Subsystem {
             return Err(bad_slot);
         }
         let replaces = dw10.ca() <= commit::REPLACE_AND_ACTIVATE
-            || dw10.ca() == commit::ACTIVATE_NOW && !self.firmware.download.is_empty();
+            || dw10.ca() == commit::ACTIVATE_NOW && !self.maintenance.firmware.download.is_empty();
         let slot = match (slot, replaces) {
             // One that is empty, else one that does not run.
             (0, true) => (2..=SLOTS as u8)
                 .find(|s| self.revision(*s).is_none())
-                .unwrap_or(if self.firmware.active == 2 { 3 } else { 2 }),
+                .unwrap_or(if self.maintenance.firmware.active == 2 { 3 } else { 2 }),
             (0, false) | (1, true) => return Err(bad_slot),
             (slot, _) => slot,
         };
         if replaces {
-            let revision = self.firmware.image().map(|mut image| revision_of(&mut image))?;
+            let revision = self.maintenance.firmware.image().map(|mut image| revision_of(&mut image))?;
             let revision = revision.ok_or(Status::INVALID_FIRMWARE_IMAGE.dnr())?;
-            self.firmware.slots[usize::from(slot) - 2] = Some(revision);
+            self.maintenance.firmware.slots[usize::from(slot) - 2] = Some(revision);
         } else if self.revision(slot).is_none() {
             return Err(Status::INVALID_FIRMWARE_IMAGE.dnr());
         }
         match dw10.ca() {
             commit::REPLACE => {}
             commit::ACTIVATE_NOW => {
-                self.firmware.next = slot;
+                self.maintenance.firmware.next = slot;
                 self.note_event(AsyncEvent::FIRMWARE_STARTING, None);
                 self.activate_firmware(now);
             }
-            _ => self.firmware.next = slot,
+            _ => self.maintenance.firmware.next = slot,
         }
         self.touch();
         Ok(())
@@ -116,10 +119,10 @@ impl Subsystem {
 
     /// A reset, or the power, is there: what was committed runs from now on.
     pub(crate) fn activate_firmware(&mut self, _now: Nanos) {
-        self.firmware.download.clear();
-        let next = core::mem::take(&mut self.firmware.next);
+        self.maintenance.firmware.download.clear();
+        let next = core::mem::take(&mut self.maintenance.firmware.next);
         if next != 0 {
-            self.firmware.active = next;
+            self.maintenance.firmware.active = next;
             self.touch();
         }
     }
@@ -129,7 +132,7 @@ impl Subsystem {
 pub(crate) const SECTION: Section = Section { id: 3, version: 1, save, restore };
 
 pub(crate) fn save(drive: &Subsystem, to: &mut Writer) {
-    let f = &drive.firmware;
+    let f = &drive.maintenance.firmware;
     to.u8(f.active);
     to.u8(f.next);
     for slot in &f.slots {
@@ -139,11 +142,11 @@ pub(crate) fn save(drive: &Subsystem, to: &mut Writer) {
 
 pub(crate) fn restore(drive: &mut Subsystem, from: &mut Reader<'_>, _: u16) -> Result<(), Damaged> {
     let (active, next) = (from.u8()?, from.u8()?);
-    let f = &mut drive.firmware;
+    let f = &mut drive.maintenance.firmware;
     for slot in &mut f.slots {
         *slot = Some(from.array()?).filter(|revision| *revision != [0; 8]);
     }
     // The power was off: what was to be activated is.
     f.active = if next != 0 { next } else { active };
-    if f.active == 0 || drive.revision(drive.firmware.active).is_none() { Err(Damaged) } else { Ok(()) }
+    if f.active == 0 || drive.revision(drive.maintenance.firmware.active).is_none() { Err(Damaged) } else { Ok(()) }
 }

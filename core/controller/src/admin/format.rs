@@ -36,14 +36,14 @@ impl Subsystem {
             if ![format, present].iter().all(|format| self.knows_format(admin.c, format)) {
                 return Err(Status::INVALID_NAMESPACE_OR_FORMAT.dnr());
             }
-            if self.is_busy(*nsid) {
+            if self.namespaces.is_busy(*nsid) {
                 return Err(Status::FORMAT_IN_PROGRESS);
             }
             self.check_unprotected(*nsid)?;
             self.check_unreserved(admin.c, *nsid)?;
-            ranges.extend(self.room.as_ref().map_or(Vec::new(), |room| room.extents(*nsid)));
+            ranges.extend(self.namespaces.allocator.as_ref().map_or(Vec::new(), |allocator| allocator.extents(*nsid)));
         }
-        self.start_chore(Task::Format { format, shift }, &nsids, ranges, (admin, 0));
+        self.start_namespace_job(Task::Format { format, shift }, &nsids, ranges, (admin, 0));
         Ok(Outcome::Parked)
     }
 
@@ -51,7 +51,7 @@ impl Subsystem {
     fn attached_of(&self, admin: &Admin) -> Result<Vec<u32>, Status> {
         match admin.sqe.nsid.get() {
             NSID_ALL => {
-                let all = (1u32..).zip(&self.namespaces).filter(|(_, ns)| ns.is_some()).map(|(nsid, _)| nsid);
+                let all = self.namespaces.nsids();
                 Ok(all.filter(|nsid| self.is_attached(admin.c, *nsid)).collect())
             }
             nsid => self.visible(admin.c, nsid).map(|_| alloc::vec![nsid]),
@@ -88,7 +88,7 @@ impl Subsystem {
         if nsids.iter().map(protect).any(lasts) {
             return Err(Status::FEATURE_NOT_CHANGEABLE.dnr());
         }
-        if nsids.iter().any(|nsid| self.is_busy(*nsid)) {
+        if nsids.iter().any(|nsid| self.namespaces.is_busy(*nsid)) {
             return Err(Status::FORMAT_IN_PROGRESS);
         }
         if nsids.iter().map(protect).all(|now| now == state) {
@@ -98,12 +98,12 @@ impl Subsystem {
             nsids.iter().for_each(|nsid| self.protect(*nsid, state as u8));
             return Ok(Outcome::status(Status::SUCCESS));
         }
-        self.start_chore(Task::Protect { state: state as u8 }, &nsids, Vec::new(), (admin, 0));
+        self.start_namespace_job(Task::Protect { state: state as u8 }, &nsids, Vec::new(), (admin, 0));
         Ok(Outcome::Parked)
     }
 
     pub(crate) fn protect(&mut self, nsid: u32, state: u8) {
-        if let Some(ns) = self.namespace_mut(nsid) {
+        if let Some(ns) = self.namespaces.get_mut(nsid) {
             ns.protect = state;
         }
         self.refresh_guard(nsid);

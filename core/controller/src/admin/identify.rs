@@ -9,7 +9,7 @@ use crate::host::Host;
 use crate::logs::error_log::ERROR_ENTRIES;
 use crate::logs::persistent_events::SIZE;
 use crate::maintenance::{firmware, sanitize};
-use crate::namespace::{Namespace, active};
+use crate::namespace::Namespace;
 use crate::power::{self, thermal};
 use crate::subsystem::Subsystem;
 use alloc::vec::Vec;
@@ -40,11 +40,11 @@ const FLUSH_ALL: u8 = 0b11 << 1;
 impl Subsystem {
     /// Identify.
     pub(crate) fn identify<H: Host>(&mut self, admin: &Admin, host: &mut H) -> Outcome {
-        let mut page = core::mem::take(&mut self.scratch);
+        let mut page = core::mem::take(&mut self.admin.scratch);
         page.fill(0);
         let built = self.build_identify(admin, &mut page);
         let sent = built.and_then(|()| admin.answer(host, 0, &page));
-        self.scratch = page;
+        self.admin.scratch = page;
         Outcome::status(sent.err().unwrap_or(Status::SUCCESS))
     }
 
@@ -73,7 +73,7 @@ impl Subsystem {
                 put(page, &IdentifyZonedController::default())
             }
             cns::NAMESPACE_DESCRIPTORS => self.describe_namespace(admin.c, nsid, page),
-            cns::CS_NAMESPACE if set == csi::NVM && nsid == NSID_ALL && self.room.is_some() => {
+            cns::CS_NAMESPACE if set == csi::NVM && nsid == NSID_ALL && self.namespaces.allocator.is_some() => {
                 put(page, &self.extended_formats_page(None))
             }
             cns::CS_NAMESPACE if set == csi::NVM => {
@@ -100,7 +100,7 @@ impl Subsystem {
                 )
             }
             cns::NAMESPACE_CONTROLLERS => {
-                active(&self.namespaces, nsid)?;
+                self.namespaces.active(nsid)?;
                 self.list_controllers(from, Some(nsid), page)
             }
             cns::ENDURANCE_GROUPS => self.list_endurance_groups(sqe.cdw11.get() as u16, page),
@@ -174,12 +174,12 @@ impl Subsystem {
         id.oaes = U32::new(notices | if self.zoned.is_empty() { 0 } else { NOTICES });
         id.acl = ACL;
         self.describe_upkeep(&mut id);
-        let capacity: u128 = self.namespaces.iter().flatten().map(|ns| u128::from(ns.blocks) << ns.shift).sum();
+        let capacity: u128 = self.namespaces.list.iter().flatten().map(|ns| u128::from(ns.blocks) << ns.shift).sum();
         id.tnvmcap = capacity.to_le_bytes();
         self.identify_management(&mut id);
         id.sqes = 0x66;
         id.cqes = 0x44;
-        id.nn = U32::new(self.namespaces.len() as u32);
+        id.nn = U32::new(self.namespaces.list.len() as u32);
         id.mnan = id.nn;
         id.oacs = U16::new(self.optional_admin(ctrl));
         id.oncs = U16::new(self.optional_io(ctrl));
@@ -193,7 +193,7 @@ impl Subsystem {
 
     /// What a host cannot know else: in which class its operator has put it.
     fn class_of_controller(&self, ctrl: &Controller) -> ControllerClass {
-        let tenant = &self.tenants[usize::from(ctrl.tenant)].config;
+        let tenant = &self.tenants.list[usize::from(ctrl.tenant)].config;
         let counts = if ctrl.counts(tenant.class_from) { wishes::COUNT } else { 0 };
         let urgent = if tenant.urgent { wishes::URGENT } else { 0 };
         ControllerClass {
@@ -215,7 +215,7 @@ impl Subsystem {
         id.pels = U32::new(SIZE);
         if self.shared() {
             id.cmic |= ana::CMIC;
-            let named = if self.room.is_some() { GROUP_NAMED } else { 0 };
+            let named = if self.namespaces.allocator.is_some() { GROUP_NAMED } else { 0 };
             (id.anatt, id.anacap) = (TRANSITION, ana::CAPABILITIES | named);
             (id.anagrpmax, id.nanagrpid) = (U32::new(GROUP), U32::new(GROUP));
         }
@@ -233,11 +233,11 @@ impl Subsystem {
 
     /// An inactive namespace is answered with zeroes (base 2.0, 5.17.2.1).
     fn identify_namespace(&self, c: u32, nsid: u32, which: u8, page: &mut [u8]) -> Result<(), Status> {
-        if nsid == NSID_ALL && which == cns::NAMESPACE && self.room.is_some() {
+        if nsid == NSID_ALL && which == cns::NAMESPACE && self.namespaces.allocator.is_some() {
             return put(page, &self.common_page(c));
         }
         let seen = which == cns::ALLOCATED_NAMESPACE || self.is_attached(c, nsid);
-        match self.namespaces.get(nsid.wrapping_sub(1) as usize) {
+        match self.namespaces.list.get(nsid.wrapping_sub(1) as usize) {
             Some(Some(ns)) if seen && self.sees(c, ns) => put(page, &self.namespace_page(c, nsid, ns)),
             Some(_) => Ok(()),
             None => Err(Status::INVALID_NAMESPACE_OR_FORMAT.dnr()),
@@ -281,7 +281,7 @@ impl Subsystem {
         }
         let listed = |ns: &Namespace| self.sees(c, ns) && set.is_none_or(|set| set == ns.set());
         let allocated = matches!(which, cns::ALLOCATED_NAMESPACES | cns::CS_ALLOCATED_NAMESPACES);
-        let numbered = (1u32..).zip(&self.namespaces).filter(|(_, ns)| ns.as_ref().is_some_and(listed));
+        let numbered = (1u32..).zip(&self.namespaces.list).filter(|(_, ns)| ns.as_ref().is_some_and(listed));
         let seen = numbered.map(|(nsid, _)| nsid).filter(|nsid| allocated || self.is_attached(c, *nsid));
         let nsids = seen.filter(|nsid| *nsid > after);
         for (to, nsid) in page.chunks_exact_mut(4).zip(nsids) {
@@ -303,7 +303,7 @@ impl Subsystem {
 
     /// The controllers of the subsystem, or those that a namespace is attached to.
     fn list_controllers(&self, from: u16, nsid: Option<u32>, page: &mut [u8]) -> Result<(), Status> {
-        let listed = self.controllers.iter().flatten().filter(|c| nsid.is_none_or(|nsid| c.namespaces.has(nsid)));
+        let listed = self.controllers.list.iter().flatten().filter(|c| nsid.is_none_or(|nsid| c.namespaces.has(nsid)));
         let ids: Vec<u16> = listed.map(|c| c.id).filter(|id| *id >= from).take(2047).collect();
         page[..2].copy_from_slice(&(ids.len() as u16).to_le_bytes());
         for (to, id) in page[2..].chunks_exact_mut(2).zip(&ids) {

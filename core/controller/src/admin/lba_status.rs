@@ -26,13 +26,13 @@ const RANGES_MAX: usize = 16;
 pub(crate) const SECTION: Section = Section { id: 34, version: 1, save, restore };
 
 fn save(drive: &Subsystem, to: &mut Writer) {
-    if drive.ledger.generation != 0 {
-        to.u16(drive.ledger.generation);
+    if drive.slow_path.generation != 0 {
+        to.u16(drive.slow_path.generation);
     }
 }
 
 fn restore(drive: &mut Subsystem, from: &mut Reader<'_>, _: u16) -> Result<(), Damaged> {
-    drive.ledger.generation = from.u16()?;
+    drive.slow_path.generation = from.u16()?;
     Ok(())
 }
 
@@ -48,7 +48,7 @@ impl Subsystem {
         let blocks = self.visible(admin.c, nsid)?.blocks;
         let slba = u64::from(sqe.cdw10.get()) | u64::from(sqe.cdw11.get()) << 32;
         let (room, dw13) = (list_len(sqe.cdw12.get()), LbaStatusDw13(sqe.cdw13.get()));
-        if ![action::SCAN, action::TRACKED].contains(&(dw13.atype() as u8)) || room > self.mdts {
+        if ![action::SCAN, action::TRACKED].contains(&(dw13.atype() as u8)) || room > self.config.max_transfer() {
             return Err(Status::INVALID_FIELD.dnr());
         }
         let end = match dw13.range() {
@@ -59,7 +59,7 @@ impl Subsystem {
             return Err(Status::LBA_OUT_OF_RANGE.dnr());
         }
         let fit = (room as usize).saturating_sub(size_of::<LbaStatusHeader>()) / size_of::<LbaStatusDescriptor>();
-        let mut marked = self.ledger.unreadable.get(&nsid).into_iter().flat_map(|marked| marked.within(slba, end));
+        let mut marked = self.slow_path.unreadable.get(&nsid).into_iter().flat_map(|marked| marked.within(slba, end));
         let descriptor = |(first, end): (u64, u64)| LbaStatusDescriptor {
             dslba: U64::new(first),
             nlb: U32::new((end - first - 1) as u32),
@@ -76,9 +76,9 @@ impl Subsystem {
 
     /// Blocks of a namespace may be unrecoverable that were not: the hosts that see it are told.
     pub(crate) fn note_unrecoverable(&mut self, nsid: u32) {
-        self.ledger.generation = self.ledger.generation.wrapping_add(1);
+        self.slow_path.generation = self.slow_path.generation.wrapping_add(1);
         self.touch();
-        for c in 0..self.controllers.len() as u32 {
+        for c in 0..self.controllers.list.len() as u32 {
             if self.is_attached(c, nsid) {
                 self.note_event_at(c, AsyncEvent::LBA_STATUS, None);
             }
@@ -97,7 +97,7 @@ impl Subsystem {
 
     fn build_lba_status_log(&self, c: u32) -> Vec<u8> {
         let (mut list, mut elements, mut estimate) = (Vec::new(), 0, 0u64);
-        for (nsid, marked) in &self.ledger.unreadable {
+        for (nsid, marked) in &self.slow_path.unreadable {
             if self.visible(c, *nsid).is_err() {
                 continue;
             }
@@ -114,7 +114,7 @@ impl Subsystem {
             length: U32::new((size_of::<LbaStatusLog>() + list.len()) as u32),
             elements: U32::new(elements),
             estimate: U32::new(u32::try_from(estimate).unwrap_or(u32::MAX)),
-            generation: U16::new(self.ledger.generation),
+            generation: U16::new(self.slow_path.generation),
             ..Default::default()
         };
         [header.as_bytes(), &list].concat()

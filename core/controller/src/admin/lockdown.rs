@@ -23,8 +23,11 @@ impl Subsystem {
         if !can_prohibit(dw10.scp()).ok_or(Status::INVALID_FIELD.dnr())?.contains(&id) {
             return Err(Status::LOCKDOWN_NOT_SUPPORTED.dnr());
         }
-        let list =
-            if dw10.scp() == lockdown::ADMIN { &mut self.prohibited.opcodes } else { &mut self.prohibited.features };
+        let list = if dw10.scp() == lockdown::ADMIN {
+            &mut self.maintenance.prohibited.opcodes
+        } else {
+            &mut self.maintenance.prohibited.features
+        };
         if dw10.prhbt() == 1 {
             list.insert(id)
         } else {
@@ -36,8 +39,8 @@ impl Subsystem {
     /// Whether a command is not prohibited.
     pub(super) fn admits_lockdown(&self, admin: &Admin) -> Result<(), Status> {
         let feature = admin.sqe.opcode == AdminOpcode::SET_FEATURES.0;
-        let prohibited = self.prohibited.opcodes.contains(&admin.sqe.opcode)
-            || feature && self.prohibited.features.contains(&(admin.sqe.cdw10.get() as u8));
+        let prohibited = self.maintenance.prohibited.opcodes.contains(&admin.sqe.opcode)
+            || feature && self.maintenance.prohibited.features.contains(&(admin.sqe.cdw10.get() as u8));
         if prohibited { Err(Status::PROHIBITED_BY_LOCKDOWN.dnr()) } else { Ok(()) }
     }
 
@@ -47,8 +50,8 @@ impl Subsystem {
         let supported = can_prohibit(scope).ok_or(Status::INVALID_FIELD.dnr())?;
         let list = match (contents, scope) {
             (lockdown::SUPPORTED, _) => supported,
-            (lockdown::PROHIBITED, lockdown::ADMIN) => self.prohibited.opcodes.clone(),
-            (lockdown::PROHIBITED, _) => self.prohibited.features.clone(),
+            (lockdown::PROHIBITED, lockdown::ADMIN) => self.maintenance.prohibited.opcodes.clone(),
+            (lockdown::PROHIBITED, _) => self.maintenance.prohibited.features.clone(),
             (lockdown::OUT_OF_BAND, _) => BTreeSet::new(),
             _ => return Err(Status::INVALID_FIELD.dnr()),
         };

@@ -6,7 +6,6 @@ use crate::config::Kind;
 use crate::host::Host;
 use crate::logs::error_log::ERROR_ENTRIES;
 use crate::logs::persistent_events::SIZE;
-use crate::namespace::active;
 use crate::operator::SPARE_THRESHOLD;
 use crate::queues::queue::NONE;
 use crate::subsystem::Subsystem;
@@ -34,7 +33,7 @@ impl Subsystem {
     /// The same with the error's command specific information.
     #[cold]
     pub(crate) fn log_specific_error(&mut self, q: u32, cid: u16, status: Status, at: (u64, u32), specific: u64) {
-        self.errors += 1;
+        self.logs.errors += 1;
         let sq = self.sq(q);
         let (c, sqid) = (sq.controller, sq.qid);
         let entry = ErrorEntry {
@@ -128,7 +127,7 @@ impl Subsystem {
         length: u64,
         host: &mut H,
     ) -> Result<(), Status> {
-        let known = active(&self.namespaces, admin.sqe.nsid.get())?.vendor.is_some();
+        let known = self.namespaces.active(admin.sqe.nsid.get())?.vendor.is_some();
         if !known || offset > whole {
             return Err(Status::INVALID_FIELD.dnr());
         }
@@ -293,21 +292,21 @@ impl Subsystem {
         let mut sensors = [U16::new(0); 8];
         sensors.iter_mut().zip(self.sensors(now)).for_each(|(to, t)| *to = U16::new(t));
         Smart {
-            critical_warning: self.media_warning | if hot { critical_warning::TEMPERATURE } else { 0 },
+            critical_warning: self.health.warning | if hot { critical_warning::TEMPERATURE } else { 0 },
             temperature: U16::new(self.temperature(now)),
             sensors,
             warning_minutes: U32::new((life.warm.0 / minute) as u32),
             critical_minutes: U32::new((life.hot.0 / minute) as u32),
             available_spare: self.available_spare(),
-            percentage_used: self.inside.0.as_ref().map_or(0, |inside| inside.percentage_used()),
+            percentage_used: self.timing.0.as_ref().map_or(0, |inside| inside.percentage_used()),
             spare_threshold: SPARE_THRESHOLD,
             data_units_read: units(work.read_bytes),
             data_units_written: units(work.write_bytes),
             host_reads: count(work.reads),
             host_writes: count(work.writes),
             busy_minutes: count(life.busy / minute),
-            power_cycles: count(self.power_cycles),
-            unsafe_shutdowns: count(self.unsafe_shutdowns),
+            power_cycles: count(self.power.cycles),
+            unsafe_shutdowns: count(self.power.unsafe_shutdowns),
             power_on_hours: count(life.on / hour),
             media_errors: count(life.media_errors),
             error_entries: count(life.errors),

@@ -19,6 +19,7 @@ mod placement;
 mod queue;
 pub(crate) mod sanitize;
 pub(crate) mod self_test;
+pub(crate) mod state;
 pub(crate) mod taken_again;
 pub(crate) mod telemetry;
 mod zoned;
@@ -112,19 +113,19 @@ impl Subsystem {
         // What was resumed is listed when somebody claims it, who can be reached.
         if let Some(ctrl) = self.ctrl_mut(c).filter(|ctrl| ctrl.owner != UNCLAIMED) {
             if !core::mem::replace(&mut ctrl.admin_listed, true) {
-                self.admin_ready.push_back(c);
+                self.admin.ready.push_back(c);
             }
         }
     }
 
     /// Serves admin commands, one of each controller in turn, as far as its tenant's rate allows.
     pub(crate) fn serve_admin<H: Host>(&mut self, now: Nanos, host: &mut H) {
-        if !self.admin_held.is_empty() {
-            let held = core::mem::take(&mut self.admin_held);
-            self.admin_ready.extend(held);
+        if !self.admin.held.is_empty() {
+            let held = core::mem::take(&mut self.admin.held);
+            self.admin.ready.extend(held);
         }
         for _ in 0..BUDGET {
-            let Some(c) = self.admin_ready.pop_front() else { return };
+            let Some(c) = self.admin.ready.pop_front() else { return };
             self.report_events(c, host);
             if !self.has_admin(c) {
                 if let Some(ctrl) = self.ctrl_mut(c) {
@@ -133,15 +134,15 @@ impl Subsystem {
                 continue;
             }
             let (tenant, rate) = (self.ctrl(c).map_or(0, |ctrl| ctrl.tenant), self.config.admin_rate);
-            self.counted = now;
-            if self.tenants[usize::from(tenant)].admit_admin(now, rate) {
+            self.power.counted = now;
+            if self.tenants.list[usize::from(tenant)].admit_admin(now, rate) {
                 self.serve_one(now, c, host);
-                self.admin_ready.push_back(c);
+                self.admin.ready.push_back(c);
             } else {
-                self.admin_held.push(c);
+                self.admin.held.push(c);
             }
         }
-        self.more = true;
+        self.turn.more = true;
     }
 
     /// Whether an admin command can be fetched.
@@ -153,7 +154,7 @@ impl Subsystem {
         }
         // A fabrics host reads CSTS.CFS by a command; the rings of a fatal controller are paused.
         let sq = self.sq(q);
-        let credit = sq.cq == NONE || self.cqs[sq.cq as usize].as_ref().is_some_and(|cq| cq.credit > 0);
+        let credit = sq.cq == NONE || self.queues.cqs[sq.cq as usize].as_ref().is_some_and(|cq| cq.credit > 0);
         sq.waiting > 0 && sq.state == SqState::Open && !sq.paused && credit
     }
 
@@ -165,7 +166,7 @@ impl Subsystem {
         let mut bad_pointer = false;
         let (sqe, tag, data) = if ring {
             let Ok(entry) = host.fetch(owner, address) else { return self.fatal(c) };
-            if let Some(Some(cq)) = self.cqs.get_mut(cq as usize) {
+            if let Some(Some(cq)) = self.queues.cqs.get_mut(cq as usize) {
                 cq.credit -= 1;
             }
             let sqe = Sqe::from_words(entry);
@@ -181,7 +182,7 @@ impl Subsystem {
         let sq = self.sq_mut(q);
         sq.advance();
         sq.in_flight += 1;
-        self.admin_done += 1;
+        self.admin.served += 1;
         let mut number = 0;
         if ring {
             let (qid, head, entry) = (0, self.sq(q).head, sqe.words());
@@ -202,10 +203,10 @@ impl Subsystem {
         } else if let Some(outcome) = self.was_executed(admin) {
             outcome
         } else {
-            let before = self.nonvolatile;
+            let before = self.changes.nonvolatile;
             let outcome = self.admin(now, admin, host);
             if let Outcome::Done(status, result) = outcome {
-                if self.nonvolatile != before {
+                if self.changes.nonvolatile != before {
                     let life = self.ctrl(c).map_or(0, |ctrl| ctrl.life);
                     self.note_executed(life, Kept { number, sqe }, status, result);
                 }
@@ -300,7 +301,7 @@ impl Subsystem {
 
     fn return_credit(&mut self, q: u32) {
         let cq = self.sq(q).cq;
-        if let Some(Some(cq)) = self.cqs.get_mut(cq as usize) {
+        if let Some(Some(cq)) = self.queues.cqs.get_mut(cq as usize) {
             cq.credit += 1;
         }
     }
@@ -308,7 +309,7 @@ impl Subsystem {
     /// Takes a completion queue entry for a parked request; message queues need none.
     fn take_credit(&mut self, q: u32) -> bool {
         let cq = self.sq(q).cq;
-        match self.cqs.get_mut(cq as usize) {
+        match self.queues.cqs.get_mut(cq as usize) {
             Some(Some(cq)) if cq.credit == 0 => false,
             Some(Some(cq)) => {
                 cq.credit -= 1;
@@ -358,12 +359,12 @@ impl Subsystem {
     /// Ends the controllers whose keep alive timer has expired: their I/O must not touch the media's new owner's data,
     /// so nothing more of it is started or answered (base 2.0, 3.9.4).
     pub(crate) fn expire(&mut self, now: Nanos) {
-        if self.keep_alive_next > now {
+        if self.admin.next_expiry > now {
             return;
         }
         self.watch_temperature(now);
-        let mut next = self.background.wake.min(self.thermal_next);
-        for c in 0..self.controllers.len() as u32 {
+        let mut next = self.maintenance.background.wake.min(self.power.next_look);
+        for c in 0..self.controllers.list.len() as u32 {
             let Some(ctrl) = self.ctrl(c) else { continue };
             if ctrl.expires <= now {
                 let q = ctrl.sq(0);
@@ -378,7 +379,7 @@ impl Subsystem {
             }
             next = next.min(self.ctrl(c).map_or(Nanos::NEVER, |ctrl| ctrl.expires));
         }
-        self.keep_alive_next = next;
+        self.admin.next_expiry = next;
     }
 
     /// The host of a controller that is disabled or shut down has had its time: its connections are closed.
@@ -398,7 +399,7 @@ impl Subsystem {
     /// A controller's time was set: the drive wakes for it.
     pub(crate) fn arm_expiry(&mut self, c: u32) {
         if let Some(ctrl) = self.ctrl(c) {
-            self.keep_alive_next = self.keep_alive_next.min(ctrl.expires);
+            self.admin.next_expiry = self.admin.next_expiry.min(ctrl.expires);
         }
     }
 

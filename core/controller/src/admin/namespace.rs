@@ -62,23 +62,23 @@ impl Subsystem {
             return Err(if capacity > size { INVALID } else { Status::THIN_PROVISIONING_NOT_SUPPORTED.dnr() });
         }
         let wanted = size.checked_mul(1 << shift).filter(|b| *b > 0);
-        let room = self.room.as_mut().ok_or(Status::INVALID_OPCODE.dnr())?;
-        let nn = (self.namespaces.len() as u32).min(NSID_MAX);
-        let free = |nsid: &u32| room.list(*nsid).is_empty();
+        let allocator = self.namespaces.allocator.as_mut().ok_or(Status::INVALID_OPCODE.dnr())?;
+        let nn = (self.namespaces.list.len() as u32).min(NSID_MAX);
+        let free = |nsid: &u32| allocator.list(*nsid).is_empty();
         let nsid = (1..=nn).find(free).ok_or(Status::NAMESPACE_ID_UNAVAILABLE.dnr())?;
         let bytes = match wanted {
             Some(bytes) => bytes,
             None if size == 0 => return Err(INVALID),
             None => u64::MAX,
         };
-        let Some(extents) = room.allocate(nsid, bytes) else {
+        let Some(extents) = allocator.allocate(nsid, bytes) else {
             // How much it would need (base 2.0, Figure 97).
             return Ok(Outcome::Refused(Status::NAMESPACE_INSUFFICIENT_CAPACITY.dnr(), bytes));
         };
         let record = Record { bytes, private: fields.nmic & 1 == 0, everyone: false, hosts: Vec::new() };
-        self.records.insert(nsid, record);
+        self.namespaces.records.insert(nsid, record);
         let task = Task::Create { format, shift };
-        self.start_chore(task, &[nsid], extents, (admin, u64::from(nsid)));
+        self.start_namespace_job(task, &[nsid], extents, (admin, u64::from(nsid)));
         Ok(Outcome::Parked)
     }
 
@@ -130,26 +130,26 @@ impl Subsystem {
     fn delete_namespaces(&mut self, admin: &Admin) -> Result<Outcome, Status> {
         let nsids = self.chosen(admin.sqe.nsid.get())?;
         for nsid in &nsids {
-            if self.is_busy(*nsid) {
+            if self.namespaces.is_busy(*nsid) {
                 return Err(Status::FORMAT_IN_PROGRESS);
             }
             self.check_unprotected(*nsid)?;
             self.check_unreserved(admin.c, *nsid)?;
         }
-        self.start_chore(Task::Delete, &nsids, Vec::new(), (admin, 0));
+        self.start_namespace_job(Task::Delete, &nsids, Vec::new(), (admin, 0));
         Ok(Outcome::Parked)
     }
 
     /// The allocated namespaces of an NSID that may be all.
     fn chosen(&self, nsid: u32) -> Result<Vec<u32>, Status> {
         if nsid == NSID_ALL {
-            return Ok((1u32..).zip(&self.namespaces).filter(|(_, ns)| ns.is_some()).map(|(nsid, _)| nsid).collect());
+            return Ok(self.namespaces.nsids().collect());
         }
-        crate::namespace::active(&self.namespaces, nsid).map(|_| alloc::vec![nsid])
+        self.namespaces.active(nsid).map(|_| alloc::vec![nsid])
     }
 
     pub(super) fn check_unprotected(&self, nsid: u32) -> Result<(), Status> {
-        let ns = self.namespaces.get(nsid.wrapping_sub(1) as usize).and_then(Option::as_ref);
+        let ns = self.namespaces.list.get(nsid.wrapping_sub(1) as usize).and_then(Option::as_ref);
         match ns.filter(|ns| u32::from(ns.protect) != write_protect::NONE) {
             Some(_) => Err(Status::NAMESPACE_WRITE_PROTECTED.dnr()),
             None => Ok(()),
@@ -167,14 +167,14 @@ impl Subsystem {
 
     fn change_attachments(&mut self, admin: &Admin, list: &[u8]) -> Result<(), Status> {
         let nsid = admin.sqe.nsid.get();
-        crate::namespace::active(&self.namespaces, nsid)?;
+        self.namespaces.active(nsid)?;
         self.check_unreserved(admin.c, nsid)?;
-        if self.is_busy(nsid) {
+        if self.namespaces.is_busy(nsid) {
             return Err(Status::FORMAT_IN_PROGRESS);
         }
         let invalid = Status::CONTROLLER_LIST_INVALID.dnr();
         let ids = checked_controller_list(list).ok_or(invalid)?;
-        let place = |id: u16| self.controllers.iter().position(|c| c.as_ref().is_some_and(|c| c.id == id));
+        let place = |id: u16| self.controllers.list.iter().position(|c| c.as_ref().is_some_and(|c| c.id == id));
         let controllers: Vec<u32> = ids.map(|id| place(id).map(|c| c as u32)).collect::<Option<_>>().ok_or(invalid)?;
         let attached = |c: &u32| self.is_attached(*c, nsid);
         let attach = match admin.sqe.cdw10.get() & 0xf {
@@ -182,7 +182,7 @@ impl Subsystem {
                 if controllers.iter().any(attached) {
                     return Err(Status::NAMESPACE_ALREADY_ATTACHED.dnr());
                 }
-                let private = self.records.get(&nsid).is_some_and(|record| record.private);
+                let private = self.namespaces.records.get(&nsid).is_some_and(|record| record.private);
                 if private && (controllers.len() > 1 || self.attached_to(nsid).next().is_some()) {
                     return Err(Status::NAMESPACE_IS_PRIVATE.dnr());
                 }
@@ -206,32 +206,32 @@ impl Subsystem {
 
     /// NMIC of a namespace: whether several controllers may have it attached.
     pub(super) fn nmic(&self, nsid: u32) -> u8 {
-        let private = self.records.get(&nsid).is_some_and(|record| record.private);
+        let private = self.namespaces.records.get(&nsid).is_some_and(|record| record.private);
         u8::from(self.shared() && !private)
     }
 
     /// What Identify Controller says of namespace management.
     pub(super) fn identify_management(&self, id: &mut IdentifyController) {
-        let Some(room) = &self.room else { return };
+        let Some(allocator) = &self.namespaces.allocator else { return };
         id.ctratt |= U32::new(CTRATT_GRANULARITY);
         if self.config.management.as_ref().is_some_and(|management| management.metadata) {
             id.ctratt |= U32::new(ctratt::EXTENDED_FORMATS);
         }
-        id.tnvmcap = u128::from(room.capacity()).to_le_bytes();
-        id.unvmcap = u128::from(room.free()).to_le_bytes();
+        id.tnvmcap = u128::from(allocator.capacity()).to_le_bytes();
+        id.unvmcap = u128::from(allocator.free()).to_le_bytes();
         id.fna = FNA_CRYPTO;
         id.nwpc = NWPC_ALL;
     }
 
     /// What Identify Namespace says of LBA formats.
     pub(super) fn format_page(&self, c: u32, nsid: u32, ns: &Namespace, id: &mut IdentifyNamespace) {
-        let Some(room) = &self.room else { return };
+        let Some(allocator) = &self.namespaces.allocator else { return };
         self.formats_page(c, id);
         id.flbas = ns.format.flbas();
         id.dps = ns.format.dps();
         id.fpi = self.format_progress(nsid);
         id.nsattr = u8::from(ns.protect != 0);
-        id.nvmcap = u128::from(room.allocated(nsid)).to_le_bytes();
+        id.nvmcap = u128::from(allocator.allocated(nsid)).to_le_bytes();
     }
 
     fn formats_page(&self, c: u32, id: &mut IdentifyNamespace) {
@@ -270,7 +270,7 @@ impl Subsystem {
 
     /// FPI of a namespace.
     pub(super) fn format_progress(&self, nsid: u32) -> u8 {
-        match self.room.is_some() {
+        match self.namespaces.allocator.is_some() {
             true => format_progress(self.left_to_format(nsid)),
             false => 0,
         }
@@ -278,9 +278,9 @@ impl Subsystem {
 
     /// Namespace Granularity List (CNS 16h): one for all LBA formats.
     pub(super) fn list_granularities(&self, page: &mut [u8]) -> Result<(), Status> {
-        let room = self.room.as_ref().ok_or(INVALID)?;
+        let allocator = self.namespaces.allocator.as_ref().ok_or(INVALID)?;
         let mut list = GranularityList::new_zeroed();
-        let granule = U64::new(room.granule());
+        let granule = U64::new(allocator.granule());
         list.granularities[0] = Granularity { nszegran: granule, ncapgran: granule };
         super::identify::put(page, &list)
     }

@@ -5,9 +5,8 @@ use crate::admin::exactly_once::Kept;
 use crate::event::Op;
 use crate::host::Host;
 use crate::maintenance::job::{Drain, Job, JobKind, NO_DATA};
-use crate::namespace::Namespace;
 use crate::namespace::metadata::Format;
-use crate::namespace::namespace_job::{Chore, Task};
+use crate::namespace::namespace_job::{NamespaceJob, Task};
 use crate::queues::command::flag;
 use crate::subsystem::Subsystem;
 use alloc::vec::Vec;
@@ -22,15 +21,15 @@ pub(crate) const PIECE: u32 = 64 << 20;
 
 impl Subsystem {
     /// Begins work for an admin command, which is kept until it is done. `ranges` of the media are zeroes then.
-    pub(crate) fn start_chore(
+    pub(crate) fn start_namespace_job(
         &mut self,
         task: Task,
         nsids: &[u32],
         ranges: Vec<(u64, u64)>,
         (admin, result): (&Admin, u64),
     ) {
-        let id = self.next_chore;
-        self.next_chore = id.wrapping_add(1);
+        let id = self.namespaces.next_job;
+        self.namespaces.next_job = id.wrapping_add(1);
         for nsid in nsids {
             match task {
                 Task::Create { .. } => {}
@@ -51,13 +50,13 @@ impl Subsystem {
         let (asked, cdw10) = (admin.sqe.nsid.get(), admin.sqe.cdw10.get());
         let life = self.ctrl(admin.c).map_or(0, |ctrl| ctrl.life);
         let by = (life, Kept { number: admin.number, sqe: admin.sqe });
-        let chore = Chore { id, task, nsids: nsids.to_vec(), waiter, by, result, asked, cdw10 };
+        let job = NamespaceJob { id, task, nsids: nsids.to_vec(), waiter, by, result, asked, cdw10 };
         if matches!(task, Task::Format { .. }) {
-            self.end_self_test(self.counted, self_test_result::ABORTED_BY_FORMAT);
-            self.record_format(self.counted, admin.c, &chore);
+            self.end_self_test(self.power.counted, self_test_result::ABORTED_BY_FORMAT);
+            self.record_format(self.power.counted, admin.c, &job);
         }
-        self.chores.push(chore);
-        self.start_job(Job { kind: JobKind::Chore(id), op, data: NO_DATA, ranges, piece: PIECE, drain });
+        self.namespaces.jobs.push(job);
+        self.start_job(Job { kind: JobKind::Namespaces(id), op, data: NO_DATA, ranges, piece: PIECE, drain });
     }
 
     /// Nobody has it attached any more.
@@ -72,16 +71,16 @@ impl Subsystem {
         self.refresh_guard(nsid);
     }
 
-    /// The job of a chore has ended.
-    pub(crate) fn chore_done<H: Host>(&mut self, now: Nanos, id: u32, status: Status, host: &mut H) {
-        let Some(at) = self.chores.iter().position(|chore| chore.id == id) else { return };
-        let left = if status.is_success() { 0 } else { percent_left(self.background.reached) };
-        let chore = self.chores.remove(at);
-        if chore.task == Task::Delete {
-            self.record_chore(now, &chore, (status, left));
+    /// The job of a job has ended.
+    pub(crate) fn namespace_job_done<H: Host>(&mut self, now: Nanos, id: u32, status: Status, host: &mut H) {
+        let Some(at) = self.namespaces.jobs.iter().position(|job| job.id == id) else { return };
+        let left = if status.is_success() { 0 } else { percent_left(self.maintenance.background.reached) };
+        let job = self.namespaces.jobs.remove(at);
+        if job.task == Task::Delete {
+            self.record_namespace_job(now, &job, (status, left));
         }
-        for nsid in &chore.nsids {
-            match chore.task {
+        for nsid in &job.nsids {
+            match job.task {
                 Task::Create { format, shift } if status.is_success() => self.place_namespace(*nsid, format, shift),
                 Task::Create { .. } | Task::Delete => self.remove_namespace(*nsid),
                 Task::Format { format, shift } => {
@@ -94,15 +93,15 @@ impl Subsystem {
                 Task::Protect { .. } => self.protect(*nsid, write_protect::NONE as u8),
             }
         }
-        if chore.task != Task::Delete {
-            self.record_chore(now, &chore, (status, left));
+        if job.task != Task::Delete {
+            self.record_namespace_job(now, &job, (status, left));
         }
         self.relaid_now();
-        let result = if status.is_success() { chore.result } else { 0 };
-        self.note_executed(chore.by.0, chore.by.1, status, result);
-        if let Some((q, cid, tag)) = chore.waiter {
+        let result = if status.is_success() { job.result } else { 0 };
+        self.note_executed(job.by.0, job.by.1, status, result);
+        if let Some((q, cid, tag)) = job.waiter {
             if !status.is_success() {
-                self.log_error(q, cid, status, (0, chore.nsids.first().copied().unwrap_or(0)));
+                self.log_error(q, cid, status, (0, job.nsids.first().copied().unwrap_or(0)));
             }
             self.finish(q, cid, tag, status, result, host);
         }
@@ -110,46 +109,38 @@ impl Subsystem {
 
     /// The namespace that a host has created; no controller has it attached.
     fn place_namespace(&mut self, nsid: u32, format: Format, shift: u32) {
-        self.creations += 1;
+        self.namespaces.created += 1;
         let uuid = self.new_uuid(nsid);
-        if let Some(ns) = self.laid_out(nsid, format, shift, uuid) {
-            if let Some(place) = self.namespaces.get_mut(nsid as usize - 1) {
+        if let Some(ns) = self.namespaces.laid_out(nsid, format, shift, uuid) {
+            if let Some(place) = self.namespaces.list.get_mut(nsid as usize - 1) {
                 *place = Some(ns);
             }
         }
-        self.controllers.iter_mut().flatten().for_each(|ctrl| ctrl.namespaces.set(nsid, false));
+        self.controllers.list.iter_mut().flatten().for_each(|ctrl| ctrl.namespaces.set(nsid, false));
         self.refresh_guard(nsid);
         self.refresh_ana();
     }
 
-    /// A namespace as its record and its granules say.
-    pub(crate) fn laid_out(&self, nsid: u32, format: Format, shift: u32, uuid: [u8; 16]) -> Option<Namespace> {
-        let (extents, record) = (self.room.as_ref()?.extents(nsid), self.records.get(&nsid)?);
-        let (start, _) = extents.first()?;
-        let plain = Namespace { blocks: record.bytes >> shift, start: *start, shift, ..Namespace::empty() };
-        Some(Namespace { format, fragmented: extents.len() > 1, uuid, ..plain })
-    }
-
     fn remove_namespace(&mut self, nsid: u32) {
         self.forget_namespace(nsid);
-        if let Some(place) = self.namespaces.get_mut(nsid as usize - 1) {
+        if let Some(place) = self.namespaces.list.get_mut(nsid as usize - 1) {
             *place = None;
         }
-        if let Some(room) = &mut self.room {
-            room.release(nsid);
+        if let Some(allocator) = &mut self.namespaces.allocator {
+            allocator.release(nsid);
         }
-        self.records.remove(&nsid);
+        self.namespaces.records.remove(&nsid);
         self.config.namespaces.retain(|ns| ns.nsid != nsid);
     }
 
     fn reformat(&mut self, nsid: u32, format: Format, shift: u32) {
-        let Some(bytes) = self.records.get(&nsid).map(|record| record.bytes) else { return };
+        let Some(bytes) = self.namespaces.records.get(&nsid).map(|record| record.bytes) else { return };
         self.make_readable(nsid);
-        if let Some(ns) = self.namespace_mut(nsid) {
+        if let Some(ns) = self.namespaces.get_mut(nsid) {
             (ns.format, ns.shift, ns.blocks) = (format, shift, bytes >> shift);
         }
         // Requests of doors that speak no NVMe were counted in the old blocks.
-        for command in self.queues.iter_mut().flatten().filter(|sq| sq.front).flat_map(|sq| sq.pending.iter_mut()) {
+        for command in self.queues.sqs.iter_mut().flatten().filter(|sq| sq.front).flat_map(|sq| sq.pending.iter_mut()) {
             if command.nsid == nsid {
                 command.flags |= flag::RAGGED;
             }
@@ -161,7 +152,7 @@ impl Subsystem {
 
     /// A UUID that no other namespace has: of version 8 (RFC 9562), from the drive's name and a count.
     fn new_uuid(&self, nsid: u32) -> [u8; 16] {
-        let salt = [&nsid.to_le_bytes()[..], &self.creations.to_le_bytes()].concat();
+        let salt = [&nsid.to_le_bytes()[..], &self.namespaces.created.to_le_bytes()].concat();
         let bytes = || self.config.subnqn.bytes().chain(salt.iter().copied());
         let hash = |seed: u64| bytes().fold(seed, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3));
         let mut uuid = [0; 16];
@@ -174,32 +165,28 @@ impl Subsystem {
 
     /// What the drive remembers of its namespaces has changed.
     pub(crate) fn relaid_now(&mut self) {
-        self.relaid = true;
+        self.namespaces.changed = true;
         self.touch();
-    }
-
-    /// Whether a namespace is being created, deleted, formatted or write protected.
-    pub(crate) fn is_busy(&self, nsid: u32) -> bool {
-        self.chores.iter().any(|chore| chore.nsids.contains(&nsid))
     }
 
     /// How much of a namespace is still to be formatted, in percent; 0 where it is not being formatted.
     pub(crate) fn left_to_format(&self, nsid: u32) -> u8 {
-        let formats = |chore: &&Chore| matches!(chore.task, Task::Format { .. }) && chore.nsids.contains(&nsid);
-        let progress = self.chores.iter().find(formats).map(|chore| self.job_progress(JobKind::Chore(chore.id)));
+        let formats = |job: &&NamespaceJob| matches!(job.task, Task::Format { .. }) && job.nsids.contains(&nsid);
+        let progress =
+            self.namespaces.jobs.iter().find(formats).map(|job| self.job_progress(JobKind::Namespaces(job.id)));
         progress.map_or(0, |done| percent_left(done.unwrap_or(0)))
     }
 
     /// The admin commands of a queue that are kept will not be answered any more.
     pub(crate) fn forget_waiters(&mut self, q: u32) {
-        for chore in self.chores.iter_mut().filter(|chore| chore.waiter.is_some_and(|(queue, ..)| queue == q)) {
-            chore.waiter = None;
+        for job in self.namespaces.jobs.iter_mut().filter(|job| job.waiter.is_some_and(|(queue, ..)| queue == q)) {
+            job.waiter = None;
         }
     }
 
     /// Admin commands of a queue that are kept.
     pub(crate) fn kept_for(&self, q: u32) -> usize {
-        self.chores.iter().filter(|chore| chore.waiter.is_some_and(|(queue, ..)| queue == q)).count()
+        self.namespaces.jobs.iter().filter(|job| job.waiter.is_some_and(|(queue, ..)| queue == q)).count()
     }
 }
 

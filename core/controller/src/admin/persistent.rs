@@ -1,7 +1,7 @@
 //! The persistent event log (base 2.0, 5.16.1.14): what happened in the drive's life, the newest 64 KiB of it.
 
 use crate::logs::persistent_events::{DATA_MAX, KINDS};
-use crate::namespace::namespace_job::{Chore, Task};
+use crate::namespace::namespace_job::{NamespaceJob, Task};
 use crate::saved::codec::{Damaged, Reader, Writer};
 use crate::saved::section::Section;
 use crate::subsystem::Subsystem;
@@ -23,7 +23,8 @@ impl Subsystem {
     /// The time as the timestamp feature tells it: what a host has set it to last, else since the drive was powered on; ms, with
     /// its origin in bits 51:49.
     pub(crate) fn timestamp(&self, now: Nanos) -> u64 {
-        let (ms, since, origin) = self.wall.map_or((0, self.started, 0), |(ms, at)| (ms, at, 1u64 << 49));
+        let (ms, since, origin) =
+            self.logs.timestamp.map_or((0, self.power.on_since, 0), |(ms, at)| (ms, at, 1u64 << 49));
         (ms + now.saturating_sub(since).0 / 1_000_000) & 0xffff_ffff_ffff | origin
     }
 
@@ -41,7 +42,7 @@ impl Subsystem {
             length: U16::new(data.len() as u16),
             ..Default::default()
         };
-        self.events.push([head.as_bytes(), data].concat());
+        self.logs.events.push([head.as_bytes(), data].concat());
         self.touch();
     }
 
@@ -57,16 +58,16 @@ impl Subsystem {
         let mut data = [0; 28];
         data[..8].copy_from_slice(&self.running_revision());
         data[8..10].copy_from_slice(&id.to_le_bytes());
-        data[24..28].copy_from_slice(&(self.power_cycles as u32).to_le_bytes());
+        data[24..28].copy_from_slice(&(self.power.cycles as u32).to_le_bytes());
         self.record(now, Some(c), persistent::RESET, &data);
     }
 
     /// Formatting begins.
-    pub(crate) fn record_format(&mut self, now: Nanos, c: u32, chore: &Chore) {
+    pub(crate) fn record_format(&mut self, now: Nanos, c: u32, job: &NamespaceJob) {
         let event = FormatStartEvent {
-            nsid: U32::new(chore.asked),
+            nsid: U32::new(job.asked),
             fna: FNA_CRYPTO,
-            cdw10: U32::new(chore.cdw10),
+            cdw10: U32::new(job.cdw10),
             ..Default::default()
         };
         self.record(now, Some(c), persistent::FORMAT_START, event.as_bytes());
@@ -74,16 +75,16 @@ impl Subsystem {
 
     /// Work on namespaces is over: those that were created, deleted or formatted are as they are now, or still there. `left`: what
     /// is not formatted, in percent.
-    pub(crate) fn record_chore(&mut self, now: Nanos, chore: &Chore, (status, left): (Status, u8)) {
-        let c = chore.waiter.map(|(q, ..)| self.sq(q).controller);
-        match chore.task {
+    pub(crate) fn record_namespace_job(&mut self, now: Nanos, job: &NamespaceJob, (status, left): (Status, u8)) {
+        let c = job.waiter.map(|(q, ..)| self.sq(q).controller);
+        match job.task {
             Task::Create { .. } | Task::Delete if status.is_success() => {
-                let event = self.namespace_event(chore);
+                let event = self.namespace_event(job);
                 self.record(now, c, persistent::NAMESPACE, event.as_bytes());
             }
             Task::Format { .. } => {
                 let event = FormatEndEvent {
-                    nsid: U32::new(chore.asked),
+                    nsid: U32::new(job.asked),
                     smallest_fpi: left,
                     outcome: if status.is_success() { 0 } else { 0b11 },
                     information: U16::new(0),
@@ -95,11 +96,11 @@ impl Subsystem {
         }
     }
 
-    fn namespace_event(&self, chore: &Chore) -> NamespaceEvent {
-        let all = chore.asked == NSID_ALL && chore.task == Task::Delete;
-        let nsid = if all { NSID_ALL } else { chore.nsids.first().copied().unwrap_or(0) };
-        let cdw10 = U32::new(chore.cdw10);
-        let Some(ns) = self.namespaces.get(nsid.wrapping_sub(1) as usize).and_then(Option::as_ref) else {
+    fn namespace_event(&self, job: &NamespaceJob) -> NamespaceEvent {
+        let all = job.asked == NSID_ALL && job.task == Task::Delete;
+        let nsid = if all { NSID_ALL } else { job.nsids.first().copied().unwrap_or(0) };
+        let cdw10 = U32::new(job.cdw10);
+        let Some(ns) = self.namespaces.list.get(nsid.wrapping_sub(1) as usize).and_then(Option::as_ref) else {
             return NamespaceEvent { cdw10, nsid: U32::new(nsid), ..Default::default() };
         };
         NamespaceEvent {
@@ -141,8 +142,8 @@ impl Subsystem {
     }
 
     fn persistent_page(&mut self, now: Nanos, c: u32) -> Vec<u8> {
-        self.events.generation = self.events.generation.wrapping_add(1);
-        let (events, config) = (&self.events, &self.config);
+        self.logs.events.generation = self.logs.events.generation.wrapping_add(1);
+        let (events, config) = (&self.logs.events, &self.config);
         let length = size_of::<PersistentHeader>() + events.bytes;
         let mut head = PersistentHeader {
             lid: lid::PERSISTENT_EVENTS,
@@ -152,7 +153,7 @@ impl Subsystem {
             header_length: U16::new(size_of::<PersistentHeader>() as u16 - 20),
             timestamp: U64::new(self.timestamp(now)),
             poh: U128::new(self.power_on_hours(now).into()),
-            power_cycles: U64::new(self.power_cycles),
+            power_cycles: U64::new(self.power.cycles),
             generation: U16::new(events.generation),
             // The context is a controller's, in its CNTLID and of the NVM subsystem port.
             rci: U32::new(self.ctrl(c).map_or(0, |ctrl| u32::from(ctrl.id)) | 1 << 18),
@@ -173,22 +174,22 @@ impl Subsystem {
 pub(crate) const SECTION: Section = Section { id: 6, version: 1, save, restore };
 
 fn save(drive: &Subsystem, to: &mut Writer) {
-    if !drive.events.events.is_empty() {
-        to.u16(drive.events.generation);
-        to.u16(drive.events.events.len() as u16);
-        drive.events.events.iter().for_each(|event| to.bytes(event));
+    if !drive.logs.events.events.is_empty() {
+        to.u16(drive.logs.events.generation);
+        to.u16(drive.logs.events.events.len() as u16);
+        drive.logs.events.events.iter().for_each(|event| to.bytes(event));
     }
 }
 
 fn restore(drive: &mut Subsystem, from: &mut Reader<'_>, _: u16) -> Result<(), Damaged> {
-    drive.events.generation = from.u16()?;
+    drive.logs.events.generation = from.u16()?;
     for _ in 0..from.u16()? {
         let event = from.bytes()?;
         let length = event.get(22..24).and_then(|l| l.try_into().ok()).map(u16::from_le_bytes);
         if length.is_none_or(|l| usize::from(l) + size_of::<PersistentEventHeader>() != event.len()) {
             return Err(Damaged);
         }
-        drive.events.push(event.to_vec());
+        drive.logs.events.push(event.to_vec());
     }
     Ok(())
 }

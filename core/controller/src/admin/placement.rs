@@ -4,7 +4,6 @@ use super::{Admin, Outcome};
 use crate::config::Kind;
 use crate::host::Host;
 use crate::io::placement::{EVENTS, GROUP, Placement};
-use crate::namespace::active;
 use crate::operator::SPARE_THRESHOLD;
 use crate::pointer::check_pointer;
 use crate::subsystem::Subsystem;
@@ -94,7 +93,7 @@ impl Subsystem {
             nrg: U32::new(placement.groups.into()),
             nruh: U16::new(placement.handles.into()),
             maxpids: U16::new(placement.identifiers() as u16 - 1),
-            nns: U32::new(self.namespaces.iter().flatten().count() as u32),
+            nns: U32::new(self.namespaces.list.iter().flatten().count() as u32),
             runs: U64::new(u64::from(fdp.reclaim_unit()) * u64::from(UNIT)),
             ..Default::default()
         };
@@ -118,13 +117,13 @@ impl Subsystem {
     pub(super) fn endurance(&self, now: Nanos) -> EnduranceGroup {
         let life = self.lifetime(now);
         let work = life.work;
-        let inside = self.inside.0.as_deref();
+        let inside = self.timing.0.as_deref();
         let media_written = inside.and_then(|inside| inside.media_written()).unwrap_or(work.write_bytes);
         let billions = |bytes: u64| U128::new(u128::from(bytes.div_ceil(1_000_000_000)));
         let count = |n: u64| U128::new(n.into());
-        let capacity: u64 = self.namespaces.iter().flatten().map(|ns| ns.blocks << ns.shift).sum();
+        let capacity: u64 = self.namespaces.list.iter().flatten().map(|ns| ns.blocks << ns.shift).sum();
         EnduranceGroup {
-            critical_warning: self.media_warning,
+            critical_warning: self.health.warning,
             available_spare: self.available_spare(),
             spare_threshold: SPARE_THRESHOLD,
             read: billions(work.read_bytes),
@@ -153,7 +152,7 @@ impl Subsystem {
 
     /// The reclaim unit handle that features 1Eh is about, and how many event types.
     fn events_of(&self, admin: &Admin) -> Result<(&Placement, u8, usize), Status> {
-        active(&self.namespaces, admin.sqe.nsid.get())?;
+        self.namespaces.active(admin.sqe.nsid.get())?;
         let dw11 = EventsDw11(admin.sqe.cdw11.get());
         let placement = self.placement.as_ref().ok_or(INVALID)?;
         let handle = u8::try_from(dw11.phndl()).ok().filter(|h| *h < placement.handles).ok_or(INVALID)?;
@@ -223,7 +222,7 @@ impl Subsystem {
     fn directive_namespace(&self, admin: &Admin) -> Result<(), Status> {
         match admin.sqe.nsid.get() {
             NSID_ALL => Err(INVALID),
-            nsid => active(&self.namespaces, nsid).map(|_| ()),
+            nsid => self.namespaces.active(nsid).map(|_| ()),
         }
     }
 }

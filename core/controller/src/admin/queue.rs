@@ -102,7 +102,7 @@ impl Subsystem {
         let q = self.make_sq(admin.c, create.qid, create.size, owner, wish, qprio);
         let sq = self.sq_mut(q);
         (sq.ring, sq.base, sq.cq, sq.paused) = (true, create.base, cq, paused);
-        if let Some(Some(cq)) = self.cqs.get_mut(cq as usize) {
+        if let Some(Some(cq)) = self.queues.cqs.get_mut(cq as usize) {
             cq.users += 1;
         }
         Outcome::status(Status::SUCCESS)
@@ -115,11 +115,11 @@ impl Subsystem {
         if qid == 0 || index == NONE {
             return Outcome::status(Status::INVALID_QUEUE_ID.dnr());
         }
-        if self.cqs[index as usize].as_ref().is_some_and(|cq| cq.users > 0) {
+        if self.queues.cqs[index as usize].as_ref().is_some_and(|cq| cq.users > 0) {
             return Outcome::status(Status::INVALID_QUEUE_DELETION.dnr());
         }
-        self.cqs[index as usize] = None;
-        self.ring_epoch = self.ring_epoch.wrapping_add(1);
+        self.queues.cqs[index as usize] = None;
+        self.queues.epoch = self.queues.epoch.wrapping_add(1);
         if let Some(ctrl) = self.ctrl_mut(admin.c) {
             ctrl.cqs[usize::from(qid)] = NONE;
         }
@@ -141,7 +141,7 @@ impl Subsystem {
         let starved = core::mem::take(&mut sq.starved);
         let (key, cq, idle) = (sq.key, sq.cq, sq.in_flight == 0);
         self.arbiter.withdraw(key);
-        if let Some(Some(cq)) = self.cqs.get_mut(cq as usize) {
+        if let Some(Some(cq)) = self.queues.cqs.get_mut(cq as usize) {
             cq.starved -= u32::from(starved);
         }
         if idle {

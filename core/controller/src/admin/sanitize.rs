@@ -38,7 +38,7 @@ impl Subsystem {
 
     /// Whether an admin command is served while an operation is under way or has failed.
     pub(crate) fn admits_beside_sanitize(&self, admin: &Admin, sanitizing: bool) -> Result<(), Status> {
-        let Some(status) = self.sanitize.bar() else { return Ok(()) };
+        let Some(status) = self.maintenance.sanitize.bar() else { return Ok(()) };
         let opcode = AdminOpcode(admin.sqe.opcode);
         let page = opcode != AdminOpcode::GET_LOG_PAGE || PAGES.contains(&(admin.sqe.cdw10.get() as u8));
         if sanitizing && page { Ok(()) } else { Err(status) }
@@ -52,17 +52,17 @@ impl Subsystem {
     fn begin_sanitize(&mut self, now: Nanos, admin: &Admin) -> Result<(), Status> {
         let dw10 = SanitizeDw10(admin.sqe.cdw10.get());
         self.check_unreserved(admin.c, NSID_ALL)?;
-        let failed = self.sanitize.state == State::Failed;
+        let failed = self.maintenance.sanitize.state == State::Failed;
         // A restricted operation that failed is only left by one that is restricted as well and succeeds.
-        let restricted = failed && SanitizeDw10(self.sanitize.dw10).ause() == 0;
-        if self.sanitize.state == State::Running {
+        let restricted = failed && SanitizeDw10(self.maintenance.sanitize.dw10).ause() == 0;
+        if self.maintenance.sanitize.state == State::Running {
             return Err(Status::SANITIZE_IN_PROGRESS);
         }
         match dw10.sanact() {
             action::EXIT_FAILURE if restricted => return Err(Status::SANITIZE_FAILED.dnr()),
             action::EXIT_FAILURE => {
                 if failed {
-                    self.sanitize.state = State::Never;
+                    self.maintenance.sanitize.state = State::Never;
                     self.bar_all();
                     self.touch();
                 }
@@ -74,20 +74,20 @@ impl Subsystem {
         if restricted && dw10.ause() == 1 {
             return Err(Status::SANITIZE_FAILED.dnr());
         }
-        if self.namespaces.iter().flatten().any(|ns| ns.protect != 0) {
+        if self.namespaces.list.iter().flatten().any(|ns| ns.protect != 0) {
             return Err(Status::NAMESPACE_WRITE_PROTECTED.dnr());
         }
-        if !self.chores.is_empty() {
+        if !self.namespaces.jobs.is_empty() {
             return Err(Status::FORMAT_IN_PROGRESS);
         }
-        if self.firmware.is_pending() {
+        if self.maintenance.firmware.is_pending() {
             return Err(Status::FIRMWARE_NEEDS_CONTROLLER_RESET.dnr());
         }
         self.end_self_test(now, self_test_result::ABORTED_BY_SANITIZE);
         let pattern = admin.sqe.cdw11.get();
         let event: Vec<u8> = [CAPABILITIES, dw10.0, pattern].into_iter().flat_map(u32::to_le_bytes).collect();
         self.record(now, Some(admin.c), persistent::SANITIZE_START, &event);
-        self.sanitize = Sanitize { state: State::Running, dw10: dw10.0, pattern, passes: 0, written: None };
+        self.maintenance.sanitize = Sanitize { state: State::Running, dw10: dw10.0, pattern, passes: 0, written: None };
         self.touch();
         self.next_pass();
         Ok(())
@@ -96,7 +96,7 @@ impl Subsystem {
     /// Begins the pass that is due; I/O is refused from now on.
     fn next_pass(&mut self) {
         self.bar_all();
-        let Sanitize { dw10, pattern, passes, .. } = self.sanitize;
+        let Sanitize { dw10, pattern, passes, .. } = self.maintenance.sanitize;
         let dw10 = SanitizeDw10(dw10);
         let overwrites = dw10.sanact() == action::OVERWRITE && passes < dw10.passes();
         let inverted = dw10.oipbp() == 1 && passes % 2 == 1;
@@ -114,17 +114,17 @@ impl Subsystem {
     /// A pass has ended.
     pub(crate) fn sanitize_pass_done(&mut self, now: Nanos, status: Status) {
         if !status.is_success() {
-            self.sanitize.state = State::Failed;
+            self.maintenance.sanitize.state = State::Failed;
         } else {
-            self.sanitize.passes += 1;
-            if self.sanitize.passes < self.sanitize.all_passes() {
+            self.maintenance.sanitize.passes += 1;
+            if self.maintenance.sanitize.passes < self.maintenance.sanitize.all_passes() {
                 self.touch();
                 return self.next_pass();
             }
             self.empty_zones(now);
-            (1..=self.namespaces.len() as u32).for_each(|nsid| self.make_readable(nsid));
-            self.sanitize.state = State::Done;
-            self.sanitize.written = Some(self.total_work().write_bytes);
+            (1..=self.namespaces.list.len() as u32).for_each(|nsid| self.make_readable(nsid));
+            self.maintenance.sanitize.state = State::Done;
+            self.maintenance.sanitize.written = Some(self.total_work().write_bytes);
         }
         self.bar_all();
         let status = self.sanitize_status();
@@ -146,15 +146,15 @@ impl Subsystem {
 
     /// Namespaces are barred as the state of the sanitize operation demands.
     fn bar_all(&mut self) {
-        let status = self.sanitize.bar();
-        for nsid in 1..=self.namespaces.len() as u32 {
+        let status = self.maintenance.sanitize.bar();
+        for nsid in 1..=self.namespaces.list.len() as u32 {
             self.bar(nsid, status);
         }
     }
 
     /// Refuses every I/O command of a namespace but Flush with that status from now on, also of those that wait for a slot.
     pub(crate) fn bar(&mut self, nsid: u32, status: Option<Status>) {
-        if let Some(ns) = self.namespaces.get_mut(nsid.wrapping_sub(1) as usize).and_then(Option::as_mut) {
+        if let Some(ns) = self.namespaces.list.get_mut(nsid.wrapping_sub(1) as usize).and_then(Option::as_mut) {
             ns.barred = status;
             ns.why = if status.is_some() { ns.why | why::BARRED } else { ns.why & !why::BARRED };
             for f in self.fetched.iter_mut().filter(|f| f.command.nsid == nsid) {
@@ -165,7 +165,7 @@ impl Subsystem {
 
     /// Everything is restored: an operation that was under way goes on, I/O is refused where it was.
     pub(crate) fn resume_sanitize(&mut self) {
-        if self.sanitize.state == State::Running {
+        if self.maintenance.sanitize.state == State::Running {
             self.next_pass();
         }
         self.bar_all();
@@ -173,20 +173,17 @@ impl Subsystem {
 
     /// Where the media ends, in bytes: also that which no namespace has.
     fn media_end(&self) -> u64 {
-        if let Some(room) = &self.room {
-            return room.capacity();
+        if let Some(allocator) = &self.namespaces.allocator {
+            return allocator.capacity();
         }
-        if let Some(room) = &self.room {
-            return room.capacity();
-        }
-        self.namespaces.iter().flatten().map(|ns| ns.start + (ns.blocks << ns.shift)).max().unwrap_or(0)
+        self.namespaces.list.iter().flatten().map(|ns| ns.start + (ns.blocks << ns.shift)).max().unwrap_or(0)
     }
 
     /// The sanitize status log page.
     pub(crate) fn sanitize_status(&self) -> SanitizeStatus {
-        let Sanitize { state, dw10, passes, written, .. } = self.sanitize;
+        let Sanitize { state, dw10, passes, written, .. } = self.maintenance.sanitize;
         let part = u32::from(self.job_progress(JobKind::Sanitize).unwrap_or(0));
-        let progress = (passes * 65536 + part) / self.sanitize.all_passes();
+        let progress = (passes * 65536 + part) / self.maintenance.sanitize.all_passes();
         let running = state == State::Running;
         let status = match state {
             State::Never => sanitize_status::NEVER,
@@ -217,7 +214,7 @@ impl Subsystem {
 pub(crate) const SECTION: Section = Section { id: 4, version: 1, save, restore };
 
 pub(crate) fn save(drive: &Subsystem, to: &mut Writer) {
-    let Sanitize { state, dw10, pattern, passes, written } = drive.sanitize;
+    let Sanitize { state, dw10, pattern, passes, written } = drive.maintenance.sanitize;
     if state != State::Never || dw10 != 0 {
         to.u8(match state {
             State::Never => 0,
@@ -242,8 +239,8 @@ pub(crate) fn restore(drive: &mut Subsystem, from: &mut Reader<'_>, _: u16) -> R
     let erased = from.u8()? == 1;
     let (dw10, pattern, passes) = (from.u32()?, from.u32()?, from.u32()?);
     let written = erased.then(|| drive.total_work().write_bytes);
-    drive.sanitize = Sanitize { state, dw10, pattern, passes, written };
-    if state == State::Running && passes >= drive.sanitize.all_passes() {
+    drive.maintenance.sanitize = Sanitize { state, dw10, pattern, passes, written };
+    if state == State::Running && passes >= drive.maintenance.sanitize.all_passes() {
         return Err(Damaged);
     }
     Ok(())

@@ -4,7 +4,6 @@ use crate::admin::{Admin, Outcome};
 use crate::event::Op;
 use crate::maintenance::job::{Drain, Job, JobKind, NO_DATA};
 use crate::maintenance::self_test::{RESULTS, Running};
-use crate::namespace::active;
 use crate::saved::codec::{Damaged, Reader, Writer};
 use crate::saved::section::Section;
 use crate::subsystem::Subsystem;
@@ -32,7 +31,7 @@ pub(crate) const DATA: u8 = 6;
 impl Subsystem {
     /// EDSTT: the minutes that an extended test takes, at half of 1 GiB/s.
     pub(crate) fn extended_test_minutes(&self) -> u16 {
-        let bytes: u64 = self.namespaces.iter().flatten().map(|ns| ns.blocks << ns.shift).sum();
+        let bytes: u64 = self.namespaces.list.iter().flatten().map(|ns| ns.blocks << ns.shift).sum();
         (bytes / (30 << 30) + 1).min(0xffff) as u16
     }
 
@@ -53,9 +52,9 @@ impl Subsystem {
             _ => return Err(Status::INVALID_FIELD.dnr()),
         }
         if !matches!(nsid, 0 | NSID_ALL) {
-            active(&self.namespaces, nsid)?;
+            self.namespaces.active(nsid)?;
         }
-        if self.self_test.running.is_some() {
+        if self.maintenance.self_test.running.is_some() {
             return Err(Status::SELF_TEST_IN_PROGRESS);
         }
         let by = self.ctrl(admin.c).map(|ctrl| (admin.c, ctrl.generation));
@@ -64,10 +63,10 @@ impl Subsystem {
     }
 
     fn run_self_test(&mut self, now: Nanos, running: Running) {
-        self.self_test.running = Some(running);
+        self.maintenance.self_test.running = Some(running);
         self.touch();
         // The quick segments; the media in steps.
-        if self.media_warning != 0 {
+        if self.health.warning != 0 {
             return self.finish_self_test(now, Some((SMART, Status::SUCCESS)));
         }
         if self.save().len() < size_of::<u64>() {
@@ -75,15 +74,15 @@ impl Subsystem {
         }
         let tested = |n: usize| running.nsid == NSID_ALL || running.nsid == n as u32 + 1;
         let mut ranges = Vec::new();
-        for (n, ns) in self.namespaces.iter().enumerate().filter(|(n, _)| tested(*n)) {
+        for (n, ns) in self.namespaces.list.iter().enumerate().filter(|(n, _)| tested(*n)) {
             let Some(ns) = ns else { continue };
             let (nsid, bytes) = (n as u32 + 1, ns.blocks << ns.shift);
             if running.code == self_test::EXTENDED {
-                ranges.extend(self.pieces(nsid, ns, 0, ns.blocks));
+                ranges.extend(self.namespaces.pieces(nsid, ns, 0, ns.blocks));
             } else {
                 let stride = (bytes / SAMPLES) >> ns.shift << ns.shift;
                 let blocks = u64::from(PIECE).min(stride) >> ns.shift;
-                let sample = |i: u64| self.pieces(nsid, ns, (i * stride) >> ns.shift, blocks);
+                let sample = |i: u64| self.namespaces.pieces(nsid, ns, (i * stride) >> ns.shift, blocks);
                 ranges.extend((0..SAMPLES).flat_map(sample));
             }
         }
@@ -93,16 +92,16 @@ impl Subsystem {
 
     /// Everything is restored: an extended test that was under way begins anew, a short one was ended by the power.
     pub(crate) fn resume_self_test(&mut self) {
-        match self.self_test.running {
-            Some(running) if running.code == self_test::EXTENDED => self.run_self_test(self.started, running),
-            _ => self.end_self_test(self.started, self_test_result::ABORTED_BY_RESET),
+        match self.maintenance.self_test.running {
+            Some(running) if running.code == self_test::EXTENDED => self.run_self_test(self.power.on_since, running),
+            _ => self.end_self_test(self.power.on_since, self_test_result::ABORTED_BY_RESET),
         }
     }
 
     /// The media was read, or could not be.
     pub(crate) fn media_was_tested(&mut self, now: Nanos, status: Status) {
         let failed = if status.is_success() {
-            (self.media_warning != 0).then_some((9, Status::SUCCESS))
+            (self.health.warning != 0).then_some((9, Status::SUCCESS))
         } else {
             Some((DATA, status))
         };
@@ -123,7 +122,7 @@ impl Subsystem {
 
     /// Ends the test under way, if there is one, for one of the reasons of [`self_test_result`].
     pub(crate) fn end_self_test(&mut self, now: Nanos, reason: u8) {
-        if self.self_test.running.is_some() {
+        if self.maintenance.self_test.running.is_some() {
             self.cancel_job(JobKind::SelfTest);
             self.push_result(now, SelfTestResult { status: reason, ..Default::default() });
         }
@@ -133,34 +132,34 @@ impl Subsystem {
     pub(crate) fn reset_ends_self_test(&mut self, now: Nanos, c: u32) {
         let by = self.ctrl(c).map(|ctrl| (c, ctrl.generation));
         let ends = |r: &Running| r.code == self_test::SHORT && r.by.is_some() && r.by == by;
-        if self.self_test.running.as_ref().is_some_and(ends) {
+        if self.maintenance.self_test.running.as_ref().is_some_and(ends) {
             self.end_self_test(now, self_test_result::ABORTED_BY_RESET);
         }
     }
 
     fn push_result(&mut self, now: Nanos, mut result: SelfTestResult) {
-        let Some(running) = self.self_test.running.take() else { return };
+        let Some(running) = self.maintenance.self_test.running.take() else { return };
         result.status |= running.code << 4;
         result.poh = U64::new(self.power_on_hours(now));
         if !matches!(running.nsid, 0 | NSID_ALL) {
             (result.nsid, result.valid) = (U32::new(running.nsid), result.valid | 1);
         }
-        self.self_test.results.truncate(RESULTS - 1);
-        self.self_test.results.push_front(result);
+        self.maintenance.self_test.results.truncate(RESULTS - 1);
+        self.maintenance.self_test.results.push_front(result);
         self.touch();
     }
 
     /// The self-test log page.
     pub(crate) fn self_test_log(&self) -> SelfTestLog {
         let mut page = SelfTestLog::default();
-        if let Some(running) = self.self_test.running {
+        if let Some(running) = self.maintenance.self_test.running {
             page.current = running.code;
             let part = self.job_progress(JobKind::SelfTest).unwrap_or(0);
             page.completion = ((u32::from(part) * 100) >> 16) as u8;
         }
         for (i, to) in page.results.iter_mut().enumerate() {
             let unused = SelfTestResult { status: self_test_result::UNUSED, ..Default::default() };
-            *to = self.self_test.results.get(i).copied().unwrap_or(unused);
+            *to = self.maintenance.self_test.results.get(i).copied().unwrap_or(unused);
         }
         page
     }
@@ -170,7 +169,7 @@ impl Subsystem {
 pub(crate) const SECTION: Section = Section { id: 5, version: 1, save, restore };
 
 pub(crate) fn save(drive: &Subsystem, to: &mut Writer) {
-    let test = &drive.self_test;
+    let test = &drive.maintenance.self_test;
     if test.results.is_empty() && test.running.is_none() {
         return;
     }
@@ -188,8 +187,8 @@ pub(crate) fn restore(drive: &mut Subsystem, from: &mut Reader<'_>, _: u16) -> R
     }
     for _ in 0..count {
         let bytes: [u8; size_of::<SelfTestResult>()] = from.array()?;
-        drive.self_test.results.push_back(SelfTestResult::read_from_bytes(&bytes).map_err(|_| Damaged)?);
+        drive.maintenance.self_test.results.push_back(SelfTestResult::read_from_bytes(&bytes).map_err(|_| Damaged)?);
     }
-    drive.self_test.running = (code != 0).then_some(Running { code, nsid, by: None });
+    drive.maintenance.self_test.running = (code != 0).then_some(Running { code, nsid, by: None });
     Ok(())
 }

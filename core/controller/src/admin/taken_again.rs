@@ -3,7 +3,6 @@
 use crate::admin::exactly_once::{Executed, Kept, MOST};
 use crate::admin::{Admin, Outcome};
 use crate::event::ControllerHandle;
-use crate::namespace::active;
 use crate::saved::codec::{Damaged, Reader, Writer};
 use crate::saved::section::Section;
 use crate::subsystem::Subsystem;
@@ -17,7 +16,7 @@ use weir_spec::nvme::{AdminOpcode, Status};
 pub(crate) const SECTION: Section = Section { id: 7, version: 1, save, restore };
 
 pub(crate) fn save(drive: &Subsystem, to: &mut Writer) {
-    for done in &drive.executed {
+    for done in &drive.admin.executed {
         to.u64(done.life);
         to.u64(done.number);
         done.words.iter().for_each(|word| to.u64(*word));
@@ -35,10 +34,10 @@ pub(crate) fn restore(drive: &mut Subsystem, from: &mut Reader<'_>, _: u16) -> R
         }
         let status = Status::from_field(from.u16()?);
         let done = Executed { life, number, words, status, result: from.u64()? };
-        if life == 0 || number == 0 || drive.executed.len() == MOST {
+        if life == 0 || number == 0 || drive.admin.executed.len() == MOST {
             return Err(Damaged);
         }
-        drive.executed.push_back(done);
+        drive.admin.executed.push_back(done);
     }
     Ok(())
 }
@@ -60,7 +59,7 @@ impl Subsystem {
     /// Whether anything is noted here.
     #[inline]
     pub fn has_executed(&self) -> bool {
-        !self.executed.is_empty()
+        !self.admin.executed.is_empty()
     }
 
     /// What this controller's commands have changed is in a checkpoint that outlives the process: those that it has taken do not come again. What is
@@ -68,7 +67,7 @@ impl Subsystem {
     pub fn checkpointed(&mut self, controller: ControllerHandle) {
         if let Some(ctrl) = self.resolve(controller).and_then(|c| self.ctrl(c)) {
             let (life, taken) = (ctrl.life, ctrl.taken);
-            self.executed.retain(|done| done.life != life || done.number > taken);
+            self.admin.executed.retain(|done| done.life != life || done.number > taken);
         }
     }
 
@@ -81,15 +80,15 @@ impl Subsystem {
 
     /// Every controller that comes from another process is here: of the others nothing comes again.
     pub fn forget_absent(&mut self) {
-        let lives: Vec<u64> = self.controllers.iter().flatten().map(|ctrl| ctrl.life).collect();
-        self.executed.retain(|done| lives.contains(&done.life));
+        let lives: Vec<u64> = self.controllers.list.iter().flatten().map(|ctrl| ctrl.life).collect();
+        self.admin.executed.retain(|done| lives.contains(&done.life));
     }
 
     /// Nobody asks for those of that life any more.
     #[inline]
     pub(crate) fn forget_executed(&mut self, life: u64) {
-        if !self.executed.is_empty() {
-            self.executed.retain(|done| done.life != life);
+        if !self.admin.executed.is_empty() {
+            self.admin.executed.retain(|done| done.life != life);
         }
     }
 
@@ -104,11 +103,11 @@ impl Subsystem {
 
     /// What an admin command was answered before a crash, if it was executed then.
     pub(crate) fn was_executed(&mut self, admin: &Admin) -> Option<Outcome> {
-        if self.executed.is_empty() || admin.number == 0 {
+        if self.admin.executed.is_empty() || admin.number == 0 {
             return None;
         }
         let life = self.ctrl(admin.c)?.life;
-        let done = *self.executed.iter().find(|done| (done.life, done.number) == (life, admin.number))?;
+        let done = *self.admin.executed.iter().find(|done| (done.life, done.number) == (life, admin.number))?;
         if done.words != admin.sqe.words() {
             // Its host has gone another way since.
             self.forget_executed(life);
@@ -128,15 +127,15 @@ impl Subsystem {
             _ => return,
         };
         let nsids = match admin.sqe.nsid.get() {
-            NSID_ALL => 1..=self.namespaces.len() as u32,
+            NSID_ALL => 1..=self.namespaces.list.len() as u32,
             nsid => nsid..=nsid,
         };
         for nsid in nsids {
-            match (deletes, active(&self.namespaces, nsid).is_ok()) {
+            match (deletes, self.namespaces.active(nsid).is_ok()) {
                 (true, false) => self.hide_namespace(nsid),
                 (false, true) => {
                     let sees = |c: &u32| *c == admin.c || self.is_attached(*c, nsid);
-                    let told: Vec<u32> = (0..self.controllers.len() as u32).filter(sees).collect();
+                    let told: Vec<u32> = (0..self.controllers.list.len() as u32).filter(sees).collect();
                     told.into_iter().for_each(|c| self.note_event_of(c, AsyncEvent::NAMESPACE_ATTRIBUTE, nsid));
                 }
                 // There is another one of that identifier by now.
@@ -151,10 +150,10 @@ impl Subsystem {
         if life == 0 || kept.number == 0 || !counts_once(kept.sqe.opcode) {
             return;
         }
-        if self.executed.len() == MOST {
-            self.executed.pop_front();
+        if self.admin.executed.len() == MOST {
+            self.admin.executed.pop_front();
         }
         let (number, words) = (kept.number, kept.sqe.words());
-        self.executed.push_back(Executed { life, number, words, status, result });
+        self.admin.executed.push_back(Executed { life, number, words, status, result });
     }
 }

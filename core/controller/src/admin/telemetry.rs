@@ -22,8 +22,8 @@ const AREA_MAX: usize = 512;
 impl Subsystem {
     /// Catches the host-initiated data.
     pub(super) fn create_telemetry(&mut self, now: Nanos) {
-        let caught = self.catch(now, self.telemetry.host.generation, "a host asked for it");
-        self.telemetry.host = caught;
+        let caught = self.catch(now, self.logs.telemetry.host.generation, "a host asked for it");
+        self.logs.telemetry.host = caught;
         let header = self.telemetry_header(lid::TELEMETRY_HOST);
         self.record(now, None, persistent::TELEMETRY, header.as_bytes());
     }
@@ -31,8 +31,8 @@ impl Subsystem {
     /// Something went wrong that whoever looks after the drive will want to know about: the controller-initiated data is caught.
     #[cold]
     pub(crate) fn save_telemetry(&mut self, now: Nanos, reason: &str) {
-        let caught = self.catch(now, self.telemetry.own.generation, reason);
-        (self.telemetry.own, self.telemetry.available) = (caught, true);
+        let caught = self.catch(now, self.logs.telemetry.own.generation, reason);
+        (self.logs.telemetry.own, self.logs.telemetry.available) = (caught, true);
         self.note_event(AsyncEvent::TELEMETRY_CHANGED, None);
         let header = self.telemetry_header(lid::TELEMETRY_CONTROLLER);
         self.record(now, None, persistent::TELEMETRY, header.as_bytes());
@@ -40,11 +40,11 @@ impl Subsystem {
 
     /// The controller-initiated log was read with RAE = 0.
     pub(super) fn telemetry_was_read(&mut self) {
-        self.telemetry.available = false;
+        self.logs.telemetry.available = false;
     }
 
     fn telemetry_header(&self, lid: u8) -> TelemetryHeader {
-        let t = &self.telemetry;
+        let t = &self.logs.telemetry;
         let caught = if lid == lid::TELEMETRY_HOST { &t.host } else { &t.own };
         let [area1, area2, area3] = caught.areas.map(U16::new);
         let mut header = TelemetryHeader {
@@ -63,7 +63,7 @@ impl Subsystem {
 
     /// A telemetry log page.
     pub(super) fn telemetry_log(&self, lid: u8) -> Vec<u8> {
-        let caught = if lid == lid::TELEMETRY_HOST { &self.telemetry.host } else { &self.telemetry.own };
+        let caught = if lid == lid::TELEMETRY_HOST { &self.logs.telemetry.host } else { &self.logs.telemetry.own };
         [self.telemetry_header(lid).as_bytes(), &caught.data].concat()
     }
 
@@ -83,10 +83,11 @@ impl Subsystem {
         let (mut text, work) = (String::new(), self.total_work());
         // Writing into a string cannot fail.
         let _ = writeln!(text, "subsystem={}", self.config.subnqn);
-        let _ = writeln!(text, "up_ns={}", now.saturating_sub(self.started).0);
-        let _ = writeln!(text, "temperature_k={} sanitize={:?}", self.temperature(now), self.sanitize.state);
+        let _ = writeln!(text, "up_ns={}", now.saturating_sub(self.power.on_since).0);
+        let _ =
+            writeln!(text, "temperature_k={} sanitize={:?}", self.temperature(now), self.maintenance.sanitize.state);
         let _ = writeln!(text, "slots={} used={} bytes={}", self.slots.limit, self.slots.used, self.slots.bytes);
-        let _ = writeln!(text, "media_errors={} warning={:#x}", self.media_errors, self.media_warning);
+        let _ = writeln!(text, "media_errors={} warning={:#x}", self.health.media_errors, self.health.warning);
         let _ = writeln!(text, "reads={} writes={} others={}", work.reads, work.writes, work.others);
         let _ =
             writeln!(text, "read_bytes={} write_bytes={} errors={}", work.read_bytes, work.write_bytes, work.errors);
@@ -101,7 +102,7 @@ impl Subsystem {
     }
 
     fn error_entries(&self) -> Vec<u8> {
-        let logs = self.controllers.iter().flatten().flat_map(|ctrl| ctrl.errors.iter().take(ERROR_ENTRIES));
+        let logs = self.controllers.list.iter().flatten().flat_map(|ctrl| ctrl.errors.iter().take(ERROR_ENTRIES));
         logs.flat_map(|entry| entry.as_bytes().iter().copied()).collect()
     }
 

@@ -1,7 +1,7 @@
 //! What Identify and the log pages say of zones (ZNS 1.1, 4.1).
 
 use super::identify::put;
-use crate::namespace::{Namespace, active};
+use crate::namespace::Namespace;
 use crate::subsystem::Subsystem;
 use alloc::boxed::Box;
 use weir_flash::Zones;
@@ -34,14 +34,14 @@ impl Subsystem {
 
     /// The active namespace of an NSID, as a controller sees it: attached, and its command set is enabled.
     pub(super) fn visible(&self, c: u32, nsid: u32) -> Result<&Namespace, Status> {
-        active(&self.namespaces, nsid).and_then(|ns| {
+        self.namespaces.active(nsid).and_then(|ns| {
             if self.is_attached(c, nsid) && self.sees(c, ns) { Ok(ns) } else { Err(Status::INVALID_FIELD.dnr()) }
         })
     }
 
     /// The zones of a namespace of this drive.
     pub(super) fn zones_of(&self, ns: &Namespace) -> Option<&Zones> {
-        let at = self.namespaces.iter().position(|other| other.as_ref().is_some_and(|o| core::ptr::eq(o, ns)))?;
+        let at = self.namespaces.list.iter().position(|other| other.as_ref().is_some_and(|o| core::ptr::eq(o, ns)))?;
         self.zones(at as u32 + 1)
     }
 

@@ -143,7 +143,7 @@ impl Subsystem {
             return Err(invalid(false, offset_of!(Connect, sqsize)));
         }
         let is_nobodys = if host.is_empty() { nameless } else { refused(Status::CONNECT_INVALID_HOST) };
-        let tenant = tenant_of(&self.tenants, host).ok_or(is_nobodys)?;
+        let tenant = tenant_of(&self.tenants.list, host).ok_or(is_nobodys)?;
         let qid = command.qid.get();
         let c = if qid == 0 {
             if data.cntlid.get() != CNTLID_DYNAMIC {
@@ -159,7 +159,7 @@ impl Subsystem {
                 return Err(busy);
             }
             let c = self.make_controller(Transport::Fabrics, tenant, request.owner, host.into()).ok_or(busy)?;
-            let ana = self.access.of(host, request.local);
+            let ana = self.namespaces.access.of(host, request.local);
             let ctrl = self.ctrl_mut(c).expect("just made");
             ctrl.ana = ana;
             (ctrl.hostid, ctrl.kato, ctrl.local) = (data.hostid, command.kato.get(), request.local);

@@ -12,7 +12,7 @@ impl Subsystem {
     /// The level of the controller's INTx pin: completions that its host has not consumed, of vectors that are not masked.
     pub fn pin(&self, controller: ControllerHandle) -> bool {
         let Some(ctrl) = self.resolve(controller).and_then(|c| self.ctrl(c)) else { return false };
-        let cqs = ctrl.cqs.iter().filter_map(|index| self.cqs.get(*index as usize)?.as_ref());
+        let cqs = ctrl.cqs.iter().filter_map(|index| self.queues.cqs.get(*index as usize)?.as_ref());
         cqs.filter(|cq| cq.used() > 0).filter_map(|cq| cq.vector).any(|vector| !masks(ctrl.intm, vector))
     }
 
@@ -24,8 +24,8 @@ impl Subsystem {
         let coalescing = Coalescing(ctrl.features.coalescing);
         let (intm, on) = (ctrl.intm, coalescing.time() > 0 && coalescing.thr() > 0);
         for at in 0..ctrl.cqs.len() {
-            let Some(ctrl) = self.controllers[c as usize].as_deref() else { return };
-            let Some(Some(cq)) = self.cqs.get_mut(ctrl.cqs[at] as usize) else { continue };
+            let Some(ctrl) = self.controllers.list[c as usize].as_deref() else { return };
+            let Some(Some(cq)) = self.queues.cqs.get_mut(ctrl.cqs[at] as usize) else { continue };
             cq.gated = cq.vector.is_some_and(|vector| {
                 masks(intm, vector) || on && cq.qid != 0 && !ctrl.features.uncoalesced.contains(&vector)
             });
@@ -35,9 +35,9 @@ impl Subsystem {
     /// The vector to signal for a completion that is about to be posted to a gated queue, if it is to be signalled now.
     #[cold]
     pub(crate) fn hold(&mut self, index: u32) -> Option<u16> {
-        let Cq { controller, qid, vector, .. } = *self.cqs.get(index as usize)?.as_ref()?;
+        let Cq { controller, qid, vector, .. } = *self.queues.cqs.get(index as usize)?.as_ref()?;
         let vector = vector?;
-        let ctrl = self.controllers.get(controller as usize)?.as_deref()?;
+        let ctrl = self.controllers.list.get(controller as usize)?.as_deref()?;
         if masks(ctrl.intm, vector) {
             return None;
         }
@@ -45,19 +45,20 @@ impl Subsystem {
         if qid == 0 || ctrl.features.uncoalesced.contains(&vector) || coalescing.time() == 0 {
             return Some(vector);
         }
-        let due = self.clock.saturating_add(Nanos::from_micros(u64::from(coalescing.time()) * 100));
-        let at = self.held.iter().position(|held| held.controller == controller && held.vector == vector);
+        let due = self.turn.now.saturating_add(Nanos::from_micros(u64::from(coalescing.time()) * 100));
+        let at =
+            self.queues.interrupts.held.iter().position(|held| held.controller == controller && held.vector == vector);
         let at = at.unwrap_or_else(|| {
-            self.held.push(Held { controller, vector, count: 0, due });
-            self.held_next = self.held_next.min(due);
-            self.held.len() - 1
+            self.queues.interrupts.held.push(Held { controller, vector, count: 0, due });
+            self.queues.interrupts.next = self.queues.interrupts.next.min(due);
+            self.queues.interrupts.held.len() - 1
         });
-        self.held[at].count += 1;
+        self.queues.interrupts.held[at].count += 1;
         // The threshold is 0-based.
-        if self.held[at].count <= coalescing.thr() {
+        if self.queues.interrupts.held[at].count <= coalescing.thr() {
             return None;
         }
-        self.held.swap_remove(at);
+        self.queues.interrupts.held.swap_remove(at);
         self.note_held();
         Some(vector)
     }
@@ -65,9 +66,9 @@ impl Subsystem {
     /// Tells the hosts whose aggregation time has passed.
     #[cold]
     pub(crate) fn tell_due<H: Host>(&mut self, now: Nanos, host: &mut H) {
-        for at in (0..self.held.len()).rev() {
-            if self.held[at].due <= now {
-                let Held { controller, vector, .. } = self.held.swap_remove(at);
+        for at in (0..self.queues.interrupts.held.len()).rev() {
+            if self.queues.interrupts.held[at].due <= now {
+                let Held { controller, vector, .. } = self.queues.interrupts.held.swap_remove(at);
                 self.signal(controller, vector, host);
             }
         }
@@ -76,10 +77,10 @@ impl Subsystem {
 
     /// Tells a controller's host what is held for a vector, or for all.
     fn tell<H: Host>(&mut self, c: u32, vector: Option<u16>, host: &mut H) {
-        for at in (0..self.held.len()).rev() {
-            let held = self.held[at];
+        for at in (0..self.queues.interrupts.held.len()).rev() {
+            let held = self.queues.interrupts.held[at];
             if held.controller == c && vector.is_none_or(|v| v == held.vector) {
-                self.held.swap_remove(at);
+                self.queues.interrupts.held.swap_remove(at);
                 self.signal(c, held.vector, host);
             }
         }
@@ -94,12 +95,13 @@ impl Subsystem {
 
     /// A controller is reset: nobody is to be told.
     pub(crate) fn forget_held(&mut self, c: u32) {
-        self.held.retain(|held| held.controller != c);
+        self.queues.interrupts.held.retain(|held| held.controller != c);
         self.note_held();
     }
 
     fn note_held(&mut self) {
-        self.held_next = self.held.iter().map(|held| held.due).min().unwrap_or(Nanos::NEVER);
+        self.queues.interrupts.next =
+            self.queues.interrupts.held.iter().map(|held| held.due).min().unwrap_or(Nanos::NEVER);
     }
 
     /// INTMS and INTMC: `mask` is what is masked now. Vectors that are not masked any more and have completions that were not
@@ -109,7 +111,7 @@ impl Subsystem {
         let opened = core::mem::replace(&mut ctrl.intm, mask) & !mask;
         self.gate(c, host);
         let Some(ctrl) = self.ctrl(c) else { return };
-        let cqs = ctrl.cqs.iter().filter_map(|index| self.cqs.get(*index as usize)?.as_ref());
+        let cqs = ctrl.cqs.iter().filter_map(|index| self.queues.cqs.get(*index as usize)?.as_ref());
         let mut vectors = 0u32;
         for vector in cqs.filter(|cq| cq.used() > 0).filter_map(|cq| cq.vector) {
             vectors |= if masks(opened, vector) { 1 << vector } else { 0 };

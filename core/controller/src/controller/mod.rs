@@ -1,7 +1,5 @@
 //! What one controller remembers.
 
-mod interrupts;
-mod shadow_doorbells;
 use crate::admin::async_events::Aer;
 use crate::admin::exactly_once::Kept;
 use crate::config::ClassFrom;
@@ -14,6 +12,7 @@ use crate::power::{SENSORS, thermal};
 use crate::queues::queue::NONE;
 use crate::queues::shadow::Shadow;
 use crate::reservation::notices::Notices;
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -24,6 +23,9 @@ use weir_spec::nvme::feature::{Arbitration, HostBehavior, Power};
 use weir_spec::nvme::log::AsyncEvent;
 use weir_spec::nvme::register::{Aqa, Cc, CmbMsc, Csts, ams};
 use weir_units::{Class, Nanos};
+
+mod interrupts;
+mod shadow_doorbells;
 
 pub(crate) mod fabrics;
 pub(crate) mod memory_buffer;
@@ -303,3 +305,13 @@ pub(crate) fn round_kato(ms: u32) -> u32 {
 
 /// Nobody's connection yet.
 pub(crate) const UNCLAIMED: Owner = Owner(u32::MAX);
+
+/// The controllers of a drive.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Controllers {
+    pub list: Vec<Option<Box<Controller>>>,
+    /// Where the search for a free place begins, so that identifiers are not reused at once.
+    pub next: usize,
+    /// A new generation for each controller.
+    pub generation: u16,
+}

@@ -153,7 +153,7 @@ impl Subsystem {
         else {
             return;
         };
-        for other in 0..self.controllers.len() as u32 {
+        for other in 0..self.controllers.list.len() as u32 {
             let Some(ctrl) = self.ctrl(other).filter(|ctrl| ctrl.tenant == tenant) else { continue };
             match ctrl.transport {
                 Transport::Rings => {
@@ -181,7 +181,7 @@ impl Subsystem {
         if self.ctrl(c).is_some_and(|ctrl| ctrl.transport == Transport::Rings) {
             // A ring controller's host is told nothing.
             self.reset_controller(now, c, &mut Nobody);
-            self.more = true;
+            self.turn.more = true;
         }
     }
 
@@ -219,7 +219,7 @@ impl Subsystem {
 
     /// CC.EN 0 → 1. What the host selects and cannot have ends in CSTS.CFS, not in a hang.
     fn enable<H: Host>(&mut self, now: Nanos, c: u32, host: &mut H) {
-        let (saved, max) = (self.saved.clone(), self.config.max_queue_entries);
+        let (saved, max) = (self.admin.saved_features.clone(), self.config.max_queue_entries);
         let all = !self.zoned.is_empty();
         let Some(ctrl) = self.ctrl_mut(c) else { return };
         let (cc, rings) = (ctrl.cc, ctrl.transport == Transport::Rings);
@@ -262,7 +262,7 @@ impl Subsystem {
         let sq = self.make_sq(c, 0, sq_size, owner, None, Class::Medium);
         let queue = self.sq_mut(sq);
         (queue.ring, queue.base, queue.cq) = (true, asq, cq);
-        self.cqs[cq as usize].as_mut().expect("just made").users = 1;
+        self.queues.cqs[cq as usize].as_mut().expect("just made").users = 1;
     }
 
     /// CC.EN 1 → 0: what is in flight is dropped without completions, I/O queues are gone, events forgotten.
@@ -413,7 +413,7 @@ impl Subsystem {
         if q == NONE || !ctrl.ready() {
             return Ok(());
         }
-        let clock = self.clock;
+        let clock = self.turn.now;
         let sq = self.sq_mut(q);
         let waiting = if tail >= sq.head { tail.wrapping_sub(sq.head) } else { tail + sq.size - sq.head };
         if tail >= sq.size || waiting < sq.waiting {
@@ -462,7 +462,7 @@ impl Subsystem {
     pub(crate) fn take_head(&mut self, c: u32, qid: u16, head: u32) -> Result<(), AsyncEvent> {
         let Some(ctrl) = self.ctrl(c).filter(|ctrl| ctrl.ready()) else { return Ok(()) };
         let index = ctrl.cq(qid);
-        let Some(Some(cq)) = self.cqs.get_mut(index as usize) else { return Ok(()) };
+        let Some(Some(cq)) = self.queues.cqs.get_mut(index as usize) else { return Ok(()) };
         if !cq.consume(head) {
             return Err(AsyncEvent::INVALID_DOORBELL_VALUE);
         }

@@ -45,7 +45,7 @@ impl Subsystem {
             }
         }
         let mut n = 0;
-        while self.queues.get(q as usize).is_some_and(|sq| sq.as_ref().is_some_and(|sq| n < sq.waiting)) {
+        while self.queues.sqs.get(q as usize).is_some_and(|sq| sq.as_ref().is_some_and(|sq| n < sq.waiting)) {
             match self.waiting_at(q, n, host) {
                 Some(command) if command.nsid == nsid => _ = self.abort_at(q, n, &command, status, host),
                 _ => {}
@@ -62,9 +62,9 @@ impl Subsystem {
         let before = self.fetched.iter().take(at).filter(|f| f.queue == q).filter(pairs).count();
         let Some(fetched) = self.fetched.remove(at) else { return };
         let command = fetched.command;
-        let mut theirs = self.ledger.partners.iter().enumerate().filter(|(_, p)| p.queue == q).map(|(i, _)| i);
+        let mut theirs = self.slow_path.partners.iter().enumerate().filter(|(_, p)| p.queue == q).map(|(i, _)| i);
         let partner = theirs.nth(before).filter(|_| command.is(flag::FUSED));
-        let partner = partner.and_then(|i| self.ledger.partners.remove(i));
+        let partner = partner.and_then(|i| self.slow_path.partners.remove(i));
         self.finish(q, command.cid, command.tag, status, 0, host);
         if let Some(partner) = partner {
             self.finish(q, partner.command.cid, partner.command.tag, Status::ABORTED_FAILED_FUSED, 0, host);
@@ -86,7 +86,7 @@ impl Subsystem {
 
     /// The `n`th command that waits in a queue, unless it was aborted already or cannot be read.
     fn waiting_at<H: Host>(&mut self, q: u32, n: u32, host: &mut H) -> Option<Command> {
-        let sq = self.queues.get(q as usize)?.as_ref().filter(|sq| n < sq.waiting)?;
+        let sq = self.queues.sqs.get(q as usize)?.as_ref().filter(|sq| n < sq.waiting)?;
         let at = sq.nth(n);
         if !sq.ring {
             return Some(sq.pending[at as usize]).filter(|command| !command.is(flag::HOLE));
@@ -131,17 +131,17 @@ impl Subsystem {
 
     fn has_credits(&self, q: u32, n: u32) -> bool {
         let cq = self.sq(q).cq;
-        self.cqs.get(cq as usize).is_none_or(|cq| cq.as_ref().is_none_or(|cq| cq.credit >= n))
+        self.queues.cqs.get(cq as usize).is_none_or(|cq| cq.as_ref().is_none_or(|cq| cq.credit >= n))
     }
 
     /// Completes a command that waits; its entry is skipped later.
     fn make_hole<H: Host>(&mut self, q: u32, n: u32, command: &Command, status: Status, host: &mut H) -> bool {
-        let Some(sq) = self.queues.get_mut(q as usize).and_then(Option::as_mut).filter(|sq| n < sq.waiting) else {
+        let Some(sq) = self.queues.sqs.get_mut(q as usize).and_then(Option::as_mut).filter(|sq| n < sq.waiting) else {
             return false;
         };
         let at = sq.nth(n);
         if sq.ring {
-            let Some(Some(cq)) = self.cqs.get_mut(sq.cq as usize) else { return false };
+            let Some(Some(cq)) = self.queues.cqs.get_mut(sq.cq as usize) else { return false };
             if cq.credit == 0 {
                 return false;
             }

@@ -16,7 +16,7 @@ impl Subsystem {
     #[inline]
     pub(crate) fn cost(&self, plan: &Result<Plan, Status>, command: &Command) -> u32 {
         match (plan, self.config.cost) {
-            (Ok(plan), Cost::DeviceTime) if self.inside.0.is_some() => self.device_time(plan, command),
+            (Ok(plan), Cost::DeviceTime) if self.timing.0.is_some() => self.device_time(plan, command),
             (Ok(plan), Cost::Bytes | Cost::DeviceTime) if matches!(plan.op, Op::Read | Op::Write | Op::Compare) => {
                 plan.len.max(LEAST_COST)
             }
@@ -34,7 +34,7 @@ impl Subsystem {
         let Plan { op, offset, len, .. } = *plan;
         let cost = |op| {
             let operation = Operation { op, offset, len, fua: command.is(flag::FUA), placement: 0 };
-            self.inside.0.as_ref().map_or(0, |inside| inside.cost(operation))
+            self.timing.0.as_ref().map_or(0, |inside| inside.cost(operation))
         };
         let reads = if op == Op::Copy { cost(Op::Read) } else { 0 };
         cost(op).saturating_add(reads).max(LEAST_COST)
@@ -54,7 +54,7 @@ impl Subsystem {
             return Err(Status::ABORT_REQUESTED);
         }
         if command.opcode == IoOpcode::COPY.0 {
-            let plan = plan::plan(&self.namespaces, command, mdts)?;
+            let plan = plan::plan(&self.namespaces.list, command, mdts)?;
             if command.is(flag::BAD_POINTER) {
                 return Err(Status::INVALID_FIELD.dnr());
             }
@@ -63,6 +63,6 @@ impl Subsystem {
         }
         // A directive that is not enabled (base 2.1, 8.1.8).
         self.placement.as_ref().ok_or(Status::INVALID_FIELD.dnr())?;
-        plan::plan(&self.namespaces, &command.unplaced(), mdts)
+        plan::plan(&self.namespaces.list, &command.unplaced(), mdts)
     }
 }

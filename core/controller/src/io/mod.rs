@@ -25,7 +25,6 @@ use crate::io::slow_path::fused::Half;
 use crate::io::starting::{NOT_JUDGED, Starting};
 use crate::io::timing::Operation;
 use crate::io::work::Steps;
-use crate::namespace::{self};
 use crate::pointer::check_pointer;
 use crate::queues::command::{Command, flag, of_ring, words_of};
 use crate::queues::queue::{NONE, SqState};
@@ -65,10 +64,10 @@ impl Subsystem {
         if sqe.psdt() == 3 || sqe.psdt() == 0 && !self.sq(q).front {
             command.flags |= flag::BAD_POINTER;
         }
-        if self.keep_words || command.opcode >= FIRST_OPCODE && self.vendor.0.is_some() {
+        if self.namespaces.any_metadata || command.opcode >= FIRST_OPCODE && self.vendor.0.is_some() {
             self.put_words(q, sqe);
         }
-        if self.inside.0.is_some() {
+        if self.timing.0.is_some() {
             self.soon(command.nsid, command.slba);
         }
         self.arrive(q, command, host);
@@ -77,16 +76,16 @@ impl Subsystem {
     /// A command for the bytes from `offset` of a namespace on will arrive soon: what deciding about it needs can be brought nearer. A hint.
     #[inline]
     pub fn expect(&self, nsid: u32, offset: u64) {
-        if self.inside.0.is_some() {
-            let shift = namespace::active(&self.namespaces, nsid).map_or(9, |ns| ns.shift);
+        if self.timing.0.is_some() {
+            let shift = self.namespaces.active(nsid).map_or(9, |ns| ns.shift);
             self.soon(nsid, offset >> shift);
         }
     }
 
     /// Tells the inside where a command that has arrived will go, if it is one with a place.
     fn soon(&self, nsid: u32, slba: u64) {
-        let offset = namespace::active(&self.namespaces, nsid).ok().and_then(|ns| ns.locate(slba, 1));
-        if let (Some(inside), Some(offset)) = (&self.inside.0, offset) {
+        let offset = self.namespaces.active(nsid).ok().and_then(|ns| ns.locate(slba, 1));
+        if let (Some(inside), Some(offset)) = (&self.timing.0, offset) {
             inside.soon(offset);
         }
     }
@@ -105,9 +104,9 @@ impl Subsystem {
     /// A request in bytes from a front controller's door.
     pub(crate) fn submit<H: Host>(&mut self, queue: SqHandle, request: &Request, tag: Tag, host: &mut H) {
         let Some(q) = self.resolve_queue(queue).filter(|q| self.sq(*q).front) else { return };
-        let shift = namespace::active(&self.namespaces, request.nsid).map_or(9, |ns| ns.shift);
+        let shift = self.namespaces.active(request.nsid).map_or(9, |ns| ns.shift);
         let command = Command::from_request(request, shift, tag);
-        if self.inside.0.is_some() {
+        if self.timing.0.is_some() {
             self.soon(command.nsid, command.slba);
         }
         self.arrive(q, command, host);
@@ -115,7 +114,7 @@ impl Subsystem {
 
     #[inline]
     pub(crate) fn enqueue(&mut self, q: u32, command: Command) {
-        let clock = self.clock;
+        let clock = self.turn.now;
         let sq = self.sq_mut(q);
         if sq.state == SqState::Condemned {
             return;
@@ -135,18 +134,18 @@ impl Subsystem {
 
     /// Serves: connections to close, admin, what is due, then I/O.
     pub(crate) fn run<H: Host>(&mut self, now: Nanos, host: &mut H, effects: &mut Effects) {
-        self.more = false;
+        self.turn.more = false;
         self.arbiter.release_due(now);
-        if self.held_next <= now {
+        if self.queues.interrupts.next <= now {
             self.tell_due(now, host);
         }
-        if !self.condemned.is_empty() {
+        if !self.queues.to_disconnect.is_empty() {
             self.announce(effects);
         }
-        if !self.admin_ready.is_empty() || !self.admin_held.is_empty() {
+        if !self.admin.ready.is_empty() || !self.admin.held.is_empty() {
             self.serve_admin(now, host);
         }
-        if !self.background.is_empty() {
+        if !self.maintenance.background.is_empty() {
             self.work_in_background(now, host);
         }
         self.hear_service(now);
@@ -154,19 +153,19 @@ impl Subsystem {
         if !self.slots.elapsed.is_empty() || !self.slots.released.is_empty() {
             self.elapse(now, host);
         }
-        if !self.ledger.waits.is_empty() || !self.ledger.locks.is_empty() {
+        if !self.slow_path.waits.is_empty() || !self.slow_path.locks.is_empty() {
             self.go_on_waiting(now, host);
         }
         self.serve_io(now, host, effects);
         self.hear_service(now);
         if self.slots.early && self.slots.has_ready() {
             self.emit(now, effects);
-            self.more |= !self.slots.elapsed.is_empty();
+            self.turn.more |= !self.slots.elapsed.is_empty();
         }
-        if self.slots.used > 0 && self.busy_since.is_none() {
-            self.busy_since = Some(now);
+        if self.slots.used > 0 && self.power.busy_since.is_none() {
+            self.power.busy_since = Some(now);
         }
-        if !self.condemned.is_empty() {
+        if !self.queues.to_disconnect.is_empty() {
             self.announce(effects);
         }
     }
@@ -185,7 +184,7 @@ impl Subsystem {
     /// Asks the doors to close what is condemned.
     pub(crate) fn announce(&mut self, effects: &mut Effects) {
         while effects.room() > 0 {
-            let Some(queue) = self.condemned.pop_front() else { return };
+            let Some(queue) = self.queues.to_disconnect.pop_front() else { return };
             if let Some(q) = self.resolve_queue(queue) {
                 effects.push(Effect::Disconnect { owner: self.sq(q).owner, queue });
             }
@@ -201,12 +200,12 @@ impl Subsystem {
                 }
                 if let Some(mut starting) = self.fetched.pop_front() {
                     // Its namespace may have got a reason since it was planned.
-                    let ns = namespace::active(&self.namespaces, starting.command.nsid);
+                    let ns = self.namespaces.active(starting.command.nsid);
                     starting.plan.slow |= ns.is_ok_and(|ns| ns.is_slow());
                     self.start(now, starting, host, effects);
                 }
             }
-            if !self.eager {
+            if !self.config.is_eager() {
                 if !self.fetched.is_empty() || !self.slots.has_free() {
                     return;
                 }
@@ -217,15 +216,15 @@ impl Subsystem {
             let Some(key) = self.arbiter.pick_at(now) else { return };
             self.fetch(now, key.index() as u32, host, effects);
         }
-        self.more = true;
+        self.turn.more = true;
     }
 
     /// Fetches the head of the picked queue and starts it, refuses it, or lets it wait for bytes in flight.
     #[inline]
     fn fetch<H: Host>(&mut self, now: Nanos, q: u32, host: &mut H, effects: &mut Effects) {
-        let sq = self.queues[q as usize].as_mut().expect("the arbiter picks live queues");
+        let sq = self.queues.sqs[q as usize].as_mut().expect("the arbiter picks live queues");
         let (command, data, words) = if sq.ring {
-            let cq = self.cqs[sq.cq as usize].as_mut().expect("a ring has its completion queue");
+            let cq = self.queues.cqs[sq.cq as usize].as_mut().expect("a ring has its completion queue");
             if cq.credit == 0 {
                 // Another submission queue took the last entry.
                 cq.starved += u32::from(!sq.starved);
@@ -247,7 +246,7 @@ impl Subsystem {
                 }
             }
             let mut words = [0; 4];
-            if self.keep_words || command.opcode >= FIRST_OPCODE {
+            if self.namespaces.any_metadata || command.opcode >= FIRST_OPCODE {
                 words = words_of(&entry);
             }
             if command.is_fused() {
@@ -261,7 +260,7 @@ impl Subsystem {
             let command = sq.pending[sq.head as usize];
             let data = DataPointer::tag(Tag(command.tag));
             let mut words = [0; 4];
-            if self.keep_words || command.opcode >= FIRST_OPCODE {
+            if self.namespaces.any_metadata || command.opcode >= FIRST_OPCODE {
                 words = sq.words.get(sq.head as usize).copied().unwrap_or_default();
             }
             if command.is_fused() {
@@ -274,7 +273,7 @@ impl Subsystem {
         let (key, more, cq, mdts) = (sq.key, sq.waiting > 0, sq.cq, sq.mdts);
         let plan = match command.is(flag::HOLE | flag::PLACED | flag::FUSED) {
             true => self.plan_flagged(q, &command, &data, host),
-            false => plan::plan(&self.namespaces, &command, mdts),
+            false => plan::plan(&self.namespaces.list, &command, mdts),
         };
         let plan = plan.and_then(|plan| match plan.transfer {
             0 => Ok(plan),
@@ -303,11 +302,11 @@ impl Subsystem {
     /// Whether another command of the queue can be fetched; if not, the queue waits for its completion queue.
     #[inline]
     pub(crate) fn has_credit(&mut self, q: u32, cq: u32) -> bool {
-        let cq = self.cqs[cq as usize].as_mut().expect("a ring has its completion queue");
+        let cq = self.queues.cqs[cq as usize].as_mut().expect("a ring has its completion queue");
         if cq.credit > 0 {
             return true;
         }
-        let sq = self.queues[q as usize].as_mut().expect("the queue exists");
+        let sq = self.queues.sqs[q as usize].as_mut().expect("the queue exists");
         if !sq.starved {
             sq.starved = true;
             cq.starved += 1;
@@ -327,7 +326,7 @@ impl Subsystem {
         let cost = self.cost(plan, command);
         let bytes = plan.as_ref().map_or(0, |plan| plan.transfer);
         self.arbiter.charge_at(now, key, cost, bytes, more);
-        if self.stamps.is_empty() { NOT_JUDGED } else { self.judge_start(now, (key, at), bytes) }
+        if self.tenants.arrivals.is_empty() { NOT_JUDGED } else { self.judge_start(now, (key, at), bytes) }
     }
 
     /// Gives a fetched command a slot. The caller has seen that it fits.
@@ -351,7 +350,7 @@ impl Subsystem {
         let owner = self.sq(queue).owner;
         let (id, slot) = self.slots.occupy(plan.transfer);
         slot.assign(queue, command, ranges, SlotState::Issued);
-        if let Some(stamp) = self.stamps.get_mut(id as usize) {
+        if let Some(stamp) = self.tenants.arrivals.get_mut(id as usize) {
             *stamp = arrived;
         }
         let (op, nsid, fua) = (plan.op, command.nsid, command.is(flag::FUA));
@@ -373,18 +372,18 @@ impl Subsystem {
         data: &DataPointer,
         host: &mut H,
     ) -> Result<Option<Gathered>, Status> {
-        let ns = *namespace::active(&self.namespaces, command.nsid)?;
-        let bytes = &mut self.scratch[..command.blocks as usize * size_of::<DsmRange>()];
-        host.read_data(self.queues[queue as usize].as_ref().expect("the queue exists").owner, data, 0, bytes)?;
+        let ns = *self.namespaces.active(command.nsid)?;
+        let bytes = &mut self.admin.scratch[..command.blocks as usize * size_of::<DsmRange>()];
+        host.read_data(self.queues.sqs[queue as usize].as_ref().expect("the queue exists").owner, data, 0, bytes)?;
         let (index, work) = self.slots.take_work();
         let mut status = Ok(());
         for bytes in bytes.chunks_exact(size_of::<DsmRange>()) {
             let range = DsmRange::read_from_bytes(bytes).unwrap_or_default();
             let (slba, blocks) = (range.slba.get(), u64::from(range.nlb.get()));
-            match (ns.locate(slba, blocks), &self.room) {
+            match (ns.locate(slba, blocks), &self.namespaces.allocator) {
                 (Some(_), _) if blocks == 0 => {}
-                (Some(_), Some(room)) if ns.fragmented => {
-                    let pieces = room.pieces(command.nsid, slba << ns.shift, blocks << ns.shift);
+                (Some(_), Some(allocator)) if ns.fragmented => {
+                    let pieces = allocator.pieces(command.nsid, slba << ns.shift, blocks << ns.shift);
                     pieces.into_iter().for_each(|(offset, len)| work.push(offset, len));
                 }
                 (Some(offset), _) => work.push(offset, blocks << ns.shift),
@@ -414,8 +413,8 @@ impl Subsystem {
         let (queue, cid, tag, opcode, bytes) = (slot.queue, slot.cid, slot.tag, slot.opcode, slot.bytes);
         self.release(now, id);
         let tenant = usize::from(self.sq(queue).tenant);
-        count(&mut self.tenants[tenant].work, opcode, bytes);
-        if !self.stamps.is_empty() {
+        count(&mut self.tenants.list[tenant].work, opcode, bytes);
+        if !self.tenants.arrivals.is_empty() {
             self.judge_done(now, id, tenant);
         }
         self.finish(queue, cid, tag, status, 0, host);
@@ -426,9 +425,9 @@ impl Subsystem {
     fn release(&mut self, now: Nanos, id: u32) {
         self.slots.vacate(id);
         if self.slots.used == 0 {
-            if let Some(since) = self.busy_since.take() {
-                self.busy += now.saturating_sub(since).0;
-                self.idle_since = now;
+            if let Some(since) = self.power.busy_since.take() {
+                self.power.busy += now.saturating_sub(since).0;
+                self.power.idle_since = now;
             }
         }
     }
@@ -483,11 +482,11 @@ impl Subsystem {
             return self.end_pair(&slot, second, (status, todo.is_empty()), host);
         }
         if status.is_success() {
-            count(&mut self.tenants[tenant].work, slot.opcode, slot.bytes);
+            count(&mut self.tenants.list[tenant].work, slot.opcode, slot.bytes);
         } else {
-            self.media_errors +=
+            self.health.media_errors +=
                 u64::from(status.sct() == Status::WRITE_FAULT.sct() && !status.same_code(Status::COMPARE_FAILURE));
-            self.tenants[tenant].work.errors += 1;
+            self.tenants.list[tenant].work.errors += 1;
             self.log_error(slot.queue, slot.cid, status, (slot.slba, slot.nsid));
         }
         let result = match owed {
@@ -511,7 +510,7 @@ impl Subsystem {
 
     /// Goes on with a command that has its slot already: at once, or when the drive's inside is done with this part of it.
     pub(crate) fn resume(&mut self, now: Nanos, id: u32, io: Io) {
-        if self.inside.0.is_none() {
+        if self.timing.0.is_none() {
             return self.slots.make_ready(id, io);
         }
         let Io { op, offset, len, fua, .. } = io;
@@ -523,7 +522,7 @@ impl Subsystem {
     #[cold]
     pub(crate) fn refuse<H: Host>(&mut self, q: u32, command: &Command, status: Status, host: &mut H) {
         let tenant = usize::from(self.sq(q).tenant);
-        self.tenants[tenant].work.errors += 1;
+        self.tenants.list[tenant].work.errors += 1;
         self.log_error(q, command.cid, status, (command.slba, command.nsid));
         self.finish(q, command.cid, command.tag, status, 0, host);
     }
@@ -557,7 +556,7 @@ impl Subsystem {
             return host.respond(owner, Tag(tag), &cqe);
         }
         let (c, index) = (sq.controller, sq.cq);
-        let cq = self.cqs[index as usize].as_mut().expect("a ring has its completion queue");
+        let cq = self.queues.cqs[index as usize].as_mut().expect("a ring has its completion queue");
         let mut vector = cq.vector;
         let gated = cq.gated;
         let taken = Taken { tag: Tag(tag), place: cq.place() };
@@ -574,7 +573,7 @@ impl Subsystem {
     /// A queue that is watched has one command less in flight: a deletion or a shutdown may go on.
     #[cold]
     fn idle<H: Host>(&mut self, q: u32, host: &mut H) {
-        let Some(sq) = self.queues[q as usize].as_ref() else { return };
+        let Some(sq) = self.queues.sqs[q as usize].as_ref() else { return };
         if sq.in_flight > 0 {
             return;
         }

@@ -4,7 +4,7 @@ use crate::event::Op;
 use crate::host::Host;
 use crate::io::placement::{EVENTS, identifier};
 use crate::io::starting::Starting;
-use crate::namespace::{Namespace, active};
+use crate::namespace::Namespace;
 use crate::queues::command::Command;
 use crate::subsystem::Subsystem;
 use alloc::vec;
@@ -19,11 +19,11 @@ use zerocopy::little_endian::{U16, U32, U64};
 impl Subsystem {
     /// The inside with placement handles.
     pub(crate) fn flash(&self) -> Option<&Flash> {
-        self.inside.0.as_ref()?.placement()
+        self.timing.0.as_ref()?.placement()
     }
 
     fn flash_mut(&mut self) -> Option<&mut Flash> {
-        self.inside.0.as_mut()?.placement_mut()
+        self.timing.0.as_mut()?.placement_mut()
     }
 
     /// The hint for the inside: through which handle a command writes.
@@ -39,7 +39,7 @@ impl Subsystem {
     fn place(&mut self, now: Nanos, queue: u32, command: &Command) -> u8 {
         let Some(placement) = &self.placement else { return 0 };
         let named = identifier(command).map(|pid| (pid, placement.placed(pid)));
-        let own = self.tenants[usize::from(self.sq(queue).tenant)].config.placement;
+        let own = self.tenants.list[usize::from(self.sq(queue).tenant)].config.placement;
         let target = match named {
             Some((_, Some((group, handle)))) => Some((Some(group), handle)),
             Some((pid, None)) => {
@@ -111,7 +111,7 @@ impl Subsystem {
     /// The namespace, block and block size (as a power of two) at an offset of the media.
     fn block_at(&self, offset: u64) -> Option<(u32, u64, u32)> {
         let holds = |ns: &Namespace| offset >= ns.start && offset - ns.start < ns.blocks << ns.shift;
-        let mut numbered = (1u32..).zip(&self.namespaces).filter_map(|(nsid, ns)| Some((nsid, (*ns)?)));
+        let mut numbered = (1u32..).zip(&self.namespaces.list).filter_map(|(nsid, ns)| Some((nsid, (*ns)?)));
         let (nsid, ns) = numbered.find(|(_, ns)| holds(ns))?;
         Some((nsid, (offset - ns.start) >> ns.shift, ns.shift))
     }
@@ -138,7 +138,7 @@ impl Subsystem {
     /// Reclaim unit handle status.
     fn report_handles<H: Host>(&mut self, starting: &Starting, host: &mut H) -> Result<(), Status> {
         let Starting { queue, ref command, ref plan, data, .. } = *starting;
-        let ns = *active(&self.namespaces, command.nsid)?;
+        let ns = *self.namespaces.active(command.nsid)?;
         let (Some(placement), Some(flash)) = (&self.placement, self.flash()) else {
             return Err(Status::INTERNAL_ERROR);
         };

@@ -21,7 +21,7 @@ pub(crate) enum SlotState {
     Held,
     /// Its service time.
     Timed,
-    /// Room in the effects.
+    /// Allocator in the effects.
     Ready,
     /// `Event::Done`.
     Issued,

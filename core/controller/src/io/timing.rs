@@ -94,12 +94,12 @@ pub struct Operation {
 
 /// The inside that a drive has, if any.
 #[derive(Debug, Default)]
-pub(crate) struct Inside(pub Option<Box<dyn Service>>);
+pub(crate) struct Timing(pub Option<Box<dyn Service>>);
 
 /// Tests copy drives to try every sequence of events on them; theirs have the fixed latency.
-impl Clone for Inside {
+impl Clone for Timing {
     fn clone(&self) -> Self {
         assert!(self.0.is_none(), "a drive whose inside is a model of its own cannot be copied");
-        Inside(None)
+        Timing(None)
     }
 }

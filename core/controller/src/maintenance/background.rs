@@ -20,29 +20,30 @@ impl Subsystem {
     /// Begins a job, or has it wait for those before it.
     pub(crate) fn start_job(&mut self, job: Job) {
         debug_assert!(job.piece > 0);
-        self.background.jobs.push_back(job);
-        if self.background.jobs.len() == 1 {
+        self.maintenance.background.jobs.push_back(job);
+        if self.maintenance.background.jobs.len() == 1 {
             self.begin_job();
         }
-        self.more = true;
+        self.turn.more = true;
     }
 
     fn begin_job(&mut self) {
-        let total = self.background.jobs.front().map_or(0, |job| job.ranges.iter().map(|(_, len)| len).sum());
-        self.background.at = Progress { total, ..Progress::default() };
+        let total =
+            self.maintenance.background.jobs.front().map_or(0, |job| job.ranges.iter().map(|(_, len)| len).sum());
+        self.maintenance.background.at = Progress { total, ..Progress::default() };
     }
 
     /// Forgets the jobs of a kind; their end is told to nobody.
     pub(crate) fn cancel_job(&mut self, kind: JobKind) {
-        let under_way = self.background.at.piece.is_some();
+        let under_way = self.maintenance.background.at.piece.is_some();
         let mut first = true;
-        self.background.jobs.retain(|job| {
+        self.maintenance.background.jobs.retain(|job| {
             let keep = job.kind != kind || core::mem::take(&mut first) && under_way;
             first = false;
             keep
         });
-        match self.background.jobs.front() {
-            Some(job) if job.kind == kind => self.background.at.cancelled = true,
+        match self.maintenance.background.jobs.front() {
+            Some(job) if job.kind == kind => self.maintenance.background.at.cancelled = true,
             _ if !under_way => self.begin_job(),
             _ => {}
         }
@@ -50,8 +51,8 @@ impl Subsystem {
 
     /// How much of the job of a kind is done, of 65536; `None` where there is none. One that waits is at 0.
     pub(crate) fn job_progress(&self, kind: JobKind) -> Option<u16> {
-        let place = self.background.jobs.iter().position(|job| job.kind == kind)?;
-        let Progress { total, done, .. } = self.background.at;
+        let place = self.maintenance.background.jobs.iter().position(|job| job.kind == kind)?;
+        let Progress { total, done, .. } = self.maintenance.background.at;
         let part = if place == 0 { (u128::from(done) << 16) / u128::from(total.max(1)) } else { 0 };
         Some(part.min(0xffff) as u16)
     }
@@ -60,27 +61,27 @@ impl Subsystem {
     #[cold]
     pub(crate) fn work_in_background<H: Host>(&mut self, now: Nanos, host: &mut H) {
         let wake = self.advance_jobs(now, host);
-        self.background.wake = wake;
-        self.keep_alive_next = self.keep_alive_next.min(wake);
+        self.maintenance.background.wake = wake;
+        self.admin.next_expiry = self.admin.next_expiry.min(wake);
     }
 
     fn advance_jobs<H: Host>(&mut self, now: Nanos, host: &mut H) -> Nanos {
-        while let Some(job) = self.background.jobs.front() {
-            if self.background.at.piece.is_some() {
+        while let Some(job) = self.maintenance.background.jobs.front() {
+            if self.maintenance.background.at.piece.is_some() {
                 return Nanos::NEVER;
             }
-            if !self.background.at.drained {
+            if !self.maintenance.background.at.drained {
                 // The end of each command in flight brings another look.
                 if !self.is_drained(job.drain) {
                     return Nanos::NEVER;
                 }
-                self.background.at.drained = true;
+                self.maintenance.background.at.drained = true;
             }
-            if self.background.at.rests_until > now {
-                return self.background.at.rests_until;
+            if self.maintenance.background.at.rests_until > now {
+                return self.maintenance.background.at.rests_until;
             }
             if !self.next_piece(now) {
-                let Some(job) = self.background.jobs.pop_front() else { break };
+                let Some(job) = self.maintenance.background.jobs.pop_front() else { break };
                 self.begin_job();
                 self.job_done(now, job.kind, Status::SUCCESS, host);
             }
@@ -105,7 +106,7 @@ impl Subsystem {
 
     /// Begins the next piece of the first job; `false`: there is none.
     fn next_piece(&mut self, now: Nanos) -> bool {
-        let Some(job) = self.background.jobs.front_mut() else { return false };
+        let Some(job) = self.maintenance.background.jobs.front_mut() else { return false };
         while job.ranges.first().is_some_and(|(_, len)| *len == 0) {
             job.ranges.remove(0);
         }
@@ -114,7 +115,7 @@ impl Subsystem {
         let (at, len) = (*offset, (*left).min(job.piece.into()) as u32);
         (*offset, *left) = (*offset + u64::from(len), *left - u64::from(len));
         let slot = self.slots.occupy_internal(crate::queues::queue::NONE);
-        self.background.at.piece = Some((slot, len, now));
+        self.maintenance.background.at.piece = Some((slot, len, now));
         let (owner, nsid) = (Owner(u32::MAX), NSID_ALL);
         let io = Io { slot: SlotId(slot), owner, data, op, nsid, offset: at, len, fua: false, skip: 0 };
         self.resume(now, slot, io);
@@ -123,20 +124,20 @@ impl Subsystem {
 
     /// A slot of the drive's own is free again: whether it was a job's, and then what follows.
     pub(crate) fn piece_done<H: Host>(&mut self, now: Nanos, id: u32, status: Status, host: &mut H) -> bool {
-        if !self.background.is_ours(id) {
+        if !self.maintenance.background.is_ours(id) {
             return false;
         }
-        let Some((_, len, begun)) = self.background.at.piece.take() else { return false };
+        let Some((_, len, begun)) = self.maintenance.background.at.piece.take() else { return false };
         if status.is_success() {
-            self.background.at.done += u64::from(len);
+            self.maintenance.background.at.done += u64::from(len);
         }
-        self.background.at.rests_until = now.saturating_add(now.saturating_sub(begun));
-        let over = self.background.at.cancelled || !status.is_success();
+        self.maintenance.background.at.rests_until = now.saturating_add(now.saturating_sub(begun));
+        let over = self.maintenance.background.at.cancelled || !status.is_success();
         if over {
-            let told = !self.background.at.cancelled;
-            let kind = self.background.jobs.front().map(|job| job.kind);
-            self.background.reached = kind.and_then(|kind| self.job_progress(kind)).unwrap_or(0);
-            let Some(job) = self.background.jobs.pop_front() else { return true };
+            let told = !self.maintenance.background.at.cancelled;
+            let kind = self.maintenance.background.jobs.front().map(|job| job.kind);
+            self.maintenance.background.reached = kind.and_then(|kind| self.job_progress(kind)).unwrap_or(0);
+            let Some(job) = self.maintenance.background.jobs.pop_front() else { return true };
             self.begin_job();
             if told {
                 self.job_done(now, job.kind, status, host);
@@ -149,7 +150,7 @@ impl Subsystem {
     fn job_done<H: Host>(&mut self, now: Nanos, kind: JobKind, status: Status, host: &mut H) {
         match kind {
             JobKind::Sanitize => self.sanitize_pass_done(now, status),
-            JobKind::Chore(id) => self.chore_done(now, id, status, host),
+            JobKind::Namespaces(id) => self.namespace_job_done(now, id, status, host),
             JobKind::SelfTest => self.media_was_tested(now, status),
         }
     }

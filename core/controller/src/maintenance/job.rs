@@ -12,7 +12,7 @@ pub(crate) enum JobKind {
     /// A pass of a sanitize operation.
     Sanitize,
     /// Work on namespaces.
-    Chore(u32),
+    Namespaces(u32),
     /// The media check of a self-test.
     SelfTest,
 }
@@ -69,13 +69,15 @@ pub(crate) struct Background {
     pub reached: u16,
 }
 
-impl Background {
+impl Default for Background {
     /// Nothing to do.
-    pub const fn new() -> Self {
+    fn default() -> Self {
         let at = Progress { total: 0, done: 0, piece: None, rests_until: Nanos(0), drained: false, cancelled: false };
         Self { jobs: VecDeque::new(), at, wake: Nanos::NEVER, reached: 0 }
     }
+}
 
+impl Background {
     /// Whether there is nothing to do.
     #[inline]
     pub fn is_empty(&self) -> bool {

@@ -1,6 +1,5 @@
 //! Attaches namespaces to controllers and detaches them.
 
-use crate::namespace::Namespace;
 use crate::namespace::attachment::{NamespaceSet, known_as};
 use crate::namespace::namespace_job::Task;
 use crate::subsystem::Subsystem;
@@ -11,10 +10,10 @@ impl Subsystem {
     /// What a host's new controller has attached.
     pub(crate) fn first_attachments(&self, host: &str) -> NamespaceSet {
         let mut set = NamespaceSet::ALL;
-        if self.room.is_some() {
+        if self.namespaces.allocator.is_some() {
             // None that is yet to be made: who goes on from what was written of it before would have it.
             set = NamespaceSet::NONE;
-            for (nsid, record) in &self.records {
+            for (nsid, record) in &self.namespaces.records {
                 let taken = record.private && self.attached_to(*nsid).next().is_some();
                 set.set(*nsid, record.seen_by(known_as(host)) && !taken);
             }
@@ -25,11 +24,11 @@ impl Subsystem {
     /// A controller that another process had has attached what the drive remembers of its host: that is newer than what was written of the
     /// controller.
     pub(crate) fn recall_attachments(&mut self, c: u32) {
-        let Some(ctrl) = self.ctrl(c).filter(|_| self.relaid) else { return };
+        let Some(ctrl) = self.ctrl(c).filter(|_| self.namespaces.changed) else { return };
         let (mut set, host) = (ctrl.namespaces, known_as(&ctrl.host));
-        for (nsid, record) in &self.records {
+        for (nsid, record) in &self.namespaces.records {
             let taken = record.private && self.attached_to(*nsid).any(|other| other != c);
-            let goes = self.chores.iter().any(|chore| chore.task == Task::Delete && chore.nsids.contains(nsid));
+            let goes = self.namespaces.jobs.iter().any(|job| job.task == Task::Delete && job.nsids.contains(nsid));
             set.set(*nsid, record.seen_by(host) && !taken && !goes);
         }
         if let Some(ctrl) = self.ctrl_mut(c) {
@@ -39,7 +38,7 @@ impl Subsystem {
 
     /// The controllers that have a namespace attached, by their places.
     pub(crate) fn attached_to(&self, nsid: u32) -> impl Iterator<Item = u32> + '_ {
-        let numbered = self.controllers.iter().enumerate();
+        let numbered = self.controllers.list.iter().enumerate();
         numbered.filter_map(move |(c, ctrl)| ctrl.as_ref().filter(|ctrl| ctrl.namespaces.has(nsid)).map(|_| c as u32))
     }
 
@@ -48,7 +47,7 @@ impl Subsystem {
         let Some(ctrl) = self.ctrl_mut(c) else { return };
         ctrl.namespaces.set(nsid, yes);
         let host = String::from(known_as(&ctrl.host));
-        if let Some(record) = self.records.get_mut(&nsid) {
+        if let Some(record) = self.namespaces.records.get_mut(&nsid) {
             if yes && record.private {
                 // Whoever had it before has it no more, and does not get it back.
                 (record.everyone, record.hosts) = (false, Vec::new());
@@ -65,23 +64,19 @@ impl Subsystem {
 
     /// A controller has come or gone: namespaces that not all have attached are decided apart.
     pub(crate) fn refresh_guards(&mut self) {
-        if self.room.is_some() {
-            let nsids: Vec<u32> = self.records.keys().copied().collect();
+        if self.namespaces.allocator.is_some() {
+            let nsids: Vec<u32> = self.namespaces.records.keys().copied().collect();
             nsids.into_iter().for_each(|nsid| self.refresh_guard(nsid));
         }
     }
 
     /// Something about a namespace has changed: whether its commands have to be looked at.
     pub(crate) fn refresh_guard(&mut self, nsid: u32) {
-        let partial = self.controllers.iter().flatten().any(|ctrl| !ctrl.namespaces.has(nsid));
-        if let Some(ns) = self.namespace_mut(nsid) {
+        let partial = self.controllers.list.iter().flatten().any(|ctrl| !ctrl.namespaces.has(nsid));
+        if let Some(ns) = self.namespaces.get_mut(nsid) {
             ns.guard(partial);
         }
         // From the first namespace with metadata on, commands are kept whole.
-        self.keep_words |= self.namespaces.iter().flatten().any(|ns| ns.format.metadata > 0);
-    }
-
-    pub(crate) fn namespace_mut(&mut self, nsid: u32) -> Option<&mut Namespace> {
-        self.namespaces.get_mut(nsid.wrapping_sub(1) as usize)?.as_mut()
+        self.namespaces.any_metadata |= self.namespaces.list.iter().flatten().any(|ns| ns.format.metadata > 0);
     }
 }

@@ -6,6 +6,7 @@ pub(crate) mod attachment;
 pub(crate) mod metadata;
 pub(crate) mod namespace_job;
 pub(crate) mod ns_allocator;
+pub(crate) mod table;
 pub(crate) mod unreadable;
 
 use crate::config::NamespaceConfig;

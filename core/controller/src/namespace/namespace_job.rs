@@ -1,7 +1,7 @@
 //! What an admin command asks of namespaces that takes time: creating, deleting and formatting them, and write protecting them.
 //!
 //! ```text
-//!  start_chore: the command is kept ─▶ commands in flight end ─▶ the media is erased in steps ─▶ chore_done: the change ─▶ complete
+//!  start_namespace_job: the command is kept ─▶ commands in flight end ─▶ the media is erased in steps ─▶ namespace_job_done: the change ─▶ complete
 //! ```
 //! Steps are a background job's. A reset of the controller, or the end of its connection, takes nothing but the answer away.
 
@@ -20,7 +20,7 @@ pub(crate) enum Task {
 
 /// One of them.
 #[derive(Clone, Debug)]
-pub(crate) struct Chore {
+pub(crate) struct NamespaceJob {
     pub id: u32,
     pub task: Task,
     pub nsids: Vec<u32>,

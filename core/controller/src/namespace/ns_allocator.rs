@@ -30,7 +30,7 @@ fn shift(capacity: u64) -> u32 {
 
 /// See the [module](self).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Room {
+pub(crate) struct Allocator {
     shift: u32,
     capacity: u64,
     /// NSID by granule; 0 is free.
@@ -39,7 +39,7 @@ pub(crate) struct Room {
     lists: BTreeMap<u32, Vec<u32>>,
 }
 
-impl Room {
+impl Allocator {
     /// All of it free.
     pub fn new(capacity: u64) -> Self {
         let shift = shift(capacity);
@@ -239,48 +239,48 @@ mod tests {
 
     #[test]
     fn space_is_given_in_one_piece_where_there_is_one() {
-        let mut room = Room::new(10 * MIB + 512);
-        assert_eq!((room.free(), room.capacity()), (10 * MIB + 512, 10 * MIB + 512));
-        assert_eq!(room.allocate(1, 2 * MIB), Some(alloc::vec![(0, 2 * MIB)]));
-        assert_eq!(room.allocate(2, MIB + 1), Some(alloc::vec![(2 * MIB, 2 * MIB)]));
-        assert_eq!(room.allocate(3, 4 * MIB), Some(alloc::vec![(4 * MIB, 4 * MIB)]));
-        room.release(1);
+        let mut allocator = Allocator::new(10 * MIB + 512);
+        assert_eq!((allocator.free(), allocator.capacity()), (10 * MIB + 512, 10 * MIB + 512));
+        assert_eq!(allocator.allocate(1, 2 * MIB), Some(alloc::vec![(0, 2 * MIB)]));
+        assert_eq!(allocator.allocate(2, MIB + 1), Some(alloc::vec![(2 * MIB, 2 * MIB)]));
+        assert_eq!(allocator.allocate(3, 4 * MIB), Some(alloc::vec![(4 * MIB, 4 * MIB)]));
+        allocator.release(1);
         // The shorter hole is taken before the longer one is begun.
-        assert_eq!(room.allocate(4, MIB), Some(alloc::vec![(0, MIB)]));
-        room.release(4);
+        assert_eq!(allocator.allocate(4, MIB), Some(alloc::vec![(0, MIB)]));
+        allocator.release(4);
         // Fragments: two and a half of them, the short one last.
-        assert_eq!(room.allocate(5, 4 * MIB + 512), Some(alloc::vec![(0, 2 * MIB), (8 * MIB, 2 * MIB + 512)]));
-        room.check();
-        assert_eq!((room.free(), room.allocated(5)), (0, 4 * MIB + 512));
-        assert_eq!(room.allocate(6, 1), None);
-        assert_eq!(room.pieces(5, MIB, 2 * MIB), [(MIB, MIB), (8 * MIB, MIB)]);
-        assert_eq!(room.pieces(5, 4 * MIB, 512), [(10 * MIB, 512)]);
-        assert_eq!(room.pieces(5, 4 * MIB, 513), []);
-        assert_eq!(room.pieces(7, 0, 1), []);
-        assert_eq!(room.allocate(5, 1), None, "nothing comes behind the short granule");
-        room.release(3);
+        assert_eq!(allocator.allocate(5, 4 * MIB + 512), Some(alloc::vec![(0, 2 * MIB), (8 * MIB, 2 * MIB + 512)]));
+        allocator.check();
+        assert_eq!((allocator.free(), allocator.allocated(5)), (0, 4 * MIB + 512));
+        assert_eq!(allocator.allocate(6, 1), None);
+        assert_eq!(allocator.pieces(5, MIB, 2 * MIB), [(MIB, MIB), (8 * MIB, MIB)]);
+        assert_eq!(allocator.pieces(5, 4 * MIB, 512), [(10 * MIB, 512)]);
+        assert_eq!(allocator.pieces(5, 4 * MIB, 513), []);
+        assert_eq!(allocator.pieces(7, 0, 1), []);
+        assert_eq!(allocator.allocate(5, 1), None, "nothing comes behind the short granule");
+        allocator.release(3);
         // Growing goes on behind what there is, or in another place.
-        assert_eq!(room.allocate(2, MIB), Some(alloc::vec![(4 * MIB, MIB)]));
-        assert_eq!(room.extents(2), [(2 * MIB, 3 * MIB)]);
-        room.check();
+        assert_eq!(allocator.allocate(2, MIB), Some(alloc::vec![(4 * MIB, MIB)]));
+        assert_eq!(allocator.extents(2), [(2 * MIB, 3 * MIB)]);
+        allocator.check();
     }
 
     #[test]
     fn claims_are_checked() {
-        let mut room = Room::new(4 * MIB + 4096);
-        assert!(room.claim_range(1, 0, 2 * MIB));
+        let mut allocator = Allocator::new(4 * MIB + 4096);
+        assert!(allocator.claim_range(1, 0, 2 * MIB));
         for (start, len) in
             [(0, MIB), (MIB, MIB), (512, MIB), (3 * MIB, 2 * MIB), (2 * MIB, 0), (u64::MAX - MIB + 1, MIB)]
         {
-            assert!(!room.claim_range(2, start, len), "{start} {len}");
+            assert!(!allocator.claim_range(2, start, len), "{start} {len}");
         }
         for wrong in [&[2, 2][..], &[5], &[4, 3], &[1], &[2, 3, 2]] {
-            assert!(!room.claim(2, wrong), "{wrong:?}");
+            assert!(!allocator.claim(2, wrong), "{wrong:?}");
         }
-        assert!(room.claim(2, &[3, 2, 4]));
-        assert!(!room.claim(2, &[]));
-        room.check();
-        assert_eq!(room.extents(2), [(3 * MIB, MIB), (2 * MIB, MIB), (4 * MIB, 4096)]);
+        assert!(allocator.claim(2, &[3, 2, 4]));
+        assert!(!allocator.claim(2, &[]));
+        allocator.check();
+        assert_eq!(allocator.extents(2), [(3 * MIB, MIB), (2 * MIB, MIB), (4 * MIB, 4096)]);
     }
 
     /// Against the obvious: every byte of every namespace is at one place, and no place is two namespaces'.
@@ -291,32 +291,32 @@ mod tests {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             (seed >> 33) % n
         };
-        let mut room = Room::new(40 * MIB + 8192);
+        let mut allocator = Allocator::new(40 * MIB + 8192);
         for _ in 0..2000 {
             let nsid = next(6) as u32 + 1;
-            let before = room.free();
+            let before = allocator.free();
             match next(3) {
-                0 => room.release(nsid),
+                0 => allocator.release(nsid),
                 _ => {
                     let bytes = next(12 * MIB) + 1;
-                    let held = room.allocated(nsid);
-                    let given = room.allocate(nsid, bytes);
+                    let held = allocator.allocated(nsid);
+                    let given = allocator.allocate(nsid, bytes);
                     match &given {
                         Some(extents) => {
                             let sum: u64 = extents.iter().map(|e| e.1).sum();
-                            assert!(sum >= bytes && sum < bytes + MIB && room.allocated(nsid) == held + sum);
+                            assert!(sum >= bytes && sum < bytes + MIB && allocator.allocated(nsid) == held + sum);
                         }
-                        None => assert_eq!(room.free(), before),
+                        None => assert_eq!(allocator.free(), before),
                     }
                 }
             }
-            room.check();
-            let all = room.allocated(nsid);
+            allocator.check();
+            let all = allocator.allocated(nsid);
             let mut at = 0;
-            for (place, len) in room.pieces(nsid, 0, all) {
+            for (place, len) in allocator.pieces(nsid, 0, all) {
                 // The same a piece at a time, from any place on.
                 let from = next(len);
-                assert_eq!(room.pieces(nsid, at + from, 1), [(place + from, 1)]);
+                assert_eq!(allocator.pieces(nsid, at + from, 1), [(place + from, 1)]);
                 at += len;
             }
             assert_eq!(at, all);

@@ -12,8 +12,8 @@ pub(crate) const HOUR: u64 = 3_600_000_000_000;
 impl Subsystem {
     /// Everything up to `now`.
     pub(crate) fn lifetime(&self, now: Nanos) -> Counters {
-        let (before, work) = (&self.before, self.total_work());
-        let busy = self.busy + self.busy_since.map_or(0, |since| now.saturating_sub(since).0);
+        let (before, work) = (&self.power.before, self.total_work());
+        let busy = self.power.busy + self.power.busy_since.map_or(0, |since| now.saturating_sub(since).0);
         Counters {
             work: Work {
                 reads: before.work.reads + work.reads,
@@ -24,11 +24,11 @@ impl Subsystem {
                 errors: before.work.errors + work.errors,
             },
             busy: before.busy + busy,
-            on: before.on + now.saturating_sub(self.started).0,
-            media_errors: before.media_errors + self.media_errors,
-            errors: before.errors + self.errors,
-            warm: before.warm.saturating_add(self.thermal.warm),
-            hot: before.hot.saturating_add(self.thermal.hot),
+            on: before.on + now.saturating_sub(self.power.on_since).0,
+            media_errors: before.media_errors + self.health.media_errors,
+            errors: before.errors + self.logs.errors,
+            warm: before.warm.saturating_add(self.power.thermal.warm),
+            hot: before.hot.saturating_add(self.power.thermal.hot),
         }
     }
 
@@ -39,13 +39,13 @@ impl Subsystem {
 
     /// The time up to which the next [`save`](Self::save) counts.
     pub fn count_until(&mut self, now: Nanos) {
-        self.counted = now;
+        self.power.counted = now;
     }
 
     /// The drive is being stopped: when it is powered on again, that was no unsafe shutdown.
     pub fn stop(&mut self, now: Nanos) {
         self.count_until(now);
-        self.stopped = true;
+        self.power.stopped = true;
         self.record_smart(now);
     }
 }
@@ -54,15 +54,17 @@ impl Subsystem {
 pub(crate) const SECTION: Section = Section { id: 2, version: 1, save, restore };
 
 pub(crate) fn save(drive: &Subsystem, to: &mut Writer) {
-    let c = drive.lifetime(drive.counted.max(drive.started));
+    let c = drive.lifetime(drive.power.counted.max(drive.power.on_since));
     let w = &c.work;
     for n in [w.reads, w.writes, w.others, w.read_bytes, w.write_bytes, w.errors] {
         to.u64(n);
     }
-    for n in [c.busy, c.on, c.media_errors, c.errors, c.warm.0, c.hot.0, drive.power_cycles, drive.unsafe_shutdowns] {
+    for n in
+        [c.busy, c.on, c.media_errors, c.errors, c.warm.0, c.hot.0, drive.power.cycles, drive.power.unsafe_shutdowns]
+    {
         to.u64(n);
     }
-    to.u8(drive.stopped.into());
+    to.u8(drive.power.stopped.into());
 }
 
 pub(crate) fn restore(drive: &mut Subsystem, from: &mut Reader<'_>, _: u16) -> Result<(), Damaged> {
@@ -77,10 +79,10 @@ pub(crate) fn restore(drive: &mut Subsystem, from: &mut Reader<'_>, _: u16) -> R
     };
     let (busy, on, media_errors, errors) = (next()?, next()?, next()?, next()?);
     let (warm, hot) = (Nanos(next()?), Nanos(next()?));
-    drive.before = Counters { work, busy, on, media_errors, errors, warm, hot };
+    drive.power.before = Counters { work, busy, on, media_errors, errors, warm, hot };
     let (cycles, crashes) = (next()?, next()?);
     let stopped = from.u8()? == 1;
-    drive.power_cycles = cycles.saturating_add(1);
-    drive.unsafe_shutdowns = crashes.saturating_add(u64::from(!stopped));
+    drive.power.cycles = cycles.saturating_add(1);
+    drive.power.unsafe_shutdowns = crashes.saturating_add(u64::from(!stopped));
     Ok(())
 }

@@ -3,13 +3,15 @@
 //! States and their latencies are told and switched, and no command takes longer for them. The temperature follows the work done:
 //! it nears a value that grows with the bytes moved, halving the difference every [`HALVING`].
 
-pub(crate) mod history;
-pub(crate) mod lifetime;
-mod temperature;
-
+use crate::power::lifetime::Counters;
 use weir_spec::nvme::identify::PowerStateDescriptor;
 use weir_units::Nanos;
 use zerocopy::little_endian::{U16, U32};
+
+pub(crate) mod health;
+pub(crate) mod history;
+pub(crate) mod lifetime;
+mod temperature;
 
 /// A power state.
 pub(crate) struct PowerState {
@@ -124,5 +126,46 @@ impl Thermal {
             self.warm = self.warm.saturating_add(span);
         }
         (self.at, self.millikelvin, self.bytes) = (now, millikelvin, bytes);
+    }
+}
+
+/// Since when the drive has power, what it has done with it, and how warm it is.
+#[derive(Clone, Debug)]
+pub(crate) struct Power {
+    pub on_since: Nanos,
+    /// How often the drive was powered on, and how often it went down without being shut down.
+    pub cycles: u64,
+    pub unsafe_shutdowns: u64,
+    /// What was counted before the drive was powered on.
+    pub before: Counters,
+    /// Up to when `save` counts.
+    pub counted: Nanos,
+    /// It was stopped.
+    pub stopped: bool,
+    /// Since when something is in flight, and for how long something was before.
+    pub busy_since: Option<Nanos>,
+    pub busy: u64,
+    /// When nothing was in flight any more.
+    pub idle_since: Nanos,
+    pub thermal: Thermal,
+    /// When the temperature is looked at again.
+    pub next_look: Nanos,
+}
+
+impl Power {
+    pub fn new(now: Nanos) -> Self {
+        Self {
+            on_since: now,
+            cycles: 1,
+            unsafe_shutdowns: 0,
+            before: Counters::default(),
+            counted: now,
+            stopped: false,
+            busy_since: None,
+            busy: 0,
+            idle_since: now,
+            thermal: Thermal::new(now),
+            next_look: Nanos::NEVER,
+        }
     }
 }

@@ -22,26 +22,26 @@ impl Subsystem {
 
     /// The composite temperature, K.
     pub(crate) fn temperature(&self, now: Nanos) -> u16 {
-        self.thermal.kelvin(now, self.bytes_moved())
+        self.power.thermal.kelvin(now, self.bytes_moved())
     }
 
     /// The readings of the sensors: of the controller and of the media, K.
     pub(crate) fn sensors(&self, now: Nanos) -> [u16; SENSORS - 1] {
         let composite = self.temperature(now);
-        [composite, composite - (composite - self.thermal.ambient.min(composite)) / 2]
+        [composite, composite - (composite - self.power.thermal.ambient.min(composite)) / 2]
     }
 
     /// Notes the temperature.
     pub(crate) fn look_at_temperature(&mut self, now: Nanos) {
         let bytes = self.bytes_moved();
-        self.thermal.look(now, bytes);
+        self.power.thermal.look(now, bytes);
     }
 
     /// The temperature that the drive has at rest, in K, from now on: its surroundings have changed, or its cooling has. At first it is
     /// 313 K.
     pub fn set_ambient(&mut self, now: Nanos, kelvin: u16) {
         self.look_at_temperature(now);
-        self.thermal.ambient = kelvin;
+        self.power.thermal.ambient = kelvin;
         self.arm_thermal(now);
     }
 
@@ -60,19 +60,19 @@ impl Subsystem {
     /// Has the drive woken where a host wants to hear of the temperature or of the spare.
     pub(crate) fn arm_thermal(&mut self, now: Nanos) {
         let wants = |ctrl: &Controller| ctrl.ready() && ctrl.features.async_config & WATCHED != 0;
-        let wanted = self.controllers.iter().flatten().any(|ctrl| wants(ctrl));
-        self.thermal_next = if wanted { now.saturating_add(LOOK) } else { Nanos::NEVER };
-        self.keep_alive_next = self.keep_alive_next.min(self.thermal_next);
+        let wanted = self.controllers.list.iter().flatten().any(|ctrl| wants(ctrl));
+        self.power.next_look = if wanted { now.saturating_add(LOOK) } else { Nanos::NEVER };
+        self.admin.next_expiry = self.admin.next_expiry.min(self.power.next_look);
     }
 
     /// Looks at the temperature if it is time to; hosts that want to know are told when it leaves their thresholds.
     pub(crate) fn watch_temperature(&mut self, now: Nanos) {
-        if self.thermal_next > now {
+        if self.power.next_look > now {
             return;
         }
         self.look_at_temperature(now);
         self.watch_spare();
-        for c in 0..self.controllers.len() as u32 {
+        for c in 0..self.controllers.list.len() as u32 {
             let alarm = self.temperature_alarm(now, c);
             let Some(ctrl) = self.ctrl_mut(c) else { continue };
             let before = core::mem::replace(&mut ctrl.too_hot, alarm);
@@ -90,7 +90,7 @@ impl Subsystem {
     /// The power state of a controller: what its host set, or what it has gone to of its own accord (APST), or come back from.
     pub(crate) fn power_state(&self, ctrl: &Controller, now: Nanos) -> u8 {
         let f = &ctrl.features;
-        let quiet = if self.busy_since.is_some() { now } else { self.idle_since.max(ctrl.power_since) };
+        let quiet = if self.power.busy_since.is_some() { now } else { self.power.idle_since.max(ctrl.power_since) };
         let mut state = f.power.ps() as u8;
         if !POWER_STATES[usize::from(state)].operational && quiet > ctrl.power_since {
             // A command has woken it (base 2.0, 8.15.1).

@@ -79,7 +79,7 @@ impl Command {
                 flags |= flag::DEALLOCATE | flag::RANGE;
             }
             Op::Flush => {}
-            // Inside the drive only.
+            // Timing the drive only.
             Op::Copy => (opcode, flags) = (IoOpcode::READ, flags | flag::RAGGED),
         }
         let mask = (1u64 << shift) - 1;

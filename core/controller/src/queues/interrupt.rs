@@ -8,6 +8,7 @@
 //! A door signals once for a batch whatever is asked of it here, and has the masks of MSI-X for itself. A vector may be signalled
 //! once too often, never too seldom. The admin queue is never coalesced.
 
+use alloc::vec::Vec;
 use weir_units::Nanos;
 
 /// Completions of a vector that its host was not told of.
@@ -25,4 +26,18 @@ pub(crate) const MASKABLE: u16 = 32;
 
 pub(crate) const fn masks(mask: u32, vector: u16) -> bool {
     vector < MASKABLE && mask >> vector & 1 == 1
+}
+
+/// Interrupt vectors that are to be signalled later.
+#[derive(Clone, Debug)]
+pub(crate) struct HeldInterrupts {
+    pub held: Vec<Held>,
+    /// When the first one is.
+    pub next: Nanos,
+}
+
+impl Default for HeldInterrupts {
+    fn default() -> Self {
+        Self { held: Vec::new(), next: Nanos::NEVER }
+    }
 }

@@ -19,45 +19,45 @@ use weir_units::{Class, Nanos};
 impl Subsystem {
     #[inline]
     pub(crate) fn resolve(&self, handle: ControllerHandle) -> Option<u32> {
-        let ctrl = self.controllers.get(handle.index())?.as_ref()?;
+        let ctrl = self.controllers.list.get(handle.index())?.as_ref()?;
         (ctrl.generation == handle.generation()).then_some(handle.index() as u32)
     }
 
     #[inline]
     pub(crate) fn resolve_queue(&self, handle: SqHandle) -> Option<u32> {
-        let sq = self.queues.get(handle.index())?.as_ref()?;
+        let sq = self.queues.sqs.get(handle.index())?.as_ref()?;
         (sq.generation == handle.generation()).then_some(handle.index() as u32)
     }
 
     #[inline]
     pub(crate) fn ctrl(&self, c: u32) -> Option<&Controller> {
-        self.controllers.get(c as usize)?.as_deref()
+        self.controllers.list.get(c as usize)?.as_deref()
     }
 
     #[inline]
     pub(crate) fn ctrl_mut(&mut self, c: u32) -> Option<&mut Controller> {
-        self.controllers.get_mut(c as usize)?.as_deref_mut()
+        self.controllers.list.get_mut(c as usize)?.as_deref_mut()
     }
 
     /// A queue that is known to exist.
     #[inline]
     pub(crate) fn sq(&self, q: u32) -> &Sq {
-        self.queues[q as usize].as_ref().expect("the queue exists")
+        self.queues.sqs[q as usize].as_ref().expect("the queue exists")
     }
 
     #[inline]
     pub(crate) fn sq_mut(&mut self, q: u32) -> &mut Sq {
-        self.queues[q as usize].as_mut().expect("the queue exists")
+        self.queues.sqs[q as usize].as_mut().expect("the queue exists")
     }
 
     /// Whether a host of this tenant may have one more controller: what the other tenants may rely on stays free for them.
     pub(crate) fn has_controller_for(&self, tenant: u16) -> bool {
-        let mut has = vec![0u32; self.tenants.len()];
-        self.controllers.iter().flatten().for_each(|ctrl| has[usize::from(ctrl.tenant)] += 1);
+        let mut has = vec![0u32; self.tenants.list.len()];
+        self.controllers.list.iter().flatten().for_each(|ctrl| has[usize::from(ctrl.tenant)] += 1);
         let is_own = |t: usize| t == usize::from(tenant);
-        let is_there = |t: &usize| is_own(*t) || !self.tenants[*t].config.name.is_empty();
+        let is_there = |t: &usize| is_own(*t) || !self.tenants.list[*t].config.name.is_empty();
         let share = |t| Share { has: has[t], is_own: is_own(t) };
-        let tenants = (0..self.tenants.len()).filter(is_there).map(share);
+        let tenants = (0..self.tenants.list.len()).filter(is_there).map(share);
         let limit = u32::from(self.config.max_controllers);
         let reserve = default_reserve(limit, tenants.clone().count() as u32);
         may_have_one_more(limit, reserve, tenants)
@@ -73,18 +73,18 @@ impl Subsystem {
     ) -> Option<u32> {
         // FFF0h and above are reserved (base 2.0, 3.1.2).
         let limit = usize::from(self.config.max_controllers.min(0xffef));
-        if self.controllers.len() < limit {
-            self.controllers.push(None);
+        if self.controllers.list.len() < limit {
+            self.controllers.list.push(None);
         }
-        let len = self.controllers.len().min(limit);
-        let free = (0..len).map(|i| (self.next_controller + i) % len).find(|i| self.controllers[*i].is_none())?;
-        self.next_controller = (free + 1) % len.max(1);
-        self.generation = self.generation.wrapping_add(1);
-        let key = self.tenants[usize::from(tenant)].key;
+        let len = self.controllers.list.len().min(limit);
+        let free = (0..len).map(|i| (self.controllers.next + i) % len).find(|i| self.controllers.list[*i].is_none())?;
+        self.controllers.next = (free + 1) % len.max(1);
+        self.controllers.generation = self.controllers.generation.wrapping_add(1);
+        let key = self.tenants.list[usize::from(tenant)].key;
         let namespaces = self.first_attachments(&host);
-        let ana = self.access.of(&host, None);
+        let ana = self.namespaces.access.of(&host, None);
         let mut ctrl = Controller {
-            generation: self.generation,
+            generation: self.controllers.generation,
             id: free as u16 + 1,
             transport,
             tenant,
@@ -109,7 +109,7 @@ impl Subsystem {
             attached: 0,
             admin: VecDeque::new(),
             admin_listed: false,
-            features: self.saved.clone(),
+            features: self.admin.saved_features.clone(),
             timestamp: None,
             power_since: Nanos(0),
             power_before: 0,
@@ -140,7 +140,7 @@ impl Subsystem {
         };
         ctrl.sqs.push(NONE);
         ctrl.cqs.push(NONE);
-        self.controllers[free] = Some(Box::new(ctrl));
+        self.controllers.list[free] = Some(Box::new(ctrl));
         self.refresh_guards();
         if ana.refusal().is_some() {
             self.refresh_ana();
@@ -161,23 +161,25 @@ impl Subsystem {
     ) -> u32 {
         let ctrl = self.ctrl(c).expect("the controller exists");
         let (group, tenant, front) = (ctrl.group, ctrl.tenant, ctrl.transport == Transport::Front);
-        let tenant_from = self.tenants[usize::from(tenant)].config.class_from;
+        let tenant_from = self.tenants.list[usize::from(tenant)].config.class_from;
         // A front controller's door splits as it likes.
         let page_shift = 12 + ctrl.cc.mps() as u8;
-        let mdts = if front { u64::MAX } else { self.mdts };
+        let mdts = if front { u64::MAX } else { self.config.max_transfer() };
         // Its class from the start: a class that was used once is one the arbiter keeps accounts for.
-        let class = self.tenants[usize::from(tenant)].class(ctrl.counts(tenant_from), wish);
-        let arrived =
-            self.tenants[usize::from(tenant)].judge.as_ref().map(|_| alloc::vec![NOT_JUDGED; size as usize].into());
+        let class = self.tenants.list[usize::from(tenant)].class(ctrl.counts(tenant_from), wish);
+        let arrived = self.tenants.list[usize::from(tenant)]
+            .judge
+            .as_ref()
+            .map(|_| alloc::vec![NOT_JUDGED; size as usize].into());
         let arrived = arrived.unwrap_or_default();
         let key = self.arbiter.add_queue(group, class, local);
         let q = key.index() as u32;
-        if self.queues.len() <= key.index() {
-            self.queues.resize_with(key.index() + 1, || None);
+        if self.queues.sqs.len() <= key.index() {
+            self.queues.sqs.resize_with(key.index() + 1, || None);
         }
-        self.queue_generation = self.queue_generation.wrapping_add(1);
-        self.ring_epoch = self.ring_epoch.wrapping_add(1);
-        self.queues[key.index()] = Some(Sq {
+        self.queues.generation = self.queues.generation.wrapping_add(1);
+        self.queues.epoch = self.queues.epoch.wrapping_add(1);
+        self.queues.sqs[key.index()] = Some(Sq {
             key,
             owner,
             controller: c,
@@ -194,7 +196,7 @@ impl Subsystem {
             arrived,
             qid,
             tenant,
-            generation: self.queue_generation,
+            generation: self.queues.generation,
             state: SqState::Open,
             ring: false,
             page_shift,
@@ -209,7 +211,7 @@ impl Subsystem {
             deleter: None,
             seen: 0,
             event: 0,
-            made: self.ring_epoch,
+            made: self.queues.epoch,
         });
         let ctrl = self.ctrl_mut(c).expect("the controller exists");
         let at = usize::from(qid);
@@ -226,7 +228,7 @@ impl Subsystem {
     /// Gives a queue the class it is entitled to.
     pub(crate) fn classify(&mut self, q: u32) {
         let sq = self.sq(q);
-        let tenant = &self.tenants[usize::from(sq.tenant)];
+        let tenant = &self.tenants.list[usize::from(sq.tenant)];
         let counts = self.ctrl(sq.controller).is_some_and(|ctrl| ctrl.counts(tenant.config.class_from));
         let class = tenant.class(counts, sq.wish);
         let (key, local) = (sq.key, sq.local);
@@ -235,14 +237,14 @@ impl Subsystem {
     }
 
     pub(crate) fn place_cq(&mut self, mut cq: Cq) -> u32 {
-        self.ring_epoch = self.ring_epoch.wrapping_add(1);
-        cq.made = self.ring_epoch;
+        self.queues.epoch = self.queues.epoch.wrapping_add(1);
+        cq.made = self.queues.epoch;
         let (c, qid) = (cq.controller, usize::from(cq.qid));
-        let index = self.cqs.iter().position(Option::is_none).unwrap_or(self.cqs.len());
-        if index == self.cqs.len() {
-            self.cqs.push(None);
+        let index = self.queues.cqs.iter().position(Option::is_none).unwrap_or(self.queues.cqs.len());
+        if index == self.queues.cqs.len() {
+            self.queues.cqs.push(None);
         }
-        self.cqs[index] = Some(cq);
+        self.queues.cqs[index] = Some(cq);
         let ctrl = self.ctrl_mut(c).expect("the controller exists");
         if ctrl.cqs.len() <= qid {
             ctrl.cqs.resize(qid + 1, NONE);
@@ -252,11 +254,11 @@ impl Subsystem {
     }
 
     pub(crate) fn free_cqs(&mut self, c: u32) {
-        self.ring_epoch = self.ring_epoch.wrapping_add(1);
+        self.queues.epoch = self.queues.epoch.wrapping_add(1);
         let Some(ctrl) = self.ctrl_mut(c) else { return };
         let cqs = core::mem::replace(&mut ctrl.cqs, alloc::vec![NONE]);
         for index in cqs.into_iter().filter(|i| *i != NONE) {
-            self.cqs[index as usize] = None;
+            self.queues.cqs[index as usize] = None;
         }
     }
 
@@ -271,21 +273,21 @@ impl Subsystem {
         sq.holes.clear();
         let starved = core::mem::take(&mut sq.starved);
         let index = sq.cq;
-        self.died = true;
+        self.turn.died = true;
         self.arbiter.withdraw(key);
         self.slots.orphan(q);
         self.fetched.retain(|f| f.queue != q);
-        self.begun.retain(|(queue, _), _| *queue != q);
+        self.resumed.retain(|(queue, _), _| *queue != q);
         if admin {
             self.forget_waiters(q);
         }
-        self.ledger.partners.retain(|p| p.queue != q);
+        self.slow_path.partners.retain(|p| p.queue != q);
         if let (true, Some(ctrl)) = (admin, self.ctrl_mut(c)) {
             ctrl.admin.clear();
             // Event requests hold no entry of the completion queue.
             reserved -= ctrl.aer.reset().len() as u32;
         }
-        if let Some(Some(cq)) = self.cqs.get_mut(index as usize) {
+        if let Some(Some(cq)) = self.queues.cqs.get_mut(index as usize) {
             cq.credit += reserved;
             cq.starved -= u32::from(starved);
             if cq.starved > 0 && reserved > 0 {
@@ -305,17 +307,17 @@ impl Subsystem {
             }
             _ => true,
         });
-        self.died = false;
+        self.turn.died = false;
         self.settle_released(now);
     }
 
     /// Frees a submission queue.
     pub(crate) fn free_sq(&mut self, q: u32) {
         self.silence(q);
-        self.ring_epoch = self.ring_epoch.wrapping_add(1);
-        let sq = self.queues[q as usize].take().expect("the queue exists");
+        self.queues.epoch = self.queues.epoch.wrapping_add(1);
+        let sq = self.queues.sqs[q as usize].take().expect("the queue exists");
         self.arbiter.remove_queue(sq.key);
-        if let Some(Some(cq)) = self.cqs.get_mut(sq.cq as usize) {
+        if let Some(Some(cq)) = self.queues.cqs.get_mut(sq.cq as usize) {
             cq.users -= 1;
         }
         if let Some(ctrl) = self.ctrl_mut(sq.controller) {
@@ -353,7 +355,7 @@ impl Subsystem {
         let sq = self.sq_mut(q);
         sq.state = SqState::Condemned;
         let (handle, c, qid) = (sq.handle(), sq.controller, sq.qid);
-        self.condemned.push_back(handle);
+        self.queues.to_disconnect.push_back(handle);
         if let Some(ctrl) = self.ctrl_mut(c) {
             // The queue identifier is free for a new connection.
             if qid != 0 && ctrl.sq(qid) == q {
@@ -366,36 +368,36 @@ impl Subsystem {
     /// Removes a controller with all its queues.
     pub(crate) fn drop_controller(&mut self, c: u32) {
         self.associate();
-        self.reset_ends_self_test(self.counted, c);
+        self.reset_ends_self_test(self.power.counted, c);
         if let Some(ctrl) = self.ctrl_mut(c) {
             ctrl.shutdown = Shutdown::None;
         }
-        for q in 0..self.queues.len() as u32 {
-            if self.queues[q as usize].as_ref().is_some_and(|sq| sq.controller == c) {
+        for q in 0..self.queues.sqs.len() as u32 {
+            if self.queues.sqs[q as usize].as_ref().is_some_and(|sq| sq.controller == c) {
                 self.free_sq(q);
             }
         }
         self.free_cqs(c);
         self.forget_host(c);
-        if let Some(ctrl) = self.controllers[c as usize].take() {
+        if let Some(ctrl) = self.controllers.list[c as usize].take() {
             self.forget_executed(ctrl.life);
             self.arbiter.remove_group(ctrl.group);
             self.refresh_guards();
         }
         self.forget_held(c);
-        self.admin_ready.retain(|r| *r != c);
-        self.admin_held.retain(|r| *r != c);
+        self.admin.ready.retain(|r| *r != c);
+        self.admin.held.retain(|r| *r != c);
     }
 
     /// Tells the arbiter whether a queue has a head that may be fetched.
     #[inline]
     pub(crate) fn refresh(&mut self, q: u32) {
-        let sq = self.queues[q as usize].as_mut().expect("the queue exists");
+        let sq = self.queues.sqs[q as usize].as_mut().expect("the queue exists");
         if sq.waiting == 0 || sq.state != SqState::Open || sq.paused {
             return;
         }
         if sq.cq != NONE {
-            let cq = self.cqs[sq.cq as usize].as_mut().expect("a ring has its completion queue");
+            let cq = self.queues.cqs[sq.cq as usize].as_mut().expect("a ring has its completion queue");
             if cq.credit == 0 {
                 cq.starved += u32::from(!sq.starved);
                 sq.starved = true;
@@ -410,7 +412,7 @@ impl Subsystem {
 
     /// A completion queue has room again.
     pub(crate) fn feed(&mut self, index: u32) {
-        let Some(Some(cq)) = self.cqs.get_mut(index as usize) else { return };
+        let Some(Some(cq)) = self.queues.cqs.get_mut(index as usize) else { return };
         let c = cq.controller;
         cq.starved = 0;
         let Some(ctrl) = self.ctrl(c) else { return };
@@ -418,7 +420,7 @@ impl Subsystem {
             let q = self.ctrl(c).map_or(NONE, |ctrl| ctrl.sqs[at]);
             if q != NONE && self.sq(q).cq == index && core::mem::take(&mut self.sq_mut(q).starved) {
                 // That it waited so far was its host's doing.
-                let now = self.clock;
+                let now = self.turn.now;
                 if !self.sq(q).arrived.is_empty() {
                     self.sq_mut(q).arrive_again(now);
                 }

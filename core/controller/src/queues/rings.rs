@@ -6,7 +6,6 @@ use crate::config::ClassFrom;
 use crate::event::ControllerHandle;
 use crate::host::{Data, DataPointer};
 use crate::io::plan::range_len;
-use crate::namespace;
 use crate::pointer::Direction;
 use crate::queues::command::data_pointer;
 use crate::queues::queue::NONE;
@@ -22,7 +21,7 @@ impl Subsystem {
     #[inline]
     pub fn ring_queues(&self, controller: ControllerHandle) -> (u32, u16) {
         let ctrl = self.resolve(controller).and_then(|c| self.ctrl(c)).filter(|ctrl| ctrl.sq(0) != NONE);
-        (self.ring_epoch, ctrl.map_or(0, |ctrl| ctrl.sqs.len().max(ctrl.cqs.len()) as u16))
+        (self.queues.epoch, ctrl.map_or(0, |ctrl| ctrl.sqs.len().max(ctrl.cqs.len()) as u16))
     }
 
     /// Whether a controller has a submission and a completion queue of this identifier.
@@ -69,7 +68,7 @@ impl Subsystem {
             (None, Data::Prp { prp1, prp2: 0 }) => 4096.min((1 << page_shift) - (prp1 & ((1 << page_shift) - 1))),
             (None, _) => 4096,
         };
-        (len <= self.mdts.min(u32::MAX.into())).then(|| (data.of(len as u32), direction))
+        (len <= self.config.max_transfer().min(u32::MAX.into())).then(|| (data.of(len as u32), direction))
     }
 
     /// Bytes that an I/O command moves.
@@ -77,7 +76,7 @@ impl Subsystem {
         let (cdw10, cdw11, cdw12) = (entry[5] & 0xffff_ffff, entry[5] >> 32, entry[6] & 0xffff_ffff);
         let blocks = matches!(IoOpcode(opcode), IoOpcode::READ | IoOpcode::WRITE | IoOpcode::COMPARE);
         if blocks || opcode == ZonedOpcode::ZONE_APPEND.0 {
-            let ns = namespace::active(&self.namespaces, (entry[0] >> 32) as u32).ok()?;
+            let ns = self.namespaces.active((entry[0] >> 32) as u32).ok()?;
             let beside = if ns.format.extended { u64::from(ns.format.metadata) } else { 0 };
             return Some(((cdw12 & 0xffff) + 1) * ((1 << ns.shift) + beside));
         }

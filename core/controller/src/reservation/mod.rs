@@ -7,8 +7,6 @@
 pub(crate) mod notices;
 pub(crate) mod state;
 
-use state::{Group, Reservations, Who};
-
 use crate::admin::Admin;
 use crate::controller::{Controller, Transport};
 use crate::host::Host;
@@ -19,7 +17,7 @@ use crate::saved::codec::{Damaged, Reader, Writer};
 use crate::saved::section::Section;
 use crate::subsystem::Subsystem;
 use alloc::vec::Vec;
-use state::{Outcome, Refusal, Registrant, Standing};
+use state::{Group, Outcome, Refusal, Registrant, Reservations, Standing, Who};
 use weir_spec::nvme::feature::fid;
 use weir_spec::nvme::identify::NSID_ALL;
 use weir_spec::nvme::log::AsyncEvent;
@@ -44,7 +42,7 @@ fn save(drive: &Subsystem, to: &mut Writer) {
 
 /// Those that are to outlive a loss of power, or those that are not.
 pub(crate) fn write(drive: &Subsystem, ptpl: bool, to: &mut Writer) {
-    for (nsid, r) in drive.ledger.reservations.iter().filter(|(_, r)| r.ptpl == ptpl) {
+    for (nsid, r) in drive.slow_path.reservations.iter().filter(|(_, r)| r.ptpl == ptpl) {
         // A host without an identifier would not be known again.
         let mut r = r.clone();
         let nameless: Vec<Who> =
@@ -75,7 +73,7 @@ fn restore(drive: &mut Subsystem, from: &mut Reader<'_>, _: u16) -> Result<(), D
 pub(crate) fn read(drive: &mut Subsystem, ptpl: bool, from: &mut Reader<'_>) -> Result<(), Damaged> {
     while !from.is_empty() {
         let nsid = from.u32()?;
-        crate::namespace::active(&drive.namespaces, nsid).map_err(|_| Damaged)?;
+        drive.namespaces.active(nsid).map_err(|_| Damaged)?;
         let mut r = Reservations { generation: from.u32()?, ptpl, ..Default::default() };
         for _ in 0..from.u16()? {
             let (who, key) = (Who::Host(from.array()?), from.u64()?);
@@ -90,7 +88,7 @@ pub(crate) fn read(drive: &mut Subsystem, ptpl: bool, from: &mut Reader<'_>) -> 
             rtype.name().ok_or(Damaged)?;
             r.held = Some((holder, rtype));
         }
-        if drive.ledger.reservations.insert(nsid, r).is_some() {
+        if drive.slow_path.reservations.insert(nsid, r).is_some() {
             return Err(Damaged);
         }
         drive.review(nsid);
@@ -120,11 +118,11 @@ fn status(refusal: Refusal) -> Status {
 impl Subsystem {
     /// Why a controller's command conflicts with reservations, if it does: of that namespace, or of any (FFFFFFFFh).
     pub(crate) fn reservation_conflict(&self, c: u32, nsid: u32, group: Group) -> Option<Status> {
-        if self.ledger.reservations.is_empty() {
+        if self.slow_path.reservations.is_empty() {
             return None;
         }
         let who = self.ctrl(c)?.who();
-        let mut of = self.ledger.reservations.iter().filter(|(ns, _)| nsid == NSID_ALL || **ns == nsid);
+        let mut of = self.slow_path.reservations.iter().filter(|(ns, _)| nsid == NSID_ALL || **ns == nsid);
         of.any(|(_, r)| r.conflicts(who, group)).then_some(Status::RESERVATION_CONFLICT.dnr())
     }
 
@@ -157,7 +155,7 @@ impl Subsystem {
             return self.wait(starting, None, For::Slots(slots));
         }
         // It may have been on a queue that an abort has taken down.
-        if self.queues.get(queue as usize).is_some_and(|sq| sq.as_ref().is_some_and(|sq| sq.in_flight > 0)) {
+        if self.queues.sqs.get(queue as usize).is_some_and(|sq| sq.as_ref().is_some_and(|sq| sq.in_flight > 0)) {
             self.finish(queue, command.cid, command.tag, Status::SUCCESS, 0, host);
         }
     }
@@ -170,7 +168,7 @@ impl Subsystem {
         host.read_data(owner, &data, 0, &mut bytes[..plan.transfer as usize])?;
         let who = self.ctrl(c).map_or(Who::Nobody, Controller::who);
         let dw10 = ReservationDw10(command.slba as u32);
-        let reservations = self.ledger.reservations.entry(command.nsid).or_default();
+        let reservations = self.slow_path.reservations.entry(command.nsid).or_default();
         let outcome = match IoOpcode(command.opcode) {
             IoOpcode::RESERVATION_REGISTER => {
                 let keys = RegisterData::read_from_bytes(&bytes).unwrap_or_default();
@@ -204,11 +202,11 @@ impl Subsystem {
             return Err(Status::HOST_ID_INCONSISTENT.dnr());
         }
         let none = Reservations::default();
-        let reservations = self.ledger.reservations.get(&command.nsid).unwrap_or(&none);
+        let reservations = self.slow_path.reservations.get(&command.nsid).unwrap_or(&none);
         let mut list = Vec::new();
         let mut count = 0u16;
         for r in &reservations.registrants {
-            let theirs = || self.controllers.iter().flatten().filter(|ctrl| ctrl.who() == r.who);
+            let theirs = || self.controllers.list.iter().flatten().filter(|ctrl| ctrl.who() == r.who);
             let mut ids: Vec<u16> = theirs().map(|ctrl| ctrl.id).collect();
             if ids.is_empty() {
                 ids.push(0xffff);
@@ -246,7 +244,7 @@ impl Subsystem {
 
     /// Something happened to a host's registration or reservation.
     fn notify(&mut self, who: Who, nsid: u32, what: NotificationType) {
-        for c in 0..self.controllers.len() as u32 {
+        for c in 0..self.controllers.list.len() as u32 {
             let Some(ctrl) = self.ctrl_mut(c).filter(|ctrl| ctrl.who() == who) else { continue };
             if ctrl.notices.note(nsid, what) {
                 ctrl.aer.raise(AsyncEvent::RESERVATION, ctrl.features.async_config);
@@ -255,13 +253,13 @@ impl Subsystem {
                 }
             }
         }
-        self.more = true;
+        self.turn.more = true;
     }
 
     /// Aborts a host's commands on a namespace; answers the slots of those that are too far.
     fn abort_commands_of<H: Host>(&mut self, who: Who, nsid: u32, host: &mut H) -> Vec<u32> {
         let theirs = |ctrl: &&alloc::boxed::Box<Controller>| ctrl.who() == who;
-        let all = self.controllers.iter().flatten().filter(theirs);
+        let all = self.controllers.list.iter().flatten().filter(theirs);
         let queues: Vec<u32> = all.flat_map(|ctrl| ctrl.sqs.iter().skip(1)).copied().filter(|q| *q != NONE).collect();
         queues.into_iter().flat_map(|q| self.abort_namespace(q, nsid, host)).collect()
     }
@@ -269,9 +267,9 @@ impl Subsystem {
     /// A controller is reset or gone: registrations of a host without an identifier go with it.
     pub(crate) fn forget_host(&mut self, c: u32) {
         let Some(who @ Who::Controller(_)) = self.ctrl(c).map(Controller::who) else { return };
-        let nsids: Vec<u32> = self.ledger.reservations.keys().copied().collect();
+        let nsids: Vec<u32> = self.slow_path.reservations.keys().copied().collect();
         for nsid in nsids {
-            if let Some(r) = self.ledger.reservations.get_mut(&nsid) {
+            if let Some(r) = self.slow_path.reservations.get_mut(&nsid) {
                 r.forget(who);
             }
             self.review(nsid);
@@ -280,9 +278,9 @@ impl Subsystem {
 
     /// The power was gone: what was not to persist is forgotten.
     pub(crate) fn reservations_without_power(&mut self) {
-        let nsids: Vec<u32> = self.ledger.reservations.keys().copied().collect();
+        let nsids: Vec<u32> = self.slow_path.reservations.keys().copied().collect();
         for nsid in nsids {
-            if let Some(r) = self.ledger.reservations.get_mut(&nsid) {
+            if let Some(r) = self.slow_path.reservations.get_mut(&nsid) {
                 r.power_loss();
             }
             self.review(nsid);
@@ -297,10 +295,9 @@ impl Subsystem {
         if mask.is_some_and(|mask| mask & !notification_mask::ALL != 0) {
             return Err(Status::INVALID_FIELD.dnr());
         }
-        let numbered = (1u32..).zip(&self.namespaces).filter(|(_, ns)| ns.is_some()).map(|(nsid, _)| nsid);
         let nsids: Vec<u32> = match nsid {
-            NSID_ALL => numbered.collect(),
-            _ => crate::namespace::active(&self.namespaces, nsid).map(|_| alloc::vec![nsid])?,
+            NSID_ALL => self.namespaces.nsids().collect(),
+            _ => self.namespaces.active(nsid).map(|_| alloc::vec![nsid])?,
         };
         for nsid in nsids {
             match mask {
@@ -310,7 +307,7 @@ impl Subsystem {
                     }
                 }
                 None => {
-                    self.ledger.reservations.entry(nsid).or_default().ptpl = value & 1 == 1;
+                    self.slow_path.reservations.entry(nsid).or_default().ptpl = value & 1 == 1;
                     self.review(nsid);
                     self.touch();
                 }
@@ -321,10 +318,10 @@ impl Subsystem {
 
     /// Their values: of one namespace.
     pub(crate) fn reservation_feature(&self, c: u32, nsid: u32, mask: bool) -> Result<u32, Status> {
-        crate::namespace::active(&self.namespaces, nsid)?;
+        self.namespaces.active(nsid)?;
         Ok(match mask {
             true => self.ctrl(c).map_or(0, |ctrl| ctrl.notices.mask(nsid)),
-            false => self.ledger.reservations.get(&nsid).is_some_and(|r| r.ptpl).into(),
+            false => self.slow_path.reservations.get(&nsid).is_some_and(|r| r.ptpl).into(),
         })
     }
 }

@@ -107,14 +107,14 @@ impl Subsystem {
     /// A submission queue.
     pub fn ring(&self, controller: ControllerHandle, qid: u16) -> Option<Ring> {
         let q = self.ctrl(self.resolve(controller)?)?.sq(qid);
-        let sq = self.queues.get(q as usize)?.as_ref().filter(|sq| sq.ring)?;
-        let cq = self.cqs.get(sq.cq as usize)?.as_ref()?.qid;
+        let sq = self.queues.sqs.get(q as usize)?.as_ref().filter(|sq| sq.ring)?;
+        let cq = self.queues.cqs.get(sq.cq as usize)?.as_ref()?.qid;
         Some(Ring { made: sq.made, head: sq.head, tail: sq.tail(), size: sq.size, cq, ragged: !sq.holes.is_empty() })
     }
 
     /// A completion queue.
     pub fn ring_completions(&self, controller: ControllerHandle, qid: u16) -> Option<RingPlace> {
-        let cq = self.cqs.get(self.ctrl(self.resolve(controller)?)?.cq(qid) as usize)?.as_ref()?;
+        let cq = self.queues.cqs.get(self.ctrl(self.resolve(controller)?)?.cq(qid) as usize)?.as_ref()?;
         Some(RingPlace { made: cq.made, base: cq.base, size: cq.size, head: cq.head, place: cq.place() })
     }
 
@@ -128,7 +128,7 @@ impl Subsystem {
         to.bytes(&self.write_functions(now, &[ctrl]));
         to.u64(ctrl.life);
         to.u64(ctrl.taken);
-        let cqs: Vec<&Cq> = ctrl.cqs.iter().filter_map(|at| self.cqs.get(*at as usize)?.as_ref()).collect();
+        let cqs: Vec<&Cq> = ctrl.cqs.iter().filter_map(|at| self.queues.cqs.get(*at as usize)?.as_ref()).collect();
         to.u16(cqs.len() as u16);
         for cq in cqs {
             to.u16(cq.qid);
@@ -154,7 +154,7 @@ impl Subsystem {
     fn is_kept(&self, ctrl: &Controller, cid: u16) -> bool {
         let q = ctrl.sq(0);
         let mut sqs = ctrl.sqs.iter().filter(|q| **q != NONE).map(|q| self.sq(*q));
-        let mut waiters = self.chores.iter().filter_map(|chore| chore.waiter);
+        let mut waiters = self.namespaces.jobs.iter().filter_map(|job| job.waiter);
         q != NONE && (sqs.any(|sq| sq.deleter == Some(cid)) || waiters.any(|(queue, c, _)| (queue, c) == (q, cid)))
     }
 
@@ -192,12 +192,12 @@ impl Subsystem {
             version => return Err(RestoreError::Version(version)),
         }
         let function = from.bytes().map_err(|_| RestoreError::Damaged)?;
-        let before: Vec<bool> = self.controllers.iter().map(Option::is_some).collect();
+        let before: Vec<bool> = self.controllers.list.iter().map(Option::is_some).collect();
         if self.resume_functions(now, function)? != 0 {
             return Err(RestoreError::Damaged);
         }
-        let is_new = |c: &usize| self.controllers[*c].is_some() && before.get(*c) != Some(&true);
-        let c = (0..self.controllers.len()).find(is_new).ok_or(RestoreError::Damaged)? as u32;
+        let is_new = |c: &usize| self.controllers.list[*c].is_some() && before.get(*c) != Some(&true);
+        let c = (0..self.controllers.list.len()).find(is_new).ok_or(RestoreError::Damaged)? as u32;
         let fits = self.ctrl(c).is_some_and(|ctrl| ctrl.tenant == tenant && ctrl.owner == UNCLAIMED);
         if !fits || self.read_rest(c, &mut from).is_err() || !from.is_empty() {
             self.drop_controller(c);
@@ -221,18 +221,18 @@ impl Subsystem {
         for _ in 0..from.u16()? {
             let (qid, laps, made) = (from.u16()?, from.u64()?, from.u32()?);
             let index = self.ctrl(c).ok_or(Damaged)?.cq(qid);
-            let cq = self.cqs.get_mut(index as usize).and_then(Option::as_mut).ok_or(Damaged)?;
+            let cq = self.queues.cqs.get_mut(index as usize).and_then(Option::as_mut).ok_or(Damaged)?;
             if cq.phase != (laps % 2 == 0) || laps >= 1 << 40 {
                 return Err(Damaged);
             }
             (cq.laps, cq.made) = (laps, made);
-            self.ring_epoch = self.ring_epoch.max(made).wrapping_add(1);
+            self.queues.epoch = self.queues.epoch.max(made).wrapping_add(1);
         }
         for _ in 0..from.u16()? {
             let (qid, made) = (from.u16()?, from.u32()?);
             let q = self.ctrl(c).ok_or(Damaged)?.sq(qid);
-            self.queues.get_mut(q as usize).and_then(Option::as_mut).ok_or(Damaged)?.made = made;
-            self.ring_epoch = self.ring_epoch.max(made).wrapping_add(1);
+            self.queues.sqs.get_mut(q as usize).and_then(Option::as_mut).ok_or(Damaged)?.made = made;
+            self.queues.epoch = self.queues.epoch.max(made).wrapping_add(1);
         }
         let mut kept = Vec::new();
         for _ in 0..from.u16()? {
@@ -254,7 +254,7 @@ impl Subsystem {
     /// says.
     pub(crate) fn restore_sq(&mut self, controller: ControllerHandle, qid: u16, (head, tail): (u32, u32)) {
         let Some(q) = self.resolve(controller).and_then(|c| self.ctrl(c)).map(|ctrl| ctrl.sq(qid)) else { return };
-        let Some(Some(sq)) = self.queues.get_mut(q as usize) else { return };
+        let Some(Some(sq)) = self.queues.sqs.get_mut(q as usize) else { return };
         sq.head = if head < sq.size { head } else { 0 };
         // A tail that cannot be is told again, and refused then.
         sq.waiting = if tail >= sq.size { 0 } else { (tail + sq.size - sq.head) % sq.size };
@@ -267,7 +267,7 @@ impl Subsystem {
     pub(crate) fn restore_cq(&mut self, controller: ControllerHandle, qid: u16, (place, head): (u64, u32)) {
         let Some(c) = self.resolve(controller) else { return };
         let index = self.ctrl(c).map_or(NONE, |ctrl| ctrl.cq(qid));
-        let Some(Some(cq)) = self.cqs.get_mut(index as usize) else { return };
+        let Some(Some(cq)) = self.queues.cqs.get_mut(index as usize) else { return };
         let size = u64::from(cq.size);
         (cq.tail, cq.laps) = ((place % size) as u32, place / size);
         cq.phase = cq.laps % 2 == 0;
@@ -282,7 +282,7 @@ impl Subsystem {
     /// none of them for a controller of which nothing was in flight.
     pub fn resubmit<H: Host>(&mut self, now: Nanos, controller: ControllerHandle, commands: &[Again], host: &mut H) {
         let Some(c) = self.resolve(controller) else { return };
-        self.clock = now;
+        self.turn.now = now;
         // Entries of the completion queues are theirs before anybody has one.
         for again in commands {
             let q = self.ctrl(c).map_or(NONE, |ctrl| ctrl.sq(again.qid));
@@ -323,7 +323,7 @@ impl Subsystem {
         let sq = self.sq_mut(q);
         sq.in_flight += 1;
         let cq = sq.cq;
-        if let Some(Some(cq)) = self.cqs.get_mut(cq as usize) {
+        if let Some(Some(cq)) = self.queues.cqs.get_mut(cq as usize) {
             // A host that tells of heads that cannot be may have spoilt the account: it harms its own completions only.
             cq.credit = cq.credit.saturating_sub(1);
         }
@@ -365,7 +365,7 @@ impl Subsystem {
         let mdts = self.sq(q).mdts;
         let plan = match command.is(flag::PLACED) {
             true => self.plan_flagged(q, &command, &data, host),
-            false => plan::plan(&self.namespaces, &command, mdts),
+            false => plan::plan(&self.namespaces.list, &command, mdts),
         };
         let plan = plan.and_then(|plan| match plan.transfer {
             0 => Ok(plan),
@@ -385,8 +385,8 @@ impl Subsystem {
 
     /// It has left its queue and waits for a slot.
     fn put_again(&mut self, now: Nanos, starting: Starting) {
-        let arrived = if self.stamps.is_empty() { NOT_JUDGED } else { now };
-        let due = self.begun.remove(&(starting.queue, starting.command.tag)).flatten();
+        let arrived = if self.tenants.arrivals.is_empty() { NOT_JUDGED } else { now };
+        let due = self.resumed.remove(&(starting.queue, starting.command.tag)).flatten();
         self.fetched.push_back(Starting { arrived, due, ..starting });
     }
 
@@ -424,7 +424,7 @@ impl Subsystem {
             Ok(plan) => {
                 let half = plan.transfer / 2;
                 let partner = Partner { data: partner.data.of(half), ..partner };
-                self.ledger.partners.push_back(partner);
+                self.slow_path.partners.push_back(partner);
                 let (data, arrived) = (data.of(half), NOT_JUDGED);
                 let (command, decided, due) = (*first, None, None);
                 self.put_again(now, Starting { queue: q, command, plan, data, words, arrived, decided, due });
@@ -460,6 +460,6 @@ impl Subsystem {
                 self.shut_down(now, c);
             }
         }
-        self.more = true;
+        self.turn.more = true;
     }
 }

@@ -155,23 +155,23 @@ impl Subsystem {
     /// [`associations`](Self::associations) has said until then counts no more.
     #[inline]
     pub fn association_generation(&self) -> u64 {
-        self.nonvolatile.wrapping_add(self.associated)
+        self.changes.nonvolatile.wrapping_add(self.changes.associations)
     }
 
     /// Something of an association may have changed.
     #[cold]
     pub(crate) fn associate(&mut self) {
-        self.associated = self.associated.wrapping_add(1);
+        self.changes.associations = self.changes.associations.wrapping_add(1);
     }
 
     /// Whether hosts rely on something that ends with the drive's power and is not carried by their associations: reservations,
     /// notices of them that were not read or are not wanted, what Lockdown prohibits, write protection until a power cycle.
     pub fn has_what_fleets(&self) -> bool {
         let until_power_cycle = |ns: &Namespace| u32::from(ns.protect) == write_protect::UNTIL_POWER_CYCLE;
-        self.ledger.reservations.values().any(|r| !r.ptpl && !r.registrants.is_empty())
-            || self.controllers.iter().flatten().any(|ctrl| !ctrl.notices.is_plain())
-            || !self.prohibited.is_nothing()
-            || self.namespaces.iter().flatten().any(until_power_cycle)
+        self.slow_path.reservations.values().any(|r| !r.ptpl && !r.registrants.is_empty())
+            || self.controllers.list.iter().flatten().any(|ctrl| !ctrl.notices.is_plain())
+            || !self.maintenance.prohibited.is_nothing()
+            || self.namespaces.list.iter().flatten().any(until_power_cycle)
     }
 
     /// The associations of fabrics hosts, for [`resume_associations`](Self::resume_associations).
@@ -179,7 +179,7 @@ impl Subsystem {
         let rests = |c: &&Controller| matches!(c.shutdown, Shutdown::None | Shutdown::Complete);
         let fabrics = |c: &&Controller| c.transport == Transport::Fabrics && c.sq(0) != NONE;
         let list: Vec<&Controller> =
-            self.controllers.iter().flatten().map(|c| &**c).filter(fabrics).filter(rests).collect();
+            self.controllers.list.iter().flatten().map(|c| &**c).filter(fabrics).filter(rests).collect();
         let mut to = Writer::default();
         to.array(&MAGIC);
         to.words([VERSION, 0]);
@@ -274,7 +274,7 @@ impl Subsystem {
         let host = core::str::from_utf8(from.bytes()?).map_err(|_| Damaged)?;
         let c = self.make_controller_at(id, transport, tenant, host.into())?;
         let write_cache = self.config.volatile_write_cache;
-        let access = self.access.clone();
+        let access = self.namespaces.access.clone();
         let ctrl = self.ctrl_mut(c).ok_or(Damaged)?;
         ctrl.hostid = from.array()?;
         ctrl.wide_id = from.u8()? == 1;
@@ -329,14 +329,14 @@ impl Subsystem {
     /// A controller of that identifier.
     fn make_controller_at(&mut self, id: u16, transport: Transport, tenant: u16, host: String) -> Result<u32, Damaged> {
         let at = usize::from(id.checked_sub(1).ok_or(Damaged)?);
-        let fits = id <= self.config.max_controllers.min(0xffef) && usize::from(tenant) < self.tenants.len();
-        if !fits || self.controllers.get(at).is_some_and(Option::is_some) {
+        let fits = id <= self.config.max_controllers.min(0xffef) && usize::from(tenant) < self.tenants.list.len();
+        if !fits || self.controllers.list.get(at).is_some_and(Option::is_some) {
             return Err(Damaged);
         }
-        if self.controllers.len() <= at {
-            self.controllers.resize_with(at + 1, || None);
+        if self.controllers.list.len() <= at {
+            self.controllers.list.resize_with(at + 1, || None);
         }
-        self.next_controller = at;
+        self.controllers.next = at;
         let made = self.make_controller(transport, tenant, UNCLAIMED, host).ok_or(Damaged)?;
         // It begins its search there.
         if made as usize == at { Ok(made) } else { Err(Damaged) }
@@ -379,7 +379,7 @@ impl Subsystem {
             self.ctrl_mut(c)?.owner = owner;
             // There may be an event to tell.
             self.list_admin(c);
-            self.more = true;
+            self.turn.more = true;
         }
         Some(self.sq(q).handle())
     }
@@ -399,11 +399,11 @@ impl Subsystem {
         let lost = |sq: &&crate::queues::queue::Sq| sq.owner == UNCLAIMED && !sq.ring && !sq.front;
         // Admin queues last: with one of them the I/O queues go that are left.
         let mut list: Vec<(u16, SqHandle)> =
-            self.queues.iter().flatten().filter(lost).map(|sq| (sq.qid, sq.handle())).collect();
+            self.queues.sqs.iter().flatten().filter(lost).map(|sq| (sq.qid, sq.handle())).collect();
         list.sort_by_key(|(qid, _)| core::cmp::Reverse(*qid));
         list.into_iter().for_each(|(_, queue)| self.disconnect(now, queue));
         let bare = |c: &Controller| c.transport == Transport::Fabrics && c.owner == UNCLAIMED && c.attached == 0;
-        for c in 0..self.controllers.len() as u32 {
+        for c in 0..self.controllers.list.len() as u32 {
             if self.ctrl(c).is_some_and(bare) {
                 self.drop_controller(c);
             }

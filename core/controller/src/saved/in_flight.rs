@@ -18,7 +18,7 @@ use crate::io::plan;
 use crate::io::slots::SlotState;
 use crate::io::starting::{NOT_JUDGED, Starting};
 use crate::io::timing::Operation;
-use crate::namespace::{active, why};
+use crate::namespace::why;
 use crate::pointer::check_pointer;
 use crate::queues::command::{Command, flag};
 use crate::queues::queue::{NONE, SqState};
@@ -105,17 +105,17 @@ impl Subsystem {
 
     /// The same, true, of all controllers that hosts have connected to.
     pub fn set_fabrics_go_on(&mut self) {
-        let fabrics = self.controllers.iter_mut().flatten().filter(|ctrl| ctrl.transport == Transport::Fabrics);
+        let fabrics = self.controllers.list.iter_mut().flatten().filter(|ctrl| ctrl.transport == Transport::Fabrics);
         fabrics.for_each(|ctrl| ctrl.begun_goes_on = true);
     }
 
     /// Whether nothing is being executed but what is [begun](Self::begun) and goes on in the process that takes the drive over.
     pub fn may_leave(&self) -> bool {
-        self.is_at_rest() || self.chores.iter().all(|chore| chore.waiter.is_none()) && self.all_go_on()
+        self.is_at_rest() || self.namespaces.jobs.iter().all(|job| job.waiter.is_none()) && self.all_go_on()
     }
 
     fn all_go_on(&self) -> bool {
-        let mut counted = alloc::vec![0u32; self.queues.len()];
+        let mut counted = alloc::vec![0u32; self.queues.sqs.len()];
         for (slot, id) in self.slots.slots.iter().zip(0..).filter(|(slot, _)| slot.state != SlotState::Free) {
             if !self.slot_goes_on(id) {
                 return false;
@@ -128,25 +128,25 @@ impl Subsystem {
             }
             counted[fetched.queue as usize] += 1;
         }
-        let mut queues = self.queues.iter().zip(counted);
+        let mut queues = self.queues.sqs.iter().zip(counted);
         queues.all(|(sq, counted)| sq.as_ref().is_none_or(|sq| sq.qid == 0 || sq.in_flight == counted))
     }
 
     fn queue_goes_on(&self, q: u32) -> bool {
-        let Some(Some(sq)) = self.queues.get(q as usize) else { return false };
+        let Some(Some(sq)) = self.queues.sqs.get(q as usize) else { return false };
         let goes_on = self.ctrl(sq.controller).is_some_and(|ctrl| ctrl.begun_goes_on);
         goes_on && sq.qid != 0 && sq.state == SqState::Open
     }
 
     fn is_plain(&self, opcode: u8, nsid: u32) -> bool {
-        let plain = || active(&self.namespaces, nsid).is_ok_and(|ns| ns.why & (why::ZONES | why::VENDOR) == 0);
+        let plain = || self.namespaces.active(nsid).is_ok_and(|ns| ns.why & (why::ZONES | why::VENDOR) == 0);
         opcode < FIRST_OPCODE && (opcode == IoOpcode::FLUSH.0 || plain())
     }
 
     fn slot_goes_on(&self, id: u32) -> bool {
         let slot = &self.slots.slots[id as usize];
         // The first piece of a list is the only one that is timed where the drive has no inside.
-        let is_whole = slot.ranges == NONE || self.inside.0.is_none() && self.slots.is_plain_list(slot.ranges);
+        let is_whole = slot.ranges == NONE || self.timing.0.is_none() && self.slots.is_plain_list(slot.ranges);
         slot.state == SlotState::Timed
             && slot.due.0 != 0
             && !slot.internal
@@ -189,7 +189,7 @@ impl Subsystem {
         for begun in list {
             let q = queues.get(usize::from(begun.qid)).copied().unwrap_or(NONE);
             if q != NONE {
-                self.begun.insert((q, begun.tag.0), begun.due);
+                self.resumed.insert((q, begun.tag.0), begun.due);
             }
         }
     }
@@ -197,29 +197,29 @@ impl Subsystem {
     /// The same of a message queue, whose door brings them again.
     pub fn resume_begun_of(&mut self, queue: SqHandle, list: impl IntoIterator<Item = Begun>) {
         let Some(q) = self.resolve_queue(queue) else { return };
-        self.begun.extend(list.into_iter().map(|begun| ((q, begun.tag.0), begun.due)));
+        self.resumed.extend(list.into_iter().map(|begun| ((q, begun.tag.0), begun.due)));
     }
 
     /// A command has arrived on a message queue: it waits for the arbiter, unless it had left its queue in the process before.
     #[inline]
     pub(crate) fn arrive<H: Host>(&mut self, q: u32, command: Command, host: &mut H) {
-        if self.begun.is_empty() || !self.comes_again(q, &command, host) {
+        if self.resumed.is_empty() || !self.comes_again(q, &command, host) {
             self.enqueue(q, command);
         }
     }
 
     #[cold]
     fn comes_again<H: Host>(&mut self, q: u32, command: &Command, host: &mut H) -> bool {
-        let Some(due) = self.begun.remove(&(q, command.tag)) else { return false };
+        let Some(due) = self.resumed.remove(&(q, command.tag)) else { return false };
         let data = DataPointer::tag(Tag(command.tag));
-        let arrived = if self.stamps.is_empty() { NOT_JUDGED } else { self.clock };
+        let arrived = if self.tenants.arrivals.is_empty() { NOT_JUDGED } else { self.turn.now };
         let sq = self.sq_mut(q);
         // The place in front of which it would wait has them.
         let (words, mdts) = (sq.words.get(sq.tail() as usize).copied().unwrap_or_default(), sq.mdts);
         sq.in_flight += 1;
         let plan = match command.is(flag::PLACED) {
             true => self.plan_flagged(q, command, &data, host),
-            false => plan::plan(&self.namespaces, command, mdts),
+            false => plan::plan(&self.namespaces.list, command, mdts),
         };
         let plan = plan.and_then(|plan| match plan.transfer {
             0 => Ok(plan),

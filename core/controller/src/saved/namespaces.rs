@@ -4,7 +4,7 @@
 
 use crate::namespace::NSID_MAX;
 use crate::namespace::attachment::Record;
-use crate::namespace::ns_allocator::Room;
+use crate::namespace::ns_allocator::Allocator;
 use crate::saved::codec::{Damaged, Reader, Writer};
 use crate::saved::section::Section;
 use crate::subsystem::Subsystem;
@@ -21,15 +21,15 @@ const EXTENDED: u8 = 1 << 2;
 const FIRST: u8 = 1 << 3;
 
 fn save(drive: &Subsystem, to: &mut Writer) {
-    let Some(room) = drive.room.as_ref().filter(|_| drive.relaid) else { return };
-    to.u64(room.capacity());
-    to.u64(room.granule());
-    to.u64(drive.creations);
-    let whole: Vec<u32> =
-        (1u32..).zip(&drive.namespaces).filter(|(_, ns)| ns.is_some()).map(|(nsid, _)| nsid).collect();
+    let Some(allocator) = drive.namespaces.allocator.as_ref().filter(|_| drive.namespaces.changed) else { return };
+    to.u64(allocator.capacity());
+    to.u64(allocator.granule());
+    to.u64(drive.namespaces.created);
+    let whole: Vec<u32> = drive.namespaces.nsids().collect();
     to.u32(whole.len() as u32);
     for nsid in whole {
-        let (Some(ns), Some(record)) = (drive.namespaces[nsid as usize - 1], drive.records.get(&nsid)) else {
+        let (Some(ns), Some(record)) = (drive.namespaces.list[nsid as usize - 1], drive.namespaces.records.get(&nsid))
+        else {
             continue;
         };
         let bit = |yes: bool, bit: u8| if yes { bit } else { 0 };
@@ -47,7 +47,7 @@ fn save(drive: &Subsystem, to: &mut Writer) {
         to.u8(if lasts { ns.protect } else { write_protect::NONE as u8 });
         to.u32(record.hosts.len() as u32);
         record.hosts.iter().for_each(|host| to.bytes(host.as_bytes()));
-        let granules = room.list(nsid);
+        let granules = allocator.list(nsid);
         to.u32(granules.len() as u32);
         granules.iter().for_each(|g| to.u32(*g));
     }
@@ -55,12 +55,13 @@ fn save(drive: &Subsystem, to: &mut Writer) {
 
 fn restore(drive: &mut Subsystem, from: &mut Reader<'_>, _version: u16) -> Result<(), Damaged> {
     let (capacity, granule, creations) = (from.u64()?, from.u64()?, from.u64()?);
-    let mut room = drive.room.as_ref().map(|room| Room::new(room.capacity())).ok_or(Damaged)?;
-    if (room.capacity(), room.granule()) != (capacity, granule) {
+    let mut allocator =
+        drive.namespaces.allocator.as_ref().map(|allocator| Allocator::new(allocator.capacity())).ok_or(Damaged)?;
+    if (allocator.capacity(), allocator.granule()) != (capacity, granule) {
         return Err(Damaged);
     }
-    drive.records.clear();
-    drive.namespaces.iter_mut().for_each(|ns| *ns = None);
+    drive.namespaces.records.clear();
+    drive.namespaces.list.iter_mut().for_each(|ns| *ns = None);
     let mut placed = Vec::new();
     for _ in 0..from.u32()? {
         let (nsid, bytes, uuid) = (from.u32()?, from.u64()?, from.array::<16>()?);
@@ -73,29 +74,29 @@ fn restore(drive: &mut Subsystem, from: &mut Reader<'_>, _version: u16) -> Resul
         for _ in 0..from.u32()? {
             granules.push(from.u32()?);
         }
-        let known = (1..=NSID_MAX.min(drive.namespaces.len() as u32)).contains(&nsid);
+        let known = (1..=NSID_MAX.min(drive.namespaces.list.len() as u32)).contains(&nsid);
         if !known
             || u32::from(protect) > write_protect::PERMANENT
             || granules.is_empty()
-            || !room.claim(nsid, &granules)
+            || !allocator.claim(nsid, &granules)
         {
             return Err(Damaged);
         }
         let (extended, first) = (flags & EXTENDED != 0, flags & FIRST != 0);
         let (format, shift) = drive.format_of(index.into(), extended, kind, first).map_err(|_| Damaged)?;
-        if bytes > room.allocated(nsid) || format.extended != extended || format.first != first {
+        if bytes > allocator.allocated(nsid) || format.extended != extended || format.first != first {
             return Err(Damaged);
         }
         let (private, everyone) = (flags & PRIVATE != 0, flags & EVERYONE != 0);
-        drive.records.insert(nsid, Record { bytes, private, everyone, hosts });
+        drive.namespaces.records.insert(nsid, Record { bytes, private, everyone, hosts });
         placed.push((nsid, format, shift, uuid, protect));
     }
-    drive.room = Some(room.into());
-    (drive.creations, drive.relaid) = (creations, true);
+    drive.namespaces.allocator = Some(allocator.into());
+    (drive.namespaces.created, drive.namespaces.changed) = (creations, true);
     for (nsid, format, shift, uuid, protect) in placed {
-        let mut ns = drive.laid_out(nsid, format, shift, uuid).ok_or(Damaged)?;
+        let mut ns = drive.namespaces.laid_out(nsid, format, shift, uuid).ok_or(Damaged)?;
         ns.protect = protect;
-        drive.namespaces[nsid as usize - 1] = Some(ns);
+        drive.namespaces.list[nsid as usize - 1] = Some(ns);
         drive.refresh_guard(nsid);
     }
     Ok(())

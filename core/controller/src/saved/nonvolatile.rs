@@ -41,13 +41,13 @@ const SECTIONS: &[Section] = &[
 impl Subsystem {
     /// Moves whenever something changes that the drive remembers without power.
     pub fn nonvolatile_generation(&self) -> u64 {
-        self.nonvolatile
+        self.changes.nonvolatile
     }
 
     /// Something that the drive remembers has changed.
     #[cold]
     pub(crate) fn touch(&mut self) {
-        self.nonvolatile += 1;
+        self.changes.nonvolatile += 1;
     }
 
     /// What the drive remembers without power, for [`restore`](Self::restore).

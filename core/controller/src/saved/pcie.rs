@@ -53,7 +53,7 @@ impl Subsystem {
     /// The ring controllers that [can go on](Self::carries_function), for [`resume_functions`](Self::resume_functions).
     pub fn functions(&self, now: Nanos) -> Vec<u8> {
         let rings = |c: &&Controller| c.transport == Transport::Rings && self.is_carried(c);
-        let list: Vec<&Controller> = self.controllers.iter().flatten().map(|c| &**c).filter(rings).collect();
+        let list: Vec<&Controller> = self.controllers.list.iter().flatten().map(|c| &**c).filter(rings).collect();
         self.write_functions(now, &list)
     }
 
@@ -80,7 +80,7 @@ impl Subsystem {
     }
 
     fn write_rings(&self, ctrl: &Controller, to: &mut Writer) {
-        let cqs: Vec<&Cq> = ctrl.cqs.iter().filter_map(|at| self.cqs.get(*at as usize)?.as_ref()).collect();
+        let cqs: Vec<&Cq> = ctrl.cqs.iter().filter_map(|at| self.queues.cqs.get(*at as usize)?.as_ref()).collect();
         to.u16(cqs.len() as u16);
         for cq in cqs {
             to.u16(cq.qid);
@@ -96,7 +96,7 @@ impl Subsystem {
         for q in sqs {
             let sq = self.sq(q);
             to.u16(sq.qid);
-            to.u16(self.cqs[sq.cq as usize].as_ref().map_or(0, |cq| cq.qid));
+            to.u16(self.queues.cqs[sq.cq as usize].as_ref().map_or(0, |cq| cq.qid));
             to.u64(sq.base);
             to.words([sq.size, sq.head, sq.waiting]);
             to.u8(sq.paused.into());
@@ -145,12 +145,12 @@ impl Subsystem {
         }
         for _ in 0..count {
             let bytes = from.bytes()?;
-            let there: Vec<bool> = self.controllers.iter().map(Option::is_some).collect();
+            let there: Vec<bool> = self.controllers.list.iter().map(Option::is_some).collect();
             if self.read_function(now, &mut Reader::of(bytes)).is_err() {
                 lost += 1;
                 // What there is of it.
-                let new = (0..self.controllers.len())
-                    .find(|c| self.controllers[*c].is_some() && there.get(*c) != Some(&true));
+                let new = (0..self.controllers.list.len())
+                    .find(|c| self.controllers.list[*c].is_some() && there.get(*c) != Some(&true));
                 new.into_iter().for_each(|c| self.drop_controller(c as u32));
             }
         }
@@ -241,7 +241,7 @@ impl Subsystem {
         if !sq.arrived.is_empty() {
             sq.arrive_again(now);
         }
-        if let Some(Some(cq)) = self.cqs.get_mut(cq as usize) {
+        if let Some(Some(cq)) = self.queues.cqs.get_mut(cq as usize) {
             cq.users += 1;
         }
         Ok(())
@@ -270,7 +270,7 @@ impl Subsystem {
     /// none. One that was another tenant's is dropped.
     pub fn claim_function(&mut self, host: &str, tenant: u16, owner: Owner) -> Option<ControllerHandle> {
         let is = |ctrl: &Controller| ctrl.transport == Transport::Rings && ctrl.owner == UNCLAIMED && ctrl.host == host;
-        let c = (0..self.controllers.len() as u32).find(|c| self.ctrl(*c).is_some_and(is))?;
+        let c = (0..self.controllers.list.len() as u32).find(|c| self.ctrl(*c).is_some_and(is))?;
         if self.ctrl(c).is_some_and(|ctrl| ctrl.tenant != tenant) {
             self.drop_controller(c);
             return None;
@@ -286,7 +286,7 @@ impl Subsystem {
                 _ => self.refresh(q),
             }
         }
-        self.more = true;
+        self.turn.more = true;
         Some(handle)
     }
 
@@ -306,7 +306,7 @@ impl Subsystem {
             sq.seen = sq.head;
         }
         let (key, starved, cq) = (sq.key, core::mem::take(&mut sq.starved), sq.cq);
-        if let Some(Some(cq)) = self.cqs.get_mut(cq as usize) {
+        if let Some(Some(cq)) = self.queues.cqs.get_mut(cq as usize) {
             cq.starved -= u32::from(starved);
         }
         if qid != 0 {
@@ -318,14 +318,14 @@ impl Subsystem {
     /// The vectors of a ring controller whose host has completions to read, as far as is known; those that it masks by INTMS apart.
     pub fn unread(&self, controller: ControllerHandle) -> Vec<u16> {
         let Some(ctrl) = self.resolve(controller).and_then(|c| self.ctrl(c)) else { return Vec::new() };
-        let cqs = ctrl.cqs.iter().filter_map(|index| self.cqs.get(*index as usize)?.as_ref());
+        let cqs = ctrl.cqs.iter().filter_map(|index| self.queues.cqs.get(*index as usize)?.as_ref());
         let vectors = cqs.filter(|cq| cq.used() > 0).filter_map(|cq| cq.vector);
         vectors.filter(|vector| !masks(ctrl.intm, *vector)).collect()
     }
 
     /// Nobody comes any more for the resumed controllers that were not claimed.
     pub fn drop_unclaimed_functions(&mut self) {
-        for c in 0..self.controllers.len() as u32 {
+        for c in 0..self.controllers.list.len() as u32 {
             if self.ctrl(c).is_some_and(|ctrl| ctrl.transport == Transport::Rings && ctrl.owner == UNCLAIMED) {
                 self.drop_controller(c);
             }

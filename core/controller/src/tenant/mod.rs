@@ -1,16 +1,18 @@
 //! Tenants of a drive: who belongs to one, which class its queues get, and how often it may be administrated.
 
-mod limits;
-pub(crate) mod reserve;
-pub(crate) mod sla;
-
-use crate::config::TenantConfig;
+use crate::config::{Config, TenantConfig};
+use crate::io::starting::NOT_JUDGED;
 use crate::stats::Work;
 use crate::tenant::sla::Judge;
 use alloc::boxed::Box;
 use alloc::string::String;
-use weir_arbiter::TenantKey;
+use alloc::vec::Vec;
+use weir_arbiter::{Arbiter, TenantKey};
 use weir_units::{Class, Nanos};
+
+mod limits;
+pub(crate) mod reserve;
+pub(crate) mod sla;
 
 /// Admin commands a tenant may send at once before the rate counts.
 pub(crate) const ADMIN_BURST: u64 = 100;
@@ -72,6 +74,28 @@ fn interval(rate: u32) -> u64 {
 pub(crate) fn tenant_of(tenants: &[Tenant], host: &str) -> Option<u16> {
     let with = |name: &str| tenants.iter().position(|t| t.config.hosts.iter().any(|h: &String| h == name));
     with(host).or_else(|| with("*")).map(|i| i as u16)
+}
+
+/// The tenants of a drive.
+#[derive(Clone, Debug)]
+pub(crate) struct Tenants {
+    pub list: Vec<Tenant>,
+    /// When the commands in flight arrived, by slot, where their tenants' promises are judged; empty while nobody's are.
+    pub arrivals: Vec<Nanos>,
+}
+
+impl Tenants {
+    /// Those of the configuration.
+    pub fn new(config: &Config, arbiter: &mut Arbiter, now: Nanos) -> Self {
+        let made = |t: &TenantConfig| {
+            let key = arbiter.add_tenant(t.weight);
+            arbiter.set_limits(key, &t.floor, &t.ceiling);
+            Tenant::new(key, t.clone(), now)
+        };
+        let list: Vec<Tenant> = config.tenants.iter().map(made).collect();
+        let judged = if list.iter().any(|t| t.judge.is_some()) { config.slots } else { 0 };
+        Self { list, arrivals: alloc::vec![NOT_JUDGED; judged as usize] }
+    }
 }
 
 #[cfg(test)]

@@ -523,7 +523,7 @@ impl Actors {
         }
         let drive = &world.drive;
         for (owner, tag) in world.host.pending.keys() {
-            let Some(sq) = drive.queues.iter().flatten().find(|sq| sq.owner.0 == *owner && !sq.ring) else {
+            let Some(sq) = drive.queues.sqs.iter().flatten().find(|sq| sq.owner.0 == *owner && !sq.ring) else {
                 panic!("a command of a queue that is gone is still expected: {owner} {tag}");
             };
             let ctrl = drive.ctrl(sq.controller).expect("it has a controller");

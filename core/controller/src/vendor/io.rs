@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::event::{Io, Op, SlotId};
 use crate::host::{DataPointer, Host, Owner};
 use crate::io::starting::Starting;
-use crate::namespace::{active, why};
+use crate::namespace::why;
 use crate::queues::command::{Command, flag};
 use crate::queues::queue::NONE;
 use crate::subsystem::Subsystem;
@@ -21,7 +21,7 @@ impl Subsystem {
     /// # Errors
     /// There is no such namespace, it is zoned, or the drive has a set already.
     pub fn set_vendor(&mut self, nsid: u32, set: Box<dyn VendorCommand>) -> Result<(), Error> {
-        let ns = self.namespaces.get_mut(nsid.wrapping_sub(1) as usize).and_then(Option::as_mut);
+        let ns = self.namespaces.list.get_mut(nsid.wrapping_sub(1) as usize).and_then(Option::as_mut);
         let ns = ns.filter(|ns| !ns.zoned && self.vendor.0.is_none()).ok_or(Error::NoNamespace)?;
         ns.vendor = Some(set.commands());
         ns.why |= if set.claims() { why::VENDOR } else { 0 };
@@ -64,7 +64,7 @@ impl Subsystem {
                 drop(port);
                 let (status, result) = (refusal.status, refusal.result);
                 let tenant = usize::from(self.sq(queue).tenant);
-                self.tenants[tenant].work.errors += 1;
+                self.tenants.list[tenant].work.errors += 1;
                 self.log_error(queue, command.cid, status, (command.slba, command.nsid));
                 self.finish(queue, command.cid, command.tag, status, result, host);
             }
@@ -134,7 +134,7 @@ impl Subsystem {
         let data = if let VendorData::Bytes(len) = command.data { admin.data.of(len) } else { admin.data };
         let sqe = &admin.sqe;
         let nsid = sqe.nsid.get();
-        if let Err(status) = active(&self.namespaces, nsid).and_then(|ns| match ns.vendor {
+        if let Err(status) = self.namespaces.active(nsid).and_then(|ns| match ns.vendor {
             Some(_) => Ok(()),
             None => Err(Status::INVALID_FIELD.dnr()),
         }) {

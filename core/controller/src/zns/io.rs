@@ -13,7 +13,7 @@ use crate::host::{DataPointer, Host, Owner, Tag};
 use crate::io::plan::Plan;
 use crate::io::slots::SlotState;
 use crate::io::starting::Starting;
-use crate::namespace::{Namespace, active};
+use crate::namespace::Namespace;
 use crate::queues::command::{Command, flag};
 use crate::queues::queue::NONE;
 use crate::subsystem::Subsystem;
@@ -88,7 +88,7 @@ impl Subsystem {
         let Starting { queue, ref command, ref plan, arrived, .. } = *starting;
         let (id, slot) = self.slots.occupy(plan.transfer);
         slot.assign(queue, command, NONE, SlotState::Held);
-        if let Some(stamp) = self.stamps.get_mut(id as usize) {
+        if let Some(stamp) = self.tenants.arrivals.get_mut(id as usize) {
             *stamp = arrived;
         }
         if ZonedOpcode(command.opcode) == ZonedOpcode::ZONE_APPEND {
@@ -131,7 +131,7 @@ impl Subsystem {
         decided: Option<u64>,
     ) -> Result<Verdict, Status> {
         self.zones_enabled(queue)?;
-        let ns = *active(&self.namespaces, command.nsid)?;
+        let ns = *self.namespaces.active(command.nsid)?;
         let space = self.space(command.nsid)?;
         if ZonedOpcode(command.opcode) == ZonedOpcode::ZONE_MANAGEMENT_SEND {
             return self.manage_zones(now, space, command);
@@ -194,7 +194,7 @@ impl Subsystem {
         (sources, blocks): (&[(u64, u64)], u32),
     ) -> Result<(u64, Nanos, Option<ZonedOp>), Status> {
         self.zones_enabled(queue)?;
-        let ns = *active(&self.namespaces, command.nsid)?;
+        let ns = *self.namespaces.active(command.nsid)?;
         let space = self.space(command.nsid)?;
         let zones = &mut self.zoned[space];
         zones.locked_at(command.slba)?;
@@ -219,7 +219,7 @@ impl Subsystem {
         host: &mut H,
     ) -> Result<Verdict, Status> {
         self.zones_enabled(queue)?;
-        let size = active(&self.namespaces, command.nsid)?.extension;
+        let size = self.namespaces.active(command.nsid)?.extension;
         let space = self.space(command.nsid)?;
         let zone = match self.zoned[space].zones().locate(command.slba).map_err(status)? {
             (zone, 0) if SendDw13(command.blocks).all() == 0 => zone,
@@ -306,7 +306,7 @@ impl Subsystem {
 
     fn begin_reset(&mut self, now: Nanos, id: u32, space: usize, zones: &[u32]) {
         let nsid = self.zoned[space].nsid;
-        let Ok(ns) = active(&self.namespaces, nsid).copied() else { return };
+        let Ok(ns) = self.namespaces.active(nsid).copied() else { return };
         let index = self.slots.slots[id as usize].ranges;
         let mut due = now.saturating_add(self.config.latency);
         for zone in zones {

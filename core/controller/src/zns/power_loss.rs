@@ -2,7 +2,6 @@
 
 use super::Engine;
 use super::io::extent;
-use crate::namespace::active;
 use crate::subsystem::Subsystem;
 use crate::zns::ZoneLoss;
 use alloc::vec::Vec;
@@ -49,7 +48,7 @@ impl Subsystem {
             // Zones that are being reset have their bytes yet.
             let locked = (0..).zip(space.busy()).filter(|(_, (_, locked))| *locked).map(|(zone, _)| (zone, 0));
             loss.gone.extend(locked);
-            let shift = active(&self.namespaces, space.nsid).map_or(0, |ns| ns.shift);
+            let shift = self.namespaces.active(space.nsid).map_or(0, |ns| ns.shift);
             all.lost += loss.lost << shift;
             let gone = self.behind(at, &loss.gone);
             all.gone.extend(gone);
@@ -60,7 +59,7 @@ impl Subsystem {
     /// The bytes of zones from these blocks on.
     fn behind(&self, at: usize, ends: &[(u32, u32)]) -> Vec<(u64, u64)> {
         let Some(space) = self.zoned.get(at) else { return Vec::new() };
-        let Ok(ns) = active(&self.namespaces, space.nsid) else { return Vec::new() };
+        let Ok(ns) = self.namespaces.active(space.nsid) else { return Vec::new() };
         let mut list: Vec<(u64, u64)> = Vec::new();
         for (zone, from) in ends {
             let (offset, len) = extent(space, ns, *zone);

@@ -19,7 +19,7 @@ impl Subsystem {
         self.slots.slots[id as usize].ranges = index;
         self.slots.work(index).steps = Some(steps);
         let least = now.saturating_add(self.config.latency);
-        if self.inside.0.is_none() && least > now {
+        if self.timing.0.is_none() && least > now {
             // The fixed latency is the whole command's.
             return self.slots.delay_done(id, least);
         }
@@ -58,7 +58,7 @@ impl Subsystem {
         let work = self.slots.work(ranges);
         (work.metadata, work.source) = (metadata, source);
         let io = Io { slot: SlotId(id), owner, data, op, nsid, offset, len, fua, skip };
-        if !timed || self.inside.0.is_none() {
+        if !timed || self.timing.0.is_none() {
             return self.slots.make_ready(id, io);
         }
         let due = self.complete_at(now, Operation { op, offset, len, fua, placement: 0 });
@@ -67,7 +67,7 @@ impl Subsystem {
 
     /// A command has succeeded that made blocks readable again.
     pub(crate) fn heal(&mut self, nsid: u32, heals: &[(u64, u64)]) {
-        let Some(unreadable) = self.ledger.unreadable.get_mut(&nsid) else { return };
+        let Some(unreadable) = self.slow_path.unreadable.get_mut(&nsid) else { return };
         let mut any = false;
         for (start, end) in heals {
             if unreadable.overlaps(*start, *end) {

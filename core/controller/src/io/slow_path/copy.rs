@@ -13,7 +13,7 @@ use crate::io::starting::Starting;
 use crate::io::timing::Operation;
 use crate::io::work::{Piece, Step, Steps};
 use crate::namespace::metadata::{Format, Metadata, Wish};
-use crate::namespace::{Namespace, active, why};
+use crate::namespace::{Namespace, why};
 use crate::pointer::check_pointer;
 use crate::queues::command::{Command, Words, flag};
 use crate::reservation::state::Group;
@@ -78,7 +78,7 @@ impl Subsystem {
     /// command starts.
     #[cold]
     pub(crate) fn measure_copy<H: Host>(&mut self, q: u32, command: &Command, data: &DataPointer, host: &mut H) -> u32 {
-        let shift = self.block_shift(command.nsid);
+        let shift = self.namespaces.block_shift(command.nsid);
         let blocks = self.copy_list(q, command, data, host).map_or(0, |sources| blocks_of(&sources));
         u32::try_from(blocks << shift).unwrap_or(0)
     }
@@ -91,7 +91,7 @@ impl Subsystem {
         data: &DataPointer,
         host: &mut H,
     ) -> Result<Vec<Source>, Status> {
-        let ns = *active(&self.namespaces, command.nsid)?;
+        let ns = *self.namespaces.active(command.nsid)?;
         let bytes = plan_copy(&ns, command)?.transfer as usize;
         let dw12 = CopyDw12(command.blocks);
         // Hosts have to ask for the formats that name a namespace (feature 16h).
@@ -134,7 +134,7 @@ impl Subsystem {
 
     /// A namespace that a controller's copy to another one may read: it is attached to it, and nothing keeps it from being read.
     fn readable_source(&self, q: u32, to: u32, nsid: u32) -> Result<&Namespace, Status> {
-        let ns = active(&self.namespaces, nsid)?;
+        let ns = self.namespaces.active(nsid)?;
         if nsid == to {
             return Ok(ns);
         }
@@ -147,7 +147,7 @@ impl Subsystem {
         }
         // Zones say where they are written, of their own namespace only.
         let zones = |ns: &Namespace| ns.why & why::ZONES != 0;
-        if zones(ns) || active(&self.namespaces, to).is_ok_and(zones) {
+        if zones(ns) || self.namespaces.active(to).is_ok_and(zones) {
             return Err(Status::INCOMPATIBLE_NAMESPACE_OR_FORMAT.dnr());
         }
         match ns.barred.or_else(|| self.reservation_conflict(c, nsid, Group::Read)) {
@@ -189,7 +189,7 @@ impl Subsystem {
                 let pieces = steps.todo.iter().filter(|step| matches!(step, Step::Move(_))).count();
                 if alone && pieces > 1 {
                     steps.alone = true;
-                    self.ledger.locks.push(Lock { slot: id, nsid, extent: to, alone });
+                    self.slow_path.locks.push(Lock { slot: id, nsid, extent: to, alone });
                     self.review(nsid);
                 }
                 self.begin_steps(now, id, steps);
@@ -199,16 +199,16 @@ impl Subsystem {
 
     /// Whether a copy there is as short as a write that is atomic and of more than a block, outside of zones.
     fn is_atomic(&self, to: &Extent) -> bool {
-        let ns = active(&self.namespaces, to.nsid).ok().filter(|ns| ns.why & why::ZONES == 0);
+        let ns = self.namespaces.active(to.nsid).ok().filter(|ns| ns.why & why::ZONES == 0);
         let blocks = to.end - to.first;
         ns.is_some_and(|ns| blocks > 1 && blocks << ns.shift <= self.atomic_bytes())
     }
 
     /// Whether a copy is one I/O.
     fn is_one_piece(&self, to: u32, sources: &[Source]) -> bool {
-        let whole = |nsid: u32| active(&self.namespaces, nsid).is_ok_and(|ns| !ns.fragmented);
+        let whole = |nsid: u32| self.namespaces.active(nsid).is_ok_and(|ns| !ns.fragmented);
         match sources {
-            [one] => one.blocks << self.block_shift(to) <= PIECE && whole(one.nsid) && whole(to),
+            [one] => one.blocks << self.namespaces.block_shift(to) <= PIECE && whole(one.nsid) && whole(to),
             _ => false,
         }
     }
@@ -222,24 +222,24 @@ impl Subsystem {
         list: &[Source],
     ) -> Result<(Steps, Option<crate::zns::ZonedOp>), Status> {
         let Starting { queue, ref command, ref words, .. } = *starting;
-        let ns = *active(&self.namespaces, command.nsid)?;
+        let ns = *self.namespaces.active(command.nsid)?;
         let total = blocks_of(list);
         let write = written_metadata(&ns, command, words)?;
         let mut sources = Vec::new();
         for source in list {
-            let from = *active(&self.namespaces, source.nsid)?;
+            let from = *self.namespaces.active(source.nsid)?;
             let (format, shift) = (from.format, from.shift);
             let read = match format.metadata {
                 0 => None,
                 _ => Some(Metadata::without_data(format, shift, source.slba, source.wish)?),
             };
             let mut blocks = 0;
-            for (offset, len) in self.pieces(source.nsid, &from, source.slba, source.blocks) {
+            for (offset, len) in self.namespaces.pieces(source.nsid, &from, source.slba, source.blocks) {
                 sources.push((offset, len, read.map(|read| read.behind(blocks))));
                 blocks += len >> shift;
             }
         }
-        let mut targets: VecDeque<(u64, u64)> = self.pieces(command.nsid, &ns, command.slba, total).into();
+        let mut targets: VecDeque<(u64, u64)> = self.namespaces.pieces(command.nsid, &ns, command.slba, total).into();
         let mut written = 0;
         let (mut due, mut owed) = (When::at(now), None);
         let zones = ns.why & why::ZONES != 0;
@@ -248,7 +248,7 @@ impl Subsystem {
             let placed = self.copy_on_zones(now, queue, command, (&ranges, total as u32))?;
             targets = [(placed.0, total << ns.shift)].into();
             (due, owed) = (When::at(placed.1), placed.2);
-        } else if self.inside.0.is_some() {
+        } else if self.timing.0.is_some() {
             for (offset, len, _) in &sources {
                 let (offset, len) = (*offset, *len as u32);
                 let read = self.complete_at(now, Operation { op: Op::Read, offset, len, fua: false, placement: 0 });

@@ -16,7 +16,7 @@ use crate::io::slow_path::waits::{Extent, For, Lock};
 use crate::io::starting::Starting;
 use crate::io::work::{Partner, Piece, Step, Steps};
 use crate::namespace::metadata::Metadata;
-use crate::namespace::{self, Namespace, active, why};
+use crate::namespace::{Namespace, why};
 use crate::pointer::check_pointer;
 use crate::queues::command::{Command, Words, flag, of_ring, words_of};
 use crate::queues::queue::NONE;
@@ -96,11 +96,11 @@ impl Subsystem {
         match planned {
             Err((one, two)) => self.refuse_pair(first, &partner, (one, two), host),
             Ok(plan) if self.fetched.is_empty() && self.slots.fits(plan.transfer) => {
-                self.ledger.partners.push_front(partner);
+                self.slow_path.partners.push_front(partner);
                 self.start_slow(now, &starting(plan), host);
             }
             Ok(plan) => {
-                self.ledger.partners.push_back(partner);
+                self.slow_path.partners.push_back(partner);
                 self.fetched.push_back(starting(plan));
             }
         }
@@ -127,7 +127,7 @@ impl Subsystem {
                 (command, DataPointer::tag(Tag(command.tag)), words, [0; 8])
             }
             (true, _) => {
-                let cq = self.cqs[sq.cq as usize].as_ref().expect("a ring has its completion queue");
+                let cq = self.queues.cqs[sq.cq as usize].as_ref().expect("a ring has its completion queue");
                 match cq.credit {
                     // It will never have room for two.
                     0 if cq.size <= 2 => return Next::Other(missing),
@@ -169,7 +169,7 @@ impl Subsystem {
             partner.command.tag = host.take(sq.owner, sq.qid, &entry, sq.head).0;
         }
         let cq = sq.cq;
-        if let Some(Some(cq)) = self.cqs.get_mut(cq as usize) {
+        if let Some(Some(cq)) = self.queues.cqs.get_mut(cq as usize) {
             cq.credit -= 1;
         }
         partner
@@ -207,7 +207,7 @@ impl Subsystem {
         sq.in_flight -= 1;
         sq.awaits = !sq.ring;
         let (key, cq, starved) = (sq.key, sq.cq, sq.starved);
-        if let Some(Some(cq)) = self.cqs.get_mut(cq as usize) {
+        if let Some(Some(cq)) = self.queues.cqs.get_mut(cq as usize) {
             cq.credit += 1;
             cq.starved += u32::from(!starved);
             self.sq_mut(q).starved = true;
@@ -230,7 +230,7 @@ impl Subsystem {
         if (first.nsid, first.slba, first.blocks) != (second.nsid, second.slba, second.blocks) {
             return Err((invalid, invalid));
         }
-        let ns = namespace::active(&self.namespaces, first.nsid).map_err(|status| (status, FAILED))?;
+        let ns = self.namespaces.active(first.nsid).map_err(|status| (status, FAILED))?;
         if ns.why & (why::ZONES | why::VENDOR) != 0 {
             return Err((invalid, invalid));
         }
@@ -246,7 +246,7 @@ impl Subsystem {
         if command.is(flag::BAD_POINTER) {
             return Err(Status::INVALID_FIELD.dnr());
         }
-        let plan = plan::plan(&self.namespaces, command, mdts)?;
+        let plan = plan::plan(&self.namespaces.list, command, mdts)?;
         check_pointer(data, plan.transfer.into())?;
         Ok(plan)
     }
@@ -263,7 +263,7 @@ impl Subsystem {
         if let Err(statuses) = admitted {
             return self.refuse_pair(first, &partner, statuses, host);
         }
-        let ns = match active(&self.namespaces, first.nsid) {
+        let ns = match self.namespaces.active(first.nsid) {
             Ok(ns) => *ns,
             Err(status) => return self.refuse_pair(first, &partner, (status, FAILED), host),
         };
@@ -279,10 +279,10 @@ impl Subsystem {
             Err(statuses) => return self.refuse_pair(first, &partner, statuses, host),
         };
         let slot = self.occupy_for(starting);
-        self.ledger.locks.push(Lock { slot, nsid: first.nsid, extent, alone: false });
+        self.slow_path.locks.push(Lock { slot, nsid: first.nsid, extent, alone: false });
         self.review(first.nsid);
         let (pieces, fua) =
-            (self.pieces(first.nsid, &ns, first.slba, first.blocks.into()), partner.command.is(flag::FUA));
+            (self.namespaces.pieces(first.nsid, &ns, first.slba, first.blocks.into()), partner.command.is(flag::FUA));
         let all = |op, (data, metadata), fua| {
             let mut skip = 0;
             pieces.iter().map(move |(offset, len)| {
@@ -319,8 +319,8 @@ impl Subsystem {
 
     /// The second command of the oldest pair of a queue that has not started.
     pub(crate) fn take_partner(&mut self, queue: u32) -> Option<Partner> {
-        let at = self.ledger.partners.iter().position(|p| p.queue == queue)?;
-        self.ledger.partners.remove(at)
+        let at = self.slow_path.partners.iter().position(|p| p.queue == queue)?;
+        self.slow_path.partners.remove(at)
     }
 
     /// Completes both commands of a pair that were not carried out.
@@ -334,7 +334,8 @@ impl Subsystem {
         self.decide_second(partner, two, host);
         self.refuse(partner.queue, first, one, host);
         // Its queue may have gone with the first completion.
-        if self.queues.get(partner.queue as usize).is_some_and(|sq| sq.as_ref().is_some_and(|sq| sq.in_flight > 0)) {
+        if self.queues.sqs.get(partner.queue as usize).is_some_and(|sq| sq.as_ref().is_some_and(|sq| sq.in_flight > 0))
+        {
             self.refuse(partner.queue, &partner.command, two, host);
         }
     }
@@ -354,7 +355,7 @@ impl Subsystem {
         };
         let command = &partner.command;
         let tenant = usize::from(self.sq(slot.queue).tenant);
-        let work = &mut self.tenants[tenant].work;
+        let work = &mut self.tenants.list[tenant].work;
         if one.is_success() {
             work.others += 1;
         }
@@ -370,7 +371,7 @@ impl Subsystem {
         }
         self.decide_second(partner, two, host);
         self.finish(slot.queue, slot.cid, slot.tag, one, 0, host);
-        if self.queues.get(slot.queue as usize).is_some_and(|sq| sq.as_ref().is_some_and(|sq| sq.in_flight > 0)) {
+        if self.queues.sqs.get(slot.queue as usize).is_some_and(|sq| sq.as_ref().is_some_and(|sq| sq.in_flight > 0)) {
             self.finish(slot.queue, command.cid, command.tag, two, 0, host);
         }
     }

@@ -17,7 +17,7 @@ use crate::io::slow_path::waits::{Extent, For};
 use crate::io::starting::Starting;
 use crate::io::timing::Operation;
 use crate::io::work::Steps;
-use crate::namespace::{Namespace, active, why};
+use crate::namespace::{Namespace, why};
 use crate::queues::command::{Command, flag};
 use crate::queues::queue::NONE;
 use crate::reservation::RESCAP;
@@ -62,7 +62,7 @@ impl Subsystem {
             }
             _ => {}
         }
-        let why = match active(&self.namespaces, command.nsid) {
+        let why = match self.namespaces.active(command.nsid) {
             Ok(ns) => ns.why,
             Err(status) => return self.refuse(queue, command, status, host),
         };
@@ -80,7 +80,7 @@ impl Subsystem {
     /// Whether a command may run on its namespace as things are.
     pub(crate) fn admit(&self, queue: u32, command: &Command) -> Result<(), Status> {
         if command.nsid != NSID_ALL {
-            let ns = active(&self.namespaces, command.nsid)?;
+            let ns = self.namespaces.active(command.nsid)?;
             self.is_there_for(queue, ns, command)?;
             if let (false, Some(status)) = (command.opcode == IoOpcode::FLUSH.0, ns.barred) {
                 return Err(status);
@@ -98,7 +98,7 @@ impl Subsystem {
 
     /// Whether one of these blocks cannot be read.
     pub(crate) fn is_unreadable(&self, extent: &Extent) -> bool {
-        self.ledger.unreadable.get(&extent.nsid).is_some_and(|u| u.overlaps(extent.first, extent.end))
+        self.slow_path.unreadable.get(&extent.nsid).is_some_and(|u| u.overlaps(extent.first, extent.end))
     }
 
     /// A command of the NVM command set on a namespace with blocks that somebody holds or that cannot be read, and Verify and Write
@@ -121,12 +121,12 @@ impl Subsystem {
         if command.opcode == IoOpcode::WRITE_UNCORRECTABLE.0 {
             return self.mark_unreadable(now, starting, &extent, host);
         }
-        let ns = active(&self.namespaces, command.nsid).ok().copied();
+        let ns = self.namespaces.active(command.nsid).ok().copied();
         if let Some(ns) = ns.filter(|ns| ns.why & why::GUARDED != 0 && plan.op != Op::Flush) {
             // A list of ranges to deallocate makes nothing readable here: only what is written is (NVM 1.0, 3.2.6).
             let listed = plan.op == Op::Deallocate && !command.is(flag::RANGE);
             return match self.start_pieces(now, &ns, starting, host) {
-                Ok(Some(id)) if changes && !listed && self.ledger.unreadable.contains_key(&command.nsid) => {
+                Ok(Some(id)) if changes && !listed && self.slow_path.unreadable.contains_key(&command.nsid) => {
                     self.heals_when_done(id, command, &extent, (plan.offset, plan.len));
                 }
                 Ok(_) => {}
@@ -144,7 +144,7 @@ impl Subsystem {
         let owner = self.sq(queue).owner;
         let id = self.occupy_for(starting);
         self.slots.slots[id as usize].ranges = ranges;
-        if changes && self.ledger.unreadable.contains_key(&command.nsid) {
+        if changes && self.slow_path.unreadable.contains_key(&command.nsid) {
             self.heals_when_done(id, command, &extent, (offset, len));
         }
         let (op, nsid, fua) = (plan.op, command.nsid, command.is(flag::FUA));
@@ -164,7 +164,7 @@ impl Subsystem {
             index => index,
         };
         self.slots.slots[id as usize].ranges = index;
-        let heals = match active(&self.namespaces, command.nsid) {
+        let heals = match self.namespaces.active(command.nsid) {
             Ok(ns) if command.opcode == IoOpcode::DATASET_MANAGEMENT.0 && !command.is(flag::RANGE) => {
                 // The first piece was taken out of the list already.
                 let all = self.slots.work(index).all().chain([(piece.0, piece.1.into())]);
@@ -178,7 +178,7 @@ impl Subsystem {
     /// Write Uncorrectable (NVM 1.0, 3.2.6).
     fn mark_unreadable<H: Host>(&mut self, now: Nanos, starting: &Starting, extent: &Extent, host: &mut H) {
         let Starting { queue, ref command, .. } = *starting;
-        let unreadable = self.ledger.unreadable.entry(extent.nsid).or_default();
+        let unreadable = self.slow_path.unreadable.entry(extent.nsid).or_default();
         let before = unreadable.blocks();
         let marked = unreadable.insert(extent.first, extent.end).map(|()| unreadable.blocks() > before);
         self.review(extent.nsid);

@@ -13,7 +13,6 @@ use crate::queues::command::{Command, MPTR_SGL, MPTR_WRONG, Words, flag};
 use crate::queues::queue::NONE;
 use crate::subsystem::Subsystem;
 use crate::vendor::{FIRST_OPCODE, VendorWork};
-use alloc::vec::Vec;
 use weir_flash::When;
 use weir_spec::nvme::entry::SglDescriptor;
 use weir_spec::nvme::namespace::write_protect;
@@ -78,14 +77,6 @@ impl Subsystem {
         !format.is_extended_protection() || enabled()
     }
 
-    /// Media extents of a range of blocks that lies inside its namespace: offsets and lengths in bytes, in order.
-    pub(crate) fn pieces(&self, nsid: u32, ns: &Namespace, slba: u64, blocks: u64) -> Vec<(u64, u64)> {
-        match (&self.room, ns.fragmented) {
-            (Some(room), true) => room.pieces(nsid, slba << ns.shift, blocks << ns.shift),
-            _ => ns.locate(slba, blocks).map(|offset| (offset, blocks << ns.shift)).into_iter().collect(),
-        }
-    }
-
     /// Metadata of a command's blocks; `None` where its namespace has none.
     pub(crate) fn metadata_for(&self, ns: &Namespace, starting: &Starting) -> Result<Option<Metadata>, Status> {
         let (queue, command, plan) = (starting.queue, starting.command.unplaced(), &starting.plan);
@@ -148,7 +139,7 @@ impl Subsystem {
         }
         let pieces = match plan.op {
             Op::Flush => alloc::vec![(ns.start, 0)],
-            _ => self.pieces(command.nsid, ns, command.slba, command.blocks.into()),
+            _ => self.namespaces.pieces(command.nsid, ns, command.slba, command.blocks.into()),
         };
         let Some((offset, len)) = pieces.first().copied() else { return Err(Status::INTERNAL_ERROR) };
         let placement = self.placement_of(now, queue, placed, plan.op);

@@ -10,7 +10,7 @@ use crate::subsystem::Subsystem;
 pub(crate) const UNREADABLE: Section = Section { id: 33, version: 1, save, restore };
 
 pub(crate) fn save(drive: &Subsystem, to: &mut Writer) {
-    for (nsid, ranges) in &drive.ledger.unreadable {
+    for (nsid, ranges) in &drive.slow_path.unreadable {
         to.u32(*nsid);
         to.u32(ranges.iter().count() as u32);
         for (start, end) in ranges.iter() {
@@ -23,7 +23,7 @@ pub(crate) fn save(drive: &Subsystem, to: &mut Writer) {
 pub(crate) fn restore(drive: &mut Subsystem, from: &mut Reader<'_>, _: u16) -> Result<(), Damaged> {
     while !from.is_empty() {
         let nsid = from.u32()?;
-        crate::namespace::active(&drive.namespaces, nsid).map_err(|_| Damaged)?;
+        drive.namespaces.active(nsid).map_err(|_| Damaged)?;
         let mut ranges = Intervals::default();
         for _ in 0..from.u32()? {
             let (start, end) = (from.u64()?, from.u64()?);
@@ -31,7 +31,7 @@ pub(crate) fn restore(drive: &mut Subsystem, from: &mut Reader<'_>, _: u16) -> R
                 return Err(Damaged);
             }
         }
-        if ranges.is_empty() || drive.ledger.unreadable.insert(nsid, ranges).is_some() {
+        if ranges.is_empty() || drive.slow_path.unreadable.insert(nsid, ranges).is_some() {
             return Err(Damaged);
         }
         drive.review(nsid);
@@ -47,14 +47,14 @@ pub(crate) const PAIR_BYTES: u64 = 4096;
 impl Subsystem {
     /// A namespace's entries have changed: its commands go the way that this asks for.
     pub(crate) fn review(&mut self, nsid: u32) {
-        let ledger = &mut self.ledger;
+        let ledger = &mut self.slow_path;
         ledger.reservations.retain(|_, r| !r.is_default());
         ledger.unreadable.retain(|_, u| !u.is_empty());
         let reserved = ledger.reservations.get(&nsid).is_some_and(|r| r.held.is_some());
         let locked = ledger.locks.iter().any(|l| l.nsid == nsid) || ledger.waits.iter().any(|w| w.holds_up(nsid));
         let unreadable = ledger.unreadable.contains_key(&nsid);
         let bits = [(why::RESERVED, reserved), (why::UNREADABLE, unreadable), (why::LOCKED, locked)];
-        let Some(Some(ns)) = self.namespaces.get_mut(nsid.wrapping_sub(1) as usize) else { return };
+        let Some(Some(ns)) = self.namespaces.list.get_mut(nsid.wrapping_sub(1) as usize) else { return };
         for (bit, set) in bits {
             ns.why = if set { ns.why | bit } else { ns.why & !bit };
         }
@@ -62,7 +62,7 @@ impl Subsystem {
 
     /// Bytes of a write that is atomic.
     pub(crate) fn atomic_bytes(&self) -> u64 {
-        self.config.atomic_write.min(self.mdts)
+        self.config.atomic_write.min(self.config.max_transfer())
     }
 
     /// Bytes that Compare and Write fused is of, at the most.
@@ -72,7 +72,7 @@ impl Subsystem {
 
     /// A namespace is gone, or all its blocks were formatted: nothing of it is unreadable any more.
     pub(crate) fn make_readable(&mut self, nsid: u32) {
-        if self.ledger.unreadable.remove(&nsid).is_some() {
+        if self.slow_path.unreadable.remove(&nsid).is_some() {
             self.review(nsid);
             self.touch();
         }
@@ -81,32 +81,32 @@ impl Subsystem {
     /// A namespace is gone: nothing of it is reserved or unreadable any more.
     pub(crate) fn forget_namespace(&mut self, nsid: u32) {
         self.make_readable(nsid);
-        if self.ledger.reservations.remove(&nsid).is_some() {
+        if self.slow_path.reservations.remove(&nsid).is_some() {
             self.review(nsid);
             self.touch();
         }
     }
 
     /// The ledger's invariants.
-    pub(crate) fn check_ledger(&self) {
-        for (nsid, r) in &self.ledger.reservations {
+    pub(crate) fn check_slow_path(&self) {
+        for (nsid, r) in &self.slow_path.reservations {
             r.check();
             assert!(!r.is_default(), "namespace {nsid}: what is nothing is not kept");
         }
-        for unreadable in self.ledger.unreadable.values() {
+        for unreadable in self.slow_path.unreadable.values() {
             unreadable.check();
             assert!(!unreadable.is_empty());
         }
-        for (nsid, ns) in (1u32..).zip(&self.namespaces) {
+        for (nsid, ns) in (1u32..).zip(&self.namespaces.list) {
             let Some(ns) = ns else { continue };
-            let held = self.ledger.reservations.get(&nsid).is_some_and(|r| r.held.is_some());
+            let held = self.slow_path.reservations.get(&nsid).is_some_and(|r| r.held.is_some());
             assert_eq!(ns.why & why::RESERVED != 0, held, "namespace {nsid}: a reservation is looked at");
-            let unreadable = self.ledger.unreadable.contains_key(&nsid);
+            let unreadable = self.slow_path.unreadable.contains_key(&nsid);
             assert_eq!(ns.why & why::UNREADABLE != 0, unreadable, "namespace {nsid}: unreadable blocks are looked at");
-            let locked = self.ledger.locks.iter().any(|l| l.nsid == nsid);
+            let locked = self.slow_path.locks.iter().any(|l| l.nsid == nsid);
             assert!(!locked || ns.why & why::LOCKED != 0, "namespace {nsid}: locks are looked at");
         }
         let waiting = |slot: u32| self.slots.slots[slot as usize].state == crate::io::slots::SlotState::Held;
-        assert!(self.ledger.waits.iter().all(|w| waiting(w.slot)), "who waits has a slot and does nothing with it");
+        assert!(self.slow_path.waits.iter().all(|w| waiting(w.slot)), "who waits has a slot and does nothing with it");
     }
 }

@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 
 /// See the [module](self). What a namespace has nothing of has no entry.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Ledger {
+pub(crate) struct SlowPath {
     /// By NSID.
     pub reservations: BTreeMap<u32, Reservations>,
     /// By NSID, in blocks.

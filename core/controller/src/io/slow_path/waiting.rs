@@ -17,22 +17,22 @@ impl Subsystem {
         let slot = self.occupy_for(starting);
         let nsid = starting.command.nsid;
         let starting = Starting { decided: None, due: None, ..*starting };
-        self.ledger.waits.push(Wait { slot, starting, partner, what });
+        self.slow_path.waits.push(Wait { slot, starting, partner, what });
         self.review(nsid);
     }
 
     /// Whether somebody who would change these blocks has to wait for pairs: those under way, and those before it. `before`: how
     /// many that wait come before it.
     pub(crate) fn is_locked(&self, extent: &Extent, before: usize) -> bool {
-        let waits = || self.ledger.waits.iter().take(before).filter_map(Wait::extent);
-        self.ledger.locks.iter().any(|l| l.extent.meets(extent)) || waits().any(|e| e.meets(extent))
+        let waits = || self.slow_path.waits.iter().take(before).filter_map(Wait::extent);
+        self.slow_path.locks.iter().any(|l| l.extent.meets(extent)) || waits().any(|e| e.meets(extent))
     }
 
     /// Whether somebody who would read these blocks has to wait for copies that are atomic: those under way, and those before it.
     pub(crate) fn is_held_alone(&self, extent: &Extent, before: usize) -> bool {
-        let waits = self.ledger.waits.iter().take(before);
+        let waits = self.slow_path.waits.iter().take(before);
         let held = |what: &For| matches!(what, For::All(other) if other.meets(extent));
-        self.ledger.locks.iter().any(|l| l.alone && l.extent.meets(extent)) || waits.map(|w| &w.what).any(held)
+        self.slow_path.locks.iter().any(|l| l.alone && l.extent.meets(extent)) || waits.map(|w| &w.what).any(held)
     }
 
     /// Whether somebody is changing these blocks who began before there was a pair.
@@ -42,7 +42,7 @@ impl Subsystem {
 
     /// Whether somebody is reading or changing these blocks who began before there was a copy.
     pub(crate) fn is_in_use(&self, extent: &Extent) -> bool {
-        let shift = self.block_shift(extent.nsid);
+        let shift = self.namespaces.block_shift(extent.nsid);
         self.slots.slots.iter().any(|slot| changes(slot, extent, shift) || reads(slot, extent, shift))
     }
 
@@ -50,18 +50,18 @@ impl Subsystem {
     #[cold]
     pub(crate) fn go_on_waiting<H: Host>(&mut self, now: Nanos, host: &mut H) {
         let slots = &self.slots;
-        let mut touched: Vec<u32> = self.ledger.locks.iter().map(|l| l.nsid).collect();
-        self.ledger.locks.retain(|l| slots.holds_blocks(l.slot));
-        touched.extend(self.ledger.waits.iter().map(|w| w.starting.command.nsid));
+        let mut touched: Vec<u32> = self.slow_path.locks.iter().map(|l| l.nsid).collect();
+        self.slow_path.locks.retain(|l| slots.holds_blocks(l.slot));
+        touched.extend(self.slow_path.waits.iter().map(|w| w.starting.command.nsid));
         let mut at = 0;
-        while let Some(wait) = self.ledger.waits.get(at) {
+        while let Some(wait) = self.slow_path.waits.get(at) {
             let queue = self.slots.slots[wait.slot as usize].queue;
             if queue != NONE && !self.may_go_on(at) {
                 at += 1;
                 continue;
             }
-            let wait = self.ledger.waits.remove(at);
-            let stamp = self.stamps.get(wait.slot as usize).copied();
+            let wait = self.slow_path.waits.remove(at);
+            let stamp = self.tenants.arrivals.get(wait.slot as usize).copied();
             self.slots.vacate(wait.slot);
             if queue == NONE {
                 continue;
@@ -72,10 +72,10 @@ impl Subsystem {
                 continue;
             }
             // Those that wait behind it are no reason for it to wait.
-            let behind = self.ledger.waits.split_off(at);
-            wait.partner.into_iter().for_each(|p| self.ledger.partners.push_front(p));
+            let behind = self.slow_path.waits.split_off(at);
+            wait.partner.into_iter().for_each(|p| self.slow_path.partners.push_front(p));
             self.start_slow(now, &starting, host);
-            self.ledger.waits.extend(behind);
+            self.slow_path.waits.extend(behind);
         }
         touched.sort_unstable();
         touched.dedup();
@@ -83,21 +83,16 @@ impl Subsystem {
     }
 
     fn may_go_on(&self, at: usize) -> bool {
-        let wait = &self.ledger.waits[at];
+        let wait = &self.slow_path.waits[at];
         match &wait.what {
             For::Slots(slots) => slots.iter().all(|s| self.slots.slots[*s as usize].state == SlotState::Free),
             For::Pairs(extent) => !self.is_locked(extent, at),
             For::Copies(extent) => !self.is_held_alone(extent, at),
             For::All(extent) => !self.is_locked(extent, at) && !self.is_in_use(extent),
             For::Writes(extent) => {
-                let shift = self.block_shift(extent.nsid);
+                let shift = self.namespaces.block_shift(extent.nsid);
                 !self.is_locked(extent, at) && !self.is_being_written(extent, shift)
             }
         }
-    }
-
-    /// Block size of a namespace as a power of two.
-    pub(crate) fn block_shift(&self, nsid: u32) -> u32 {
-        crate::namespace::active(&self.namespaces, nsid).map_or(9, |ns| ns.shift)
     }
 }
