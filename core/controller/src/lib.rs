@@ -54,6 +54,21 @@
 //! The loop of a driver: feed events; `Run`; execute and clear the effects; feed `Done`s; again while [`Subsystem::has_work`].
 //! Only `Run` and `Tick` push effects, and only as many as there is room for. At [`Subsystem::next_deadline`] feed `Tick`.
 //!
+//! **Rooms.** A [`Subsystem`] is a composition of some twenty states, each in the room of its matter. None of them knows the subsystem. What a command
+//! does with several of them is an `impl Subsystem` in the same room. Imports run from operations to `subsystem.rs` to states, and in no circle.
+//!
+//! | Room | States | Operations |
+//! |---|---|---|
+//! | `queues` | submission and completion queues, a waiting `Command`, interrupts held back | queues come and go; what doors ask |
+//! | `io` | `Slots`, `Starting` (a command that has left its queue), `Plan`, `Timing` | arrival, fetch, `start`, completion, abort |
+//! | `io/slow_path` | reservations and unreadable blocks, commands that wait for others | fused pairs, copies, restricted namespaces |
+//! | `namespace` | `NamespaceTable`: namespaces, allocator, jobs, access | attachment |
+//! | `reservation`, `zns`, `vendor`, `tenant` | a state machine each | their commands; limits of tenants |
+//! | `controller` | `Controllers`: registers, features, queues of each | enable, reset, shutdown, doorbells, Connect |
+//! | `admin` | `AdminState` | a file for each admin command |
+//! | `maintenance`, `logs`, `power` | firmware, self-tests, long work; events, telemetry; SMART, temperature | long work, the temperature |
+//! | `saved` | how bytes are written and read | state without power, for an upgrade, after a crash |
+//!
 //! **Classes.** A queue's class at the drive is its tenant's, unless the tenant's `class_from` lets somebody wish for a lower
 //! one, or for urgent where the operator allows it (`tenant/mod.rs`).
 //! **Slots.** A command leaves its submission queue only when the arbiter picked it and a slot is free and, on rings, a
