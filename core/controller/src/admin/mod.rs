@@ -166,7 +166,7 @@ impl Subsystem {
         let mut bad_pointer = false;
         let (sqe, tag, data) = if ring {
             let Ok(entry) = host.fetch(owner, address) else { return self.fatal(c) };
-            if let Some(Some(cq)) = self.queues.cqs.get_mut(cq as usize) {
+            if let Some(cq) = self.queues.cq_mut(cq) {
                 cq.credit -= 1;
             }
             let sqe = Sqe::from_words(entry);
@@ -301,7 +301,7 @@ impl Subsystem {
 
     fn return_credit(&mut self, q: u32) {
         let cq = self.sq(q).cq;
-        if let Some(Some(cq)) = self.queues.cqs.get_mut(cq as usize) {
+        if let Some(cq) = self.queues.cq_mut(cq) {
             cq.credit += 1;
         }
     }

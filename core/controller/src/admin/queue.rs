@@ -102,7 +102,7 @@ impl Subsystem {
         let q = self.make_sq(admin.c, create.qid, create.size, owner, wish, qprio);
         let sq = self.sq_mut(q);
         (sq.ring, sq.base, sq.cq, sq.paused) = (true, create.base, cq, paused);
-        if let Some(Some(cq)) = self.queues.cqs.get_mut(cq as usize) {
+        if let Some(cq) = self.queues.cq_mut(cq) {
             cq.users += 1;
         }
         Outcome::status(Status::SUCCESS)
@@ -141,7 +141,7 @@ impl Subsystem {
         let starved = core::mem::take(&mut sq.starved);
         let (key, cq, idle) = (sq.key, sq.cq, sq.in_flight == 0);
         self.arbiter.withdraw(key);
-        if let Some(Some(cq)) = self.queues.cqs.get_mut(cq as usize) {
+        if let Some(cq) = self.queues.cq_mut(cq) {
             cq.starved -= u32::from(starved);
         }
         if idle {

@@ -25,7 +25,7 @@ impl Subsystem {
         let (intm, on) = (ctrl.intm, coalescing.time() > 0 && coalescing.thr() > 0);
         for at in 0..ctrl.cqs.len() {
             let Some(ctrl) = self.controllers.list[c as usize].as_deref() else { return };
-            let Some(Some(cq)) = self.queues.cqs.get_mut(ctrl.cqs[at] as usize) else { continue };
+            let Some(cq) = self.queues.cq_mut(ctrl.cqs[at]) else { continue };
             cq.gated = cq.vector.is_some_and(|vector| {
                 masks(intm, vector) || on && cq.qid != 0 && !ctrl.features.uncoalesced.contains(&vector)
             });

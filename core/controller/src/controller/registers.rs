@@ -462,7 +462,7 @@ impl Subsystem {
     pub(crate) fn take_head(&mut self, c: u32, qid: u16, head: u32) -> Result<(), AsyncEvent> {
         let Some(ctrl) = self.ctrl(c).filter(|ctrl| ctrl.ready()) else { return Ok(()) };
         let index = ctrl.cq(qid);
-        let Some(Some(cq)) = self.queues.cqs.get_mut(index as usize) else { return Ok(()) };
+        let Some(cq) = self.queues.cq_mut(index) else { return Ok(()) };
         if !cq.consume(head) {
             return Err(AsyncEvent::INVALID_DOORBELL_VALUE);
         }

@@ -50,7 +50,7 @@ impl Subsystem {
                 pages.store(u32::from(qid) * 2, event)?;
             }
         }
-        if let Some(Some(cq)) = self.queues.cqs.get_mut(cq as usize) {
+        if let Some(cq) = self.queues.cq_mut(cq) {
             // A head never passes the tail, so an event index there would never be rung for. Where commands wait for room
             // the first entry that is consumed is wanted, else the last one that was written.
             let before = if cq.tail == 0 { cq.size - 1 } else { cq.tail - 1 };
@@ -83,7 +83,7 @@ impl Subsystem {
         let Some(ctrl) = self.ctrl(c) else { return Ok(false) };
         let (q, cq, mut rang) = (ctrl.sq(qid), ctrl.cq(qid), false);
         // Heads first: what a tail brings may need the room.
-        if let Some(Some(cq)) = self.queues.cqs.get_mut(cq as usize) {
+        if let Some(cq) = self.queues.cq_mut(cq) {
             let head = pages.load(u32::from(qid) * 2 + 1)?;
             if core::mem::replace(&mut cq.seen, head) != head {
                 rang = true;
@@ -151,7 +151,7 @@ impl Subsystem {
             (sq.seen, sq.event) = (sq.tail(), sq.tail());
             shadow.put(Doorbell::SqTail(qid), sq.seen, owner, host)?;
         }
-        if let Some(Some(cq)) = self.queues.cqs.get_mut(cq as usize) {
+        if let Some(cq) = self.queues.cq_mut(cq) {
             (cq.seen, cq.event) = (cq.head, cq.head);
             shadow.put(Doorbell::CqHead(qid), cq.seen, owner, host)?;
         }

@@ -6,7 +6,7 @@ use crate::host::{DataPointer, Host};
 use crate::io::plan;
 use crate::io::plan::Plan;
 use crate::io::timing::Operation;
-
+use crate::pointer::check_pointer;
 use crate::queues::command::{Command, flag};
 use crate::subsystem::Subsystem;
 use weir_arbiter::LEAST_COST;
@@ -38,6 +38,26 @@ impl Subsystem {
         };
         let reads = if op == Op::Copy { cost(Op::Read) } else { 0 };
         cost(op).saturating_add(reads).max(LEAST_COST)
+    }
+
+    /// What a command does that has left its queue, whose transfers have at most `mdts` bytes: all that its entry and its data pointer tell.
+    #[inline(always)]
+    pub(crate) fn planned<H: Host>(
+        &mut self,
+        (q, mdts): (u32, u64),
+        command: &Command,
+        data: &DataPointer,
+        host: &mut H,
+    ) -> Result<Plan, Status> {
+        let plan = match command.is(flag::HOLE | flag::PLACED | flag::FUSED) {
+            true => self.plan_flagged(q, command, data, host),
+            false => plan::plan(&self.namespaces.list, command, mdts),
+        };
+        plan.and_then(|plan| match plan.transfer {
+            0 => Ok(plan),
+            _ if command.is(flag::BAD_POINTER) => Err(Status::INVALID_FIELD.dnr()),
+            len => check_pointer(data, len.into()).map(|()| plan),
+        })
     }
 
     /// What an aborted command does (nothing), a copy, and a write with a placement identifier.

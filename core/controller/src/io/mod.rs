@@ -25,7 +25,6 @@ use crate::io::slow_path::fused::Half;
 use crate::io::starting::{NOT_JUDGED, Starting};
 use crate::io::timing::Operation;
 use crate::io::work::Steps;
-use crate::pointer::check_pointer;
 use crate::queues::command::{Command, flag, of_ring, words_of};
 use crate::queues::queue::{NONE, SqState};
 use crate::stats::Work;
@@ -222,6 +221,8 @@ impl Subsystem {
     /// Fetches the head of the picked queue and starts it, refuses it, or lets it wait for bytes in flight.
     #[inline]
     fn fetch<H: Host>(&mut self, now: Nanos, q: u32, host: &mut H, effects: &mut Effects) {
+        let any_metadata = self.namespaces.any_metadata;
+        let kept = |command: &Command| any_metadata || command.opcode >= FIRST_OPCODE;
         let sq = self.queues.sqs[q as usize].as_mut().expect("the arbiter picks live queues");
         let (command, data, words) = if sq.ring {
             let cq = self.queues.cqs[sq.cq as usize].as_mut().expect("a ring has its completion queue");
@@ -245,10 +246,7 @@ impl Subsystem {
                     cq.credit += 1;
                 }
             }
-            let mut words = [0; 4];
-            if self.namespaces.any_metadata || command.opcode >= FIRST_OPCODE {
-                words = words_of(&entry);
-            }
+            let words = if kept(&command) { words_of(&entry) } else { [0; 4] };
             if command.is_fused() {
                 return self.fetch_fused(now, q, Half { command, data, words, entry }, host);
             }
@@ -259,10 +257,7 @@ impl Subsystem {
         } else {
             let command = sq.pending[sq.head as usize];
             let data = DataPointer::tag(Tag(command.tag));
-            let mut words = [0; 4];
-            if self.namespaces.any_metadata || command.opcode >= FIRST_OPCODE {
-                words = sq.words.get(sq.head as usize).copied().unwrap_or_default();
-            }
+            let words = if kept(&command) { sq.words_at(sq.head) } else { [0; 4] };
             if command.is_fused() {
                 return self.fetch_fused(now, q, Half { command, data, words, entry: [0; 8] }, host);
             }
@@ -271,15 +266,7 @@ impl Subsystem {
         let at = sq.advance();
         sq.in_flight += 1;
         let (key, more, cq, mdts) = (sq.key, sq.waiting > 0, sq.cq, sq.mdts);
-        let plan = match command.is(flag::HOLE | flag::PLACED | flag::FUSED) {
-            true => self.plan_flagged(q, &command, &data, host),
-            false => plan::plan(&self.namespaces.list, &command, mdts),
-        };
-        let plan = plan.and_then(|plan| match plan.transfer {
-            0 => Ok(plan),
-            _ if command.is(flag::BAD_POINTER) => Err(Status::INVALID_FIELD.dnr()),
-            len => check_pointer(&data, len.into()).map(|()| plan),
-        });
+        let plan = self.planned((q, mdts), &command, &data, host);
         let more = more && (cq == NONE || self.has_credit(q, cq));
         let arrived = self.account(now, (key, at), (&plan, &command), more);
         match plan {

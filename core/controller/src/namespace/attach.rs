@@ -62,7 +62,7 @@ impl Subsystem {
         self.ctrl(c).is_some_and(|ctrl| ctrl.namespaces.has(nsid))
     }
 
-    /// A controller has come or gone: namespaces that not all have attached are decided apart.
+    /// A controller has come or gone: commands of namespaces that not all have attached take the slow path.
     pub(crate) fn refresh_guards(&mut self) {
         if self.namespaces.allocator.is_some() {
             let nsids: Vec<u32> = self.namespaces.records.keys().copied().collect();

@@ -59,7 +59,7 @@ pub(crate) struct Namespace {
     pub vendor: Option<&'static [VendorOpcode]>,
     /// Its zones want to hear of flushes.
     pub volatile: bool,
-    /// Why its reads and writes are decided apart from the common path, a bit for each reason ([`why`]); 0: they are not.
+    /// Why its reads and writes take the slow path, a bit for each reason ([`why`]); 0: they are not.
     pub why: u8,
     /// Every I/O command but a flush is refused with this.
     pub barred: Option<Status>,
@@ -109,7 +109,7 @@ impl Namespace {
         (valid && start.checked_add(size).is_some()).then_some(placed)
     }
 
-    /// Whether its reads and writes are decided apart from the common path.
+    /// Whether its reads and writes take the slow path.
     #[inline]
     pub const fn is_slow(&self) -> bool {
         self.why != 0

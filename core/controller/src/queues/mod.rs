@@ -30,6 +30,17 @@ pub(crate) struct Queues {
 }
 
 impl Queues {
+    /// A completion queue, where there is one of that index.
+    #[inline]
+    pub fn cq_mut(&mut self, index: u32) -> Option<&mut Cq> {
+        self.cqs.get_mut(index as usize)?.as_mut()
+    }
+
+    /// Whether there is a submission queue of that index, and it has commands in flight.
+    pub fn has_in_flight(&self, q: u32) -> bool {
+        self.sqs.get(q as usize).is_some_and(|sq| sq.as_ref().is_some_and(|sq| sq.in_flight > 0))
+    }
+
     /// None.
     pub fn new() -> Self {
         Self {

@@ -107,6 +107,11 @@ impl Sq {
         if at >= self.size { at - self.size } else { at }
     }
 
+    /// What else is kept of the command at a place of a message queue.
+    pub fn words_at(&self, at: u32) -> Words {
+        self.words.get(at as usize).copied().unwrap_or_default()
+    }
+
     /// Puts a command at the tail of a message queue; `false` if the host overran it.
     #[inline]
     pub fn push(&mut self, command: Command) -> bool {

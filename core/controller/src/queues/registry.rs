@@ -287,7 +287,7 @@ impl Subsystem {
             // Event requests hold no entry of the completion queue.
             reserved -= ctrl.aer.reset().len() as u32;
         }
-        if let Some(Some(cq)) = self.queues.cqs.get_mut(index as usize) {
+        if let Some(cq) = self.queues.cq_mut(index) {
             cq.credit += reserved;
             cq.starved -= u32::from(starved);
             if cq.starved > 0 && reserved > 0 {
@@ -317,7 +317,7 @@ impl Subsystem {
         self.queues.epoch = self.queues.epoch.wrapping_add(1);
         let sq = self.queues.sqs[q as usize].take().expect("the queue exists");
         self.arbiter.remove_queue(sq.key);
-        if let Some(Some(cq)) = self.queues.cqs.get_mut(sq.cq as usize) {
+        if let Some(cq) = self.queues.cq_mut(sq.cq) {
             cq.users -= 1;
         }
         if let Some(ctrl) = self.ctrl_mut(sq.controller) {
@@ -412,7 +412,7 @@ impl Subsystem {
 
     /// A completion queue has room again.
     pub(crate) fn feed(&mut self, index: u32) {
-        let Some(Some(cq)) = self.queues.cqs.get_mut(index as usize) else { return };
+        let Some(cq) = self.queues.cq_mut(index) else { return };
         let c = cq.controller;
         cq.starved = 0;
         let Some(ctrl) = self.ctrl(c) else { return };

@@ -155,7 +155,7 @@ impl Subsystem {
             return self.wait(starting, None, For::Slots(slots));
         }
         // It may have been on a queue that an abort has taken down.
-        if self.queues.sqs.get(queue as usize).is_some_and(|sq| sq.as_ref().is_some_and(|sq| sq.in_flight > 0)) {
+        if self.queues.has_in_flight(queue) {
             self.finish(queue, command.cid, command.tag, Status::SUCCESS, 0, host);
         }
     }

@@ -18,11 +18,9 @@ use crate::admin::{Admin, transfer_len};
 use crate::controller::{Controller, Shutdown, Transport, UNCLAIMED};
 use crate::event::ControllerHandle;
 use crate::host::{Data, DataPointer, Host, Owner, Tag};
-use crate::io::plan;
 use crate::io::slow_path::fused::{Half, Next};
 use crate::io::starting::{NOT_JUDGED, Starting};
 use crate::io::work::Partner;
-use crate::pointer::check_pointer;
 use crate::queues::command::{data_pointer, flag, of_ring, words_of};
 use crate::queues::queue::{Cq, NONE, Sq};
 use crate::saved::codec::{Damaged, Reader, RestoreError, Writer};
@@ -267,7 +265,7 @@ impl Subsystem {
     pub(crate) fn restore_cq(&mut self, controller: ControllerHandle, qid: u16, (place, head): (u64, u32)) {
         let Some(c) = self.resolve(controller) else { return };
         let index = self.ctrl(c).map_or(NONE, |ctrl| ctrl.cq(qid));
-        let Some(Some(cq)) = self.queues.cqs.get_mut(index as usize) else { return };
+        let Some(cq) = self.queues.cq_mut(index) else { return };
         let size = u64::from(cq.size);
         (cq.tail, cq.laps) = ((place % size) as u32, place / size);
         cq.phase = cq.laps % 2 == 0;
@@ -323,7 +321,7 @@ impl Subsystem {
         let sq = self.sq_mut(q);
         sq.in_flight += 1;
         let cq = sq.cq;
-        if let Some(Some(cq)) = self.queues.cqs.get_mut(cq as usize) {
+        if let Some(cq) = self.queues.cq_mut(cq) {
             // A host that tells of heads that cannot be may have spoilt the account: it harms its own completions only.
             cq.credit = cq.credit.saturating_sub(1);
         }
@@ -363,16 +361,7 @@ impl Subsystem {
             decided = None;
         }
         let mdts = self.sq(q).mdts;
-        let plan = match command.is(flag::PLACED) {
-            true => self.plan_flagged(q, &command, &data, host),
-            false => plan::plan(&self.namespaces.list, &command, mdts),
-        };
-        let plan = plan.and_then(|plan| match plan.transfer {
-            0 => Ok(plan),
-            _ if command.is(flag::BAD_POINTER) => Err(Status::INVALID_FIELD.dnr()),
-            len => check_pointer(&data, len.into()).map(|()| plan),
-        });
-        match plan {
+        match self.planned((q, mdts), &command, &data, host) {
             Ok(plan) if plan.empty => self.dismiss(q, &command, Status::SUCCESS, host),
             Ok(plan) => {
                 let (data, arrived) = (data.of(plan.transfer), NOT_JUDGED);

@@ -1,9 +1,62 @@
 //! Bytes of saved state, little-endian: how they are written, and how they are read by somebody who trusts nothing in them.
 
+use crate::saved::crc::crc32c;
 use alloc::vec::Vec;
 
 /// The version of the whole; sections have their own.
 pub const VERSION: u32 = 1;
+
+/// Magic, version and length.
+const HEAD: usize = 16;
+/// The checksum.
+const TAIL: usize = 4;
+
+/// What stands around saved state: magic, version and the whole length before it, CRC32C of all that behind it.
+pub(crate) struct Envelope {
+    pub magic: [u8; 8],
+    /// The version that is written, and the only one that is read.
+    pub version: u32,
+}
+
+impl Envelope {
+    /// What comes before the state, with its length left open.
+    pub fn begin(&self) -> Writer {
+        let mut to = Writer::default();
+        to.array(&self.magic);
+        to.words([self.version, 0]);
+        to
+    }
+
+    /// All of it, with its length and what comes behind the state.
+    pub fn seal(&self, to: Writer) -> Vec<u8> {
+        let mut bytes = to.done();
+        let length = (bytes.len() + TAIL) as u32;
+        bytes[HEAD - 4..HEAD].copy_from_slice(&length.to_le_bytes());
+        let crc = crc32c(&bytes);
+        bytes.extend_from_slice(&crc.to_le_bytes());
+        bytes
+    }
+
+    /// The state within such bytes.
+    ///
+    /// # Errors
+    /// They are foreign, of another version, or damaged.
+    pub fn open<'a>(&self, bytes: &'a [u8]) -> Result<Reader<'a>, RestoreError> {
+        if bytes.len() < HEAD + TAIL || bytes[..8] != self.magic {
+            return Err(RestoreError::Foreign);
+        }
+        let (body, tail) = bytes.split_at(bytes.len() - TAIL);
+        let mut from = Reader::of(&body[8..]);
+        let (version, length) = (from.u32().unwrap_or(0), from.u32().unwrap_or(0));
+        if version != self.version {
+            return Err(RestoreError::Version(version));
+        }
+        if length as usize != bytes.len() || crc32c(body).to_le_bytes() != tail {
+            return Err(RestoreError::Damaged);
+        }
+        Ok(from)
+    }
+}
 
 /// Bytes that are no section of that kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,12 +97,16 @@ impl core::error::Error for RestoreError {}
 
 /// Collects a section's bytes, little-endian.
 #[derive(Debug, Default)]
-pub(crate) struct Writer(pub Vec<u8>);
+pub(crate) struct Writer(Vec<u8>);
 
 impl Writer {
     /// What was written.
     pub fn done(self) -> Vec<u8> {
         self.0
+    }
+    /// Whether nothing was written.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
     pub fn u8(&mut self, value: u8) {
         self.0.push(value);

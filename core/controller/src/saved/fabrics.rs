@@ -22,8 +22,7 @@ use crate::namespace::Namespace;
 use crate::queues::command::{Command, flag};
 use crate::queues::queue::{NONE, SqState};
 use crate::reservation;
-use crate::saved::codec::{Damaged, Reader, RestoreError, Writer};
-use crate::saved::crc::crc32c;
+use crate::saved::codec::{Damaged, Envelope, Reader, RestoreError, Writer};
 use crate::saved::in_flight::Begun;
 use crate::subsystem::Subsystem;
 use alloc::string::{String, ToString};
@@ -33,11 +32,9 @@ use weir_spec::nvme::namespace::write_protect;
 use weir_spec::nvme::register::{Cc, Csts};
 use weir_units::{Class, Nanos};
 
-const MAGIC: [u8; 8] = *b"WEIRASSO";
+const ENVELOPE: Envelope = Envelope { magic: *b"WEIRASSO", version: VERSION };
 /// The version that is written, and the only one that is read.
 pub const VERSION: u32 = 1;
-const HEAD: usize = 16;
-const TAIL: usize = 4;
 /// What the drive has of a connection's commands.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WithDrive {
@@ -180,20 +177,13 @@ impl Subsystem {
         let fabrics = |c: &&Controller| c.transport == Transport::Fabrics && c.sq(0) != NONE;
         let list: Vec<&Controller> =
             self.controllers.list.iter().flatten().map(|c| &**c).filter(fabrics).filter(rests).collect();
-        let mut to = Writer::default();
-        to.array(&MAGIC);
-        to.words([VERSION, 0]);
+        let mut to = ENVELOPE.begin();
         to.u16(list.len() as u16);
         list.into_iter().for_each(|ctrl| self.write_controller(now, ctrl, &mut to));
         let mut reserved = Writer::default();
         reservation::write(self, false, &mut reserved);
         to.bytes(&reserved.done());
-        let mut bytes = to.done();
-        let length = (bytes.len() + TAIL) as u32;
-        bytes[HEAD - 4..HEAD].copy_from_slice(&length.to_le_bytes());
-        let crc = crc32c(&bytes);
-        bytes.extend_from_slice(&crc.to_le_bytes());
-        bytes
+        ENVELOPE.seal(to)
     }
 
     fn write_controller(&self, now: Nanos, ctrl: &Controller, to: &mut Writer) {
@@ -216,18 +206,7 @@ impl Subsystem {
     /// # Errors
     /// The bytes cannot be read, or do not fit this drive. It has none of the associations then.
     pub fn resume_associations(&mut self, now: Nanos, bytes: &[u8]) -> Result<(), RestoreError> {
-        if bytes.len() < HEAD + TAIL || bytes[..8] != MAGIC {
-            return Err(RestoreError::Foreign);
-        }
-        let (body, tail) = bytes.split_at(bytes.len() - TAIL);
-        let mut from = Reader::of(&body[8..]);
-        let (version, length) = (from.u32().unwrap_or(0), from.u32().unwrap_or(0));
-        if version != VERSION {
-            return Err(RestoreError::Version(version));
-        }
-        if length as usize != bytes.len() || crc32c(body).to_le_bytes() != tail {
-            return Err(RestoreError::Damaged);
-        }
+        let mut from = ENVELOPE.open(bytes)?;
         let resumed = self.read_controllers(now, &mut from);
         if resumed.is_err() || !from.is_empty() {
             self.drop_unclaimed(now);

@@ -14,12 +14,10 @@
 use crate::controller::Transport;
 use crate::event::{ControllerHandle, SqHandle};
 use crate::host::{DataPointer, Host, Tag};
-use crate::io::plan;
 use crate::io::slots::SlotState;
 use crate::io::starting::{NOT_JUDGED, Starting};
 use crate::io::timing::Operation;
 use crate::namespace::why;
-use crate::pointer::check_pointer;
 use crate::queues::command::{Command, flag};
 use crate::queues::queue::{NONE, SqState};
 use crate::saved::codec::{Damaged, Reader, RestoreError, Writer};
@@ -215,18 +213,9 @@ impl Subsystem {
         let arrived = if self.tenants.arrivals.is_empty() { NOT_JUDGED } else { self.turn.now };
         let sq = self.sq_mut(q);
         // The place in front of which it would wait has them.
-        let (words, mdts) = (sq.words.get(sq.tail() as usize).copied().unwrap_or_default(), sq.mdts);
+        let (words, mdts) = (sq.words_at(sq.tail()), sq.mdts);
         sq.in_flight += 1;
-        let plan = match command.is(flag::PLACED) {
-            true => self.plan_flagged(q, command, &data, host),
-            false => plan::plan(&self.namespaces.list, command, mdts),
-        };
-        let plan = plan.and_then(|plan| match plan.transfer {
-            0 => Ok(plan),
-            _ if command.is(flag::BAD_POINTER) => Err(Status::INVALID_FIELD.dnr()),
-            len => check_pointer(&data, len.into()).map(|()| plan),
-        });
-        match plan {
+        match self.planned((q, mdts), command, &data, host) {
             Ok(plan) if plan.empty => self.dismiss(q, command, Status::SUCCESS, host),
             Ok(plan) => {
                 let (command, data) = (*command, data.of(plan.transfer));

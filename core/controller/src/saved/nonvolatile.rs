@@ -11,17 +11,12 @@
 //!
 //! A part of the drive that has something to remember adds a line to [`SECTIONS`], and calls [`Subsystem::touch`] when it changes.
 
-use crate::saved::codec::{Damaged, Reader, RestoreError, VERSION, Writer};
-use crate::saved::crc::crc32c;
+use crate::saved::codec::{Damaged, Envelope, Reader, RestoreError, VERSION, Writer};
 use crate::saved::section::Section;
 use crate::subsystem::Subsystem;
 use alloc::vec::Vec;
 
-const MAGIC: [u8; 8] = *b"WEIRNVST";
-/// Magic, version and length.
-const HEAD: usize = 16;
-/// The checksum.
-const TAIL: usize = 4;
+const ENVELOPE: Envelope = Envelope { magic: *b"WEIRNVST", version: VERSION };
 
 /// Every section, by identifier: 1 to 15 what the drive as a whole remembers, 16 to 31 namespaces, 32 to 47 reservations.
 const SECTIONS: &[Section] = &[
@@ -52,24 +47,17 @@ impl Subsystem {
 
     /// What the drive remembers without power, for [`restore`](Self::restore).
     pub fn save(&self) -> Vec<u8> {
-        let mut blob = Writer::default();
-        blob.array(&MAGIC);
-        blob.u32(VERSION);
-        blob.u32(0);
+        let mut blob = ENVELOPE.begin();
         for section in SECTIONS {
             let mut bytes = Writer::default();
             (section.save)(self, &mut bytes);
-            if !bytes.0.is_empty() {
+            if !bytes.is_empty() {
                 blob.u16(section.id);
                 blob.u16(section.version);
-                blob.bytes(&bytes.0);
+                blob.bytes(&bytes.done());
             }
         }
-        let length = (blob.0.len() + TAIL) as u32;
-        blob.0[HEAD - 4..HEAD].copy_from_slice(&length.to_le_bytes());
-        let crc = crc32c(&blob.0);
-        blob.u32(crc);
-        blob.0
+        ENVELOPE.seal(blob)
     }
 
     /// Gives a drive that was just made, and has its inside, what it remembered.
@@ -77,19 +65,7 @@ impl Subsystem {
     /// # Errors
     /// Why the blob cannot be read. The drive is half restored then and must not be used.
     pub fn restore(&mut self, blob: &[u8]) -> Result<(), RestoreError> {
-        if blob.len() < HEAD + TAIL || blob[..8] != MAGIC {
-            return Err(RestoreError::Foreign);
-        }
-        let (body, tail) = blob.split_at(blob.len() - TAIL);
-        let mut head = Reader::of(&body[8..HEAD]);
-        let (version, length) = (head.u32().unwrap_or(0), head.u32().unwrap_or(0));
-        if version != VERSION {
-            return Err(RestoreError::Version(version));
-        }
-        if length as usize != blob.len() || crc32c(body).to_le_bytes() != tail {
-            return Err(RestoreError::Damaged);
-        }
-        let mut rest = Reader::of(&body[HEAD..]);
+        let mut rest = ENVELOPE.open(blob)?;
         while !rest.is_empty() {
             let head = |rest: &mut Reader<'_>| Ok::<_, Damaged>((rest.u16()?, rest.u16()?));
             let (id, version) = head(&mut rest).map_err(|_| RestoreError::Damaged)?;

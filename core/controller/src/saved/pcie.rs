@@ -19,19 +19,16 @@ use crate::host::{Nobody, Owner};
 use crate::queues::interrupt::masks;
 use crate::queues::queue::{Cq, NONE, SqState};
 use crate::queues::shadow::Shadow;
-use crate::saved::codec::{Damaged, Reader, RestoreError, Writer};
-use crate::saved::crc::crc32c;
+use crate::saved::codec::{Damaged, Envelope, Reader, RestoreError, Writer};
 use crate::saved::fabrics::{CLASSES, number, pick, write_state};
 use crate::subsystem::Subsystem;
 use alloc::vec::Vec;
 use weir_spec::nvme::register::{Aqa, CmbMsc};
 use weir_units::Nanos;
 
-const MAGIC: [u8; 8] = *b"WEIRFUNC";
+const ENVELOPE: Envelope = Envelope { magic: *b"WEIRFUNC", version: VERSION };
 /// The version that is written, and the only one that is read.
 pub const VERSION: u32 = 2;
-const HEAD: usize = 16;
-const TAIL: usize = 4;
 
 impl Subsystem {
     /// Whether a ring controller can go on in another process: nothing of its queues is in flight, and it is not about to shut down.
@@ -59,9 +56,7 @@ impl Subsystem {
 
     /// The same of these, whatever they have in flight.
     pub(crate) fn write_functions(&self, now: Nanos, list: &[&Controller]) -> Vec<u8> {
-        let mut to = Writer::default();
-        to.array(&MAGIC);
-        to.words([VERSION, 0]);
+        let mut to = ENVELOPE.begin();
         to.u16(self.config.max_io_queues);
         to.u16(list.len() as u16);
         for ctrl in list {
@@ -71,12 +66,7 @@ impl Subsystem {
             self.write_rings(ctrl, &mut one);
             to.bytes(&one.done());
         }
-        let mut bytes = to.done();
-        let length = (bytes.len() + TAIL) as u32;
-        bytes[HEAD - 4..HEAD].copy_from_slice(&length.to_le_bytes());
-        let crc = crc32c(&bytes);
-        bytes.extend_from_slice(&crc.to_le_bytes());
-        bytes
+        ENVELOPE.seal(to)
     }
 
     fn write_rings(&self, ctrl: &Controller, to: &mut Writer) {
@@ -115,18 +105,7 @@ impl Subsystem {
     /// # Errors
     /// The bytes are not such controllers. It has none of them then.
     pub fn resume_functions(&mut self, now: Nanos, bytes: &[u8]) -> Result<usize, RestoreError> {
-        if bytes.len() < HEAD + TAIL || bytes[..8] != MAGIC {
-            return Err(RestoreError::Foreign);
-        }
-        let (body, tail) = bytes.split_at(bytes.len() - TAIL);
-        let mut from = Reader::of(&body[8..]);
-        let (version, length) = (from.u32().unwrap_or(0), from.u32().unwrap_or(0));
-        if version != VERSION {
-            return Err(RestoreError::Version(version));
-        }
-        if length as usize != bytes.len() || crc32c(body).to_le_bytes() != tail {
-            return Err(RestoreError::Damaged);
-        }
+        let mut from = ENVELOPE.open(bytes)?;
         let configured = self.config.max_io_queues;
         match self.read_functions(now, &mut from) {
             Ok(lost) if from.is_empty() => Ok(lost),
@@ -241,7 +220,7 @@ impl Subsystem {
         if !sq.arrived.is_empty() {
             sq.arrive_again(now);
         }
-        if let Some(Some(cq)) = self.queues.cqs.get_mut(cq as usize) {
+        if let Some(cq) = self.queues.cq_mut(cq) {
             cq.users += 1;
         }
         Ok(())
@@ -306,7 +285,7 @@ impl Subsystem {
             sq.seen = sq.head;
         }
         let (key, starved, cq) = (sq.key, core::mem::take(&mut sq.starved), sq.cq);
-        if let Some(Some(cq)) = self.queues.cqs.get_mut(cq as usize) {
+        if let Some(cq) = self.queues.cq_mut(cq) {
             cq.starved -= u32::from(starved);
         }
         if qid != 0 {

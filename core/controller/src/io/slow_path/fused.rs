@@ -123,7 +123,7 @@ impl Subsystem {
             (true, 0) => return Next::Other(missing),
             (false, _) => {
                 let command = sq.pending[head as usize];
-                let words = sq.words.get(head as usize).copied().unwrap_or_default();
+                let words = sq.words_at(head);
                 (command, DataPointer::tag(Tag(command.tag)), words, [0; 8])
             }
             (true, _) => {
@@ -169,7 +169,7 @@ impl Subsystem {
             partner.command.tag = host.take(sq.owner, sq.qid, &entry, sq.head).0;
         }
         let cq = sq.cq;
-        if let Some(Some(cq)) = self.queues.cqs.get_mut(cq as usize) {
+        if let Some(cq) = self.queues.cq_mut(cq) {
             cq.credit -= 1;
         }
         partner
@@ -207,7 +207,7 @@ impl Subsystem {
         sq.in_flight -= 1;
         sq.awaits = !sq.ring;
         let (key, cq, starved) = (sq.key, sq.cq, sq.starved);
-        if let Some(Some(cq)) = self.queues.cqs.get_mut(cq as usize) {
+        if let Some(cq) = self.queues.cq_mut(cq) {
             cq.credit += 1;
             cq.starved += u32::from(!starved);
             self.sq_mut(q).starved = true;
@@ -334,8 +334,7 @@ impl Subsystem {
         self.decide_second(partner, two, host);
         self.refuse(partner.queue, first, one, host);
         // Its queue may have gone with the first completion.
-        if self.queues.sqs.get(partner.queue as usize).is_some_and(|sq| sq.as_ref().is_some_and(|sq| sq.in_flight > 0))
-        {
+        if self.queues.has_in_flight(partner.queue) {
             self.refuse(partner.queue, &partner.command, two, host);
         }
     }
@@ -371,7 +370,7 @@ impl Subsystem {
         }
         self.decide_second(partner, two, host);
         self.finish(slot.queue, slot.cid, slot.tag, one, 0, host);
-        if self.queues.sqs.get(slot.queue as usize).is_some_and(|sq| sq.as_ref().is_some_and(|sq| sq.in_flight > 0)) {
+        if self.queues.has_in_flight(slot.queue) {
             self.finish(slot.queue, command.cid, command.tag, two, 0, host);
         }
     }

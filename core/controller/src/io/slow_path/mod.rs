@@ -1,4 +1,4 @@
-//! Commands that are decided apart from the common path: those of namespaces with a reason for it ([`why`]), and those that are
+//! Commands that take the slow path: those of namespaces with a reason for it ([`why`]), and those that are
 //! rare.
 //!
 //! ```text
@@ -38,7 +38,7 @@ pub(crate) mod state;
 pub(crate) mod waits;
 
 impl Subsystem {
-    /// Starts a command apart from the common path. The caller has seen that it fits.
+    /// Starts a command of the slow path. The caller has seen that it fits.
     #[cold]
     pub(crate) fn start_slow<H: Host>(&mut self, now: Nanos, starting: &Starting, host: &mut H) {
         let Starting { queue, ref command, .. } = *starting;

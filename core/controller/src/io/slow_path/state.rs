@@ -1,4 +1,4 @@
-//! What is remembered of namespaces for commands that are decided apart: reservations, unreadable blocks, and who waits for
+//! What is remembered of namespaces for commands that take the slow path: reservations, unreadable blocks, and who waits for
 //! whom.
 
 use crate::io::slow_path::waits::{Lock, Wait};
