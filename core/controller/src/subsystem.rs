@@ -142,7 +142,7 @@ impl Subsystem {
             zoned,
             slow_path: SlowPath::default(),
             admin: AdminState::new(config.volatile_write_cache),
-            maintenance: Maintenance::default(),
+            maintenance: Maintenance::new(&config.firmware),
             logs: Logs::default(),
             discovery: Discovery::default(),
             health: Health::new(),

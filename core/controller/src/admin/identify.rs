@@ -136,7 +136,7 @@ impl Subsystem {
         let mut id = IdentifyController::new_zeroed();
         set_text(&mut id.sn, &config.serial, b' ');
         set_text(&mut id.mn, &config.model, b' ');
-        id.fr = self.running_revision();
+        id.fr = self.maintenance.firmware.running();
         set_text(&mut id.subnqn, &config.subnqn, 0);
         id.cmic = u8::from(self.shared()) << 1;
         id.mdts = config.mdts;

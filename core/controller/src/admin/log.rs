@@ -195,7 +195,7 @@ impl Subsystem {
                 page
             }
             lid::SMART if io => self.smart(now, c).as_bytes().to_vec(),
-            lid::FIRMWARE if io => self.firmware_slots().as_bytes().to_vec(),
+            lid::FIRMWARE if io => self.maintenance.firmware.page().as_bytes().to_vec(),
             lid::CHANGED_NAMESPACES if io => {
                 let mut page = alloc::vec![0; 4096];
                 for (to, nsid) in page.chunks_exact_mut(4).zip(&ctrl.changed) {

@@ -208,7 +208,7 @@ impl Subsystem {
             if let Outcome::Done(status, result) = outcome {
                 if self.changes.nonvolatile != before {
                     let life = self.ctrl(c).map_or(0, |ctrl| ctrl.life);
-                    self.note_executed(life, Kept { number, sqe }, status, result);
+                    self.admin.executed.note(life, Kept { number, sqe }, status, result);
                 }
             }
             outcome

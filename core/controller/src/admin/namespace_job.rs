@@ -98,7 +98,7 @@ impl Subsystem {
         }
         self.relaid_now();
         let result = if status.is_success() { job.result } else { 0 };
-        self.note_executed(job.by.0, job.by.1, status, result);
+        self.admin.executed.note(job.by.0, job.by.1, status, result);
         if let Some((q, cid, tag)) = job.waiter {
             if !status.is_success() {
                 self.log_error(q, cid, status, (0, job.nsids.first().copied().unwrap_or(0)));

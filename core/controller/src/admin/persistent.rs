@@ -56,7 +56,7 @@ impl Subsystem {
     pub(crate) fn record_reset(&mut self, now: Nanos, c: u32) {
         let Some(id) = self.ctrl(c).map(|ctrl| ctrl.id) else { return };
         let mut data = [0; 28];
-        data[..8].copy_from_slice(&self.running_revision());
+        data[..8].copy_from_slice(&self.maintenance.firmware.running());
         data[8..10].copy_from_slice(&id.to_le_bytes());
         data[24..28].copy_from_slice(&(self.power.cycles as u32).to_le_bytes());
         self.record(now, Some(c), persistent::RESET, &data);

@@ -1,6 +1,6 @@
 //! What a drive keeps for admin commands.
 
-use crate::admin::exactly_once::Executed;
+use crate::admin::exactly_once::ExactlyOnce;
 use crate::controller::Features;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -18,7 +18,7 @@ pub(crate) struct AdminState {
     /// Commands served so far.
     pub served: u64,
     /// Commands that may come again after a crash, and are done; the oldest first.
-    pub executed: VecDeque<Executed>,
+    pub executed: ExactlyOnce,
     /// The values that features have when a controller is enabled.
     pub saved_features: Features,
     /// No keep alive timer expires before this.
@@ -33,7 +33,7 @@ impl AdminState {
             ready: VecDeque::new(),
             held: Vec::new(),
             served: 0,
-            executed: VecDeque::new(),
+            executed: ExactlyOnce::default(),
             saved_features: Features::new(volatile_write_cache),
             next_expiry: Nanos::NEVER,
             scratch: alloc::vec![0; IDENTIFY_LEN].into(),

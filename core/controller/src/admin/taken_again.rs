@@ -1,59 +1,23 @@
 //! Admin commands of rings that come again after a crash: those that are done already are answered as they were.
 
-use crate::admin::exactly_once::{Executed, Kept, MOST};
+use crate::admin::exactly_once::Kept;
 use crate::admin::{Admin, Outcome};
 use crate::event::ControllerHandle;
-use crate::saved::codec::{Damaged, Reader, Writer};
 use crate::saved::section::Section;
 use crate::subsystem::Subsystem;
 use alloc::vec::Vec;
+use weir_spec::nvme::AdminOpcode;
 use weir_spec::nvme::identify::NSID_ALL;
 use weir_spec::nvme::log::AsyncEvent;
 use weir_spec::nvme::namespace::management;
-use weir_spec::nvme::{AdminOpcode, Status};
 
-/// Section 7 of [`crate::saved::nonvolatile`]: each 90 bytes: life 8, number 8, the entry 64, status field 2, result 8.
-pub(crate) const SECTION: Section = Section { id: 7, version: 1, save, restore };
-
-pub(crate) fn save(drive: &Subsystem, to: &mut Writer) {
-    for done in &drive.admin.executed {
-        to.u64(done.life);
-        to.u64(done.number);
-        done.words.iter().for_each(|word| to.u64(*word));
-        to.u16(done.status.field());
-        to.u64(done.result);
-    }
-}
-
-pub(crate) fn restore(drive: &mut Subsystem, from: &mut Reader<'_>, _: u16) -> Result<(), Damaged> {
-    while !from.is_empty() {
-        let (life, number) = (from.u64()?, from.u64()?);
-        let mut words = [0; 8];
-        for word in &mut words {
-            *word = from.u64()?;
-        }
-        let status = Status::from_field(from.u16()?);
-        let done = Executed { life, number, words, status, result: from.u64()? };
-        if life == 0 || number == 0 || drive.admin.executed.len() == MOST {
-            return Err(Damaged);
-        }
-        drive.admin.executed.push_back(done);
-    }
-    Ok(())
-}
-
-/// Whether a command of that opcode must not be carried out twice.
-pub(crate) fn counts_once(opcode: u8) -> bool {
-    matches!(
-        AdminOpcode(opcode),
-        AdminOpcode::NAMESPACE_MANAGEMENT
-            | AdminOpcode::NAMESPACE_ATTACHMENT
-            | AdminOpcode::FORMAT_NVM
-            | AdminOpcode::FIRMWARE_COMMIT
-            | AdminOpcode::DEVICE_SELF_TEST
-            | AdminOpcode::SANITIZE
-    )
-}
+/// Those that are done.
+pub(crate) const SECTION: Section = Section {
+    id: 7,
+    version: 1,
+    save: |drive, to| drive.admin.executed.save(to),
+    restore: |drive, from, _| drive.admin.executed.restore(from),
+};
 
 impl Subsystem {
     /// Whether anything is noted here.
@@ -67,7 +31,7 @@ impl Subsystem {
     pub fn checkpointed(&mut self, controller: ControllerHandle) {
         if let Some(ctrl) = self.resolve(controller).and_then(|c| self.ctrl(c)) {
             let (life, taken) = (ctrl.life, ctrl.taken);
-            self.admin.executed.retain(|done| done.life != life || done.number > taken);
+            self.admin.executed.forget_first(life, taken);
         }
     }
 
@@ -75,21 +39,13 @@ impl Subsystem {
     pub fn ends_with_process(&mut self, controller: ControllerHandle) {
         let Some(ctrl) = self.resolve(controller).and_then(|c| self.ctrl_mut(c)) else { return };
         let life = core::mem::take(&mut ctrl.life);
-        self.forget_executed(life);
+        self.admin.executed.forget(life);
     }
 
     /// Every controller that comes from another process is here: of the others nothing comes again.
     pub fn forget_absent(&mut self) {
         let lives: Vec<u64> = self.controllers.list.iter().flatten().map(|ctrl| ctrl.life).collect();
-        self.admin.executed.retain(|done| lives.contains(&done.life));
-    }
-
-    /// Nobody asks for those of that life any more.
-    #[inline]
-    pub(crate) fn forget_executed(&mut self, life: u64) {
-        if !self.admin.executed.is_empty() {
-            self.admin.executed.retain(|done| done.life != life);
-        }
+        self.admin.executed.forget_others(&lives);
     }
 
     /// A ring controller is reset: what its host asks for after that is something else, though it may look the same.
@@ -98,7 +54,7 @@ impl Subsystem {
         // No number of before comes again, not even from a state of the drive that was written then.
         ctrl.taken = (ctrl.taken | 0xffff) + 1;
         let life = ctrl.life;
-        self.forget_executed(life);
+        self.admin.executed.forget(life);
     }
 
     /// What an admin command was answered before a crash, if it was executed then.
@@ -107,12 +63,7 @@ impl Subsystem {
             return None;
         }
         let life = self.ctrl(admin.c)?.life;
-        let done = *self.admin.executed.iter().find(|done| (done.life, done.number) == (life, admin.number))?;
-        if done.words != admin.sqe.words() {
-            // Its host has gone another way since.
-            self.forget_executed(life);
-            return None;
-        }
+        let done = self.admin.executed.find(life, Kept { number: admin.number, sqe: admin.sqe })?;
         if done.status.is_success() {
             self.tell_again(admin);
         }
@@ -142,18 +93,5 @@ impl Subsystem {
                 (true, true) | (false, false) => {}
             }
         }
-    }
-
-    /// An admin command of a ring controller is done, and has changed what the drive remembers.
-    #[cold]
-    pub(crate) fn note_executed(&mut self, life: u64, kept: Kept, status: Status, result: u64) {
-        if life == 0 || kept.number == 0 || !counts_once(kept.sqe.opcode) {
-            return;
-        }
-        if self.admin.executed.len() == MOST {
-            self.admin.executed.pop_front();
-        }
-        let (number, words) = (kept.number, kept.sqe.words());
-        self.admin.executed.push_back(Executed { life, number, words, status, result });
     }
 }

@@ -243,7 +243,7 @@ impl Subsystem {
         if let Some(ctrl) = self.ctrl_mut(c) {
             ctrl.fence = fence;
         }
-        self.activate_firmware(now);
+        self.activate_firmware();
         self.record_reset(now, c);
         let Some(ctrl) = self.ctrl_mut(c) else { return };
         let (group, settings) = (ctrl.group, ctrl.arbitration());

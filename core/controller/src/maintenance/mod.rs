@@ -14,7 +14,7 @@ pub(crate) mod sanitize;
 pub(crate) mod self_test;
 
 /// See the [module](self).
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct Maintenance {
     /// Long work of the drive itself.
     pub background: Background,
@@ -22,4 +22,17 @@ pub(crate) struct Maintenance {
     pub firmware: Firmware,
     pub self_test: SelfTest,
     pub prohibited: Prohibited,
+}
+
+impl Maintenance {
+    /// Of a drive with that firmware that has nothing to do.
+    pub fn new(firmware: &str) -> Self {
+        Self {
+            background: Background::default(),
+            sanitize: Sanitize::default(),
+            firmware: Firmware::new(firmware),
+            self_test: SelfTest::default(),
+            prohibited: Prohibited::default(),
+        }
+    }
 }

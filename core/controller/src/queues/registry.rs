@@ -380,7 +380,7 @@ impl Subsystem {
         self.free_cqs(c);
         self.forget_host(c);
         if let Some(ctrl) = self.controllers.list[c as usize].take() {
-            self.forget_executed(ctrl.life);
+            self.admin.executed.forget(ctrl.life);
             self.arbiter.remove_group(ctrl.group);
             self.refresh_guards();
         }
