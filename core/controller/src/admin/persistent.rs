@@ -1,17 +1,13 @@
 //! The persistent event log (base 2.0, 5.16.1.14): what happened in the drive's life, the newest 64 KiB of it.
 
-use crate::logs::persistent_events::{DATA_MAX, KINDS};
 use crate::namespace::namespace_job::{NamespaceJob, Task};
-use crate::saved::codec::{Damaged, Reader, Writer};
 use crate::saved::section::Section;
 use crate::subsystem::Subsystem;
 use alloc::vec::Vec;
 use weir_spec::nvme::Status;
 use weir_spec::nvme::identify::NSID_ALL;
-use weir_spec::nvme::log::lid;
 use weir_spec::nvme::maintenance::{
-    FormatEndEvent, FormatStartEvent, NamespaceEvent, PersistentEventHeader, PersistentHeader, persistent,
-    persistent_action,
+    FormatEndEvent, FormatStartEvent, NamespaceEvent, PersistentHeader, persistent, persistent_action,
 };
 use weir_spec::nvme::namespace::FNA_CRYPTO;
 use weir_spec::nvme::wire::set_text;
@@ -31,18 +27,9 @@ impl Subsystem {
     /// Something of a type of [`persistent`] has happened, by a controller's doing or not.
     #[cold]
     pub(crate) fn record(&mut self, now: Nanos, c: Option<u32>, kind: u8, data: &[u8]) {
-        debug_assert!(KINDS.contains(&kind) && data.len() <= DATA_MAX);
         let cntlid = c.and_then(|c| self.ctrl(c)).map_or(0, |ctrl| ctrl.id);
-        let head = PersistentEventHeader {
-            kind,
-            revision: 1,
-            header_length: 21,
-            cntlid: U16::new(cntlid),
-            timestamp: U64::new(self.timestamp(now)),
-            length: U16::new(data.len() as u16),
-            ..Default::default()
-        };
-        self.logs.events.push([head.as_bytes(), data].concat());
+        let timestamp = self.timestamp(now);
+        self.logs.events.note(kind, cntlid, timestamp, data);
         self.touch();
     }
 
@@ -142,19 +129,11 @@ impl Subsystem {
     }
 
     fn persistent_page(&mut self, now: Nanos, c: u32) -> Vec<u8> {
-        self.logs.events.generation = self.logs.events.generation.wrapping_add(1);
-        let (events, config) = (&self.logs.events, &self.config);
-        let length = size_of::<PersistentHeader>() + events.bytes;
+        let config = &self.config;
         let mut head = PersistentHeader {
-            lid: lid::PERSISTENT_EVENTS,
-            tnev: U32::new(events.events.len() as u32),
-            tll: U64::new(length as u64),
-            revision: 2,
-            header_length: U16::new(size_of::<PersistentHeader>() as u16 - 20),
             timestamp: U64::new(self.timestamp(now)),
             poh: U128::new(self.power_on_hours(now).into()),
             power_cycles: U64::new(self.power.cycles),
-            generation: U16::new(events.generation),
             // The context is a controller's, in its CNTLID and of the NVM subsystem port.
             rci: U32::new(self.ctrl(c).map_or(0, |ctrl| u32::from(ctrl.id)) | 1 << 18),
             ..Default::default()
@@ -162,34 +141,14 @@ impl Subsystem {
         set_text(&mut head.sn, &config.serial, b' ');
         set_text(&mut head.mn, &config.model, b' ');
         set_text(&mut head.subnqn, &config.subnqn, 0);
-        for kind in KINDS {
-            head.supported[usize::from(kind / 8)] |= 1 << (kind % 8);
-        }
-        // Newest first.
-        head.as_bytes().iter().chain(events.events.iter().rev().flatten()).copied().collect()
+        self.logs.events.page(head)
     }
 }
 
 /// The events.
-pub(crate) const SECTION: Section = Section { id: 6, version: 1, save, restore };
-
-fn save(drive: &Subsystem, to: &mut Writer) {
-    if !drive.logs.events.events.is_empty() {
-        to.u16(drive.logs.events.generation);
-        to.u16(drive.logs.events.events.len() as u16);
-        drive.logs.events.events.iter().for_each(|event| to.bytes(event));
-    }
-}
-
-fn restore(drive: &mut Subsystem, from: &mut Reader<'_>, _: u16) -> Result<(), Damaged> {
-    drive.logs.events.generation = from.u16()?;
-    for _ in 0..from.u16()? {
-        let event = from.bytes()?;
-        let length = event.get(22..24).and_then(|l| l.try_into().ok()).map(u16::from_le_bytes);
-        if length.is_none_or(|l| usize::from(l) + size_of::<PersistentEventHeader>() != event.len()) {
-            return Err(Damaged);
-        }
-        drive.logs.events.push(event.to_vec());
-    }
-    Ok(())
-}
+pub(crate) const SECTION: Section = Section {
+    id: 6,
+    version: 1,
+    save: |drive, to| drive.logs.events.save(to),
+    restore: |drive, from, _| drive.logs.events.restore(from),
+};
