@@ -72,7 +72,9 @@ impl Config {
         let blocks = shape.blocks_per_plane();
         let room = |plane: u32| {
             let first = shape.block_index(plane, ftl.slc.blocks) as usize;
-            let good = bad[first..shape.block_index(plane, blocks) as usize].iter().filter(|b| !**b).count() as u32;
+            let ordinary = first..shape.block_index(plane, blocks) as usize;
+            let failed = if ftl.factory_bad == 0 { 0 } else { bad[ordinary.clone()].iter().filter(|b| **b).count() };
+            let good = (ordinary.len() - failed) as u32;
             u64::from(good.saturating_sub(held)) * u64::from(shape.units_per_block())
         };
         let planes = 0..shape.planes();

@@ -83,6 +83,10 @@ impl Lifetimes {
 
 /// The blocks that are bad when the drive leaves the factory, one bit each: so many in a million, from the seed.
 pub fn factory_bad(blocks: u32, seed: u64, per_million: u32) -> Vec<bool> {
+    if per_million == 0 {
+        // Of a large drive these are hundreds of thousands of draws, at each start.
+        return vec![false; blocks as usize];
+    }
     let mut rng = Rng::new(mix(seed ^ 0xbad));
     (0..blocks).map(|_| rng.per_million(per_million)).collect()
 }
