@@ -14,8 +14,9 @@ use crate::ftl::{Map, NONE};
 use crate::geometry::UNIT;
 use crate::lun::OpenEnd;
 use crate::name::names;
+use crate::queues::Queues;
 use alloc::boxed::Box;
-use alloc::collections::{BinaryHeap, VecDeque};
+use alloc::collections::BinaryHeap;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
@@ -102,7 +103,11 @@ pub(crate) struct Buffer {
     slots: Vec<Slot>,
     free: Vec<u32>,
     /// Dirty slots that may share a program, oldest first: by stream, where addresses say the planes by partition and stream.
-    queues: Vec<VecDeque<u32>>,
+    queues: Queues,
+    /// No first unit of a queue came in before this.
+    least: Nanos,
+    /// Slots in queues whose data was trimmed.
+    dead: u32,
     dirty: u32,
     /// Dirty or leaving.
     held: u32,
@@ -127,7 +132,9 @@ impl Buffer {
         (capacity > 0).then(|| Buffer {
             slots: vec![Slot { lpn: NONE, writes: 0, since: Nanos(0), queue: 0 }; capacity as usize],
             free: (0..capacity).rev().collect(),
-            queues: (0..queues).map(|_| VecDeque::with_capacity(Buffer::queue_capacity(most, queues))).collect(),
+            queues: Queues::new(queues, Buffer::queue_capacity(most, queues)),
+            least: Nanos::NEVER,
+            dead: 0,
             dirty: 0,
             held: 0,
             leaving: BinaryHeap::with_capacity(capacity as usize),
@@ -200,7 +207,7 @@ impl Buffer {
         let stays = self.kept.as_mut().is_some_and(|kept| kept.again(now, lpn));
         match self.kept.as_mut().filter(|_| stays) {
             Some(kept) => kept.slots.touch(slot),
-            None => self.queues[queue as usize].push_back(slot),
+            None => self.enqueue(slot, queue),
         }
         self.dirty += 1;
         self.held += 1;
@@ -217,8 +224,15 @@ impl Buffer {
             return false;
         }
         kept.slots.remove(slot);
-        self.queues[queue as usize].push_back(slot);
+        self.enqueue(slot, queue);
         true
+    }
+
+    /// The unit in that slot waits to leave.
+    #[inline]
+    fn enqueue(&mut self, slot: u32, queue: u32) {
+        self.queues.push(queue, slot);
+        self.least = self.least.min(self.slots[slot as usize].since);
     }
 
     /// The unit in that slot is used.
@@ -230,10 +244,9 @@ impl Buffer {
 
     /// The least recently used of what stays are queued: a program's worth.
     fn evict(&mut self) {
-        let Some(kept) = &mut self.kept else { return };
         for _ in 0..self.program {
-            let Some(slot) = kept.slots.pop() else { return };
-            self.queues[self.slots[slot as usize].queue as usize].push_back(slot);
+            let Some(slot) = self.kept.as_mut().and_then(|kept| kept.slots.pop()) else { return };
+            self.enqueue(slot, self.slots[slot as usize].queue);
         }
     }
 
@@ -244,44 +257,59 @@ impl Buffer {
         self.held -= 1;
         if self.kept.as_mut().is_some_and(|kept| kept.slots.remove(slot)) {
             self.free.push(slot);
+        } else {
+            self.dead += 1;
         }
     }
 
     /// Gives back the slots of what was trimmed.
     fn sweep(&mut self) {
         let (slots, free) = (&self.slots, &mut self.free);
-        for queue in &mut self.queues {
-            queue.retain(|s| {
-                let dead = slots[*s as usize].lpn == NONE;
-                if dead {
-                    free.push(*s);
-                }
-                !dead
-            });
-        }
+        self.queues.retain(|s| {
+            let dead = slots[s as usize].lpn == NONE;
+            if dead {
+                free.push(s);
+            }
+            !dead
+        });
+        self.dead = 0;
+        // Any unit may be the first of its queue.
+        self.least = Nanos(0);
     }
 
     /// How many units the policy wants to leave.
     pub(crate) fn due(&mut self) -> u32 {
-        let longest = self.queues.iter().map(|q| q.len() as u32).max().unwrap_or(0).min(self.dirty);
+        let longest = self.queues.longest_len().min(self.dirty);
         let level = Level { dirty: self.dirty, longest, capacity: self.capacity(), program: self.program };
         self.policy.due(&level).min(self.dirty)
     }
 
-    /// When the oldest unit came in that has not left yet, and its queue.
-    pub(crate) fn oldest(&mut self) -> Option<(Nanos, u32)> {
-        let (slots, free) = (&self.slots, &mut self.free);
-        let first = |(number, queue): (u32, &mut VecDeque<u32>)| {
-            while let Some(slot) = queue.front().copied() {
-                if slots[slot as usize].lpn != NONE {
-                    return Some((slots[slot as usize].since, number));
+    /// When the oldest unit came in that has not left yet, and its queue, if that was at `until` or before.
+    #[inline]
+    pub(crate) fn oldest(&mut self, until: Nanos) -> Option<(Nanos, u32)> {
+        if self.least > until && self.dead == 0 {
+            return None;
+        }
+        self.look_for_oldest().filter(|(since, _)| *since <= until)
+    }
+
+    /// Looks at the first unit of each queue. Those that were trimmed leave their slots.
+    fn look_for_oldest(&mut self) -> Option<(Nanos, u32)> {
+        let mut oldest = None;
+        for queue in 0..self.queues.count() {
+            while let Some(slot) = self.queues.front(queue) {
+                let Slot { lpn, since, .. } = self.slots[slot as usize];
+                if lpn != NONE {
+                    oldest = Some(oldest.map_or((since, queue), |oldest: (Nanos, u32)| oldest.min((since, queue))));
+                    break;
                 }
-                queue.pop_front();
-                free.push(slot);
+                self.queues.pop(queue);
+                self.free.push(slot);
+                self.dead -= 1;
             }
-            None
-        };
-        (0..).zip(&mut self.queues).filter_map(first).min()
+        }
+        self.least = oldest.map_or(Nanos::NEVER, |(since, _)| since);
+        oldest
     }
 
     /// The queue of the unit in that slot.
@@ -291,18 +319,17 @@ impl Buffer {
 
     /// Units of a queue that have not left yet.
     pub(crate) fn dirty_of(&self, queue: u32) -> u32 {
-        let queue = self.queues.get(queue as usize).into_iter().flatten();
-        queue.filter(|slot| self.slots[**slot as usize].lpn != NONE).count() as u32
+        self.queues.of(queue).filter(|slot| self.slots[*slot as usize].lpn != NONE).count() as u32
     }
 
     /// Takes a program's worth out of the longest queue: its number, the units, and the writes that each stands for. `None` where nothing
     /// is dirty: a queue of nothing but trimmed units is emptied, and the next one is looked at.
     pub(crate) fn batch(&mut self, lpns: &mut Vec<u32>, writes: &mut Vec<u32>) -> Option<u32> {
         while self.dirty > 0 {
-            if self.queues.iter().all(VecDeque::is_empty) {
+            if self.queues.longest_len() == 0 {
                 self.evict();
             }
-            let (longest, _) = (0..).zip(&self.queues).max_by_key(|(_, q)| q.len())?;
+            let longest = self.queues.longest()?;
             if self.batch_of(longest, lpns, writes) {
                 return Some(longest);
             }
@@ -314,15 +341,19 @@ impl Buffer {
     pub(crate) fn batch_of(&mut self, queue: u32, lpns: &mut Vec<u32>, writes: &mut Vec<u32>) -> bool {
         lpns.clear();
         writes.clear();
-        let Some(queue) = self.queues.get_mut(queue as usize) else { return false };
         while lpns.len() < self.program as usize {
-            let Some(slot) = queue.pop_front() else { break };
+            let Some(slot) = self.queues.pop(queue) else { break };
             let Slot { lpn, writes: n, .. } = self.slots[slot as usize];
             self.free.push(slot);
-            if lpn != NONE {
+            if lpn == NONE {
+                self.dead -= 1;
+            } else {
                 lpns.push(lpn);
                 writes.push(n);
             }
+        }
+        if let Some(first) = self.queues.front(queue) {
+            self.least = self.least.min(self.slots[first as usize].since);
         }
         self.dirty -= lpns.len() as u32;
         !lpns.is_empty()
@@ -379,14 +410,15 @@ impl Buffer {
     /// Slots that are not free.
     fn occupied(&self) -> impl Iterator<Item = u32> + '_ {
         let stay = self.kept.iter().flat_map(|kept| kept.slots.iter());
-        self.queues.iter().flatten().copied().chain(stay)
+        self.queues.iter().chain(stay)
     }
 
     /// Power loss: everything is gone. The units that were dirty, with the writes that each stood for.
     pub(crate) fn clear(&mut self) -> Vec<(u32, u32)> {
         let gone = self.occupied().map(|s| self.slots[s as usize]);
         let gone: Vec<(u32, u32)> = gone.filter(|s| s.lpn != NONE).map(|s| (s.lpn, s.writes)).collect();
-        self.queues.iter_mut().for_each(VecDeque::clear);
+        self.queues.clear();
+        (self.least, self.dead) = (Nanos::NEVER, 0);
         if let Some(kept) = &mut self.kept {
             *kept = kept.emptied();
         }
@@ -401,6 +433,14 @@ impl Buffer {
     pub(crate) fn check(&self, map: &Map) {
         let queued: Vec<u32> = self.occupied().collect();
         let alive = queued.iter().filter(|s| self.slots[**s as usize].lpn != NONE);
+        assert_eq!(self.dead as usize, queued.len() - alive.clone().count(), "slots of what was trimmed");
+        let firsts = (0..self.queues.count()).filter_map(|queue| self.queues.front(queue));
+        let least = firsts.map(|s| self.slots[s as usize].since).min();
+        assert!(
+            least.is_none_or(|least| least >= self.least),
+            "a unit came in at {least:?}, none before {}",
+            self.least.0
+        );
         for slot in alive.clone() {
             assert_eq!(map.slot(self.slots[*slot as usize].lpn), Some(*slot), "the map names slot {slot}");
         }

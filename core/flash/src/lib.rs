@@ -68,6 +68,7 @@ mod power;
 mod power_tests;
 mod precondition;
 mod preset;
+mod queues;
 mod region;
 mod relocate;
 mod rng;

@@ -251,12 +251,10 @@ impl Flash {
         if timeout == Nanos(0) {
             return;
         }
-        while let Some((oldest, queue)) = self.buffer.as_mut().and_then(Buffer::oldest) {
-            let due = oldest.saturating_add(timeout);
-            if due > now {
-                return;
-            }
-            self.destage_of(due, queue);
+        // Who came in after this has waited for less.
+        let Some(until) = now.0.checked_sub(timeout.0).map(Nanos) else { return };
+        while let Some((oldest, queue)) = self.buffer.as_mut().and_then(|buffer| buffer.oldest(until)) {
+            self.destage_of(oldest.saturating_add(timeout), queue);
         }
     }
 
