@@ -36,7 +36,7 @@ pub(crate) struct Bus {
     /// Reads whose data is ready, and since when.
     pub(crate) outs: VecDeque<(u64, u32)>,
     /// In the order in which they began to want it.
-    entries: VecDeque<Entry>,
+    entries: Vec<Entry>,
     /// The target whose turn it is, where they take turns.
     turn: u32,
     busy: u64,
@@ -49,35 +49,40 @@ impl Bus {
     }
 
     pub(crate) fn list(&mut self, since: u64, target: u32) {
-        self.entries.push_back(Entry { since, target });
+        self.entries.push(Entry { since, target });
     }
 
-    /// Who has wanted it for longest.
-    pub(crate) fn longest(&self) -> Option<Entry> {
-        self.entries.front().copied()
+    /// Who has wanted it for longest: a place in the list, as the next two.
+    #[inline]
+    pub(crate) fn longest(&self) -> Option<usize> {
+        (!self.entries.is_empty()).then_some(0)
     }
 
     /// Whether data of a read has waited for at least as long as who else does.
     pub(crate) fn is_out_longest(&self) -> bool {
-        let longest = self.longest();
+        let longest = self.entries.first();
         self.outs.front().is_some_and(|(since, _)| longest.is_none_or(|entry| *since <= entry.since))
     }
 
     /// The first for which this holds.
-    pub(crate) fn first(&self, is: impl Fn(u32) -> bool) -> Option<Entry> {
-        self.entries.iter().copied().find(|entry| is(entry.target))
+    #[inline]
+    pub(crate) fn first(&self, is: impl Fn(u32) -> bool) -> Option<usize> {
+        self.entries.iter().position(|entry| is(entry.target))
     }
 
     /// The next in turn: by their numbers, from the one after the last on.
-    pub(crate) fn in_turn(&self) -> Option<Entry> {
-        self.entries.iter().copied().min_by_key(|entry| entry.target.wrapping_sub(self.turn))
+    #[inline]
+    pub(crate) fn in_turn(&self) -> Option<usize> {
+        let turns = self.entries.iter().map(|entry| entry.target.wrapping_sub(self.turn));
+        turns.enumerate().min_by_key(|(_, turn)| *turn).map(|(at, _)| at)
     }
 
-    /// That one is served.
-    pub(crate) fn take(&mut self, entry: &Entry) {
-        let at = self.entries.iter().position(|e| e == entry);
-        at.map(|at| self.entries.remove(at));
-        self.turn = entry.target.wrapping_add(1);
+    /// The one at that place is served.
+    #[inline]
+    pub(crate) fn take(&mut self, at: usize) -> u32 {
+        let Entry { target, .. } = self.entries.remove(at);
+        self.turn = target.wrapping_add(1);
+        target
     }
 
     pub(crate) fn hold(&mut self, now: u64, hold: Hold, time: u64) {

@@ -104,7 +104,7 @@ impl Scheduler {
                 }
             }
             let bus = &self.buses[channel as usize];
-            let entry = match self.timing.arbitration {
+            let at = match self.timing.arbitration {
                 Arbitration::DataOutFirst | Arbitration::Booked => bus.in_turn(),
                 Arbitration::Fifo => bus.longest(),
                 Arbitration::ReadsFirst => {
@@ -115,20 +115,21 @@ impl Scheduler {
                     bus.first(reads).or(bus.longest())
                 }
             };
-            let entry = entry?;
-            self.buses[channel as usize].take(&entry);
-            self.targets[entry.target as usize].listed = false;
-            // It may want nothing any more, or something that needs no bus: while it waited, reads have passed the others for long enough.
-            if self.want(entry.target).is_none() {
-                while self.begin_without_bus(entry.target) {}
+            let target = self.buses[channel as usize].take(at?);
+            self.targets[target as usize].listed = false;
+            let want = self.want(target);
+            if want.is_some() {
+                return want;
             }
+            // It may want nothing any more, or something that needs no bus: while it waited, reads have passed the others for long enough.
+            while self.begin_without_bus(target) {}
             if self.buses[channel as usize].holder.is_some() {
                 return None;
             }
-            if self.targets[entry.target as usize].listed {
+            if self.targets[target as usize].listed {
                 continue;
             }
-            if let Some(hold) = self.want(entry.target) {
+            if let Some(hold) = self.want(target) {
                 return Some(hold);
             }
         }

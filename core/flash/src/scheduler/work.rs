@@ -202,34 +202,49 @@ impl Scheduler {
             }
             _ => {}
         }
-        let other = t.others.front().copied().filter(|id| self.ways[*id as usize].what.kind == Kind::Program);
-        let next = if t.state == State::Idle { self.next(target) } else { None };
         match self.timing.registers {
             Registers::Single => {}
-            Registers::Unbounded if other.is_some_and(|id| self.is_off(t.channel, id)) => return other.map(Hold::Load),
-            Registers::Double => {
-                let is_read = |id: u32| self.ways[id as usize].what.kind == Kind::Read;
-                let reads = match t.state {
-                    State::Idle => next.is_some_and(is_read),
-                    State::Entering(id) | State::Working(id, _) | State::Holding(id) => is_read(id),
-                    State::Stopping(_) => true,
-                };
-                let passed = self.timing.order == Order::ReadsFirst && !t.reads.is_empty() && !self.is_aged(target);
-                if t.cache == Cache::Free && !(self.timing.cache_read && (reads || passed)) && t.suspended.is_none() {
-                    if let Some(id) = other {
-                        return Some(Hold::Load(id));
-                    }
+            Registers::Unbounded => match self.first_program(target) {
+                Some(id) if self.is_off(t.channel, id) => return Some(Hold::Load(id)),
+                _ => {}
+            },
+            Registers::Double if t.cache == Cache::Free && t.suspended.is_none() => {
+                if let Some(id) = self.first_program(target).filter(|_| !self.reads_pass(target)) {
+                    return Some(Hold::Load(id));
                 }
             }
-            Registers::Unbounded => {}
+            Registers::Double => {}
         }
-        let id = next?;
+        let id = if t.state == State::Idle { self.next(target)? } else { return None };
         match self.ways[id as usize].what.kind {
             Kind::Read if !self.may_sense(target) => None,
             Kind::Read | Kind::Erase => Some(Hold::Command(id)),
             Kind::Program if self.timing.registers == Registers::Single => Some(Hold::Load(id)),
             Kind::Program => None,
         }
+    }
+
+    /// The first of the others, if that is a program.
+    #[inline]
+    fn first_program(&self, target: u32) -> Option<u32> {
+        let first = self.targets[target as usize].others.front().copied();
+        first.filter(|id| self.ways[*id as usize].what.kind == Kind::Program)
+    }
+
+    /// Whether reads pass through the cache register of a target now, or will before the first of the others.
+    #[inline]
+    fn reads_pass(&self, target: u32) -> bool {
+        if !self.timing.cache_read {
+            return false;
+        }
+        let t = &self.targets[target as usize];
+        let is_read = |id: u32| self.ways[id as usize].what.kind == Kind::Read;
+        let reads = match t.state {
+            State::Idle => self.next(target).is_some_and(is_read),
+            State::Entering(id) | State::Working(id, _) | State::Holding(id) => is_read(id),
+            State::Stopping(_) => true,
+        };
+        reads || self.timing.order == Order::ReadsFirst && !t.reads.is_empty() && !self.is_aged(target)
     }
 
     /// Whether the operation, which has begun to come in, does not hold the bus.
