@@ -5,6 +5,7 @@ mod error;
 mod kept;
 mod lost;
 mod metadata;
+mod moments;
 mod open;
 mod power;
 mod regions;
@@ -17,6 +18,7 @@ pub use drives::Drives;
 pub use error::OpenError;
 pub use kept::region;
 pub(crate) use metadata::{Beside, Both};
+pub use moments::CaughtUp;
 pub use power::{PowerCut, PowerReply};
 pub use volumes::FRONT;
 
@@ -282,7 +284,12 @@ impl Device {
     /// run.
     #[inline]
     pub fn run<H: Host>(&mut self, now: Nanos, host: &mut H, reactor: &mut Reactor, until: Nanos) -> bool {
-        let mut busy = self.poll_remote(now, host);
+        let caught = self.catch_up(now, host, reactor, until);
+        if caught == CaughtUp::Behind {
+            return true;
+        }
+        let mut busy = caught == CaughtUp::Moved;
+        busy |= self.poll_remote(now, host);
         if self.down.is_some() && !self.power_back(now) {
             return busy;
         }
@@ -293,7 +300,8 @@ impl Device {
         busy |= self.release(now, host, reactor, until);
         self.dirty = false;
         let mut event = if now >= self.due { Event::Tick } else { Event::Run };
-        let runs = if self.deferred.is_empty() || self.catch_up(now, host, reactor, until) { RUNS } else { 0 };
+        let runs =
+            if self.deferred.is_empty() || self.carry_out_deferred(now, host, reactor, until) { RUNS } else { 0 };
         for _ in 0..runs {
             self.machine.apply(now, event, host, &mut self.effects);
             event = Event::Run;
@@ -306,16 +314,21 @@ impl Device {
                 break;
             }
         }
+        self.settle(now);
+        busy
+    }
+
+    /// Remembers what has changed; whether there is more to do, and when it must be run although nothing comes.
+    #[inline]
+    fn settle(&mut self, now: Nanos) {
         self.write_remembered(now);
         if self.machine.nonvolatile_generation() != self.shape.seen {
             self.look_at_shape();
         }
         self.dirty |= self.machine.has_work() || !self.deferred.is_empty();
-        let held = self.deadlines.next().unwrap_or(Nanos::NEVER);
         let unwritten = self.remembered.as_ref().map_or(Nanos::NEVER, Kept::again);
         let far = if let Backend::Remote(remote) = &self.backend { remote.due() } else { Nanos::NEVER };
-        self.due = self.machine.next_deadline().unwrap_or(Nanos::NEVER).min(held).min(unwritten).min(far);
-        busy
+        self.due = self.next_moment().min(unwritten).min(far);
     }
 
     /// Completes what was done before its time, until `until`; true if there was anything.
@@ -380,7 +393,7 @@ impl Device {
 
     /// Carries out what was deferred, until `until`; whether that was all.
     #[cold]
-    fn catch_up<H: Host>(&mut self, now: Nanos, host: &mut H, reactor: &mut Reactor, until: Nanos) -> bool {
+    fn carry_out_deferred<H: Host>(&mut self, now: Nanos, host: &mut H, reactor: &mut Reactor, until: Nanos) -> bool {
         let Device { machine, backend, beside, none, deferred, deadlines, real_time, undo, .. } = self;
         let mut executor = Executor { now, machine, backend, beside, deadlines, none, undo, real_time: *real_time };
         while let Some(io) = deferred.pop_front() {
@@ -566,6 +579,9 @@ mod cost_tests;
 
 #[cfg(test)]
 mod timed_tests;
+
+#[cfg(test)]
+mod moments_tests;
 
 #[cfg(test)]
 mod cut_tests;

@@ -67,6 +67,8 @@ pub struct Local {
     events: Vec<Ready>,
     hosts: Memories,
     clients: Vec<Client>,
+    /// Somebody wants to know when commands were due.
+    keeps_dues: bool,
 }
 
 struct Client {
@@ -100,7 +102,8 @@ impl Local {
         machine.tenants = tenants.iter().map(tenant).collect();
         let device = Device::open(config, machine, now).map_err(LocalError::Open)?;
         let reactor = Reactor::new().map_err(LocalError::Reactor)?;
-        Ok(Local { device, reactor, events: Vec::with_capacity(256), hosts: Memories::default(), clients: Vec::new() })
+        let (events, hosts, clients) = (Vec::with_capacity(256), Memories::default(), Vec::new());
+        Ok(Local { device, reactor, events, hosts, clients, keeps_dues: false })
     }
 
     /// Another client: a controller under that tenant, brought up, with one queue pair of `depth` requests of at most
@@ -194,7 +197,25 @@ impl Local {
             }
         }
         self.device.run(now, &mut self.hosts, &mut self.reactor, Nanos::NEVER);
-        self.device.deadlines().forget();
+        if !self.keeps_dues {
+            self.device.deadlines().forget();
+        }
+    }
+
+    /// From now on [`take_dues`](Self::take_dues) is called after every run.
+    pub fn keep_dues(&mut self) {
+        self.keeps_dues = true;
+    }
+
+    /// Appends when the commands were due whose completions were posted since the last time, in the order of these.
+    pub fn take_dues(&mut self, into: &mut Vec<Nanos>) {
+        into.extend(self.device.deadlines().take_handed());
+    }
+
+    /// What was due before the drive is told anything at `now`.
+    #[inline]
+    fn catch_up(&mut self, now: Nanos) {
+        self.device.catch_up(now, &mut self.hosts, &mut self.reactor, Nanos::NEVER);
     }
 
     /// A client's queue pair, polled at `now`.
@@ -245,6 +266,7 @@ impl LocalQueuePair<'_> {
     /// Rings the doorbell for what was submitted, without running the drive.
     #[inline]
     pub fn flush(&mut self) {
+        self.local.catch_up(self.now);
         let (client, mut port) = parts!(self);
         client.queue.flush(&mut port);
     }
@@ -255,6 +277,7 @@ impl LocalQueuePair<'_> {
     /// As [`QueuePair::poll`].
     #[inline]
     pub fn reap(&mut self, done: &mut Vec<Done>) -> Result<(), TransportError> {
+        self.local.catch_up(self.now);
         let (client, mut port) = parts!(self);
         client.queue.reap(&mut port, done)
     }

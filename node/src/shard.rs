@@ -1,6 +1,6 @@
 //! A shard: one thread, one reactor, the drives of that core and their doors. See docs/inside/architecture.md, "One core, one drive".
 
-use crate::device::{Drives, PowerReply};
+use crate::device::{CaughtUp, Drives, PowerReply};
 use crate::door::{Arrival, Cx, Directory, Doors, Kind, nvme_tcp};
 use crate::owner::{self, Ownership};
 use crate::throttle;
@@ -327,12 +327,18 @@ impl Shard {
     /// One turn; true if anything was done. `has_request`: the turn before, in which everything was looked at, had nothing to do, and then
     /// a ring had a request; that is all that is looked for.
     fn turn(&mut self, now: Nanos, has_request: bool) -> bool {
-        let mut busy = false;
+        let caught = self.drives.catch_up(now, &mut self.doors, &mut self.reactor);
+        if caught == CaughtUp::Behind {
+            self.check_owner();
+            self.show(now);
+            return true;
+        }
+        let mut busy = caught == CaughtUp::Moved;
         if has_request {
             self.check_owner();
         } else {
             self.reactor.turn(&mut self.ready);
-            busy = self.dispatch(now);
+            busy |= self.dispatch(now);
             if now >= throttle::due() {
                 throttle::settle(now);
             }
@@ -353,10 +359,15 @@ impl Shard {
             self.drives.apply(a.drive, now, a.event, &mut self.doors);
         }
         busy |= self.drives.run(now, &mut self.doors, &mut self.reactor);
+        busy | self.show(now)
+    }
+
+    /// Shows hosts what was done for them; true if anything was.
+    fn show(&mut self, now: Nanos) -> bool {
         let cx = cx!(self, now);
         self.doors.nvme_tcp.withdraw_notes(cx);
         // A ring shows its completions before anything else is done.
-        busy |= self.doors.vhost_user.flush(cx);
+        let mut busy = self.doors.vhost_user.flush(cx);
         self.send_mail();
         self.drives.take_disconnects(now, &mut self.disconnects);
         while let Some(owner) = self.disconnects.pop() {

@@ -206,6 +206,12 @@ impl Arbiter {
         !matches!(state, State::Out | State::Held) && self.lingers != queue.0
     }
 
+    /// Whether any queue has a head, held or not.
+    #[inline]
+    pub fn has_heads(&self) -> bool {
+        self.ready > 0
+    }
+
     /// Who is next, or `None` when nobody who is not held has a head. The answer stays the same until something is
     /// charged or changed.
     #[inline]

@@ -231,6 +231,23 @@ impl Subsystem {
             || self.slots.has_ready()
     }
 
+    /// Whether something can begin when something else is complete or due: commands that wait for a slot or for their ceiling, the next piece
+    /// of a command of several, who waits for zones or blocks. Else it is all the same whether what was due is taken up one by one or together.
+    #[inline]
+    pub fn has_waiting(&self) -> bool {
+        self.arbiter.has_heads()
+            || !self.fetched.is_empty()
+            || self.slots.has_work_lists()
+            || !self.slow_path.waits.is_empty()
+            || !self.slow_path.locks.is_empty()
+    }
+
+    /// The time of the newest event: the next one is not earlier.
+    #[inline]
+    pub fn clock(&self) -> Nanos {
+        self.turn.now
+    }
+
     /// Whether the command in this slot still has somebody to answer to; if not, `data` must not be touched (writes whose
     /// data is already read go on). The slot is given back with `Done` either way.
     pub fn is_live(&self, slot: SlotId) -> bool {

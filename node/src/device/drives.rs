@@ -1,6 +1,7 @@
 //! The drives of a shard: they take turns by their deadlines. Those that have nothing to do for a while are not even looked at, so
 //! that many of them cost the others nothing: whatever may change one of them wakes it.
 
+use super::moments::{CaughtUp, REACH};
 use super::volumes::{FRONT, Volumes};
 use super::{Backend, Device, Direct, PowerReply};
 use crate::door::Kind;
@@ -90,6 +91,8 @@ pub struct Drives {
     /// No other has something due earlier.
     rest: Rest,
     turns: u32,
+    /// Since when one of them is behind, and what hosts have sent is not looked for.
+    behind: Option<Nanos>,
     taken: Taken,
     /// What is being judged.
     shown: Vec<Shown>,
@@ -216,6 +219,45 @@ impl Drives {
         let Volumes { parts, fronts, .. } = &mut self.volumes;
         let host = &mut Via { doors: host, parts, fronts };
         self.list[index as usize].power_cut(now, reply, host, reactor);
+    }
+
+    /// Lets what was due until `now` happen before anything that has come since is given to the drives; see [`Device::catch_up`]. Behind is
+    /// one that has to go on with it once its hosts were shown what it has completed; not for longer than [`REACH`].
+    #[inline]
+    pub fn catch_up<H: Host>(&mut self, now: Nanos, doors: &mut H, reactor: &mut Reactor) -> CaughtUp {
+        match self.awake.iter().any(|i| self.list[*i as usize].is_late(now)) {
+            true => self.catch_up_all(now, doors, reactor),
+            false => CaughtUp::Idle,
+        }
+    }
+
+    fn catch_up_all<H: Host>(&mut self, now: Nanos, doors: &mut H, reactor: &mut Reactor) -> CaughtUp {
+        let Volumes { parts, fronts, .. } = &mut self.volumes;
+        let host = &mut Via { doors, parts, fronts };
+        let due = Earliest::of(&self.list, &self.awake);
+        let (mut moved, mut behind) = (false, false);
+        for i in self.awake.iter().map(|i| *i as usize) {
+            let device = &mut self.list[i];
+            let until = due.slice(i, now).min(device.shown_by(now));
+            let caught = device.catch_up(now, host, reactor, until);
+            device.behind = caught == CaughtUp::Behind;
+            moved |= caught != CaughtUp::Idle;
+            behind |= device.behind;
+        }
+        let since = *self.behind.get_or_insert(now);
+        if behind && now.saturating_sub(since) < REACH {
+            // The others do not wait for that.
+            for i in self.awake.iter().map(|i| *i as usize) {
+                let device = &mut self.list[i];
+                if !device.behind {
+                    let until = due.slice(i, now).min(device.shown_by(now));
+                    device.run(now, host, reactor, until);
+                }
+            }
+            return CaughtUp::Behind;
+        }
+        self.behind = None;
+        if moved { CaughtUp::Moved } else { CaughtUp::Idle }
     }
 
     /// Runs every drive that has something to do. One that has much to do leaves off where another one is due, and those that

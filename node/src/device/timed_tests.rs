@@ -8,7 +8,7 @@ use weir_units::Class;
 
 /// What hosts get: every request has a buffer by its tag.
 #[derive(Default)]
-struct Hosts {
+pub(super) struct Hosts {
     buffers: BTreeMap<u32, Vec<u8>>,
     answers: Vec<(u32, Status)>,
     touched: Vec<u32>,
@@ -46,16 +46,16 @@ impl Host for Hosts {
 }
 
 /// A RAM drive with one queue.
-struct Bench {
-    device: Device,
-    hosts: Hosts,
-    reactor: Reactor,
+pub(super) struct Bench {
+    pub device: Device,
+    pub hosts: Hosts,
+    pub reactor: Reactor,
     controller: ControllerHandle,
     queue: SqHandle,
 }
 
 impl Bench {
-    fn new(query: &str) -> Bench {
+    pub fn new(query: &str) -> Bench {
         Self::around(drive(query))
     }
 
@@ -74,7 +74,7 @@ impl Bench {
         Bench { device, hosts: Hosts::default(), reactor: Reactor::new().unwrap(), controller, queue }
     }
 
-    fn submit(&mut self, now: Nanos, op: Op, offset: u64, buffer: Vec<u8>) -> u32 {
+    pub fn submit(&mut self, now: Nanos, op: Op, offset: u64, buffer: Vec<u8>) -> u32 {
         let tag = self.hosts.buffers.len() as u32;
         let len = buffer.len() as u32;
         self.hosts.buffers.insert(tag, buffer);
@@ -84,7 +84,7 @@ impl Bench {
         tag
     }
 
-    fn run(&mut self, now: Nanos, until: Nanos) -> bool {
+    pub fn run(&mut self, now: Nanos, until: Nanos) -> bool {
         self.device.run(now, &mut self.hosts, &mut self.reactor, until)
     }
 

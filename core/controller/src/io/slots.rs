@@ -310,6 +310,12 @@ impl Slots {
         slot.internal || self.resets(slot.ranges)
     }
 
+    /// Whether any command has a work list.
+    #[inline]
+    pub fn has_work_lists(&self) -> bool {
+        self.free_work.len() < self.work.len()
+    }
+
     /// Whether a work list is that of a zone reset.
     pub fn resets(&self, ranges: u32) -> bool {
         let work = self.work.get(ranges as usize);
