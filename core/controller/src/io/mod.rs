@@ -346,7 +346,7 @@ impl Subsystem {
         if self.is_instant() {
             effects.push(Effect::Io(io()));
         } else {
-            let due = self.complete_command_at(now, &starting, Operation { op, offset, len, fua, placement: 0 });
+            let due = self.complete_command_at(now, &{ starting }, Operation { op, offset, len, fua, placement: 0 });
             self.delay(id, io(), due);
         }
     }
