@@ -3,14 +3,32 @@
 
 use super::{Draft, Given, ImportError, Text, quoted, times};
 use std::collections::BTreeMap;
+use weir_flash::{CellType, PageMap, cell_times, page_type_factors};
+use weir_units::Nanos;
 
 /// Options that nothing here follows, and why; a name that ends in `*` stands for all that begin so.
-const LEFT: [(&str, &str); 24] = [
-    ("ch_xfer_lat", "FEMU has no channel time; see channel_timing"),
+const LEFT: [(&str, &str); 34] = [
+    ("ch_xfer_lat", NO_CHANNEL),
+    ("cmd_addr_lat", NO_CHANNEL),
+    ("pg_xfer_lat", NO_CHANNEL),
+    ("status_lat", NO_CHANNEL),
+    ("tpl*", NO_CHANNEL),
+    ("trcbsy", NO_CHANNEL),
+    ("ecc_step_ns", "FEMU's black-box SSD does not use it; see errors and retry"),
+    ("cell_pages", "FEMU uses it with pgtype_lat alone"),
     ("gc_thres_pcent*", "FEMU's background collection; see gc_start in docs/guides/coming-from.md"),
-    ("gc_strategy", "lines are collected plane by plane"),
-    ("read_cache_mb", "reads are not kept in memory"),
-    ("cache_evict", "reads are not kept in memory"),
+    ("gc_strategy", "FEMU uses it with FDP alone; see [device.fdp]"),
+    ("mapping_cache_mb", "FEMU uses it with mapping=dftl alone"),
+    (
+        "read_cache_mb",
+        "see cache = \"read\" in docs/reference/configuration.md; there a hit takes a sixteenth of pg_rd_lat, side by side",
+    ),
+    ("cache_evict", "see cache = \"read\", which keeps what was used last"),
+    ("pg_rd_lat", "nand_cell_type has the times"),
+    ("pg_wr_lat", "nand_cell_type has the times"),
+    ("blk_er_lat", "nand_cell_type has the times"),
+    ("pgtype_lat", "nand_cell_type has the times"),
+    ("devsz_mb", "op_pcent and the layout say how much is offered"),
     ("queues", "one queue for each job"),
     ("entries", "see queue_depth"),
     ("multipoller_enabled", "no pollers in virtual time"),
@@ -22,15 +40,16 @@ const LEFT: [(&str, &str); 24] = [
     ("bus", "no bus"),
     ("addr", "no bus"),
     ("debug_ftl", "no debugging output"),
-    ("nand_bad_blocks", "see factory_bad"),
+    ("nand_bad_blocks", "FEMU's SMART log alone counts them; see factory_bad"),
     ("err_*", "no injected errors; see errors in docs/reference/configuration.md"),
     ("fdp*", "see [device.fdp]"),
-    ("zns_*", "zoned drives are not simulated; see docs/guides/zones.md"),
-    ("ecc_step_ns", "see errors and retry"),
-    ("tpl*", "multi-plane busy times; see read_command_plane and program_command_plane"),
-    ("trcbsy", "see cache_busy"),
     ("trim_lat_ns", "see firmware_other"),
+    ("zns_*", "zoned drives are not simulated; see docs/guides/zones.md"),
 ];
+
+/// `NAND_CH_OFF` (hw/femu/bbssd/ftl-media.c): phases on the channel are never charged.
+const NO_CHANNEL: &str =
+    "FEMU's black-box SSD has no channel time, so it has no effect there; see channel_timing and read_command";
 
 /// Variables and options are few; a script that has more is none.
 const MOST: usize = 4096;
@@ -96,6 +115,7 @@ impl Options<'_> {
 fn black_box(o: &mut Options<'_>, draft: &mut Draft) -> Result<(), ImportError> {
     const MAX: u64 = u32::MAX as u64;
     let count = |o: &mut Options<'_>, name, default| o.number(name, 1, MAX, default);
+    let line = o.line("pls_per_lun");
     let page = count(o, "secsz", 512)?.saturating_mul(count(o, "secs_per_pg", 8)?);
     let keys = [
         ("channels", count(o, "nchs", 8)?),
@@ -107,37 +127,83 @@ fn black_box(o: &mut Options<'_>, draft: &mut Draft) -> Result<(), ImportError> 
     ];
     let flash = keys.iter().fold(1_u64, |all, (_, n)| all.saturating_mul(*n));
     draft.flash.extend(keys.map(|(key, value)| (key, value.to_string())));
-    let offered = count(o, "devsz_mb", 1024)?.saturating_mul(1 << 20);
+    if keys[2].1 > 1 {
+        let given = Given { line, text: keys[2].1.to_string() };
+        draft.leave(o.text, "pls_per_lun", &given, "FEMU writes to the first plane of each LUN alone, here to all");
+    }
+    draft.device.push(("capacity", quoted(offered(o, flash)?)));
+    match cell(o)? {
+        Some(cell) => by_cell(cell, draft),
+        None => flat(o, draft)?,
+    }
+    mapping(o, draft)
+}
+
+/// Nanoseconds of a time at the most.
+const MOST_NANOS: u64 = 10_000_000_000;
+
+/// Bytes that the host is offered.
+fn offered(o: &mut Options<'_>, flash: u64) -> Result<u64, ImportError> {
+    let spare = o.number("op_pcent", 0, 1 << 20, 0)?;
+    if spare > 0 {
+        // hw/femu/femu.c: in whole blocks of 512; here of 4 KiB.
+        let offered = u128::from(flash) * 100 / (100 + u128::from(spare));
+        return Ok(offered as u64 / 4096 * 4096);
+    }
+    let offered = o.number("devsz_mb", 1, u64::from(u32::MAX), 1024)?.saturating_mul(1 << 20);
     // What it has beyond its flash is never written there, and cannot be here.
     if offered > flash {
         let what =
             format!("devsz_mb is {offered} bytes, and the layout has {flash}; make it smaller or the layout larger");
         return Err(o.text.fault(0, what));
     }
-    draft.device.push(("capacity", quoted(offered)));
-    for (key, name, default) in [("read", "pg_rd_lat", 40_000), ("program", "pg_wr_lat", 200_000)] {
-        let nanos = o.number(name, 0, 10_000_000_000, default)?;
-        draft.flash.push((key, times(&[nanos])));
+    Ok(offered)
+}
+
+/// The cell type whose times FEMU takes from its table; `None`: it takes the options'.
+fn cell(o: &mut Options<'_>) -> Result<Option<CellType>, ImportError> {
+    // Above QLC it goes back to the options (hw/femu/bbssd/ftl.c).
+    let cells = [CellType::Slc, CellType::Mlc, CellType::Tlc, CellType::Qlc];
+    let number = o.number("nand_cell_type", 0, 255, 0)?;
+    Ok(cells.get((number as usize).wrapping_sub(1)).copied())
+}
+
+/// Times and page pairing of a cell type.
+fn by_cell(cell: CellType, draft: &mut Draft) {
+    let (table, levels) = (cell_times(cell), cell.levels());
+    let nanos = |times: &[Nanos]| times[..levels].iter().map(|t| t.0).collect::<Vec<_>>();
+    draft.flash.extend([
+        ("cell", quoted(cell)),
+        ("page_map", quoted(PageMap::Femu)),
+        ("read", times(&nanos(&table.read))),
+        ("program", times(&nanos(&table.program))),
+        ("erase", quoted(format_args!("{}ns", table.erase.0))),
+    ]);
+}
+
+/// The options' times: the same for all pages, but that programs may differ by the page's place in its wordline.
+fn flat(o: &mut Options<'_>, draft: &mut Draft) -> Result<(), ImportError> {
+    let nanos = |o: &mut Options<'_>, name, default| o.number(name, 0, MOST_NANOS, default);
+    let read = nanos(o, "pg_rd_lat", 40_000)?;
+    let program = nanos(o, "pg_wr_lat", 200_000)?;
+    let erase = nanos(o, "blk_er_lat", 2_000_000)?;
+    let mut programs = vec![program];
+    if nanos(o, "pgtype_lat", 0)? > 0 {
+        let cells = [CellType::Slc, CellType::Mlc, CellType::Tlc, CellType::Qlc, CellType::Plc];
+        let bits = match o.number("cell_pages", 0, 5, 0)? {
+            0 => 3,
+            bits => bits as usize,
+        };
+        let factors = page_type_factors(cells[bits - 1]);
+        programs = factors[..bits].iter().map(|factor| program * u64::from(*factor) / 1000).collect();
+        draft.flash.extend([("cell", quoted(cells[bits - 1])), ("page_map", quoted(PageMap::Modulo))]);
     }
-    let erase = o.number("blk_er_lat", 0, 10_000_000_000, 2_000_000)?;
-    draft.flash.push(("erase", quoted(format_args!("{erase}ns"))));
-    for (key, name) in [("read_command", "cmd_addr_lat"), ("status_poll", "status_lat")] {
-        let nanos = o.number(name, 0, 10_000_000_000, 0)?;
-        if nanos > 0 {
-            draft.flash.push((key, quoted(format_args!("{nanos}ns"))));
-        }
-    }
-    let transfer = o.number("pg_xfer_lat", 0, 10_000_000_000, 0)?;
-    if transfer > 0 {
-        let wire = weir_flash::Wire::proportional(page.min(MAX) as u32, transfer);
-        draft.flash.push(("channel_timing", quoted(wire)));
-    }
-    let spare = o.number("op_pcent", 0, 99, 0)?;
-    if spare > 0 {
-        let given = Given { line: 0, text: spare.to_string() };
-        draft.leave(o.text, "op_pcent", &given, "devsz_mb and the layout say how much is spare");
-    }
-    mapping(o, draft)
+    draft.flash.extend([
+        ("read", times(&vec![read; programs.len()])),
+        ("program", times(&programs)),
+        ("erase", quoted(format_args!("{erase}ns"))),
+    ]);
+    Ok(())
 }
 
 /// Mapping and victims.
@@ -152,13 +218,17 @@ fn mapping(o: &mut Options<'_>, draft: &mut Draft) -> Result<(), ImportError> {
                     draft.flash.push(("map_cache", quoted(megabytes << 20)));
                 }
             }
-            _ => draft.leave(o.text, "mapping", &given, "only page and dftl have a counterpart"),
+            "hybrid" | "fast" => {
+                draft.leave(o.text, "mapping", &given, "log blocks are others here; see mapping = \"hybrid\"");
+            }
+            _ => draft.leave(o.text, "mapping", &given, "FEMU takes what it does not know as page"),
         }
     }
     if let Some(given) = o.take("gc_policy") {
         match given.text.as_str() {
             policy @ ("greedy" | "cost-benefit" | "random" | "fifo") => draft.flash.push(("victim", quoted(policy))),
-            _ => draft.leave(o.text, "gc_policy", &given, "see victim"),
+            "d-choice" => draft.flash.extend([("victim", quoted("d-choice")), ("gc_choices", "4".to_string())]),
+            _ => draft.leave(o.text, "gc_policy", &given, "FEMU takes what it does not know as greedy"),
         }
     }
     Ok(())

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::Scenario;
-use weir_flash::{Config, PlaneAllocation, Preset};
+use weir_flash::{CellType, Config, PageMap, PlaneAllocation, Preset, Victim};
 use weir_node::config::Document;
 
 mod cache;
@@ -360,6 +360,39 @@ fn femu_s_options_become_keys() {
     let preset = Config::preset(Preset::FemuBbssd, true);
     assert_eq!((own.geometry, own.timing, own.host), (preset.geometry, preset.timing, preset.host));
     assert_eq!(own.ftl.capacity, preset.ftl.capacity);
+}
+
+/// What FEMU 99ce4fb2b does with them, not what they are called: the black-box SSD's channel is off (hw/femu/bbssd/ftl-media.c).
+#[test]
+fn femu_s_options_do_here_what_they_do_there() {
+    let plain = flash(&femu("devsz_mb=512").unwrap());
+    let idle =
+        femu("devsz_mb=512,cmd_addr_lat=500,pg_xfer_lat=20000,status_lat=100,ecc_step_ns=9,cell_pages=3").unwrap();
+    let c = flash(&idle);
+    assert_eq!((c.timing, c.geometry), (plain.timing, plain.geometry));
+    assert_eq!(idle.left_out.len(), 5, "{:?}", idle.left_out);
+    assert!(idle.left_out.iter().any(|line| line.contains("pg_xfer_lat = 20000: FEMU's black-box SSD has no channel")));
+
+    // hw/femu/femu.c: the layout over 1 + op, whatever devsz_mb is.
+    let spare = femu("devsz_mb=1024,op_pcent=25").unwrap();
+    assert_eq!(flash(&spare).ftl.capacity.unwrap().0, (16 << 30) * 100 / 125 / 4096 * 4096);
+    assert!(spare.left_out[0].contains("devsz_mb = 1024: op_pcent"), "{:?}", spare.left_out);
+
+    let cell = femu("devsz_mb=512,nand_cell_type=3,pg_rd_lat=1").unwrap();
+    let c = flash(&cell);
+    assert_eq!((c.geometry.cell, c.geometry.page_map), (CellType::Tlc, PageMap::Femu));
+    assert_eq!((c.timing.read[2].0, c.timing.program[1].0, c.timing.erase.0), (106_000, 2_225_000, 3_000_000));
+    assert!(cell.left_out[0].contains("pg_rd_lat = 1: nand_cell_type has the times"), "{:?}", cell.left_out);
+
+    // A program's factor by its page's number, a read's time the same for all.
+    let paged = flash(&femu("devsz_mb=512,pgtype_lat=1,pg_wr_lat=200000").unwrap());
+    assert_eq!((paged.geometry.cell, paged.geometry.page_map), (CellType::Tlc, PageMap::Modulo));
+    assert_eq!([0, 1, 2].map(|level| paged.timing.program[level].0), [120_000, 200_000, 280_000]);
+    assert_eq!([0, 1, 2].map(|level| paged.timing.read[level].0), [40_000; 3]);
+
+    let planes = femu("devsz_mb=512,pls_per_lun=2,gc_policy=d-choice").unwrap();
+    assert!(planes.left_out[0].contains("pls_per_lun = 2: FEMU writes to the first plane"), "{:?}", planes.left_out);
+    assert_eq!((flash(&planes).ftl.gc.victim, flash(&planes).ftl.gc.choices), (Victim::DChoice, 4));
 }
 
 #[test]
