@@ -14,6 +14,8 @@ use serde::Serialize;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use weir_node::config::DeviceConfig;
+use weir_node::replay::{Answered, Planned};
 use weir_sim::reproduce::{
     Access, ClockKind, Design, Figure, Live, Load, Nodes, Overhead, Row, Seen, SharedDrive, Span, Subject, Usage,
     Verdict, number, plan_campaign,
@@ -257,6 +259,10 @@ impl Live for Clock {
 
     fn bare(&mut self, apart: Nanos) -> Seen {
         bench::bare(apart, TIME)
+    }
+
+    fn answers(&mut self, drive: &DeviceConfig, requests: &[Planned]) -> Result<Vec<Answered>, String> {
+        bench::answers(drive, requests)
     }
 
     fn cost(&mut self, count: u32, work: &mut dyn FnMut(u32)) -> f64 {

@@ -35,6 +35,7 @@ mod notice;
 pub mod owner;
 pub mod pool;
 mod remote;
+pub mod replay;
 mod shard;
 mod taken;
 pub mod target;

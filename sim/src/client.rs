@@ -1,6 +1,7 @@
 //! Who asks what of the drive: a job's copies, each a queue and a source of requests.
 
 use crate::trace::{Draw, Fit, Replay, Timing, Trace};
+use std::sync::Arc;
 use weir_controller::{Op, SqHandle};
 use weir_units::{Class, Nanos};
 use weir_workload::{Generator, Job, Kind, Pacer, Request};
@@ -16,12 +17,14 @@ pub struct Client {
     pub wish: Option<Class>,
     /// Requests from a file instead of drawn ones.
     pub trace: Option<(Trace, Timing, Fit)>,
+    /// These requests instead, in the order of their times; latencies count from then.
+    pub draws: Option<Arc<[Draw]>>,
 }
 
 impl Client {
     /// A job that draws its requests.
     pub fn new(job: &Job, tenant: u16) -> Client {
-        Client { job: job.clone(), tenant, wish: None, trace: None }
+        Client { job: job.clone(), tenant, wish: None, trace: None, draws: None }
     }
 }
 
@@ -34,6 +37,8 @@ pub(crate) enum Source {
     Open(Generator, Pacer),
     /// A file.
     Trace(Box<Replay>),
+    /// A list, and how many of it have left.
+    List(Arc<[Draw]>, usize),
 }
 
 impl Source {
@@ -50,6 +55,7 @@ impl Source {
             Source::Closed(..) => Nanos(0),
             Source::Open(_, pacer) => pacer.due(),
             Source::Trace(replay) => replay.due(),
+            Source::List(draws, at) => draws.get(*at).map_or(Nanos::NEVER, |draw| draw.due),
         }
     }
 
@@ -58,7 +64,7 @@ impl Source {
     pub fn counts_from_due(&self) -> bool {
         match self {
             Source::Closed(..) => false,
-            Source::Open(..) => true,
+            Source::Open(..) | Source::List(..) => true,
             Source::Trace(replay) => replay.is_timed(),
         }
     }
@@ -78,6 +84,11 @@ impl Source {
             Source::Closed(generator, next) => (std::mem::replace(next, generator.next_request()), Nanos(0)),
             Source::Open(generator, pacer) => (generator.next_request(), pacer.due()),
             Source::Trace(replay) => return replay.take(),
+            Source::List(draws, at) => {
+                let draw = draws.get(*at).copied();
+                *at += 1;
+                return draw;
+            }
         };
         let op = match drawn.kind {
             Kind::Read => Op::Read,

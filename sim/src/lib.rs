@@ -32,4 +32,4 @@ pub use client::Client;
 pub use open_channel::{Collection, HostFtl, HostFtlConfig, HostFtlError, HostFtlWork, HostRequest};
 pub use run::{Outcome, PowerCutOutcome, Progress, RunError};
 pub use scenario::Scenario;
-pub use world::{Setup, World, WorldError};
+pub use world::{Answer, Setup, World, WorldError};

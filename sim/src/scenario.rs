@@ -285,7 +285,7 @@ fn assemble(
                 tenant
             };
             let source = job.trace.clone().map(|(whole, timing, fit)| (trace.unwrap_or(whole), timing, fit));
-            clients.push(Client { job: one, tenant: tenant as u16, wish, trace: source });
+            clients.push(Client { job: one, tenant: tenant as u16, wish, trace: source, draws: None });
         }
     }
     (tenants, clients)

@@ -76,6 +76,15 @@ struct Command {
     kind: Kind,
 }
 
+/// An answer that was given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Answer {
+    /// From when on its latency counts.
+    pub since: Nanos,
+    /// When it was given.
+    pub at: Nanos,
+}
+
 /// One job and what it got.
 #[derive(Debug)]
 struct Account {
@@ -133,6 +142,8 @@ pub struct World {
     /// Of everything that was answered, in order (FNV-1a over words).
     digest: u64,
     most_bytes: u64,
+    /// Every answer, where somebody wants to know.
+    kept: Option<Vec<Answer>>,
     /// Without power until then: nobody submits.
     down_until: Nanos,
 }
@@ -182,6 +193,7 @@ impl World {
             answered: 0,
             digest: 0xcbf2_9ce4_8422_2325,
             most_bytes: 0,
+            kept: None,
             down_until: Nanos(0),
         };
         for (at, client) in clients.into_iter().enumerate() {
@@ -218,6 +230,16 @@ impl World {
     pub fn tell_kinds_apart(&mut self) {
         let series = self.series;
         self.accounts.iter_mut().for_each(|a| a.recorder = Recorder::new(self.ramp, series).by_kind());
+    }
+
+    /// Keeps every answer from here on.
+    pub fn keep_answers(&mut self) {
+        self.kept = Some(Vec::new());
+    }
+
+    /// What was [kept](Self::keep_answers), in the order in which it was given.
+    pub fn answers_kept(&self) -> &[Answer] {
+        self.kept.as_deref().unwrap_or_default()
     }
 
     /// Lets everything happen up to and including `end`.
@@ -287,6 +309,9 @@ impl World {
         self.lanes[lane].outstanding -= 1;
         for word in [self.now.0, u64::from(tag.0) << 32 | u64::from(len), u64::from(status.field())] {
             self.digest = (self.digest ^ word).wrapping_mul(0x0000_0100_0000_01b3);
+        }
+        if let Some(kept) = &mut self.kept {
+            kept.push(Answer { since, at: self.now });
         }
         let account = &mut self.accounts[self.lanes[lane].job];
         account.last = self.now;
@@ -505,6 +530,9 @@ impl World {
 
 fn source(client: &Client, device: Device, (copy, seed): (u32, u64), start: Nanos) -> Result<Source, WorldError> {
     let job = &client.job;
+    if let Some(draws) = &client.draws {
+        return Ok(Source::List(draws.clone(), 0));
+    }
     let Some((trace, timing, fit)) = &client.trace else {
         let generator = Generator::new(job, device, copy, seed).map_err(refuse)?;
         return Ok(match generator.pacer(job, start) {

@@ -19,7 +19,7 @@ pub use args::{Args, Run};
 pub use emulate::{shared, speeds};
 pub use lanes::BenchError;
 pub use overhead::Overheads;
-pub use polled::{bare, lost_pct, polled};
+pub use polled::{answers, bare, lost_pct, polled};
 
 use crate::failure::Failure;
 use crate::output;

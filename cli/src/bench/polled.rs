@@ -4,6 +4,7 @@
 use weir_driver::{Done, Io, IoKind, QueuePair};
 use weir_node::config::DeviceConfig;
 use weir_node::local::{Local, LocalTenant};
+use weir_node::replay::{Answered, Clock, Planned, replay};
 use weir_sim::reproduce::Seen;
 use weir_sys::reactor::now;
 use weir_sys::sched::{Waits, spin};
@@ -48,6 +49,34 @@ pub fn polled(clients: u32, service: Nanos, (ramp, time): (Nanos, Nanos)) -> Res
             let least = Nanos(turn.raw.min());
             return Ok(Seen { raw: latency(&turn.raw), net: latency(&turn.net), least, waited_pct: share * 100.0 });
         }
+    }
+}
+
+/// Makes these requests of a drive in this process, each when its time has come.
+///
+/// # Errors
+/// As [`replay`].
+pub fn answers(drive: &DeviceConfig, requests: &[Planned]) -> Result<Vec<Answered>, String> {
+    replay(drive, requests, &mut Real { begun: None, waits: Waits::of_this_thread(now()) })
+}
+
+/// The real clock, from its first look on.
+struct Real {
+    begun: Option<Nanos>,
+    waits: Waits,
+}
+
+impl Clock for Real {
+    #[inline]
+    fn now(&mut self) -> Nanos {
+        let now = now();
+        self.waits.look(now);
+        now.saturating_sub(*self.begun.get_or_insert(now))
+    }
+
+    #[inline]
+    fn waited_since(&mut self, from: Nanos) -> Nanos {
+        self.waits.since(self.begun.unwrap_or_default().saturating_add(from))
     }
 }
 

@@ -20,6 +20,7 @@ mod fig5;
 mod fig6;
 mod html;
 mod levelling;
+mod live_against_sim;
 mod move_page;
 mod pages;
 mod plan_campaign;
@@ -42,6 +43,8 @@ pub use spool::{Blow, CASES, Case, Drive, Metric, Nodes, Program, Server, Start,
 
 use std::fmt;
 use std::str::FromStr;
+use weir_node::config::DeviceConfig;
+use weir_node::replay::{Answered, Planned};
 use weir_units::Nanos;
 use weir_workload::{Job, JobResult, Latency};
 
@@ -70,6 +73,8 @@ pub enum Subject {
     WearLevelling,
     /// The profiles of drives against their data sheets.
     Datasheets,
+    /// A live drive against the same drive in virtual time.
+    LiveAgainstSim,
     /// Software overhead of an I/O.
     QosFig1,
     /// User and system time of an I/O.
@@ -117,7 +122,7 @@ pub enum ClockKind {
 
 impl Subject {
     /// All of them.
-    pub const ALL: [Subject; 27] = [
+    pub const ALL: [Subject; 28] = [
         Subject::FemuFig2a,
         Subject::FemuFig2b,
         Subject::FemuFig3,
@@ -129,6 +134,7 @@ impl Subject {
         Subject::FemuAgeing,
         Subject::WearLevelling,
         Subject::Datasheets,
+        Subject::LiveAgainstSim,
         Subject::QosFig1,
         Subject::QosFig2,
         Subject::QosFig3,
@@ -161,6 +167,7 @@ impl Subject {
             Subject::FemuAgeing => "femu-ageing",
             Subject::WearLevelling => "wear-levelling",
             Subject::Datasheets => "datasheets",
+            Subject::LiveAgainstSim => "live-against-sim",
             Subject::QosFig1 => "qos-fig1",
             Subject::QosFig2 => "qos-fig2",
             Subject::QosFig3 => "qos-fig3",
@@ -194,6 +201,9 @@ impl Subject {
             Subject::FemuAgeing => "a die that ages: read retries and program times over its cycles",
             Subject::WearLevelling => "static wear levelling: how far blocks lag, and what it costs",
             Subject::Datasheets => "the drives that have a profile, against their data sheets",
+            Subject::LiveAgainstSim => {
+                "every profile live against itself in virtual time: modelled times and latencies"
+            }
             Subject::QosFig1 => "software overhead of an I/O, our driver against Linux",
             Subject::QosFig2 => "user and system time, our driver against Linux",
             Subject::QosFig3 => "a device without arbitration: throughput over size, and what priorities do there",
@@ -218,7 +228,7 @@ impl Subject {
     /// Which clock it runs by; a real one needs a machine that is not busy.
     pub const fn clock(self) -> ClockKind {
         match self {
-            Subject::FemuFig2a | Subject::FemuFig2b => ClockKind::Real,
+            Subject::FemuFig2a | Subject::FemuFig2b | Subject::LiveAgainstSim => ClockKind::Real,
             Subject::QosFig1 | Subject::QosFig2 | Subject::QosFig3 | Subject::QosFig6 => ClockKind::Real,
             Subject::QosFig7 | Subject::QosFig8 => ClockKind::Either,
             Subject::SpoolTable2 | Subject::SpoolFig5 | Subject::SpoolFig13 | Subject::SpoolFig14 => ClockKind::Real,
@@ -233,6 +243,7 @@ impl Subject {
         matches!(
             self,
             Subject::QosAccuracy
+                | Subject::LiveAgainstSim
                 | SpoolTable2
                 | SpoolFig5
                 | SpoolFig13
@@ -274,6 +285,7 @@ impl Subject {
             Subject::FemuAgeing => Ok(ageing::figure(live)),
             Subject::WearLevelling => Ok(levelling::figure(live)),
             Subject::Datasheets => Ok(datasheets::figure(live)),
+            Subject::LiveAgainstSim => live_against_sim::figure(live),
             Subject::QosFig1 => qos::fig1(live),
             Subject::QosFig2 => qos::fig2(live),
             Subject::QosFig3 => qos::fig3(live),
@@ -334,6 +346,12 @@ pub trait Live {
 
     /// The control: how late a bare loop is that does nothing but spin for deadlines which are `apart`.
     fn bare(&mut self, apart: Nanos) -> Seen;
+
+    /// Makes these requests of a drive in memory, each when its time has come.
+    ///
+    /// # Errors
+    /// The drive cannot be had, or a request failed.
+    fn answers(&mut self, drive: &DeviceConfig, requests: &[Planned]) -> Result<Vec<Answered>, String>;
 
     /// Nanoseconds of real time that one of `count` steps of `work` takes.
     fn cost(&mut self, count: u32, work: &mut dyn FnMut(u32)) -> f64;

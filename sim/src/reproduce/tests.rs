@@ -1,6 +1,31 @@
 use super::*;
 use crate::accuracy::Grid;
-use weir_workload::Summary;
+use weir_node::replay::{Clock, replay};
+use weir_workload::{Rng, Summary};
+
+/// Time that passes by looking at it, by up to so much a look.
+struct Script {
+    now: Nanos,
+    most: u64,
+    rng: Rng,
+}
+
+impl Script {
+    fn new(most: Nanos) -> Script {
+        Script { now: Nanos(0), most: most.get(), rng: Rng::new(7) }
+    }
+}
+
+impl Clock for Script {
+    fn now(&mut self) -> Nanos {
+        self.now = Nanos(self.now.get() + 1 + self.rng.below(self.most));
+        self.now
+    }
+
+    fn waited_since(&mut self, _: Nanos) -> Nanos {
+        Nanos(0)
+    }
+}
 
 /// A machine whose every answer takes what it should and a microsecond for each other submitter.
 struct Fake;
@@ -14,6 +39,10 @@ impl Live for Fake {
 
     fn bare(&mut self, _: Nanos) -> Seen {
         Seen::default()
+    }
+
+    fn answers(&mut self, drive: &DeviceConfig, requests: &[Planned]) -> Result<Vec<Answered>, String> {
+        replay(drive, &requests[..requests.len().min(2000)], &mut Script::new(Nanos(200)))
     }
 
     fn cost(&mut self, count: u32, work: &mut dyn FnMut(u32)) -> f64 {
@@ -156,6 +185,10 @@ impl Live for Broken {
         Seen::default()
     }
 
+    fn answers(&mut self, _: &DeviceConfig, _: &[Planned]) -> Result<Vec<Answered>, String> {
+        Err("no clock".into())
+    }
+
     fn cost(&mut self, _: u32, _: &mut dyn FnMut(u32)) -> f64 {
         f64::NAN
     }
@@ -268,6 +301,29 @@ fn fig2_holds_the_machine_to_the_printed_bounds() {
         let error = subject.figure(&mut Broken).unwrap_err();
         assert!(error.ends_with("no clock"), "{subject}: {error}");
     }
+}
+
+/// A drive that is looked at rarely has every command complete when the simulator has it, for every profile.
+#[test]
+fn live_as_in_virtual_time() {
+    use live_against_sim::{drive, due_otherwise, in_virtual_time, plan};
+    for profile in weir_node::config::Profile::all().map(|profile| profile.to_string()) {
+        let config = drive(&profile).unwrap();
+        let requests = plan(&config, 3000).unwrap();
+        for most in [1, 90].map(Nanos::from_micros) {
+            let answers = replay(&config, &requests, &mut Script::new(most)).unwrap();
+            let simulated = in_virtual_time(&config, &requests, &answers).unwrap();
+            assert_eq!(due_otherwise(&answers, &simulated), 0, "{profile}, looked at every {most} at the most");
+            assert!(answers.iter().all(|a| a.arrived < a.due && a.due <= a.seen), "{profile}");
+        }
+    }
+}
+
+#[test]
+fn live_drives_are_held_to_virtual_time() {
+    let figure = made(Subject::LiveAgainstSim);
+    assert_eq!(figure.rows.len(), 2 * weir_node::config::Profile::all().count());
+    assert!(figure.ok(), "a turn of 200 ns is no difference: {:?}", figure.rows.iter().find(|row| !row.ok()));
 }
 
 #[test]
@@ -594,6 +650,18 @@ fn charts_are_tables(figure: &Figure) {
             let deviations: Vec<f64> = figure.rows.iter().filter_map(Row::deviation_pct).collect();
             let drawn: Vec<f64> = figure.charts[0].curves.iter().flat_map(|c| &c.points).map(|(_, y)| *y).collect();
             alike(name, &drawn, &deviations);
+        }
+        Subject::LiveAgainstSim => {
+            let told: Vec<f64> = figure.charts[0]
+                .curves
+                .iter()
+                .map(|curve| {
+                    let is_its = |row: &&Row| row.label.starts_with(&format!("{}, p", curve.name));
+                    let apart = figure.rows.iter().find(is_its).unwrap().ours;
+                    curve.points.iter().map(|(_, y)| *y).find(|y| *y == apart).unwrap_or(f64::NAN)
+                })
+                .collect();
+            alike(name, &told, &rows("", ", live less virtual"));
         }
         Subject::QosAccuracy => {
             let deep = height(0, "deep");

@@ -18,6 +18,7 @@ pub fn tests() -> Vec<Test> {
         test(S, "user_and_system_time", |env| made(env, &["qos-fig2"], 0, &PROCESSOR_TIME)),
         test(S, "speed_of_the_emulation", |env| made(env, &["qos-fig6"], 0, &SPEED)),
         test(S, "five_scenarios_live", |env| made(env, &["qos-fig8", "--live"], 0, &[])),
+        test(S, "live_drives_against_virtual_time", |env| made(env, &["live-against-sim"], 0, &[])),
         test(S, "ten_cases_on_volumes", |env| made(env, &["spool-table2"], 14, &SHORT_RUNS)),
         test(S, "restarted_stopped_and_killed", |env| made(env, &["spool-fig13"], 0, &[])),
         test(S, "the_steps_of_a_start", the_steps_of_a_start),
@@ -28,6 +29,7 @@ pub fn tests() -> Vec<Test> {
         long(S, "three_volumes_of_a_drive", |env| made(env, &["spool-fig16"], 4, &[])),
         long(S, "what_the_journal_costs", |env| made(env, &["spool-fig17"], 16, &IN_MEMORY)),
         long(S, "a_device_without_arbitration", |env| made(env, &["qos-fig3"], 0, &["sizes at which"])),
+        long(S, "live_drives_against_virtual_time_at_length", |env| made(env, &["live-against-sim", "--full"], 0, &[])),
         long(S, "the_model_live", |env| made(env, &["qos-fig7", "--live"], 22, &[])),
     ]
 }
@@ -48,7 +50,7 @@ fn report(env: &Env, args: &[&str], printed: usize) -> Result<Value, String> {
     let folder = out.display().to_string();
     let name = args[0];
     let all: Vec<&str> = [&["reproduce"], args, &["--json", "--out", &folder]].concat();
-    let ended = process::run(&out, &env.weir, &all, Duration::from_secs(120))?;
+    let ended = process::run(&out, &env.weir, &all, Duration::from_secs(900))?;
     ensure(matches!(ended.status.code(), Some(0 | 1)), || ended.describe())?;
     let report: Value = serde_json::from_str(&ended.stdout).map_err(|e| format!("{e}: {}", ended.describe()))?;
     let rows = report["rows"].as_array().ok_or("no rows")?;
