@@ -202,6 +202,13 @@ impl FlashService {
         Ok(FlashService::around(flash, now))
     }
 
+    /// Another one in the state that this one was made in, where it has worked on nothing since; see [`Flash::twin`].
+    pub fn twin(&self) -> Option<FlashService> {
+        let mut flash = self.flash.twin()?;
+        hint(&mut flash, false);
+        Some(FlashService::around(flash, self.since))
+    }
+
     fn around(flash: Flash, now: Nanos) -> FlashService {
         let collection = Collection::of(&flash);
         let (before, flushes) = (Utilisation::default(), Flushes::default());

@@ -10,6 +10,7 @@ use crate::image::{FREE, Lender};
 use crate::name::names;
 use crate::rng::{Rng, Shuffle, mix};
 use crate::scheduler::When;
+use crate::stats::Stats;
 use alloc::vec::Vec;
 use weir_units::Nanos;
 
@@ -59,6 +60,23 @@ impl Flash {
         if let Some(fdp) = &mut self.ftl.fdp {
             fdp.begin();
         }
+    }
+
+    /// Another drive of this configuration, in the state that [`precondition`](Self::precondition) has put this one into: at the price of
+    /// copying its map. The policies are those of the configuration.
+    ///
+    /// `None` where there is more to it than the map (a map cache, hybrid mapping, placement handles, a detector of hot data), where the
+    /// map is lent, or where the drive has counted work since then.
+    pub fn twin(&self) -> Option<Flash> {
+        let ftl = &self.ftl;
+        let is_plain = ftl.cache.is_none() && ftl.hybrid.is_none() && ftl.fdp.is_none() && ftl.streams.policy.is_none();
+        if !is_plain || !ftl.map.is_own() || ftl.stats != Stats::default() {
+            return None;
+        }
+        let mut made = Flash::made(&self.config, self.origin, &self.config.plan().ok()?, None);
+        made.ftl.take_state(ftl);
+        made.set_prefetch(ftl.map.prefetch);
+        Some(made)
     }
 
     fn fill(&mut self) {
@@ -202,6 +220,23 @@ impl Deck {
 }
 
 impl PageFtl {
+    /// Takes over where an idle drive of the same configuration has its data; see [`Flash::twin`].
+    fn take_state(&mut self, of: &PageFtl) {
+        self.map = of.map.clone();
+        self.points.clone_from(&of.points);
+        self.free.clone_from(&of.free);
+        self.slc_free.clone_from(&of.slc_free);
+        self.bad.clone_from(&of.bad);
+        self.usable.clone_from(&of.usable);
+        self.debts.clone_from(&of.debts);
+        self.full_until.clone_from(&of.full_until);
+        self.is_staggered.clone_from(&of.is_staggered);
+        self.striping.clone_from(&of.striping);
+        self.streams.take_state(&of.streams);
+        (self.worn_out, self.spares, self.futile, self.erased) = (of.worn_out, of.spares, of.futile, of.erased);
+        (self.route, self.programmed, self.rng) = (of.route, of.programmed, of.rng.clone());
+    }
+
     /// Places all units as long random writing would have left them.
     fn place_steady(&mut self, seed: u64, now: Nanos) {
         let shape = *self.shape();

@@ -188,6 +188,11 @@ impl Map {
         map
     }
 
+    /// Whether nobody lends any of it.
+    pub(crate) fn is_own(&self) -> bool {
+        matches!((&self.l2p, &self.p2l), (Cells::Own(_), Cells::Own(_)))
+    }
+
     /// The word behind the last unit's: what a unit without contents names, which is never valid.
     pub(super) fn end_words(&mut self) {
         if let Some(last) = self.l2p.last_mut() {

@@ -101,11 +101,11 @@ pub struct PageFtl {
     /// More blocks have failed than the drive can spare.
     pub(crate) worn_out: bool,
     /// Blocks that could fail when the drive was new.
-    spares: u64,
+    pub(crate) spares: u64,
     /// By plane: collection not yet paid for.
     pub(crate) debts: Vec<Debt>,
     /// By plane: full until the map's clock says this.
-    full_until: Vec<u64>,
+    pub(crate) full_until: Vec<u64>,
     /// By plane: its host blocks are as far filled as its phase says; see [`phase`](Self::phase).
     pub(crate) is_staggered: Vec<bool>,
     pub(crate) victims: Box<dyn VictimPolicy>,

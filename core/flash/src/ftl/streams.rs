@@ -99,6 +99,13 @@ impl Streams {
         self.deaths.fill(0.0);
     }
 
+    /// As those of another drive of the same configuration without a policy.
+    pub(crate) fn take_state(&mut self, of: &Streams) {
+        self.of.clone_from(&of.of);
+        self.deaths.clone_from(&of.deaths);
+        self.left = of.left;
+    }
+
     /// A block takes a stream's data.
     pub(crate) fn assign(&mut self, block: u32, stream: u32) {
         if self.are_kept() {

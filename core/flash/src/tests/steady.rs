@@ -1,11 +1,13 @@
 //! The state that `Precondition::Steady` places is the one that long random writing leads to.
 
-use crate::model::{geometry, small};
+use crate::model::{configs, geometry, small};
 use crate::rng::Rng;
 use crate::*;
 use alloc::collections::BinaryHeap;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
+use proptest::prelude::*;
+use proptest::sample::select;
 use weir_units::{Bytes, Nanos};
 
 /// What 16 clients saw who each wrote one unit after the other: write amplification, and their latencies in order.
@@ -112,5 +114,43 @@ fn every_shape_of_drive_can_be_placed() {
             flash.check();
             assert!((0..flash.units()).all(|lpn| flash.is_mapped(lpn)), "{mapping}, {streams} streams");
         }
+    }
+}
+
+/// Whether both answer alike, whatever is asked of them.
+fn are_alike(a: &mut Flash, b: &mut Flash, requests: u32, seed: u64) -> Result<(), TestCaseError> {
+    let mut rng = Rng::new(seed);
+    let mut now = Nanos(0);
+    for _ in 0..requests {
+        let lpn = rng.below(a.units());
+        let op = [FlashOp::Read, FlashOp::Write { fua: false }, FlashOp::Write { fua: true }, FlashOp::Trim];
+        let op = op[rng.below(4) as usize];
+        now = now.saturating_add(Nanos(rng.below(2_000_000).into()));
+        prop_assert_eq!(a.submit(now, op, lpn, 1), b.submit(now, op, lpn, 1));
+    }
+    prop_assert_eq!(a.stats(), b.stats());
+    b.check();
+    Ok(())
+}
+
+proptest! {
+    #[test]
+    fn a_twin_answers_like_its_original(config in configs(), state in select(Precondition::ALL), seed in any::<u64>()) {
+        let mut flash = Flash::new(&config, Nanos(0)).unwrap();
+        flash.precondition(state);
+        if let Some(mut twin) = flash.twin() {
+            are_alike(&mut flash, &mut twin, 400, seed)?;
+        }
+    }
+}
+
+#[test]
+fn a_drive_that_was_preconditioned_has_twins_until_it_works() {
+    for &state in Precondition::ALL {
+        let mut flash = Flash::new(&drive(GcMode::Preemptive, 3, 64 << 12), Nanos(0)).unwrap();
+        flash.precondition(state);
+        let (mut first, mut second) = (flash.twin().unwrap(), flash.twin().unwrap());
+        are_alike(&mut first, &mut second, 4000, 1).unwrap();
+        assert!(first.twin().is_none(), "it holds other data by now");
     }
 }
