@@ -5,6 +5,7 @@ use crate::world::{Setup, World};
 use std::fmt;
 use weir_controller::{DriveStats, Service, Work};
 use weir_flash::PowerLoss;
+use weir_node::config::DeviceConfig;
 use weir_node::flash::{FlashFigures, FlashService};
 use weir_units::Nanos;
 use weir_workload::{JobResult, Summary};
@@ -81,19 +82,19 @@ pub struct Progress {
 /// Moments between two reports of progress: a few milliseconds.
 const MOMENTS: u64 = 1 << 15;
 
+/// The flash of a drive in the state of its configuration; `None` where it has none.
+pub(crate) fn inside(device: &DeviceConfig) -> Result<Option<FlashService>, RunError> {
+    let Some(flash) = &device.flash else { return Ok(None) };
+    FlashService::new(&flash.config, flash.precondition, Nanos(0)).map(Some).map_err(RunError::new)
+}
+
 impl Scenario {
     /// The world before its first moment.
     ///
     /// # Errors
     /// A job that the drive cannot serve, or a trace that cannot be read.
     pub fn world(&self) -> Result<World, RunError> {
-        let inside: Option<Box<dyn Service>> = match &self.device.flash {
-            Some(flash) => Some(Box::new(
-                FlashService::new(&flash.config, flash.precondition, Nanos(0)).map_err(|e| RunError(e.to_string()))?,
-            )),
-            None => None,
-        };
-        self.world_with(inside)
+        self.world_with(inside(&self.device)?.map(|flash| Box::new(flash) as Box<dyn Service>))
     }
 
     /// The same, around another inside of the drive.
@@ -171,7 +172,11 @@ impl Scenario {
     /// # Errors
     /// As [`Scenario::world`].
     pub fn load_test(&self) -> Result<Summary, RunError> {
-        let mut world = self.world()?;
+        self.load_test_in(self.world()?)
+    }
+
+    /// The same in a world that was made of it.
+    pub(crate) fn load_test_in(&self, mut world: World) -> Result<Summary, RunError> {
         world.tell_kinds_apart();
         world.run_until(self.ramp.saturating_add(self.time.unwrap_or_default()));
         Ok(world.total().summary)

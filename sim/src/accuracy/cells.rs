@@ -2,6 +2,7 @@
 //! The drive of each spare and policy is measured at a part of the depths, sizes and mixes; what is asked lies on those points, between
 //! their depths, between their sizes and between their mixes.
 
+use crate::plan::insides::Insides;
 use crate::plan::measure::{self, Extent};
 use crate::plan::spread::together;
 use crate::run::RunError;
@@ -137,11 +138,12 @@ pub fn cells(profile: &str, query: &str, grid: Grid) -> Result<Vec<CellPair>, Ru
             depths: DEPTHS.into(),
             times: TIMES,
         };
-        let drive = measure::drive(&device, 1, &extent, &mut |_| {})?;
+        let insides = Insides::of(&device)?;
+        let drive = measure::drive(&insides, 1, &extent, &mut |_| {})?;
         let each = grid.depths.iter().flat_map(|d| grid.sizes.iter().map(move |s| (*d, *s)));
         let each = each.flat_map(|(d, s)| grid.reads.iter().map(move |r| (d, s, *r)));
         let asked: Vec<Cell> = each.map(|(depth, size, reads)| Cell { capacity, victim, depth, size, reads }).collect();
-        let pairs = measure::in_parallel(&asked, |cell| pair(&device, &drive, *cell), || {});
+        let pairs = measure::in_parallel(&asked, |cell| pair(&insides, &drive, *cell), || {});
         all.extend(pairs.into_iter().collect::<Result<Vec<_>, _>>()?);
     }
     Ok(all)
@@ -164,7 +166,7 @@ fn device(profile: &str, query: &str, capacity: f64, victim: &str) -> Result<Dev
     Ok(device)
 }
 
-fn pair(device: &DeviceConfig, drive: &Drive, cell: Cell) -> Result<CellPair, RunError> {
+fn pair(insides: &Insides<'_>, drive: &Drive, cell: Cell) -> Result<CellPair, RunError> {
     let job = Job {
         pattern: Pattern { read_percent: cell.reads, random: true, trim: false },
         sizes: Mix::one(cell.size),
@@ -175,7 +177,7 @@ fn pair(device: &DeviceConfig, drive: &Drive, cell: Cell) -> Result<CellPair, Ru
     let expected =
         forecast(drive, &Setting::new(Mechanism::Drr), &[Tenant::new("cell", Class::Medium, demand.clone())]);
     let expected = Got::expected(&expected.tenants[0], &demand);
-    let run = |seed| measure::run((device, seed), (cell.size, cell.reads, cell.depth), TIMES);
+    let run = |seed| measure::run((insides, seed), (cell.size, cell.reads, cell.depth), TIMES);
     let asked = ASKED.map(run).into_iter().collect::<Result<Vec<Summary>, RunError>>()?;
     let got = |s: &Summary| Got {
         iops: s.iops,

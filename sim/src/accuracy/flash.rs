@@ -1,6 +1,7 @@
 //! A flash drive in a state that lasts, and what load tests in the simulator say of it.
 
 use crate::WorldError;
+use crate::plan::insides::Insides;
 use crate::plan::measure::{self, Extent};
 use crate::run::RunError;
 use crate::scenario::capacity;
@@ -39,7 +40,7 @@ impl FlashDrive {
         let points: Vec<(u32, u8)> =
             Self::SIZES.iter().flat_map(|size| Self::MIXES.iter().map(|mix| (*size, *mix))).collect();
         let extent = Extent { points, depths: vec![8, device.slots.into()], times: (RAMP, TIME) };
-        let drive = measure::drive(&device, 1, &extent, &mut |_| {})?;
+        let drive = measure::drive(&Insides::of(&device)?, 1, &extent, &mut |_| {})?;
         Ok(Rc::new(FlashDrive { device, drive }))
     }
 

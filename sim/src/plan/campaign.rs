@@ -4,6 +4,7 @@
 //! The oracle climbs from where the plan was drawn and from even shares, in simulation alone: it knows nothing of the model. A
 //! plan is its number: drive, tenants and promises are drawn from it, the promises near what some shares give.
 
+use super::insides::Insides;
 use super::rig::Rig;
 use super::{Effort, Member, PlanFile, Step, setting};
 use crate::run::RunError;
@@ -82,7 +83,8 @@ pub fn trial(number: u64) -> Result<Trial, RunError> {
     let drive = Drive::fixed(file.device.latency, file.device.slots.into(), file.device.slot_bytes.get());
     let plans: Vec<TenantPlan> = file.members.iter().map(Member::plan).collect();
     let mut watch = |_: Step| {};
-    let mut rig = Rig::new((&file, &file.device), &drive, &file.members, Effort::Full, &mut watch);
+    let insides = Insides::of(&file.device)?;
+    let mut rig = Rig::new((&file, &insides), &drive, &file.members, Effort::Full, &mut watch);
     let answer = planner::plan(&drive, &setting(&file.device), &plans, &mut rig)?;
     let (feasible, runs) = (answer.is_feasible(), rig.runs());
     let mut kept = true;
@@ -128,7 +130,8 @@ fn draw(rng: &mut Rng, number: u64) -> Result<(PlanFile, Shares), RunError> {
     let unbound = file(members.clone());
     let drive = Drive::fixed(device.latency, device.slots.into(), device.slot_bytes.get());
     let mut watch = |_: Step| {};
-    let mut rig = Rig::new((&unbound, &unbound.device), &drive, &members, Effort::Full, &mut watch);
+    let insides = Insides::of(&unbound.device)?;
+    let mut rig = Rig::new((&unbound, &insides), &drive, &members, Effort::Full, &mut watch);
     let got = rig.run(&drawn, number)?;
     let tightness = between(rng, 0.7, 1.12);
     for (member, got) in members.iter_mut().zip(&got) {

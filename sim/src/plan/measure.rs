@@ -4,13 +4,13 @@
 //!   sizes × mixes ─▶ a closed loop at every depth ─▶ Point ─▶ Drive
 //! ```
 
+use super::insides::Insides;
 pub(crate) use super::parallel::in_parallel;
 use super::{PlanFile, Step};
 use crate::client::Client;
 use crate::run::RunError;
 use crate::scenario::Scenario;
 use weir_controller::TenantConfig;
-use weir_node::config::DeviceConfig;
 use weir_plan::Drive;
 use weir_plan::calibrate::{Point, Test};
 use weir_units::{Class, Nanos};
@@ -35,7 +35,7 @@ pub(crate) struct Extent {
 
 /// The drive of a plan at every size and mix that the tenants ask for, and at the depth that they make; where they ask for different
 /// mixes, at those that they may make together as well.
-pub(super) fn of_plan(file: &PlanFile, device: &DeviceConfig, watch: &mut dyn FnMut(Step)) -> Result<Drive, RunError> {
+pub(super) fn of_plan(file: &PlanFile, insides: &Insides<'_>, watch: &mut dyn FnMut(Step)) -> Result<Drive, RunError> {
     let demands = || file.members.iter().map(|m| &m.demand);
     let mut sizes: Vec<u32> = demands().flat_map(|d| d.sizes.parts().iter().map(|(size, _)| *size)).collect();
     let mut mixes: Vec<u8> = demands().map(|d| d.pattern.read_percent).collect();
@@ -47,14 +47,14 @@ pub(super) fn of_plan(file: &PlanFile, device: &DeviceConfig, watch: &mut dyn Fn
     sizes.dedup();
     mixes.sort_unstable();
     mixes.dedup();
-    let slots = u32::from(device.slots).max(1);
+    let slots = u32::from(insides.device().slots).max(1);
     let asked = demands().map(|d| d.outstanding()).sum::<f64>().min(f64::from(slots)) as u32;
     let extent = Extent {
         points: sizes.iter().flat_map(|size| mixes.iter().map(|mix| (*size, *mix))).collect(),
         depths: depths(slots, asked, differ),
         times: (RAMP, TIME),
     };
-    drive(device, file.seed, &extent, watch)
+    drive(insides, file.seed, &extent, watch)
 }
 
 /// Powers of two (of four where there are many mixes) up to the slots, the slots, and the depth asked for.
@@ -69,7 +69,7 @@ fn depths(slots: u32, asked: u32, are_many: bool) -> Vec<u32> {
 
 /// A drive, measured.
 pub(crate) fn drive(
-    device: &DeviceConfig,
+    insides: &Insides<'_>,
     seed: u64,
     extent: &Extent,
     watch: &mut dyn FnMut(Step),
@@ -79,7 +79,7 @@ pub(crate) fn drive(
     let tests: Vec<(u32, u8, u32)> = kinds.flat_map(|(size, mix)| depths().map(|d| (*size, *mix, d))).collect();
     let (mut done, of) = (0, tests.len());
     watch(Step::Measuring { done, of });
-    let run = |test: &(u32, u8, u32)| run((device, seed), *test, extent.times);
+    let run = |test: &(u32, u8, u32)| run((insides, seed), *test, extent.times);
     let results = in_parallel(&tests, run, || {
         done += 1;
         watch(Step::Measuring { done: done.min(of - 1), of });
@@ -93,11 +93,12 @@ pub(crate) fn drive(
     let fault = |e: &dyn std::fmt::Display| RunError::new(format_args!("the drive's figures: {e}"));
     let points = extent.points.iter().zip(results.chunks(of)).map(point).collect::<Result<_, _>>();
     let points = points.map_err(|e| fault(&e))?;
+    let device = insides.device();
     Drive::measured(points, device.slots.into(), device.slot_bytes.get()).map_err(|e| fault(&e))
 }
 
 pub(crate) fn run(
-    (device, seed): (&DeviceConfig, u64),
+    (insides, seed): (&Insides<'_>, u64),
     (size, read_percent, depth): (u32, u8, u32),
     (ramp, time): (Nanos, Nanos),
 ) -> Result<Summary, RunError> {
@@ -109,7 +110,7 @@ pub(crate) fn run(
         ..Job::default()
     };
     let scenario = Scenario {
-        device: device.clone(),
+        device: insides.device().clone(),
         tenants: vec![TenantConfig::new("measure", Class::Medium)],
         clients: vec![Client::new(&job, 0)],
         seed,
@@ -119,5 +120,5 @@ pub(crate) fn run(
         series: None,
         power_cuts: Vec::new(),
     };
-    scenario.load_test()
+    scenario.load_test_in(scenario.world_with(insides.one()?)?)
 }

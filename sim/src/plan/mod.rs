@@ -11,6 +11,7 @@
 //! model's verdict, which is admission's as well. `docs/guides/plan.md` lists the keys of the file.
 
 pub mod campaign;
+pub(crate) mod insides;
 pub(crate) mod measure;
 mod parallel;
 mod read;
@@ -24,6 +25,7 @@ pub use rig::Step;
 pub use slots::SlotsAdvice;
 
 use crate::run::RunError;
+use insides::Insides;
 use planner::Judge;
 use rig::Rig;
 use weir_controller::{Cost, TenantConfig};
@@ -192,9 +194,10 @@ impl PlanFile {
     /// A drive that cannot be simulated, or a demand that it cannot serve.
     pub fn plan(&self, effort: Effort, watch: &mut dyn FnMut(Step)) -> Result<Planned, RunError> {
         let device = self.device.at_most(SIMULATED);
-        let (drive, figures) = self.drive(&device, watch)?;
+        let insides = Insides::of(&device)?;
+        let (drive, figures) = self.drive(&insides, watch)?;
         let plans: Vec<TenantPlan> = self.members.iter().map(Member::plan).collect();
-        let asked = Asked { file: self, device: &device, drive: &drive, setting: setting(&device), plans: &plans };
+        let asked = Asked { file: self, insides: &insides, drive: &drive, setting: setting(&device), plans: &plans };
         if self.calibration.is_some() {
             asked.by_model(figures, watch)
         } else {
@@ -203,16 +206,17 @@ impl PlanFile {
     }
 
     /// The drive's figures, and where they come from.
-    fn drive(&self, device: &DeviceConfig, watch: &mut dyn FnMut(Step)) -> Result<(Drive, Figures), RunError> {
+    fn drive(&self, insides: &Insides<'_>, watch: &mut dyn FnMut(Step)) -> Result<(Drive, Figures), RunError> {
         if let Some((name, drive)) = &self.calibration {
             return Ok((drive.clone(), Figures::Calibrated(name.clone())));
         }
+        let device = insides.device();
         match &device.flash {
             None => {
                 let slots = device.slots.into();
                 Ok((Drive::fixed(device.latency, slots, device.slot_bytes.get()), Figures::Fixed))
             }
-            Some(flash) => Ok((measure::of_plan(self, device, watch)?, Figures::Simulated(flash.precondition.name()))),
+            Some(flash) => Ok((measure::of_plan(self, insides, watch)?, Figures::Simulated(flash.precondition.name()))),
         }
     }
 }
@@ -221,7 +225,7 @@ impl PlanFile {
 struct Asked<'a> {
     file: &'a PlanFile,
     /// What is simulated.
-    device: &'a DeviceConfig,
+    insides: &'a Insides<'a>,
     drive: &'a Drive,
     setting: Setting,
     plans: &'a [TenantPlan],
@@ -262,7 +266,7 @@ impl Asked<'_> {
         if !answer.is_feasible() {
             let mut fits = |range: std::ops::Range<usize>| {
                 let members = &self.file.members[range.clone()];
-                let rig = Rig::new((self.file, self.device), self.drive, members, effort, watch);
+                let rig = Rig::new((self.file, self.insides), self.drive, members, effort, watch);
                 self.is_kept(&self.plans[range], rig.after(spending))
             };
             for missed in missing(&answer.unmet) {
@@ -290,8 +294,8 @@ impl Asked<'_> {
         Ok(planner::plan(self.drive, &self.setting, plans, &mut rig)?.is_feasible())
     }
 
-    fn rig<'w>(&self, members: usize, effort: Effort, watch: &'w mut dyn FnMut(Step)) -> Rig<'w> {
-        Rig::new((self.file, self.device), self.drive, &self.file.members[..members], effort, watch)
+    fn rig<'w>(&'w self, members: usize, effort: Effort, watch: &'w mut dyn FnMut(Step)) -> Rig<'w> {
+        Rig::new((self.file, self.insides), self.drive, &self.file.members[..members], effort, watch)
     }
 
     /// What the model says under these shares.
@@ -314,13 +318,13 @@ impl Asked<'_> {
             source: Source::Simulation,
             verdict,
             simulated,
-            mechanism: self.device.arbitration.mechanism,
+            mechanism: self.insides.device().arbitration.mechanism,
             members: self.file.members.clone(),
             figures,
             promised: self.plans.iter().map(|plan| promised(self.drive, plan)).sum(),
             alone: Vec::new(),
             fitting: None,
-            simulated_as: self.device.capacity.filter(|small| self.file.device.capacity != Some(*small)),
+            simulated_as: self.insides.device().capacity.filter(|small| self.file.device.capacity != Some(*small)),
             time,
             runs,
         }

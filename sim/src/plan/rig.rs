@@ -1,5 +1,6 @@
 //! The judge: the real arbiter and drive in virtual time.
 
+use super::insides::Insides;
 use super::measure;
 use super::parallel::in_parallel;
 use super::spread::together;
@@ -40,7 +41,7 @@ const FOR_RATE: f64 = 2_000.0;
 const MOST: f64 = 2e6;
 /// The same where a plan is to be had within seconds, and of all its simulations: what two cores simulate meanwhile.
 const BRIEF: f64 = 2e5;
-const BUDGET: f64 = 8e6;
+const BUDGET: f64 = 6e6;
 /// How many times as long a confirmation lasts where the spread of the first alone misses a promise.
 const LONGER: u64 = 6;
 /// The part of the whole before anything counts.
@@ -57,7 +58,7 @@ const ROOTS: f64 = 1.0;
 
 /// Simulates shares.
 pub(crate) struct Rig<'a> {
-    bench: Bench,
+    bench: Bench<'a>,
     watch: &'a mut dyn FnMut(Step),
     runs: u32,
     /// Commands that were simulated.
@@ -67,13 +68,13 @@ pub(crate) struct Rig<'a> {
     /// The file says how long a simulation lasts.
     is_timed: bool,
     first: u64,
-    /// What the first seed gave for the shares that were judged last.
-    last: Option<(Shares, Run)>,
+    /// What the first seeds gave for shares that were asked about, in the order of the seeds.
+    known: Vec<(Shares, Vec<Run>)>,
 }
 
 /// What is simulated.
-#[derive(Clone)]
-struct Bench {
+struct Bench<'a> {
+    insides: &'a Insides<'a>,
     scenario: Scenario,
     stand_in: Option<Drive>,
     slas: Vec<Sla>,
@@ -97,13 +98,14 @@ fn times(sla: &Sla) -> [(Option<Nanos>, f64); 3] {
 impl<'a> Rig<'a> {
     /// Of some of a file's tenants.
     pub fn new(
-        (file, device): (&PlanFile, &DeviceConfig),
+        (file, insides): (&PlanFile, &'a Insides<'a>),
         drive: &Drive,
         members: &[Member],
         effort: Effort,
         watch: &'a mut dyn FnMut(Step),
     ) -> Self {
         let (most, budget) = if effort == Effort::Brief { (BRIEF, BUDGET) } else { (MOST, f64::INFINITY) };
+        let device = insides.device();
         let client = |(at, member): (usize, &Member)| Client::new(&member.job(), at as u16);
         let (ramp, whole) = match file.time {
             Some(whole) => (Nanos(0), whole),
@@ -122,9 +124,9 @@ impl<'a> Rig<'a> {
             power_cuts: Vec::new(),
         };
         let stand_in = file.calibration.as_ref().map(|(_, drive)| drive.clone());
-        let bench = Bench { scenario, stand_in, slas: members.iter().map(|m| m.sla).collect() };
+        let bench = Bench { insides, scenario, stand_in, slas: members.iter().map(|m| m.sla).collect() };
         let is_timed = file.time.is_some();
-        Rig { bench, watch, runs: 0, commands: 0.0, budget, is_timed, first: file.seed, last: None }
+        Rig { bench, watch, runs: 0, commands: 0.0, budget, is_timed, first: file.seed, known: Vec::new() }
     }
 
     /// With what is left of another's budget.
@@ -155,8 +157,7 @@ impl<'a> Rig<'a> {
 
     /// What a few seeds' simulations show together.
     pub fn figures(&mut self, shares: &Shares) -> Result<Vec<Got>, RunError> {
-        let seeds = self.seeds();
-        let runs = self.simulate(shares, &seeds[..LOOK])?;
+        let runs = self.first_runs(shares, LOOK)?;
         let of = |place: usize| together(&runs.iter().map(|run| run.got[place]).collect::<Vec<_>>());
         Ok((0..self.bench.slas.len()).map(of).collect())
     }
@@ -166,31 +167,56 @@ impl<'a> Rig<'a> {
         (0..SEEDS as u64).map(|at| self.first.wrapping_add(at.wrapping_mul(0x9e37_79b9_7f4a_7c15))).collect()
     }
 
+    /// The place of these shares among those that are known.
+    fn place(&mut self, shares: &Shares) -> usize {
+        self.known.iter().position(|(of, _)| of == shares).unwrap_or_else(|| {
+            self.known.push((shares.clone(), Vec::new()));
+            self.known.len() - 1
+        })
+    }
+
+    /// What so many of a confirmation's seeds give, of which some may be known.
+    fn first_runs(&mut self, shares: &Shares, count: usize) -> Result<Vec<Run>, RunError> {
+        let (place, seeds) = (self.place(shares), self.seeds());
+        let have = self.known[place].1.len().min(count);
+        let more = self.simulate(shares, &seeds[have..count])?;
+        self.known[place].1.extend(more);
+        Ok(self.known[place].1[..count].to_vec())
+    }
+
     /// A simulation from each seed.
     fn simulate(&mut self, shares: &Shares, seeds: &[u64]) -> Result<Vec<Run>, RunError> {
+        self.simulate_all(&seeds.iter().map(|seed| (shares, *seed)).collect::<Vec<_>>())
+    }
+
+    /// A simulation of each.
+    fn simulate_all(&mut self, of: &[(&Shares, u64)]) -> Result<Vec<Run>, RunError> {
         let Rig { bench, watch, runs, .. } = self;
         watch(Step::Simulating { runs: *runs });
         let done = || {
             *runs += 1;
             watch(Step::Simulating { runs: *runs });
         };
-        let results = in_parallel(seeds, |seed| bench.simulate(shares, *seed), done);
+        let results = in_parallel(of, |(shares, seed)| bench.simulate(shares, *seed), done);
         let results = results.into_iter().collect::<Result<Vec<Run>, RunError>>()?;
         self.commands += results.iter().map(|run| run.commands).sum::<f64>();
         Ok(results)
     }
 
-    /// What several seeds' runs can promise, some of which are there already, and whether each of them keeps every promise.
-    fn several(&mut self, shares: &Shares, mut all: Vec<Run>) -> Result<(Vec<Got>, bool), RunError> {
-        let seeds = self.seeds();
+    /// What several seeds' runs can promise, and whether each of them keeps every promise. `runs` has those of the first so many seeds.
+    fn several(
+        &mut self,
+        mut runs: impl FnMut(&mut Self, usize) -> Result<Vec<Run>, RunError>,
+    ) -> Result<(Vec<Got>, bool), RunError> {
+        let mut all = Vec::new();
         // Where nothing hangs on chance there is nothing more to see than from a second.
-        for to in [2, LOOK, SEEDS] {
-            all.extend(self.simulate(shares, &seeds[all.len()..to])?);
+        for count in [2, LOOK, SEEDS] {
+            all = runs(self, count)?;
             if all[1] == all[0] {
                 break;
             }
             let look = self.bench.careful(&all, SPREAD.0);
-            if to == LOOK && !self.bench.keeps(&look) {
+            if count == LOOK && !self.bench.keeps(&look) {
                 return Ok((look, all.iter().all(|run| self.bench.keeps(&run.got))));
             }
         }
@@ -199,7 +225,7 @@ impl<'a> Rig<'a> {
     }
 }
 
-impl Bench {
+impl Bench<'_> {
     fn end(&self) -> Nanos {
         self.scenario.ramp.saturating_add(self.scenario.time.unwrap_or_default())
     }
@@ -214,7 +240,7 @@ impl Bench {
             Some(drive) => {
                 scenario.world_with(Some(Box::new(StandIn::new(drive.clone(), seed)) as Box<dyn Service>))?
             }
-            None => scenario.world()?,
+            None => scenario.world_with(self.insides.one()?)?,
         };
         world.run_until(self.end());
         let results = world.results();
@@ -266,27 +292,39 @@ impl Judge for Rig<'_> {
     type Error = RunError;
 
     fn judge(&mut self, shares: &Shares) -> Result<Vec<Got>, RunError> {
-        let run = self.simulate(shares, &[self.first])?.remove(0);
-        self.last = Some((shares.clone(), run.clone()));
-        Ok(run.got)
+        self.first_runs(shares, 1).map(|mut runs| runs.remove(0).got)
     }
 
     /// Several seeds: each figure's mean, worse by what it varied from seed to seed and a little more. Where every seed keeps the
     /// promises, and only the spread does not, it is looked at for longer: then figures spread less.
     fn confirm(&mut self, shares: &Shares) -> Result<Vec<Got>, RunError> {
-        let first = match self.last.take() {
-            Some((of, run)) if of == *shares => run,
-            _ => self.simulate(shares, &[self.first])?.remove(0),
-        };
-        let (got, are_all) = self.several(shares, vec![first])?;
+        let (got, are_all) = self.several(|rig, count| rig.first_runs(shares, count))?;
         if self.bench.keeps(&got) || !are_all || self.is_timed || self.is_spent() {
             return Ok(got);
         }
         let time = self.bench.scenario.time;
         self.bench.scenario.time = time.map(|time| Nanos(time.0.saturating_mul(LONGER)));
-        let longer = self.several(shares, Vec::new());
+        let (mut all, seeds) = (Vec::new(), self.seeds());
+        let longer = self.several(|rig, count| {
+            all.extend(rig.simulate(shares, &seeds[all.len()..count])?);
+            Ok(all.clone())
+        });
         self.bench.scenario.time = time;
         longer.map(|(got, _)| got)
+    }
+
+    fn prepare(&mut self, shares: &[Shares]) -> Result<(), RunError> {
+        let is_new = |of: &&Shares| self.known.iter().all(|(known, runs)| known != *of || runs.is_empty());
+        let new: Vec<(&Shares, u64)> = shares.iter().filter(is_new).map(|of| (of, self.first)).collect();
+        for (run, (of, _)) in self.simulate_all(&new)?.into_iter().zip(&new) {
+            let place = self.place(of);
+            self.known[place].1.push(run);
+        }
+        Ok(())
+    }
+
+    fn is_cheap(&self) -> bool {
+        self.budget.is_infinite()
     }
 
     fn is_spent(&self) -> bool {

@@ -64,6 +64,20 @@ pub trait Judge {
         self.judge(shares)
     }
 
+    /// These will probably be asked about next, in this order: a judge that can look at several at once may do it here.
+    ///
+    /// # Errors
+    /// The judge's own.
+    fn prepare(&mut self, shares: &[Shares]) -> Result<(), Self::Error> {
+        let _ = shares;
+        Ok(())
+    }
+
+    /// Whether it may be asked as often as anybody likes.
+    fn is_cheap(&self) -> bool {
+        true
+    }
+
     /// Whether it has said as much as it may: the search ends with the best so far.
     fn is_spent(&self) -> bool {
         false
@@ -140,8 +154,13 @@ const FIRST: f64 = 1.01;
 const CORRECTIONS: u32 = 7;
 /// Steps of a balance by the model, and by the judge.
 const STEPS: (u32, u32) = (40, 14);
-/// Steps of each climb at the end, and the room from which on they are worth it.
-const CLIMB: (u32, f64) = (28, 0.5);
+/// Steps of each climb at the end, and the room from which on they are worth it: of a drive of fixed latency, on which loops in step jump
+/// from one rate to another, and of one that was measured.
+const CLIMB: (u32, [f64; 2]) = (28, [0.5, 0.9]);
+/// Shares that a climb has looked at together.
+const TOGETHER: usize = 2;
+/// The room below which the corrected model is believed that no shares of a measured drive keep the promises.
+const HOPELESS: f64 = 0.85;
 /// How much longer the rounds are from which the second climb begins.
 const LONGER: u32 = 8;
 /// Room at the balance at which the search for it ends: more helps nobody.
@@ -183,14 +202,15 @@ fn search_for<J: Judge>(
 ) -> Result<Answer, J::Error> {
     let search = Search::new(plans, setting.arbiter.mechanism);
     let mut model = Model::new(drive, setting, plans);
-    let mut run = Run { search: &search, judge, tries: 0, best: None };
+    let goes_on = drive.is_fixed() || judge.is_cheap();
+    let mut run = Run { search: &search, judge, tries: 0, best: None, goes_on, gave_up: false };
     let own = Shares::of(&setting.arbiter, vec![1; plans.len()]);
     let mut confirmed = if search.has_choice() { run.look(&mut model)? } else { run.confirm(own)? };
     if fully && confirmed.is_none() && search.has_choice() {
         confirmed = run.try_all()?;
     }
-    let Run { tries, best, .. } = run;
-    let is_spent = confirmed.is_none() && judge.is_spent();
+    let Run { tries, best, gave_up, .. } = run;
+    let is_spent = confirmed.is_none() && (gave_up || judge.is_spent());
     let (shares, judged) = match (confirmed, best) {
         (Some(found), _) => found,
         (None, best) => best.map(|(tried, got)| (tried.shares, got)).expect("the judge was asked"),
@@ -206,6 +226,10 @@ struct Run<'a, J: Judge> {
     tries: u32,
     /// The best that was not confirmed.
     best: Option<(Tried, Vec<Got>)>,
+    /// The search goes on from far away: what somebody gets may jump where shares change a little, or the judge is cheap.
+    goes_on: bool,
+    /// It has not gone on.
+    gave_up: bool,
 }
 
 type Found = Option<(Shares, Vec<Got>)>;
@@ -271,6 +295,10 @@ impl<J: Judge> Run<'_, J> {
     /// Balances by what the judge says.
     fn follow(&mut self, parts: Parts) -> Result<Found, J::Error> {
         let search = self.search;
+        if !self.goes_on && self.best.as_ref().is_some_and(|(best, _)| best.least() < HOPELESS) {
+            self.gave_up = true;
+            return Ok(None);
+        }
         let (balance, tried) =
             search.balance(parts, STEPS.1, 1.0, |shares| Ok(self.opinion(shares.clone())?.0.rooms))?;
         if tried.least() < 1.0 {
@@ -286,7 +314,11 @@ impl<J: Judge> Run<'_, J> {
     /// From the best so far, and from the same in longer rounds, by one share after the other in ever shorter steps: where loops
     /// go round in step with the rounds, more of a share is not always more room, and the balance is not where the room is.
     fn climb(&mut self) -> Result<Found, J::Error> {
-        let Some((best, _)) = self.best.clone().filter(|(best, _)| best.least() >= CLIMB.1) else { return Ok(None) };
+        let worth = CLIMB.1[usize::from(!self.goes_on)];
+        let Some((best, _)) = self.best.clone().filter(|(best, _)| best.least() >= worth) else {
+            self.gave_up = true;
+            return Ok(None);
+        };
         let long = self.search.lengthened(&best.shares, LONGER);
         let found = self.climb_from(best)?;
         if found.is_some() {
@@ -300,12 +332,16 @@ impl<J: Judge> Run<'_, J> {
         let (mut left, mut step) = (CLIMB.0, 2.0);
         while left > 0 && step > 1.04 {
             let mut better = false;
-            for near in self.search.beside(&here.shares, step) {
+            let beside = self.search.beside(&here.shares, step);
+            for (at, near) in beside.iter().enumerate() {
                 if left == 0 {
                     break;
                 }
+                if at % TOGETHER == 0 && !self.judge.is_spent() {
+                    self.judge.prepare(&beside[at..beside.len().min(at + TOGETHER.min(left as usize))])?;
+                }
                 left -= 1;
-                let (tried, got) = self.opinion(near)?;
+                let (tried, got) = self.opinion(near.clone())?;
                 if tried.least() >= 1.0 {
                     return Ok(Some((tried.shares, got)));
                 }
@@ -324,10 +360,13 @@ impl<J: Judge> Run<'_, J> {
     /// Every ratio of the classes' shares, with the tenants' weights of the best so far.
     fn try_all(&mut self) -> Result<Found, J::Error> {
         let Some((best, _)) = self.best.clone() else { return Ok(None) };
-        for shares in self.search.all(&best.shares) {
-            let (tried, got) = self.opinion(shares)?;
-            if tried.least() >= 1.0 {
-                return Ok(Some((tried.shares, got)));
+        for together in self.search.all(&best.shares).chunks(TOGETHER) {
+            self.judge.prepare(together)?;
+            for shares in together {
+                let (tried, got) = self.opinion(shares.clone())?;
+                if tried.least() >= 1.0 {
+                    return Ok(Some((tried.shares, got)));
+                }
             }
         }
         Ok(None)

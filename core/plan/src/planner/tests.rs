@@ -203,3 +203,56 @@ proptest! {
         prop_assert_eq!(answer.is_feasible(), whole < 1.0, "{:?}", answer);
     }
 }
+
+/// A judge each of whose answers costs something: everybody gets half of what [`Ideal`] says.
+struct Costly {
+    ideal: Ideal,
+    prepared: Vec<Shares>,
+}
+
+impl Judge for Costly {
+    type Error = Infallible;
+
+    fn judge(&mut self, shares: &Shares) -> Result<Vec<Got>, Infallible> {
+        self.ideal.asked += 1;
+        Ok(self.ideal.got(shares, self.ideal.doubt))
+    }
+
+    fn prepare(&mut self, shares: &[Shares]) -> Result<(), Infallible> {
+        assert!(shares.len() <= TOGETHER);
+        self.prepared.extend_from_slice(shares);
+        Ok(())
+    }
+
+    fn is_cheap(&self) -> bool {
+        false
+    }
+}
+
+fn measured() -> Drive {
+    let test = |depth: u32| {
+        let ns = 1e5 * f64::from(depth.max(16)) / 16.0;
+        let latency = Latency { mean: ns, p50: ns as u64, p99: ns as u64, p999: ns as u64, max: ns as u64 };
+        crate::calibrate::Test { depth, iops: f64::from(depth) / ns * 1e9, latency, ..Default::default() }
+    };
+    let point = crate::calibrate::Point::new(4096, 100, [1, 16, 64].map(test).to_vec()).unwrap();
+    Drive::measured(vec![point], 64, 64 << 20).unwrap()
+}
+
+#[test]
+fn what_is_far_from_being_kept_is_given_up_soon() {
+    let plans = three([0.5, 0.3, 0.1]);
+    let ask = |doubt: f64| {
+        let ideal = Ideal { doubt, ..Ideal::of(&plans, Mechanism::Drr) };
+        let mut judge = Costly { ideal, prepared: Vec::new() };
+        let Ok(answer) = plan(&measured(), &Setting::new(Mechanism::Drr), &plans, &mut judge);
+        (answer, judge)
+    };
+    let (answer, far) = ask(0.5);
+    assert!(!answer.is_feasible() && answer.is_spent, "it says that it has not tried everything: {answer:?}");
+    assert!(far.ideal.asked <= CORRECTIONS && far.prepared.is_empty(), "{}", far.ideal.asked);
+    // 3 % too little: that is worth a climb, two shares at a time.
+    let (answer, near) = ask(0.97 * 0.9);
+    assert!(!answer.is_feasible() && near.ideal.asked > CORRECTIONS, "{}", near.ideal.asked);
+    assert!(!near.prepared.is_empty() && near.prepared.len() as u32 <= near.ideal.asked, "{}", near.prepared.len());
+}

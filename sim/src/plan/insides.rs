@@ -1,0 +1,41 @@
+//! The inside of a drive for one simulation after the other, put into its state once.
+
+use crate::run::{RunError, inside};
+use std::sync::{Mutex, PoisonError};
+use weir_controller::Service;
+use weir_node::config::DeviceConfig;
+use weir_node::flash::FlashService;
+
+/// Insides of one drive, each in the state that its configuration asks for. To place what 4 GiB hold takes several times as long as
+/// to copy the map that says where.
+pub(crate) struct Insides<'a> {
+    device: &'a DeviceConfig,
+    /// Works on nothing; `None` where the drive has no flash.
+    first: Option<Mutex<FlashService>>,
+}
+
+impl<'a> Insides<'a> {
+    /// Of that drive.
+    ///
+    /// # Errors
+    /// Flash that cannot be.
+    pub fn of(device: &'a DeviceConfig) -> Result<Self, RunError> {
+        Ok(Insides { device, first: inside(device)?.map(Mutex::new) })
+    }
+
+    /// The drive that they are of.
+    pub fn device(&self) -> &'a DeviceConfig {
+        self.device
+    }
+
+    /// One more; `None` where the drive has a latency instead.
+    ///
+    /// # Errors
+    /// Flash that cannot be.
+    pub fn one(&self) -> Result<Option<Box<dyn Service>>, RunError> {
+        let Some(first) = &self.first else { return Ok(None) };
+        let twin = first.lock().unwrap_or_else(PoisonError::into_inner).twin();
+        let flash = if twin.is_some() { twin } else { inside(self.device)? };
+        Ok(flash.map(|flash| Box::new(flash) as Box<dyn Service>))
+    }
+}
