@@ -7,7 +7,7 @@
 //! Source: the paper on quality of service for NVMe, IV.B: γ and a/p "by running a simple multi-client benchmark". p follows from
 //! Little's law at the knee: commands in flight that are served, not waiting. Who carries the tests out is the caller's matter.
 
-use crate::between::Towards;
+use crate::between::{self, Towards};
 use alloc::vec::Vec;
 use core::fmt;
 use weir_workload::{ByKind, Latency, Summary};
@@ -254,52 +254,47 @@ impl Point {
         self.a() / self.p()
     }
 
-    /// Seconds from one command of a closed loop to its next with `depth` outstanding in all: depth over throughput. Between two tests
-    /// by linear interpolation, which is exact for a drive of p parts that commands hit at random (a·(1 + (n−1)/p)) and where
-    /// throughput has stopped growing; beyond the deepest test throughput stays, and below 1 it is the time alone.
+    /// Seconds from one command of a closed loop to its next with `depth` outstanding in all: depth over throughput. Between tests on a
+    /// monotone cubic, which is exact for a drive of p parts that commands hit at random (a·(1 + (n−1)/p)) and where
+    /// throughput has stopped growing, both straight lines; throughput is never more than was measured. Beyond the deepest test it
+    /// stays, and below 1 it is the time alone.
     pub fn cycle(&self, depth: f64) -> f64 {
-        let deepest = &self.tests[self.tests.len() - 1];
-        let seconds = |t: &Test| f64::from(t.depth) / t.iops;
-        let longer = (depth / f64::from(deepest.depth)).max(1.0);
-        self.between(depth, |below, above, part| seconds(below) + (seconds(above) - seconds(below)) * part) * longer
+        let longer = (depth / f64::from(self.deepest().depth)).max(1.0);
+        let most = self.tests.iter().map(|test| test.iops).fold(0.0, f64::max);
+        (self.between(depth, |test| f64::from(test.depth) / test.iops) * longer).max(depth / most)
     }
 
-    /// Latency with `depth` commands outstanding in all, in nanoseconds, between two tests by linear interpolation; beyond the deepest
+    /// Latency with `depth` commands outstanding in all, in nanoseconds, between tests on monotone cubics; beyond the deepest
     /// test all of its figures are later by what the queue is longer.
     pub fn latency(&self, depth: f64) -> Latency {
-        let deepest = &self.tests[self.tests.len() - 1];
-        let later = deepest.latency.mean * (depth / f64::from(deepest.depth) - 1.0).max(0.0);
-        self.between(depth, |below, above, part| {
-            let between = |from: f64, to: f64| from + (to - from) * part + later;
-            let whole = |from: u64, to: u64| between(from as f64, to as f64) as u64;
-            let (low, high) = (&below.latency, &above.latency);
-            Latency {
-                mean: between(low.mean, high.mean),
-                p50: whole(low.p50, high.p50),
-                p99: whole(low.p99, high.p99),
-                p999: whole(low.p999, high.p999),
-                max: whole(low.max, high.max),
-            }
-        })
+        let Latency { mean, p50, p99, p999, max } = self.between(depth, |test| test.latency);
+        let later = self.later(depth);
+        let [p50, p99, p999, max] = [p50, p99, p999, max].map(|ns| ns + later as u64);
+        Latency { mean: mean + later, p50, p99, p999, max }
     }
 
     /// The same of reads and of writes.
     pub fn kinds(&self, depth: f64) -> ByKind {
-        let deepest = &self.tests[self.tests.len() - 1];
-        let later = deepest.latency.mean * (depth / f64::from(deepest.depth) - 1.0).max(0.0);
-        let ByKind { reads, writes } =
-            self.between(depth, |below, above, part| below.kinds.towards(&above.kinds, part));
+        let later = self.later(depth);
+        let ByKind { reads, writes } = self.between(depth, |test| test.kinds);
         ByKind { reads: reads.map(|q| q.later(later)), writes: writes.map(|q| q.later(later)) }
     }
 
     /// Mean latencies of reads and of writes, the same.
     pub fn means(&self, depth: f64) -> [Option<f64>; 2] {
-        let deepest = &self.tests[self.tests.len() - 1];
-        let later = deepest.latency.mean * (depth / f64::from(deepest.depth) - 1.0).max(0.0);
-        self.between(depth, |below, above, part| {
-            let kinds = |t: &Test| [t.kinds.reads, t.kinds.writes].map(|q| q.map(|q| q.mean));
-            kinds(below).towards(&kinds(above), part).map(|mean| mean.map(|mean| mean + later))
-        })
+        let later = self.later(depth);
+        let means = self.between(depth, |test| [test.kinds.reads, test.kinds.writes].map(|q| q.map(|q| q.mean)));
+        means.map(|mean| mean.map(|mean| mean + later))
+    }
+
+    fn deepest(&self) -> &Test {
+        &self.tests[self.tests.len() - 1]
+    }
+
+    /// By what commands are later than in the deepest test, in nanoseconds.
+    fn later(&self, depth: f64) -> f64 {
+        let Test { depth: deepest, latency, .. } = self.deepest();
+        latency.mean * (depth / f64::from(*deepest) - 1.0).max(0.0)
     }
 
     /// Whether that depth was tested, to a thousandth.
@@ -307,17 +302,9 @@ impl Point {
         self.tests.iter().any(|t| (depth / f64::from(t.depth) - 1.0).abs() < 1e-3)
     }
 
-    /// The tests on both sides of a depth, and how far it is from the first to the second.
-    fn between<T>(&self, depth: f64, of: impl Fn(&Test, &Test, f64) -> T) -> T {
-        let after = self.tests.partition_point(|t| f64::from(t.depth) < depth);
-        let last = self.tests.len() - 1;
-        if after == 0 || after > last {
-            let end = &self.tests[after.min(last)];
-            return of(end, end, 0.0);
-        }
-        let (below, above) = (&self.tests[after - 1], &self.tests[after]);
-        let part = (depth - f64::from(below.depth)) / f64::from(above.depth - below.depth);
-        of(below, above, part)
+    /// A figure at a depth from those of the tests; outside of them the nearest.
+    fn between<T: Towards>(&self, depth: f64, of: impl Fn(&Test) -> T) -> T {
+        between::on_curve(&self.tests, |test| f64::from(test.depth), depth, of)
     }
 }
 

@@ -2,8 +2,8 @@
 
 use crate::between::Towards;
 use crate::calibrate::Point;
-use crate::mixed;
 use crate::tenant::{Demand, LEAST_COST};
+use crate::{between, mixed};
 use alloc::vec::Vec;
 use core::fmt;
 use weir_units::Nanos;
@@ -42,8 +42,7 @@ pub(crate) enum Timing {
 ///
 /// **Units**: seconds, bytes, commands a second. A measured drive is a server whose speed depends on how many commands are inside
 /// (a flow-equivalent server: Chandy, Herzog and Woo, "Parametric Analysis of Queuing Networks", 1975): the time that a command
-/// takes beside n others is what the load tests say. Between depths and sizes that time is interpolated linearly, between mixes by the
-/// writes a second (`mixed.rs`) where the tests told reads and writes apart; below
+/// takes beside n others is what the load tests say. Between depths and between sizes that time lies on monotone cubics (`between.rs`), between mixes by the writes a second (`mixed.rs`) where the tests told reads and writes apart; below
 /// the smallest size it is the smallest's, above the largest it grows with the size, and beyond the deepest test with the
 /// depth. At most `slots` commands and `slot_bytes` bytes are in flight.
 #[derive(Clone, Debug, PartialEq)]
@@ -270,17 +269,9 @@ fn between_mixes<T: Towards>(points: &[Point], read_percent: f64, at: impl Fn(&[
     at(below)
 }
 
-/// Interpolates between the sizes of one mix; outside of them the nearest. A measured drive has a point at least.
+/// Between the sizes of one mix; outside of them the nearest. A measured drive has a point at least.
 fn between_sizes<T: Towards>(points: &[Point], size: f64, of: impl Fn(&Point) -> T) -> T {
-    match points.iter().position(|p| f64::from(p.size()) >= size) {
-        None => of(&points[points.len() - 1]),
-        Some(0) => of(&points[0]),
-        Some(i) => {
-            let (low, high) = (&points[i - 1], &points[i]);
-            let part = (size - f64::from(low.size())) / f64::from(high.size() - low.size());
-            if part >= 1.0 { of(high) } else { of(low).towards(&of(high), part) }
-        }
-    }
+    between::on_curve(points, |point| f64::from(point.size()), size, of)
 }
 
 /// Latencies of reads and of writes between the mixes and sizes.

@@ -180,7 +180,7 @@ fn around(levels: &[Level], writes: f64) -> (Level, Level) {
 }
 
 /// A monotone cubic through points with rising first numbers; before the first it is that one's, beyond the last it goes on straight.
-fn monotone(points: &[(f64, f64)], x: f64) -> f64 {
+pub(crate) fn monotone(points: &[(f64, f64)], x: f64) -> f64 {
     let (first, last) = (points[0], points[points.len() - 1]);
     if x <= first.0 || points.len() == 1 {
         return first.1;

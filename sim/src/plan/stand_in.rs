@@ -2,7 +2,7 @@
 
 use std::any::Any;
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeMap, BinaryHeap};
 use weir_controller::{Op, Operation, Service};
 use weir_flash::When;
 use weir_plan::Drive;
@@ -18,15 +18,20 @@ pub(super) struct StandIn {
     ends: BinaryHeap<Reverse<u64>>,
     /// Of 100 commands so many read, of late.
     mix: Option<f64>,
+    /// What was looked up: latencies, and by how much they are longer than their mean says.
+    known: BTreeMap<Seen, (Latency, f64)>,
     rng: Rng,
 }
+
+/// Bytes of a command, whether it reads, of 100 commands those that read of late, and commands in flight.
+type Seen = (u32, bool, u8, u32);
 
 /// Commands over which the mix is averaged.
 const OF_LATE: f64 = 256.0;
 
 impl StandIn {
     pub fn new(drive: Drive, seed: u64) -> Self {
-        StandIn { drive, ends: BinaryHeap::new(), mix: None, rng: Rng::new(seed ^ 0x5741_4e44) }
+        StandIn { drive, ends: BinaryHeap::new(), mix: None, known: BTreeMap::new(), rng: Rng::new(seed ^ 0x5741_4e44) }
     }
 }
 
@@ -37,12 +42,17 @@ impl Service for StandIn {
         }
         let (size, reads) = seen(operation);
         let part = (self.rng.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
-        let depth = (self.ends.len() + 1) as f64;
+        let depth = (self.ends.len() + 1) as u32;
         let mix = self.mix.map_or(reads, |mix| mix + (reads - mix) / OF_LATE);
         self.mix = Some(mix);
-        let latency = self.drive.latency_beside(size, (reads, mix), depth);
-        // The mean is the one that gives the throughput that was measured.
-        let longer = self.drive.cycle_beside(size, (reads, mix), depth) * 1e9 / latency.mean;
+        let whole = (mix + 0.5) as u8;
+        let known = self.known.entry((operation.len, reads > 0.0, whole, depth)).or_insert_with(|| {
+            let (of, depth) = ((reads, f64::from(whole)), f64::from(depth));
+            let latency = self.drive.latency_beside(size, of, depth);
+            // The mean is the one that gives the throughput that was measured.
+            (latency, self.drive.cycle_beside(size, of, depth) * 1e9 / latency.mean)
+        });
+        let (latency, longer) = *known;
         let end = Nanos(now.0 + (quantile(&latency, part) * longer).max(1.0) as u64);
         self.ends.push(Reverse(end.0));
         When::at(end)
