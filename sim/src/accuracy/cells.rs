@@ -11,7 +11,7 @@ use weir_node::config::DeviceConfig;
 use weir_plan::planner::Got;
 use weir_plan::{Demand, Drive, Margin, Setting, Tenant, forecast};
 use weir_units::{Bytes, Class, Nanos};
-use weir_workload::{Job, Mix, Pattern, Summary};
+use weir_workload::{Job, Mix, Pattern, Rng, Summary, quantile};
 
 /// One question.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -70,6 +70,14 @@ impl CellPair {
         ]
     }
 
+    /// Whether the answer's p50 lies between the 49th and the 51st of a hundred commands of what comes out: where the median lies in the gap
+    /// between two kinds, a few commands more of one move it from one end to the other.
+    pub fn has_rank(&self, of: Answer) -> bool {
+        let Some(shares) = self.simulated.kinds.shares(self.cell.reads.into()) else { return false };
+        let p50 = self.got(of).latency.unwrap_or_default().p50 as f64;
+        (quantile(&shares, 0.49)..=quantile(&shares, 0.51)).contains(&p50)
+    }
+
     /// Whether what comes out lies within the answer's own margins.
     pub fn is_covered(&self, of: Answer) -> bool {
         let Margin { rate, p50, p99, .. } = self.got(of).margin;
@@ -105,17 +113,50 @@ impl Grid {
         capacities: &[0.8, 1.0, 1.1],
         victims: &["greedy", "fifo"],
         depths: &[1, 3, 6, 12, 24, 48],
-        sizes: &[4096, 8192, 16384, 65536],
+        sizes: &[4096, 12_288, 24_576, 65_536],
         reads: &[0, 30, 50, 70, 85, 100],
     };
     /// Some of them, within seconds.
-    pub const PART: Grid =
-        Grid { capacities: &[1.0], victims: &["greedy"], depths: &[3, 24], sizes: &[4096, 8192], reads: &[0, 50, 100] };
+    pub const PART: Grid = Grid {
+        capacities: &[1.0],
+        victims: &["greedy"],
+        depths: &[3, 24],
+        sizes: &[4096, 12_288],
+        reads: &[0, 50, 100],
+    };
+
+    /// All of its cells.
+    pub fn cells(&self) -> Vec<Cell> {
+        let mut all = Vec::new();
+        for (capacity, victim) in self.capacities.iter().flat_map(|c| self.victims.iter().map(move |v| (*c, *v))) {
+            let each = self.depths.iter().flat_map(|d| self.sizes.iter().map(move |s| (*d, *s)));
+            let each = each.flat_map(|(d, s)| self.reads.iter().map(move |r| (d, s, *r)));
+            all.extend(each.map(|(depth, size, reads)| Cell { capacity, victim, depth, size, reads }));
+        }
+        all
+    }
+}
+
+impl Cell {
+    /// So many cells of each drive, a capacity and a victim policy, drawn from a seed: depths of 1 to 64, each octave as often; whole units of 4
+    /// to 64 KiB, the same; mixes in steps of 5 %.
+    pub fn drawn(seed: u64, drives: &[(f64, &'static str)], count: usize) -> Vec<Cell> {
+        let mut rng = Rng::new(seed);
+        let mut part = || (rng.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
+        let mut one = |(capacity, victim): (f64, &'static str)| Cell {
+            capacity,
+            victim,
+            depth: 64f64.powf(part()).round() as u32,
+            size: 16f64.powf(part()).round() as u32 * 4096,
+            reads: (part() * 21.0) as u8 * 5,
+        };
+        drives.iter().flat_map(|drive| [*drive].repeat(count)).map(&mut one).collect()
+    }
 }
 
 /// What is measured of each drive.
 const DEPTHS: [u32; 7] = [1, 2, 4, 8, 16, 32, 64];
-const SIZES: [u32; 3] = [4096, 16384, 65536];
+const SIZES: [u32; 5] = [4096, 8192, 16384, 32768, 65536];
 const MIXES: [u8; 6] = [0, 25, 50, 75, 90, 100];
 /// How long each cell and each load test lasts after its ramp.
 const TIMES: (Nanos, Nanos) = (Nanos::from_millis(500), Nanos::from_millis(1000));
@@ -128,32 +169,29 @@ const ASKED: [u64; 4] = [11, 12, 13, 14];
 ///
 /// # Errors
 /// A drive that cannot be simulated.
-pub fn cells(profile: &str, query: &str, grid: Grid) -> Result<Vec<CellPair>, RunError> {
+pub fn cells(profile: &str, query: &str, asked: &[Cell]) -> Result<Vec<CellPair>, RunError> {
     let mut all = Vec::new();
-    for (capacity, victim) in grid.capacities.iter().flat_map(|c| grid.victims.iter().map(move |v| (*c, *v))) {
-        let device = device(profile, query, capacity, victim)?;
-        let (sizes, mixes) = measured(grid);
+    for asked in asked.chunk_by(|a, b| (a.capacity, a.victim) == (b.capacity, b.victim)) {
+        let device = device(profile, query, asked[0].capacity, asked[0].victim)?;
+        let sizes = measured(asked);
         let extent = Extent {
-            points: sizes.iter().flat_map(|size| mixes.iter().map(|mix| (*size, *mix))).collect(),
+            points: sizes.iter().flat_map(|size| MIXES.iter().map(|mix| (*size, *mix))).collect(),
             depths: DEPTHS.into(),
             times: TIMES,
         };
         let insides = Insides::of(&device)?;
         let drive = measure::drive(&insides, 1, &extent, &mut |_| {})?;
-        let each = grid.depths.iter().flat_map(|d| grid.sizes.iter().map(move |s| (*d, *s)));
-        let each = each.flat_map(|(d, s)| grid.reads.iter().map(move |r| (d, s, *r)));
-        let asked: Vec<Cell> = each.map(|(depth, size, reads)| Cell { capacity, victim, depth, size, reads }).collect();
-        let pairs = measure::in_parallel(&asked, |cell| pair(&insides, &drive, *cell), || {});
+        let pairs = measure::in_parallel(asked, |cell| pair(&insides, &drive, *cell), || {});
         all.extend(pairs.into_iter().collect::<Result<Vec<_>, _>>()?);
     }
     Ok(all)
 }
 
-/// Sizes and mixes that are measured: those around what is asked for.
-fn measured(grid: Grid) -> (Vec<u32>, Vec<u8>) {
-    let largest = grid.sizes.iter().copied().max().unwrap_or(0);
+/// Sizes that are measured: those around what is asked for.
+fn measured(asked: &[Cell]) -> Vec<u32> {
+    let largest = asked.iter().map(|cell| cell.size).max().unwrap_or(0);
     let sizes = SIZES.into_iter().enumerate().filter(|(at, _)| *at == 0 || SIZES[at - 1] < largest);
-    (sizes.map(|(_, size)| size).collect(), MIXES.into())
+    sizes.map(|(_, size)| size).collect()
 }
 
 fn device(profile: &str, query: &str, capacity: f64, victim: &str) -> Result<DeviceConfig, RunError> {

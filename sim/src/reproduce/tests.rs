@@ -721,7 +721,8 @@ fn the_report_is_one_well_formed_page() {
 #[test]
 fn qos_accuracy() {
     let grid = Grid { capacities: &[1.0], victims: &["greedy"], depths: &[3], sizes: &[4096], reads: &[100] };
-    let extent = accuracy::Extent { cases: [6, 3, 4, 3], flash: [2, 0, 0], grid, commands: (100_000.0, 900_000.0) };
+    let (cases, flash) = ([6, 3, 4, 3], [2, 0, 0]);
+    let extent = accuracy::Extent { cases, flash, grid, drawn: 0, commands: (100_000.0, 900_000.0) };
     let figure = accuracy::figure_of(extent, &mut Fake).unwrap();
     let bad: Vec<String> = figure.rows.iter().filter(|r| !r.ok()).map(|r| format!("{}: {}", r.label, r.ours)).collect();
     assert!(bad.is_empty(), "{bad:#?}");
