@@ -1,6 +1,7 @@
 //! A part of the grid in every run; all of it, with what is worst, by `-- --ignored --nocapture`.
 
 use super::*;
+use crate::plan::insides::Insides;
 use crate::plan::measure;
 use crate::scenario::Scenario;
 use std::fmt::Write;
@@ -101,7 +102,8 @@ fn mixes_of_a_p3700() -> Drive {
         depths: vec![12],
         times: (Nanos::from_millis(300), Nanos::from_millis(400)),
     };
-    measure::drive(&device, 1, &extent, &mut |_| {}).unwrap()
+    let insides = Insides::of(&device).unwrap();
+    measure::drive(&insides, 1, &extent, &mut |_| {}).unwrap()
 }
 
 /// What closed loops get of the same drive, of so many reads in a hundred and so many commands each.
