@@ -4,7 +4,6 @@
 //! chord between two load tests cuts the bend off; a monotone cubic through them and their neighbours follows it, and is still the
 //! straight line where they lie on one ([`monotone`]). Each figure has its own.
 
-use crate::mixed::monotone;
 use alloc::vec::Vec;
 use weir_workload::{ByKind, Latency, Quantiles};
 
@@ -128,6 +127,51 @@ impl Towards for Latency {
         let p99 = whole(|l| l.p99, p50);
         let p999 = whole(|l| l.p999, p99);
         Latency { mean: on(&|l| l.mean), p50, p99, p999, max: whole(|l| l.max, p999) }
+    }
+}
+
+/// A monotone cubic (Fritsch and Carlson, 1980) through points with rising first numbers; before the first it is that one's, beyond the last it goes on straight.
+pub(crate) fn monotone(points: &[(f64, f64)], x: f64) -> f64 {
+    let (first, last) = (points[0], points[points.len() - 1]);
+    if x <= first.0 || points.len() == 1 {
+        return first.1;
+    }
+    let slope = |i: usize| (points[i + 1].1 - points[i].1) / (points[i + 1].0 - points[i].0);
+    if x >= last.0 {
+        return last.1 + slope(points.len() - 2) * (x - last.0);
+    }
+    let i = points.partition_point(|p| p.0 <= x) - 1;
+    let ((from, low), (to, high)) = (points[i], points[i + 1]);
+    let (width, t) = (to - from, (x - from) / (to - from));
+    let (start, end) = (tangent(points, i), tangent(points, i + 1));
+    let (t2, t3) = (t * t, t * t * t);
+    let ends = (2.0 * t3 - 3.0 * t2 + 1.0) * low + (3.0 * t2 - 2.0 * t3) * high;
+    ends + width * ((t3 - 2.0 * t2 + t) * start + (t3 - t2) * end)
+}
+
+/// The derivative at a point, such that nothing overshoots.
+fn tangent(points: &[(f64, f64)], i: usize) -> f64 {
+    let width = |i: usize| points[i + 1].0 - points[i].0;
+    let slope = |i: usize| (points[i + 1].1 - points[i].1) / width(i);
+    let last = points.len() - 1;
+    if last == 1 {
+        return slope(0);
+    }
+    if i > 0 && i < last {
+        let (before, after) = (slope(i - 1), slope(i));
+        if before * after <= 0.0 {
+            return 0.0;
+        }
+        let (near, far) = (2.0 * width(i) + width(i - 1), width(i) + 2.0 * width(i - 1));
+        return (near + far) / (near / before + far / after);
+    }
+    let (own, next) = if i == 0 { (0, 1) } else { (last - 1, last - 2) };
+    let ((w, s), (v, r)) = ((width(own), slope(own)), (width(next), slope(next)));
+    let end = ((2.0 * w + v) * s - w * r) / (w + v);
+    match end {
+        end if end * s <= 0.0 => 0.0,
+        end if s * r <= 0.0 && end.abs() > 3.0 * s.abs() => 3.0 * s,
+        end => end,
     }
 }
 

@@ -14,6 +14,7 @@
 //!
 //! **Limits**: at least one measured mix must have both reads and writes; all tests must have told them apart.
 
+use crate::between::monotone;
 use crate::calibrate::{Point, Test};
 use crate::fluid::bisect;
 use alloc::vec::Vec;
@@ -177,51 +178,6 @@ fn around(levels: &[Level], writes: f64) -> (Level, Level) {
     let last = levels.len() - 1;
     let high = levels.partition_point(|l| l.writes <= writes).clamp(last.min(1), last);
     (levels[high.saturating_sub(1)], levels[high])
-}
-
-/// A monotone cubic through points with rising first numbers; before the first it is that one's, beyond the last it goes on straight.
-pub(crate) fn monotone(points: &[(f64, f64)], x: f64) -> f64 {
-    let (first, last) = (points[0], points[points.len() - 1]);
-    if x <= first.0 || points.len() == 1 {
-        return first.1;
-    }
-    let slope = |i: usize| (points[i + 1].1 - points[i].1) / (points[i + 1].0 - points[i].0);
-    if x >= last.0 {
-        return last.1 + slope(points.len() - 2) * (x - last.0);
-    }
-    let i = points.partition_point(|p| p.0 <= x) - 1;
-    let ((from, low), (to, high)) = (points[i], points[i + 1]);
-    let (width, t) = (to - from, (x - from) / (to - from));
-    let (start, end) = (tangent(points, i), tangent(points, i + 1));
-    let (t2, t3) = (t * t, t * t * t);
-    let ends = (2.0 * t3 - 3.0 * t2 + 1.0) * low + (3.0 * t2 - 2.0 * t3) * high;
-    ends + width * ((t3 - 2.0 * t2 + t) * start + (t3 - t2) * end)
-}
-
-/// The derivative at a point, such that nothing overshoots.
-fn tangent(points: &[(f64, f64)], i: usize) -> f64 {
-    let width = |i: usize| points[i + 1].0 - points[i].0;
-    let slope = |i: usize| (points[i + 1].1 - points[i].1) / width(i);
-    let last = points.len() - 1;
-    if last == 1 {
-        return slope(0);
-    }
-    if i > 0 && i < last {
-        let (before, after) = (slope(i - 1), slope(i));
-        if before * after <= 0.0 {
-            return 0.0;
-        }
-        let (near, far) = (2.0 * width(i) + width(i - 1), width(i) + 2.0 * width(i - 1));
-        return (near + far) / (near / before + far / after);
-    }
-    let (own, next) = if i == 0 { (0, 1) } else { (last - 1, last - 2) };
-    let ((w, s), (v, r)) = ((width(own), slope(own)), (width(next), slope(next)));
-    let end = ((2.0 * w + v) * s - w * r) / (w + v);
-    match end {
-        end if end * s <= 0.0 => 0.0,
-        end if s * r <= 0.0 && end.abs() > 3.0 * s.abs() => 3.0 * s,
-        end => end,
-    }
 }
 
 #[cfg(test)]
